@@ -1,0 +1,161 @@
+//! Bytes in, value out: SSH identifications and HTTP messages.
+//!
+//! This room knows neither sockets nor queues nor the clock nor rules. Every value borrows the
+//! bytes that it was read from, so that a banner can never hold a neighbour's.
+
+pub use crate::event::{Protocol, Side};
+
+/// A parsed SSH identification or HTTP message head, with who sent it.
+#[derive(Debug, Clone)]
+pub enum Banner<'a> {
+    /// An SSH identification line, perhaps with the KEXINIT that followed it.
+    Ssh(SshBanner<'a>),
+    /// The head of an HTTP request (always from the client).
+    Request(Request<'a>),
+    /// The head of an HTTP response (always from the server).
+    Response(Response<'a>),
+}
+
+impl Banner<'_> {
+    /// Who sent it.
+    pub fn from(&self) -> Side {
+        match self {
+            Self::Ssh(banner) => banner.from,
+            Self::Request(_) => Side::Client,
+            Self::Response(_) => Side::Server,
+        }
+    }
+
+    /// Which protocol it belongs to.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Ssh(_) => Protocol::Ssh,
+            Self::Request(_) | Self::Response(_) => Protocol::Http,
+        }
+    }
+}
+
+/// One side's SSH identification and, when it was collected, its KEXINIT.
+#[derive(Debug, Clone)]
+pub struct SshBanner<'a> {
+    /// Who sent it.
+    pub from: Side,
+    /// The identification line.
+    pub identification: Identification<'a>,
+    /// The algorithm lists that followed it.
+    pub kex: Option<KexInit<'a>>,
+}
+
+/// An SSH identification, RFC 4253 section 4.2: `SSH-protoversion-softwareversion SP comments`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identification<'a> {
+    /// The whole line without CR LF.
+    pub line: &'a [u8],
+    /// `2.0`, `1.99` or `1.5`.
+    pub protocol_version: &'a [u8],
+    /// Software version up to the first space.
+    pub software: &'a [u8],
+    /// Everything behind the first space, whole.
+    pub comments: Option<&'a [u8]>,
+}
+
+/// The name lists of SSH_MSG_KEXINIT, RFC 4253 section 7.1, as comma-separated octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KexInit<'a> {
+    /// Key exchange algorithms.
+    pub kex: &'a [u8],
+    /// Host key algorithms.
+    pub host_key: &'a [u8],
+    /// Ciphers, client to server.
+    pub encryption_client_to_server: &'a [u8],
+    /// Ciphers, server to client.
+    pub encryption_server_to_client: &'a [u8],
+    /// MACs, client to server.
+    pub mac_client_to_server: &'a [u8],
+    /// MACs, server to client.
+    pub mac_server_to_client: &'a [u8],
+    /// Compression, client to server.
+    pub compression_client_to_server: &'a [u8],
+    /// Compression, server to client.
+    pub compression_server_to_client: &'a [u8],
+}
+
+/// One header field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// Name as sent; compare it without regard to ASCII case.
+    pub name: &'a [u8],
+    /// Value without surrounding white space.
+    pub value: &'a [u8],
+}
+
+/// The header fields of a message, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Headers<'a>(Vec<Header<'a>>);
+
+impl<'a> Headers<'a> {
+    /// Headers from fields in order.
+    pub fn new(fields: Vec<Header<'a>>) -> Self {
+        Self(fields)
+    }
+
+    /// All fields in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Header<'a>> {
+        self.0.iter()
+    }
+
+    /// Every value of the field `name`, in order, whatever the case of its letters.
+    pub fn all<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + 'n {
+        self.0
+            .iter()
+            .filter(move |header| header.name.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|header| header.value)
+    }
+
+    /// The first value of the field `name`, whatever the case of its letters.
+    pub fn first(&self, name: &str) -> Option<&'a [u8]> {
+        self.0
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|header| header.value)
+    }
+
+    /// Whether the field `name` is there.
+    pub fn contains(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+}
+
+/// The head of an HTTP request, RFC 9112 section 3.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The whole request line without CR LF.
+    pub line: &'a [u8],
+    /// Method.
+    pub method: &'a [u8],
+    /// Request target as sent.
+    pub url: &'a [u8],
+    /// `HTTP/1.1`; empty for HTTP/0.9.
+    pub version: &'a [u8],
+    /// Header fields.
+    pub headers: Headers<'a>,
+    /// What of the body was collected, decoded from chunks.
+    pub body: &'a [u8],
+}
+
+/// The head of an HTTP response, RFC 9112 section 4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// The whole status line without CR LF.
+    pub line: &'a [u8],
+    /// `HTTP/1.1`.
+    pub version: &'a [u8],
+    /// Status code.
+    pub status: u16,
+    /// Reason phrase, perhaps empty.
+    pub reason: &'a [u8],
+    /// Header fields.
+    pub headers: Headers<'a>,
+    /// What of the body was collected (up to the body limit), decoded from chunks.
+    pub body: &'a [u8],
+}

@@ -1,0 +1,543 @@
+//! The one reportable fact, from every path: what happened, owned, to be written once by any sink.
+//!
+//! This is a leaf: it knows neither rules nor packets nor how a sink spells its fields. The sinks
+//! in `output` turn these values into EVE JSON, text, CSV and the rest.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
+///
+/// Everything below the loops takes a `Timestamp` as an argument instead of reading a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// A time from nanoseconds since the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time since `earlier`, zero when the clock went backwards.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The time `duration` later, saturating.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Which of the three paths saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Live packets from a netfilter queue.
+    Guard,
+    /// A capture file.
+    Replay,
+    /// A connection that the scan made itself.
+    Scan,
+}
+
+impl Source {
+    /// The name in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "guard",
+            Self::Replay => "replay",
+            Self::Scan => "scan",
+        }
+    }
+}
+
+/// The application protocols that bannerwall reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// SSH, RFC 4253.
+    Ssh,
+    /// HTTP/1.x, RFC 9112.
+    Http,
+}
+
+impl Protocol {
+    /// The name in rules and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ssh => "ssh",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// One end of a TCP conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// The end that opened the connection.
+    Client,
+    /// The end that accepted it.
+    Server,
+}
+
+impl Side {
+    /// The name in rules and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+
+    /// The opposite end.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// An address and a TCP port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// IPv4 or IPv6 address.
+    pub address: IpAddr,
+    /// TCP port, host byte order.
+    pub port: u16,
+}
+
+/// Who opened the connection and to whom; the same for both directions of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Endpoints {
+    /// The end that opened the connection (or seems to have, where the start was not seen).
+    pub client: Endpoint,
+    /// The end that accepted it.
+    pub server: Endpoint,
+}
+
+/// A reportable fact with its context.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// When it was seen.
+    pub timestamp: Timestamp,
+    /// Which path saw it.
+    pub source: Source,
+    /// The flow it belongs to; absent for `Stats`.
+    pub flow: Option<FlowContext>,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// The flow that an event belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowContext {
+    /// Stable for the life of the flow, unlike any other one's at that time.
+    pub id: u64,
+    /// Client and server.
+    pub endpoints: Endpoints,
+    /// Who sent the packet or banner that the event is about, where that is one side.
+    pub from: Option<Side>,
+    /// Interface name, where known.
+    pub interface: Option<String>,
+    /// VLAN ids, outermost first.
+    pub vlan: Vec<u16>,
+    /// Number of the packet in its capture, counted from 1.
+    pub packet_number: Option<u64>,
+    /// Number of the HTTP transaction in its flow, counted from 0.
+    pub transaction: Option<u32>,
+    /// The application protocol, once recognised.
+    pub protocol: Option<Protocol>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventKind {
+    /// SSH identifications of one flow, with what was seen of each side.
+    Ssh(SshFacts),
+    /// One HTTP transaction (or the half of it that was seen).
+    Http(Box<HttpFacts>),
+    /// A rule matched.
+    Alert(Box<AlertFacts>),
+    /// A packet was (or, in monitor mode, would have been) dropped.
+    Drop(DropFacts),
+    /// Something that an inspector could be misled with, or that no honest peer sends.
+    Anomaly(AnomalyFacts),
+    /// The result of one scan target.
+    Connect(ConnectFacts),
+    /// Counters of a run, at its end or on an interval.
+    Stats(Box<StatsFacts>),
+}
+
+/// What was seen of the two SSH identifications of a flow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SshFacts {
+    /// The client's.
+    pub client: Option<SshSide>,
+    /// The server's.
+    pub server: Option<SshSide>,
+}
+
+/// One SSH identification, RFC 4253 section 4.2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SshSide {
+    /// `2.0` or `1.99`.
+    pub protocol_version: String,
+    /// Software version and comments, whole: `OpenSSH_9.2p1 Debian-2+deb12u3`.
+    pub software_version: String,
+    /// The whole identification line, without its line end.
+    pub banner: String,
+    /// HASSH of the KEXINIT, where it was seen.
+    pub hassh: Option<Hassh>,
+    /// What the fingerprint database calls it.
+    pub fingerprint: Option<ProductFacts>,
+}
+
+/// A HASSH fingerprint: MD5 (hexadecimal) and the algorithm lists that it was made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hassh {
+    /// 32 hexadecimal digits.
+    pub hash: String,
+    /// `kex;encryption;mac;compression`.
+    pub algorithms: String,
+}
+
+/// One header field as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderField {
+    /// Name in the sender's spelling.
+    pub name: String,
+    /// Value without surrounding white space.
+    pub value: String,
+}
+
+/// One HTTP transaction; either half may be missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpFacts {
+    /// The request's head.
+    pub request: Option<HttpRequestFacts>,
+    /// The (final) response's head.
+    pub response: Option<HttpResponseFacts>,
+}
+
+/// The head of an HTTP request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpRequestFacts {
+    /// `GET`, as sent.
+    pub method: String,
+    /// The request target, as sent.
+    pub url: String,
+    /// `HTTP/1.1`; empty for HTTP/0.9.
+    pub version: String,
+    /// Header fields in order.
+    pub headers: Vec<HeaderField>,
+}
+
+/// The head of an HTTP response.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpResponseFacts {
+    /// `HTTP/1.1`.
+    pub version: String,
+    /// Status code, 100 to 999.
+    pub status: u16,
+    /// Reason phrase, perhaps empty.
+    pub reason: String,
+    /// Header fields in order.
+    pub headers: Vec<HeaderField>,
+    /// Octets of the body that were seen so far.
+    pub body_length: u64,
+    /// Text of the first `<title>` within the inspected part of the body.
+    pub title: Option<String>,
+    /// What the fingerprint database calls the server.
+    pub fingerprint: Option<ProductFacts>,
+}
+
+/// What a fingerprint database or a rule's named captures say of a piece of software.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProductFacts {
+    /// Vendor, `OpenBSD`.
+    pub vendor: Option<String>,
+    /// Product, `OpenSSH`.
+    pub product: Option<String>,
+    /// Version, `9.2p1`.
+    pub version: Option<String>,
+    /// CPE name, `cpe:/a:openbsd:openssh:9.2p1`.
+    pub cpe: Option<String>,
+    /// Operating system vendor and product, where the banner tells.
+    pub os: Option<String>,
+}
+
+/// What a matching rule asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Action {
+    /// Allowed, and no other rule is asked.
+    Accept,
+    /// Report.
+    Alert,
+    /// Report and silently drop the flow.
+    Drop,
+    /// Report, drop the flow and reset both ends.
+    Reject,
+    /// Report and mark the packet, so that other firewall rules can act on it.
+    Mark,
+}
+
+impl Action {
+    /// The name in rules, events and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Alert => "alert",
+            Self::Drop => "drop",
+            Self::Reject => "reject",
+            Self::Mark => "mark",
+        }
+    }
+
+    /// Whether it stops the flow when enforced.
+    pub const fn blocks(self) -> bool {
+        matches!(self, Self::Drop | Self::Reject)
+    }
+}
+
+/// How grave a match is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// A hardening hint.
+    Low,
+    /// A weakness under conditions.
+    Medium,
+    /// A serious weakness.
+    High,
+    /// Remotely exploitable without conditions, or exploited in the wild.
+    Critical,
+}
+
+impl Severity {
+    /// The name in rules and text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// EVE's number, where 1 is the gravest.
+    pub const fn eve(self) -> u8 {
+        match self {
+            Self::Critical | Self::High => 1,
+            Self::Medium => 2,
+            Self::Low => 3,
+            Self::Info => 4,
+        }
+    }
+}
+
+/// A rule matched a banner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AlertFacts {
+    /// The rule's id.
+    pub rule: String,
+    /// The rule's title.
+    pub title: String,
+    /// The rule's category, perhaps empty.
+    pub category: String,
+    /// What the rule asks for.
+    pub action: Action,
+    /// True when the flow was really stopped; false in monitor mode and in scan and replay
+    /// without `--enforce`.
+    pub blocked: bool,
+    /// How grave.
+    pub severity: Severity,
+    /// CVE numbers and addresses.
+    pub references: Vec<String>,
+    /// Product and version as the rule captured them or a fingerprint named them.
+    pub product: ProductFacts,
+    /// Who sent the banner.
+    pub from: Side,
+    /// The banner's deciding line: the SSH identification, or the HTTP request or status line.
+    pub banner: String,
+    /// What the banner was, in full.
+    pub application: Application,
+}
+
+/// The application layer that an alert shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Application {
+    /// SSH, with both sides as far as seen.
+    Ssh(SshFacts),
+    /// HTTP, with both halves as far as seen.
+    Http(HttpFacts),
+}
+
+/// A packet that was or would have been dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropFacts {
+    /// Why.
+    pub reason: DropReason,
+    /// The rule behind it, where there is one.
+    pub rule: Option<String>,
+    /// True when it really was dropped, false when it only would have been (monitor mode).
+    pub enforced: bool,
+    /// Both ends were sent a reset.
+    pub rejected: bool,
+    /// The IP and TCP header of the packet.
+    pub header: PacketHeader,
+}
+
+/// Why a packet was dropped, in EVE's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// A rule said so.
+    Rules,
+    /// It belongs to a flow that was blocked before.
+    FlowDrop,
+    /// TCP that an inspector could be misled with, under `--on-anomaly drop`.
+    StreamError,
+    /// The flow table was full, under `--on-failure closed`.
+    FlowMemcap,
+    /// Not a packet that can be read, under `--on-anomaly drop`.
+    DecodeError,
+    /// An application message that an inspector could be misled with, under `--on-anomaly drop`.
+    AppLayerError,
+}
+
+impl DropReason {
+    /// EVE's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rules => "rules",
+            Self::FlowDrop => "flow drop",
+            Self::StreamError => "stream error",
+            Self::FlowMemcap => "flow memcap",
+            Self::DecodeError => "decode error",
+            Self::AppLayerError => "applayer error",
+        }
+    }
+}
+
+/// The header fields that a drop event shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketHeader {
+    /// Length of the IP packet in octets.
+    pub length: u32,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub traffic_class: u8,
+    /// IPv4 time to live or IPv6 hop limit.
+    pub hop_limit: u8,
+    /// IPv4 identification or IPv6 flow label.
+    pub identification: u32,
+    /// TCP sequence number.
+    pub sequence: u32,
+    /// TCP acknowledgement number.
+    pub acknowledgement: u32,
+    /// TCP window, unscaled.
+    pub window: u16,
+    /// TCP flags, RFC 9293's low octet: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32.
+    pub flags: u8,
+    /// TCP urgent pointer.
+    pub urgent_pointer: u16,
+}
+
+/// Something that an inspector could be misled with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnomalyFacts {
+    /// Which layer it was seen at.
+    pub layer: AnomalyLayer,
+    /// A stable name, `overlap_different_data`.
+    pub name: &'static str,
+    /// What was seen, for a person.
+    pub detail: String,
+}
+
+/// Where an anomaly was seen, EVE's `anomaly.type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AnomalyLayer {
+    /// The IP or TCP header.
+    Decode,
+    /// TCP's stream of octets.
+    Stream,
+    /// SSH or HTTP.
+    Application,
+}
+
+impl AnomalyLayer {
+    /// EVE's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Stream => "stream",
+            Self::Application => "applayer",
+        }
+    }
+}
+
+/// The result of one scan target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectFacts {
+    /// What the target's port was.
+    pub state: PortState,
+    /// Why, for `Error` (`EADDRNOTAVAIL`) and for `Filtered` (`no-response`, `EHOSTUNREACH`).
+    pub reason: String,
+    /// From the connect request to its completion.
+    pub round_trip: Option<Duration>,
+}
+
+/// What a scanned port was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortState {
+    /// The connection was accepted.
+    Open,
+    /// The connection was refused.
+    Closed,
+    /// No answer, or an unreachable message on the way.
+    Filtered,
+    /// A shortage or fault of this machine, which says nothing about the target.
+    Error,
+}
+
+impl PortState {
+    /// The name in results and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Filtered => "filtered",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Counters of a run, EVE's `stats`, as `(path, value)`: `("capture.kernel_packets", 12)`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatsFacts {
+    /// Time since the start.
+    pub uptime: Duration,
+    /// Dotted paths below `stats` and their values.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// Where events go: a channel to the writer, a vector in a test.
+///
+/// A sink must not block: the guard calls it on the packet path.
+pub trait EventSink {
+    /// Takes one event; a sink that has no room counts the loss itself.
+    fn emit(&mut self, event: Event);
+}
+
+impl EventSink for Vec<Event> {
+    fn emit(&mut self, event: Event) {
+        self.push(event);
+    }
+}

@@ -1,0 +1,13 @@
+//! bannerwall: one rule about an SSH or HTTP banner, used to block it inline, to watch for it in
+//! captures and to find it with a scan.
+//!
+//! The map of the house; imports point down only:
+//!
+//! | room | what it owns |
+//! |---|---|
+//! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
+//! | [`event`] | the one reportable fact, from every path |
+#![forbid(unsafe_code)]
+
+pub mod banner;
+pub mod event;

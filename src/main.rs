@@ -1,0 +1,4 @@
+//! The `bannerwall` program.
+#![forbid(unsafe_code)]
+
+fn main() {}
