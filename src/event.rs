@@ -160,7 +160,7 @@ pub struct FlowContext {
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventKind {
     /// SSH identifications of one flow, with what was seen of each side.
-    Ssh(SshFacts),
+    Ssh(Box<SshFacts>),
     /// One HTTP transaction (or the half of it that was seen).
     Http(Box<HttpFacts>),
     /// A rule matched.
@@ -376,9 +376,9 @@ pub struct AlertFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Application {
     /// SSH, with both sides as far as seen.
-    Ssh(SshFacts),
+    Ssh(Box<SshFacts>),
     /// HTTP, with both halves as far as seen.
-    Http(HttpFacts),
+    Http(Box<HttpFacts>),
 }
 
 /// A packet that was or would have been dropped.

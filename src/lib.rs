@@ -5,9 +5,11 @@
 //!
 //! | room | what it owns |
 //! |---|---|
+//! | [`cli`] | the command line: text to validated configuration |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`event`] | the one reportable fact, from every path |
 #![forbid(unsafe_code)]
 
 pub mod banner;
+pub mod cli;
 pub mod event;

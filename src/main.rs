@@ -1,4 +1,9 @@
-//! The `bannerwall` program.
+//! The `bannerwall` program: hands the command line to [`bannerwall::cli`] and its outcome to the
+//! shell.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bannerwall::cli::main(std::env::args_os()).into()
+}

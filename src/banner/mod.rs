@@ -59,7 +59,7 @@ pub struct Identification<'a> {
     pub comments: Option<&'a [u8]>,
 }
 
-/// The name lists of SSH_MSG_KEXINIT, RFC 4253 section 7.1, as comma-separated octets.
+/// The name lists of `SSH_MSG_KEXINIT`, RFC 4253 section 7.1, as comma-separated octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KexInit<'a> {
     /// Key exchange algorithms.

@@ -1,0 +1,103 @@
+//! `--config FILE`: what the flags hold, from a TOML file, with the flags of the command line on top.
+//!
+//! ```toml
+//! [guard]
+//! queue = "0:1"
+//! rules = ["/etc/bannerwall/rules"]
+//! enforce = true
+//! ```
+//!
+//! The file is turned into arguments that the command line did not give, so that clap judges both
+//! alike.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
+
+use super::Failure;
+
+/// Adds to `arguments` what the file of `--config` holds for their subcommand.
+pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    // A first, forgiving reading: required arguments may still come from the file.
+    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) else {
+        return Ok(arguments);
+    };
+    let Some(file) = config_file(&matches) else { return Ok(arguments) };
+    additions(command, &matches, &file)
+        .map(|added| arguments.into_iter().chain(added).collect())
+        .map_err(Failure::Usage)
+}
+
+/// The file that `--config` names, wherever it stands among the subcommands.
+fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
+    let here = matches.try_get_one::<PathBuf>("config").ok().flatten().cloned();
+    here.or_else(|| matches.subcommand().and_then(|(_, sub)| config_file(sub)))
+}
+
+fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Result<Vec<OsString>> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let mut table: toml::Table = text.parse().map_err(|error| anyhow!("{name}: {error}"))?;
+    let (mut command, mut matches, mut path) = (command, matches, String::new());
+    let mut added = Vec::new();
+    while let Some((subcommand, inner)) = matches.subcommand() {
+        let Some(next) = command.find_subcommand(subcommand) else { break };
+        (command, matches) = (next, inner);
+        path = if path.is_empty() { subcommand.to_owned() } else { format!("{path}.{subcommand}") };
+        table = match table.remove(subcommand) {
+            Some(toml::Value::Table(inner)) => inner,
+            None => break,
+            Some(_) => bail!("{name}: `{path}` must be a table of flags"),
+        };
+        for (key, value) in &table {
+            if command.find_subcommand(key).is_some() {
+                continue;
+            }
+            let place = format!("{name}: `{key}` in [{path}]");
+            added.extend(flag(command, matches, key, value).with_context(|| place)?);
+        }
+    }
+    Ok(added)
+}
+
+/// The arguments that say `key = value`, none where the command line says it already.
+fn flag(
+    command: &Command,
+    matches: &ArgMatches,
+    key: &str,
+    value: &toml::Value,
+) -> anyhow::Result<Vec<OsString>> {
+    let argument = command
+        .get_arguments()
+        .find(|argument| argument.get_long() == Some(key))
+        .ok_or_else(|| anyhow!("no such flag; `bannerwall {} --help` lists them", command.get_name()))?;
+    if matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine) {
+        return Ok(Vec::new());
+    }
+    let long = format!("--{key}");
+    if !argument.get_action().takes_values() {
+        return match value {
+            toml::Value::Boolean(true) => Ok(vec![long.into()]),
+            toml::Value::Boolean(false) => Ok(Vec::new()),
+            _ => bail!("must be true or false"),
+        };
+    }
+    let values = match value {
+        toml::Value::Array(values) => values.as_slice(),
+        single => std::slice::from_ref(single),
+    };
+    values.iter().map(|value| Ok(format!("{long}={}", scalar(value)?).into())).collect()
+}
+
+fn scalar(value: &toml::Value) -> anyhow::Result<String> {
+    match value {
+        toml::Value::String(text) => Ok(text.clone()),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::Float(number) => Ok(number.to_string()),
+        toml::Value::Boolean(truth) => Ok(truth.to_string()),
+        _ => bail!("must be a string, a number, true, false or a list of those"),
+    }
+}

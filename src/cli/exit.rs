@@ -1,0 +1,87 @@
+//! How the program ends: one enum of exit codes, and errors that carry theirs.
+
+use std::process::ExitCode;
+
+/// The exit codes that users and scripts rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: done.
+    Done,
+    /// 1: done, with findings, where the command is a check.
+    Findings,
+    /// 2: usage or bad input.
+    Usage,
+    /// 3: not permitted or not supported here.
+    Unsupported,
+    /// 130: interrupted, after a clean stop.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number for the shell.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Findings => 1,
+            Self::Usage => 2,
+            Self::Unsupported => 3,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// Why a command could not do its work, and the exit code that says so.
+#[derive(Debug)]
+pub enum Failure {
+    /// Clap's own message: bad usage, or `--help` and `--version`, which are not failures.
+    Clap(clap::Error),
+    /// The input is at fault.
+    Usage(anyhow::Error),
+    /// This machine lacks a permission or a feature.
+    Unsupported(anyhow::Error),
+}
+
+impl Failure {
+    /// The input is at fault: exit code 2.
+    pub fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self::Usage(error.into())
+    }
+
+    /// A permission or a kernel feature is missing: exit code 3.
+    pub fn unsupported(error: impl Into<anyhow::Error>) -> Self {
+        Self::Unsupported(error.into())
+    }
+
+    /// Prints the message where it belongs and says how to end.
+    pub(super) fn report(&self) -> Exit {
+        let (error, exit) = match self {
+            Self::Clap(error) => {
+                // A closed stdout or stderr leaves nobody to tell.
+                let _ = error.print();
+                return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            }
+            Self::Usage(error) => (error, Exit::Usage),
+            Self::Unsupported(error) => (error, Exit::Unsupported),
+        };
+        eprintln!("bannerwall: {error:#}");
+        exit
+    }
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        Self::Clap(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Usage(error.into())
+    }
+}

@@ -1,0 +1,105 @@
+//! The command line: text in, validated configuration out, one file a subcommand.
+//!
+//! Nothing below this room sees clap. Results go to stdout, diagnostics and progress to stderr.
+
+mod config;
+mod exit;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub use exit::{Exit, Failure};
+
+/// Find, watch and block vulnerable or forbidden SSH and HTTP software.
+///
+/// A rule about a banner is written once and used three ways: `guard` judges live packets of a
+/// netfilter queue, `replay` reads capture files, `scan` asks the network.
+#[derive(Debug, Parser)]
+#[command(name = "bannerwall", version, max_term_width = 100, propagate_version = true)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags that every subcommand takes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Global {
+    /// Read flags from a TOML file: a table a subcommand, keys named as the flags; flags given on
+    /// the command line win.
+    #[arg(long, global = true, value_name = "FILE", help_heading = "General")]
+    config: Option<std::path::PathBuf>,
+    /// Print results and errors only.
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "General")]
+    pub quiet: bool,
+    /// Print more; twice for still more.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "General")]
+    pub verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff).
+    #[command(after_help = "Example:\n  bannerwall man | man -l -")]
+    Man,
+}
+
+/// Runs the program with `arguments` (the program's name first).
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let outcome = parse(arguments).and_then(|cli| run(&cli));
+    match outcome {
+        Ok(exit) => exit,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Reads the command line, filled up from `--config`.
+fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+    let command = Cli::command();
+    let matches = command.clone().try_get_matches_from(config::fill(&command, arguments)?)?;
+    Ok(Cli::from_arg_matches(&matches)?)
+}
+
+fn run(cli: &Cli) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);
+            print(&script)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            manual(&Cli::command(), &mut page)?;
+            print(&page)
+        }
+    }
+}
+
+/// The manual: the program's page with every subcommand's behind it.
+fn manual(command: &clap::Command, page: &mut Vec<u8>) -> Result<(), Failure> {
+    let mut command = command.clone();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    for subcommand in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        clap_mangen::Man::new(subcommand.clone()).render(page)?;
+    }
+    Ok(())
+}
+
+/// Writes a finished text to stdout; a reader that went away is not an error.
+fn print(text: &[u8]) -> Result<Exit, Failure> {
+    match std::io::stdout().write_all(text) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Exit::Done),
+    }
+}
