@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command};
+use clap::{ArgAction, ArgMatches, Command};
 
 use super::Failure;
 
@@ -26,7 +26,10 @@ pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<Os
         return Ok(arguments);
     };
     let Some(file) = config_file(&matches) else { return Ok(arguments) };
-    additions(command, &matches, &file)
+    // Building hands the global flags on to the subcommands.
+    let mut command = command.clone();
+    command.build();
+    additions(&command, &matches, &file)
         .map(|added| arguments.into_iter().chain(added).collect())
         .map_err(Failure::Usage)
 }
@@ -41,6 +44,9 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
     let mut table: toml::Table = text.parse().map_err(|error| anyhow!("{name}: {error}"))?;
+    if let Some(key) = table.keys().find(|key| command.find_subcommand(key).is_none()) {
+        bail!("{name}: `{key}` is no subcommand; flags stand in a table named after theirs, as in [guard]");
+    }
     let (mut command, mut matches, mut path) = (command, matches, String::new());
     let mut added = Vec::new();
     while let Some((subcommand, inner)) = matches.subcommand() {
@@ -56,8 +62,8 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
             if command.find_subcommand(key).is_some() {
                 continue;
             }
-            let place = format!("{name}: `{key}` in [{path}]");
-            added.extend(flag(command, matches, key, value).with_context(|| place)?);
+            let flags = flag(command, matches, key, value);
+            added.extend(flags.with_context(|| format!("{name}: `{key}` in [{path}]"))?);
         }
     }
     Ok(added)
@@ -79,11 +85,13 @@ fn flag(
     }
     let long = format!("--{key}");
     if !argument.get_action().takes_values() {
-        return match value {
-            toml::Value::Boolean(true) => Ok(vec![long.into()]),
-            toml::Value::Boolean(false) => Ok(Vec::new()),
+        let times = match (argument.get_action(), value) {
+            (_, toml::Value::Boolean(given)) => usize::from(*given),
+            (ArgAction::Count, toml::Value::Integer(times @ 0..=9)) => usize::try_from(*times)?,
+            (ArgAction::Count, _) => bail!("must be true, false or a number from 0 to 9"),
             _ => bail!("must be true or false"),
         };
+        return Ok(vec![long.into(); times]);
     }
     let values = match value {
         toml::Value::Array(values) => values.as_slice(),

@@ -1,0 +1,116 @@
+//! The command line's manners, tried on the real program: exit codes, `--config`, help on every
+//! subcommand.
+
+use std::io::Write as _;
+use std::process::{Command, Output};
+
+fn bannerwall(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bannerwall")).args(arguments).output().expect("the program starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Subcommands as `--help` lists them, without `help` itself.
+fn subcommands(path: &[&str]) -> Vec<String> {
+    let mut arguments = path.to_vec();
+    arguments.push("--help");
+    let help = stdout(&bannerwall(&arguments));
+    let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
+    list.lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .filter(|name| name != "help")
+        .collect()
+}
+
+#[test]
+fn every_subcommand_has_help_with_an_example() {
+    for name in subcommands(&[]) {
+        let nested = subcommands(&[&name]);
+        let paths: Vec<Vec<&str>> = match nested.is_empty() {
+            true => vec![vec![&name]],
+            false => nested.iter().map(|inner| vec![name.as_str(), inner]).collect(),
+        };
+        for mut path in paths {
+            path.push("--help");
+            let output = bannerwall(&path);
+            assert_eq!(output.status.code(), Some(0), "{path:?}");
+            assert!(stdout(&output).contains("Example"), "no example in {path:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_flag_is_a_usage_error_that_names_it() {
+    let output = bannerwall(&["completions", "bash", "--no-such-flag"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--no-such-flag"));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn version_goes_to_stdout() {
+    let output = bannerwall(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), format!("bannerwall {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_and_manual_name_the_program() {
+    assert!(stdout(&bannerwall(&["completions", "bash"])).contains("_bannerwall"));
+    assert!(stdout(&bannerwall(&["man"])).contains(".TH bannerwall 1"));
+}
+
+fn config_file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(text.as_bytes()).expect("the file is written");
+    file
+}
+
+#[test]
+fn a_config_file_that_is_missing_is_named() {
+    let output = bannerwall(&["man", "--config", "/nonexistent/bannerwall.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/nonexistent/bannerwall.toml"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_config_file_with_a_bad_line_is_refused_with_its_place() {
+    let file = config_file("[man]\nquiet = maybe\n");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    let output = bannerwall(&["man", "--config", path]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(path) && stderr(&output).contains("line 2"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_config_key_that_is_no_flag_is_refused_by_name() {
+    let file = config_file("[man]\nquite = true\n");
+    let output = bannerwall(&["man", "--config", file.path().to_str().expect("a path in UTF-8")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("`quite` in [man]"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_config_table_that_is_no_subcommand_is_refused_by_name() {
+    let file = config_file("[gaurd]\nenforce = true\n");
+    let output = bannerwall(&["man", "--config", file.path().to_str().expect("a path in UTF-8")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("gaurd"), "{}", stderr(&output));
+}
+
+#[test]
+fn flags_of_the_command_line_win_over_the_config_file() {
+    let file = config_file("[man]\nverbose = 2\nquiet = true\n");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    assert_eq!(bannerwall(&["man", "--config", path]).status.code(), Some(2), "quiet and verbose conflict");
+    let file = config_file("[man]\nquiet = true\n");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    assert_eq!(bannerwall(&["man", "--config", path]).status.code(), Some(0));
+}
