@@ -7,9 +7,11 @@
 //! |---|---|
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
+//! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`event`] | the one reportable fact, from every path |
 #![forbid(unsafe_code)]
 
 pub mod banner;
 pub mod cli;
 pub mod event;
+pub mod scan;

@@ -1,0 +1,108 @@
+//! Everything a scan can be told, once the command line has been read.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::event::HeaderField;
+
+/// How a scan connects, and what it asks.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What is asked of an open port.
+    pub probe: ProbeOptions,
+    /// Connections open at once, over all threads.
+    pub window: usize,
+    /// Descriptors that one ring may hold (`RLIMIT_NOFILE`): the window is spread over as many rings
+    /// as that takes.
+    pub descriptors_per_ring: usize,
+    /// How long a target may take to accept.
+    pub connect_timeout: Duration,
+    /// How long an open target may be silent.
+    pub first_byte_timeout: Duration,
+    /// How long a target may take altogether.
+    pub total_timeout: Duration,
+    /// Octets of a conversation that are read at most before it is given up.
+    pub byte_limit: usize,
+    /// How connections are ended.
+    pub close: Close,
+    /// How often a target is tried again after a shortage of this machine.
+    pub retries: u32,
+    /// Set from outside to give up what is in flight and return.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            probe: ProbeOptions::Connect,
+            window: 1024,
+            descriptors_per_ring: 1024,
+            connect_timeout: Duration::from_secs(3),
+            first_byte_timeout: Duration::from_secs(2),
+            total_timeout: Duration::from_secs(10),
+            byte_limit: 64 * 1024,
+            close: Close::Reset,
+            retries: 10,
+            stop: Arc::default(),
+        }
+    }
+}
+
+/// How a connection is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Close {
+    /// By a reset: the socket is used again at once, neither side keeps `TIME_WAIT`.
+    #[default]
+    Reset,
+    /// By an orderly FIN, for targets that log resets; costs a new socket a target and leaves
+    /// `TIME_WAIT` here.
+    Finish,
+}
+
+/// What is asked of an open port.
+#[derive(Debug, Clone)]
+pub enum ProbeOptions {
+    /// Nothing: the port is open or not.
+    Connect,
+    /// Its SSH identification.
+    Ssh,
+    /// One or more HTTP requests.
+    Http(HttpOptions),
+}
+
+/// What the HTTP probe asks and how.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// The user's requests; those that the rules need are added.
+    pub requests: Vec<HttpRequest>,
+    /// Send further requests before answers came.
+    pub pipeline: bool,
+    /// Connections a host at once; a server unable to pipeline may get up to four.
+    pub host_connections: usize,
+    /// Octets of a body kept for rules.
+    pub body_limit: usize,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { requests: vec![HttpRequest::default()], pipeline: true, host_connections: 1, body_limit: 4096 }
+    }
+}
+
+/// One HTTP request of every host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpRequest {
+    /// `GET`.
+    pub method: String,
+    /// Origin-form target, `/`.
+    pub path: String,
+    /// Fields beside `Host`, `User-Agent` and `Accept`, which they replace where named so.
+    pub headers: Vec<HeaderField>,
+}
+
+impl Default for HttpRequest {
+    fn default() -> Self {
+        Self { method: "GET".to_owned(), path: "/".to_owned(), headers: Vec::new() }
+    }
+}

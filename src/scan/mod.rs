@@ -1,0 +1,19 @@
+//! The scan: asks the network and judges what comes back with the guard's own matcher.
+//!
+//! One thread a [`Targets`] and [`Report`] pair, nothing shared between threads but the stop flag.
+//! This room knows neither the command line nor how results are written; it never imports the
+//! guard's side (packets, flows, the engine).
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`target`] | what is asked next, and when |
+//! | [`outcome`] | what came of one target, and the sink that takes it |
+//! | [`config`] | everything a scan can be told |
+
+pub mod config;
+pub mod outcome;
+pub mod target;
+
+pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
+pub use outcome::{Conversation, Outcome, Reason, Report};
+pub use target::{Next, Target, Targets};

@@ -1,0 +1,158 @@
+//! What came of one target, and the sink that takes it.
+
+use std::time::Duration;
+
+use super::Target;
+use crate::event::{ConnectFacts, EventSink, PortState};
+
+/// Where a thread's results go.
+///
+/// Events (`ssh`, `http`, `alert`, anomalies) come through [`EventSink::emit`] while a target is
+/// under way. Then [`Report::finished`] is called, exactly once for each target that was taken
+/// from [`super::Targets`], unless the scan was stopped before it was over: such a target is to be
+/// asked again when the scan is resumed.
+pub trait Report: EventSink {
+    /// A target is over.
+    fn finished(&mut self, outcome: &Outcome<'_>);
+}
+
+/// What came of one target.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome<'a> {
+    /// Which.
+    pub target: &'a Target,
+    /// What the port was.
+    pub state: PortState,
+    /// Why it was that.
+    pub reason: Reason,
+    /// From the connect request to its completion, where it completed.
+    pub round_trip: Option<Duration>,
+    /// How far the conversation behind the connect went.
+    pub conversation: Conversation,
+    /// Number of rules that matched.
+    pub matches: u32,
+    /// The first octets that the target sent (a banner, or the part of one that came), never a
+    /// neighbour's; empty for the connect probe.
+    pub banner: &'a [u8],
+}
+
+impl Outcome<'_> {
+    /// The facts of a `connect` event.
+    pub fn facts(&self) -> ConnectFacts {
+        ConnectFacts { state: self.state, reason: self.reason.name().to_owned(), round_trip: self.round_trip }
+    }
+}
+
+/// Why a port was found as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The connection was accepted.
+    Accepted,
+    /// It was refused with a reset.
+    Refused,
+    /// Nobody answered within the connect timeout.
+    NoResponse,
+    /// The system gave this error number, of the network or of this machine.
+    Errno(i32),
+}
+
+impl Reason {
+    /// A stable name: `accepted`, `refused`, `no-response`, or the error's C name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Refused => "refused",
+            Self::NoResponse => "no-response",
+            Self::Errno(number) => errno_name(number),
+        }
+    }
+
+    /// What a connect that ended with error `number` says of the port, once retries are over.
+    pub fn of_errno(number: i32) -> (PortState, Self) {
+        match number {
+            libc::ECONNREFUSED => (PortState::Closed, Self::Refused),
+            libc::ETIMEDOUT => (PortState::Filtered, Self::NoResponse),
+            // A reset or an ICMP message on the way: the target (or its network) answered.
+            libc::ECONNRESET
+            | libc::ECONNABORTED
+            | libc::EHOSTUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENOPROTOOPT
+            | libc::EPROTO => (PortState::Filtered, Self::Errno(number)),
+            _ => (PortState::Error, Self::Errno(number)),
+        }
+    }
+}
+
+/// How far the talk with an open port went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Conversation {
+    /// There was none: the port is not open, or the probe only connects.
+    None,
+    /// The banner, or every answer that was asked for, came.
+    Complete,
+    /// Nothing came within the first-byte timeout.
+    Silent,
+    /// The target closed before it had said enough.
+    Ended,
+    /// The target reset the connection before it had said enough.
+    Reset,
+    /// The whole timeout passed before enough was seen.
+    TimedOut,
+    /// What came was not the protocol.
+    Foreign,
+    /// The octet limit was reached before enough was seen.
+    TooLong,
+    /// This machine's error during the talk.
+    Failed(i32),
+}
+
+impl Conversation {
+    /// A stable name for summaries and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Complete => "complete",
+            Self::Silent => "silent",
+            Self::Ended => "ended",
+            Self::Reset => "reset",
+            Self::TimedOut => "timed-out",
+            Self::Foreign => "foreign",
+            Self::TooLong => "too-long",
+            Self::Failed(number) => errno_name(number),
+        }
+    }
+}
+
+/// The C name of the error numbers that sockets give.
+fn errno_name(number: i32) -> &'static str {
+    match number {
+        libc::EACCES => "EACCES",
+        libc::EADDRINUSE => "EADDRINUSE",
+        libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
+        libc::EAFNOSUPPORT => "EAFNOSUPPORT",
+        libc::EAGAIN => "EAGAIN",
+        libc::EALREADY => "EALREADY",
+        libc::EBADF => "EBADF",
+        libc::ECANCELED => "ECANCELED",
+        libc::ECONNABORTED => "ECONNABORTED",
+        libc::ECONNREFUSED => "ECONNREFUSED",
+        libc::ECONNRESET => "ECONNRESET",
+        libc::EHOSTDOWN => "EHOSTDOWN",
+        libc::EHOSTUNREACH => "EHOSTUNREACH",
+        libc::EINVAL => "EINVAL",
+        libc::EISCONN => "EISCONN",
+        libc::EMFILE => "EMFILE",
+        libc::ENETDOWN => "ENETDOWN",
+        libc::ENETUNREACH => "ENETUNREACH",
+        libc::ENFILE => "ENFILE",
+        libc::ENOBUFS => "ENOBUFS",
+        libc::ENOMEM => "ENOMEM",
+        libc::ENOPROTOOPT => "ENOPROTOOPT",
+        libc::EPERM => "EPERM",
+        libc::EPIPE => "EPIPE",
+        libc::EPROTO => "EPROTO",
+        libc::ETIMEDOUT => "ETIMEDOUT",
+        _ => "EOTHER",
+    }
+}
