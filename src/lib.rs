@@ -8,10 +8,12 @@
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
+//! | [`packet`] | checked views of IP and TCP, fragments put together |
 //! | [`event`] | the one reportable fact, from every path |
 #![forbid(unsafe_code)]
 
 pub mod banner;
 pub mod cli;
 pub mod event;
+pub mod packet;
 pub mod scan;

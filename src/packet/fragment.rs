@@ -1,0 +1,361 @@
+//! Puts fragmented IP packets together again, within fixed bounds.
+//!
+//! The octet that came first wins; a later fragment that says otherwise is told to the caller.
+//! Fragments themselves are let through as they come: only the one that completes a packet can be
+//! judged, and without it the receiver has no packet either.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
+
+use super::Extent;
+use crate::event::Timestamp;
+
+/// The longest IP packet that fragments can make.
+const PACKET_LIMIT: usize = 65_535;
+
+/// One fragment of an IP packet.
+#[derive(Debug, Clone)]
+pub struct Fragment<'a> {
+    key: Key,
+    /// Headers to stand before the whole packet: of IPv4 its header, of IPv6 everything before
+    /// the fragment header.
+    prefix: &'a [u8],
+    /// Where in an IPv6 prefix the number of the header behind it stands.
+    next_header_at: usize,
+    next_header: u8,
+    offset: usize,
+    more: bool,
+    body: &'a [u8],
+    wire_length: usize,
+}
+
+/// What belongs to one packet: RFC 791 section 3.2 and RFC 8200 section 4.5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    source: [u8; 16],
+    destination: [u8; 16],
+    identification: u32,
+    /// The protocol of IPv4; RFC 8200 leaves it out for IPv6.
+    protocol: Option<u8>,
+}
+
+impl<'a> Fragment<'a> {
+    pub(super) fn v4(header: &Ipv4HeaderSlice<'a>, body: Extent<'a>) -> Self {
+        Self {
+            key: Key {
+                source: header.source_addr().to_ipv6_mapped().octets(),
+                destination: header.destination_addr().to_ipv6_mapped().octets(),
+                identification: u32::from(header.identification()),
+                protocol: Some(header.protocol().0),
+            },
+            prefix: header.slice(),
+            next_header_at: 9,
+            next_header: header.protocol().0,
+            offset: usize::from(header.fragments_offset().byte_offset()),
+            more: header.more_fragments(),
+            body: body.captured,
+            wire_length: body.wire,
+        }
+    }
+
+    pub(super) fn v6(
+        ip: &'a [u8],
+        prefix_length: usize,
+        header: &Ipv6HeaderSlice<'a>,
+        fragment: &Ipv6FragmentHeaderSlice<'a>,
+        body: Extent<'a>,
+    ) -> Self {
+        let prefix = ip.get(..prefix_length).unwrap_or_default();
+        Self {
+            key: Key {
+                source: header.source(),
+                destination: header.destination(),
+                identification: fragment.identification(),
+                protocol: None,
+            },
+            prefix,
+            next_header_at: next_header_position(prefix),
+            next_header: fragment.next_header().0,
+            offset: usize::from(fragment.fragment_offset().byte_offset()),
+            more: fragment.more_fragments(),
+            body: body.captured,
+            wire_length: body.wire,
+        }
+    }
+
+    /// Whether all of the fragment was captured.
+    pub fn is_whole(&self) -> bool {
+        self.body.len() == self.wire_length
+    }
+
+    /// Where the fragment begins in the packet's payload.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+}
+
+/// Position of the octet that names the header behind `prefix`: the IPv6 header's own when nothing
+/// stands between, else the first of the last extension header.
+fn next_header_position(prefix: &[u8]) -> usize {
+    let mut position = 6;
+    let mut at = Ipv6HeaderSlice::from_slice(prefix).map_or(prefix.len(), |header| header.slice().len());
+    while let Some(units) = prefix.get(at + 1) {
+        position = at;
+        at += (usize::from(*units) + 1) * 8;
+    }
+    position
+}
+
+/// Bounds of a [`Reassembler`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReassemblyLimits {
+    /// Packets that are put together at once; the oldest gives way.
+    pub packets: usize,
+    /// Octets of fragments held in all.
+    pub octets: usize,
+    /// Fragments that one packet may have.
+    pub fragments: usize,
+    /// How long after its first fragment a packet is given up; Linux takes 30 s.
+    pub timeout: Duration,
+}
+
+impl Default for ReassemblyLimits {
+    fn default() -> Self {
+        Self { packets: 256, octets: 4 << 20, fragments: 64, timeout: Duration::from_secs(30) }
+    }
+}
+
+/// What came of one fragment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reassembled {
+    /// More fragments are needed.
+    Waiting,
+    /// The whole IP packet, its headers as if it had never been fragmented (checksum of an IPv4
+    /// header included).
+    Whole(Vec<u8>),
+    /// The fragment contradicts an earlier one and was left out.
+    Conflict,
+    /// The fragment can't be part of any packet: too long, of a length that is no multiple of
+    /// eight, or behind the packet's end. It was left out.
+    Malformed,
+}
+
+/// Packets that are being put together.
+#[derive(Debug)]
+pub struct Reassembler {
+    limits: ReassemblyLimits,
+    packets: VecDeque<Partial>,
+    octets: usize,
+    evicted: u64,
+}
+
+#[derive(Debug)]
+struct Partial {
+    key: Key,
+    started: Timestamp,
+    prefix: Vec<u8>,
+    /// Sorted by offset, not overlapping.
+    pieces: Vec<Piece>,
+    end: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    offset: usize,
+    octets: Vec<u8>,
+}
+
+impl Piece {
+    fn end(&self) -> usize {
+        self.offset + self.octets.len()
+    }
+}
+
+impl Reassembler {
+    /// A reassembler with nothing in it.
+    pub fn new(limits: ReassemblyLimits) -> Self {
+        Self { limits, packets: VecDeque::new(), octets: 0, evicted: 0 }
+    }
+
+    /// Packets given up because of time, number or memory.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Takes one fragment.
+    pub fn push(&mut self, fragment: &Fragment<'_>, now: Timestamp) -> Reassembled {
+        self.expire(now);
+        let end = fragment.offset + fragment.wire_length;
+        let ragged = fragment.more && !fragment.wire_length.is_multiple_of(8);
+        if ragged || fragment.wire_length == 0 || fragment.prefix.len() + end > PACKET_LIMIT {
+            return Reassembled::Malformed;
+        }
+        let index = self.find_or_start(fragment, now);
+        let Some(partial) = self.packets.get_mut(index) else {
+            return Reassembled::Waiting;
+        };
+        let before = partial.octets();
+        let outcome = partial.insert(fragment, self.limits.fragments);
+        self.octets = self.octets - before + partial.octets();
+        if outcome != Reassembled::Waiting {
+            return outcome;
+        }
+        if let Some(packet) = partial.whole() {
+            self.forget(index);
+            return Reassembled::Whole(packet);
+        }
+        while self.octets > self.limits.octets {
+            self.evict_oldest();
+        }
+        Reassembled::Waiting
+    }
+
+    fn find_or_start(&mut self, fragment: &Fragment<'_>, now: Timestamp) -> usize {
+        if let Some(index) = self.packets.iter().position(|partial| partial.key == fragment.key) {
+            return index;
+        }
+        if self.packets.len() >= self.limits.packets {
+            self.evict_oldest();
+        }
+        self.packets.push_back(Partial {
+            key: fragment.key,
+            started: now,
+            prefix: Vec::new(),
+            pieces: Vec::new(),
+            end: None,
+        });
+        self.packets.len() - 1
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        while let Some(oldest) = self.packets.front() {
+            if now.since(oldest.started) < self.limits.timeout {
+                return;
+            }
+            self.evict_oldest();
+        }
+    }
+
+    fn evict_oldest(&mut self) {
+        if self.packets.is_empty() {
+            self.octets = 0;
+            return;
+        }
+        self.forget(0);
+        self.evicted += 1;
+    }
+
+    fn forget(&mut self, index: usize) {
+        if let Some(partial) = self.packets.remove(index) {
+            self.octets -= partial.octets();
+        }
+    }
+}
+
+impl Partial {
+    fn octets(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.octets.len()).sum()
+    }
+
+    fn insert(&mut self, fragment: &Fragment<'_>, limit: usize) -> Reassembled {
+        let end = fragment.offset + fragment.wire_length;
+        let reach = self.pieces.last().map_or(0, Piece::end);
+        let contradicts_end = match self.end {
+            Some(known) => end > known || (!fragment.more && end != known),
+            None => !fragment.more && reach > end,
+        };
+        if contradicts_end {
+            return Reassembled::Malformed;
+        }
+        if self.contradicts(fragment) {
+            return Reassembled::Conflict;
+        }
+        if !fragment.more {
+            self.end = Some(end);
+        }
+        if fragment.offset == 0 && self.prefix.is_empty() {
+            self.prefix = fragment.prefix.to_vec();
+            if let Some(octet) = self.prefix.get_mut(fragment.next_header_at) {
+                *octet = fragment.next_header;
+            }
+        }
+        self.fill(fragment.offset, fragment.body, limit);
+        Reassembled::Waiting
+    }
+
+    /// Whether an octet of the fragment differs from the one already there.
+    fn contradicts(&self, fragment: &Fragment<'_>) -> bool {
+        self.pieces.iter().any(|piece| {
+            let start = piece.offset.max(fragment.offset);
+            let end = piece.end().min(fragment.offset + fragment.body.len());
+            if start >= end {
+                return false;
+            }
+            let old = piece.octets.get(start - piece.offset..end - piece.offset);
+            let new = fragment.body.get(start - fragment.offset..end - fragment.offset);
+            old != new
+        })
+    }
+
+    /// Puts in what of `body` is not there yet.
+    fn fill(&mut self, offset: usize, body: &[u8], limit: usize) {
+        let end = offset + body.len();
+        let mut at = offset;
+        let mut index = self.pieces.partition_point(|piece| piece.end() <= at);
+        while at < end && self.pieces.len() < limit {
+            let next = self.pieces.get(index).map_or(end, |piece| piece.offset);
+            if at < next {
+                let until = next.min(end);
+                let octets = body.get(at - offset..until - offset).unwrap_or_default().to_vec();
+                self.pieces.insert(index, Piece { offset: at, octets });
+                at = until;
+            } else {
+                at = self.pieces.get(index).map_or(end, Piece::end);
+            }
+            index += 1;
+        }
+    }
+
+    /// The packet, once it has no holes.
+    fn whole(&self) -> Option<Vec<u8>> {
+        let end = self.end?;
+        if self.prefix.is_empty() {
+            return None;
+        }
+        let mut packet = self.prefix.clone();
+        packet.reserve_exact(end);
+        let mut at = 0;
+        for piece in &self.pieces {
+            if piece.offset != at {
+                return None;
+            }
+            packet.extend_from_slice(&piece.octets);
+            at = piece.end();
+        }
+        (at == end).then(|| finish_headers(packet))
+    }
+}
+
+/// Writes the length, clears the fragment field and renews the checksum of an IPv4 header.
+fn finish_headers(mut packet: Vec<u8>) -> Vec<u8> {
+    let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+    if let Ok((mut header, _)) = etherparse::Ipv4Header::from_slice(&packet) {
+        header.total_len = total;
+        header.more_fragments = false;
+        header.fragment_offset = etherparse::IpFragOffset::default();
+        header.header_checksum = header.calc_header_checksum();
+        let bytes = header.to_bytes();
+        if let Some(place) = packet.get_mut(..bytes.len()) {
+            place.copy_from_slice(&bytes);
+        }
+    } else if let Some(place) = packet.get_mut(4..6) {
+        let payload = total.saturating_sub(40);
+        place.copy_from_slice(&payload.to_be_bytes());
+    }
+    packet
+}
+
+#[cfg(test)]
+mod tests;
