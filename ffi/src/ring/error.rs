@@ -1,0 +1,48 @@
+//! What can go wrong with a ring.
+
+use std::io;
+
+/// Why a ring could not be created or used.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The kernel has `io_uring` but does not let this process use it.
+    #[error(
+        "io_uring is not permitted here (sysctl kernel.io_uring_disabled, or a container's seccomp filter)"
+    )]
+    NotPermitted,
+    /// The kernel lacks something that the ring relies on.
+    #[error("this kernel does not support {what}")]
+    NotSupported {
+        /// The kernel's own name for it.
+        what: &'static str,
+    },
+    /// More operations than the ring was created for.
+    #[error("the ring is full")]
+    Full,
+    /// A system call failed.
+    #[error("{call}: {source}")]
+    Call {
+        /// Which.
+        call: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+impl RingError {
+    pub(super) fn call(call: &'static str, source: io::Error) -> Self {
+        Self::Call { call, source }
+    }
+
+    /// Reads the error of `io_uring_setup(2)`.
+    pub(super) fn setup(source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EPERM) => Self::NotPermitted,
+            Some(libc::ENOSYS) => Self::NotSupported { what: "io_uring (CONFIG_IO_URING)" },
+            Some(libc::EINVAL) => Self::NotSupported {
+                what: "IORING_SETUP_COOP_TASKRUN and IORING_SETUP_SINGLE_ISSUER (Linux 6.0)",
+            },
+            _ => Self::call("io_uring_setup", source),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What can be asked of the kernel, and how each becomes a submission entry.
+
+use std::net::SocketAddr;
+use std::ptr;
+
+use io_uring::{opcode, squeue, types};
+
+use super::buffers::GROUP;
+use super::slab::{Address, Key, Slab};
+
+/// Operations that [`super::Ring::new`] insists on.
+pub(super) const REQUIRED: [(u8, &str); 6] = [
+    (opcode::Socket::CODE, "IORING_OP_SOCKET (Linux 5.19)"),
+    (opcode::Connect::CODE, "IORING_OP_CONNECT (Linux 5.5)"),
+    (opcode::Send::CODE, "IORING_OP_SEND (Linux 5.6)"),
+    (opcode::Recv::CODE, "IORING_OP_RECV (Linux 5.6)"),
+    (opcode::AsyncCancel::CODE, "IORING_OP_ASYNC_CANCEL (Linux 5.5)"),
+    (opcode::Close::CODE, "IORING_OP_CLOSE (Linux 5.6)"),
+];
+
+/// A direct socket: a place in the ring's own table of descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Socket(pub u32);
+
+/// Address family of a new socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    Inet,
+    /// IPv6.
+    Inet6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: &SocketAddr) -> Self {
+        if address.is_ipv4() { Self::Inet } else { Self::Inet6 }
+    }
+
+    fn domain(self) -> i32 {
+        match self {
+            Self::Inet => libc::AF_INET,
+            Self::Inet6 => libc::AF_INET6,
+        }
+    }
+}
+
+/// What binds an operation to the one that is pushed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// Nothing: it ends its chain.
+    End,
+    /// The next one starts when this one succeeded, and is cancelled when it failed.
+    Success,
+    /// The next one starts when this one is over.
+    Order,
+}
+
+impl Link {
+    pub(super) fn flags(self) -> squeue::Flags {
+        match self {
+            Self::End => squeue::Flags::empty(),
+            Self::Success => squeue::Flags::IO_LINK,
+            Self::Order => squeue::Flags::IO_HARDLINK,
+        }
+    }
+}
+
+/// An operation whose completion is taken.
+#[derive(Debug)]
+pub enum Operation {
+    /// Connects a socket.
+    Connect {
+        /// The socket, of the address's family.
+        socket: Socket,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// Receives what there is into one of the ring's buffers; read it with
+    /// [`super::Ring::received`].
+    Receive {
+        /// A connected socket.
+        socket: Socket,
+    },
+    /// Sends `octets[from..]`; the result says how many went out.
+    Send {
+        /// A connected socket.
+        socket: Socket,
+        /// The octets, which come back with the completion.
+        octets: Vec<u8>,
+        /// How many of them to leave out at the front.
+        from: usize,
+    },
+}
+
+impl Operation {
+    /// Moves what the operation owns to `key`'s place and makes an entry that points there.
+    pub(super) fn prepare<T>(self, slab: &mut Slab<T>, key: Key) -> squeue::Entry {
+        match self {
+            Self::Connect { socket, address } => {
+                let (pointer, length) = slab.keep_address(key, Address::from(address));
+                opcode::Connect::new(types::Fixed(socket.0), pointer, length).build()
+            }
+            // The length is the chosen buffer's own.
+            Self::Receive { socket } => opcode::Recv::new(types::Fixed(socket.0), ptr::null_mut(), 0)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
+            Self::Send { socket, octets, from } => {
+                let octets = slab.keep_octets(key, octets);
+                let octets = octets.get(from..).unwrap_or_default();
+                let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+                opcode::Send::new(types::Fixed(socket.0), octets.as_ptr(), length)
+                    .flags(libc::MSG_NOSIGNAL)
+                    .build()
+            }
+        }
+    }
+}
+
+/// An operation that nobody waits for. It owns no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unattended {
+    /// Makes a TCP socket at this place, instead of what was there.
+    Open {
+        /// The place.
+        socket: Socket,
+        /// Its address family.
+        family: Family,
+    },
+    /// Takes a socket back to unconnected, with a reset where it was connected
+    /// (`connect(AF_UNSPEC)`), so that it can connect again.
+    Disconnect {
+        /// The socket.
+        socket: Socket,
+    },
+    /// Closes a socket in good order.
+    Close {
+        /// The socket.
+        socket: Socket,
+    },
+    /// Cancels an operation in flight, which then completes with `ECANCELED`.
+    Cancel {
+        /// Which.
+        operation: Key,
+    },
+}
+
+/// Marks user data of unattended operations; a [`Key`] never has it.
+const UNATTENDED: u64 = 1 << 63;
+/// Where the kind of an unattended operation lies in its user data.
+const KIND_SHIFT: u32 = 32;
+
+/// The address that takes a connected socket back to unconnected.
+static UNSPECIFIED: libc::sockaddr = libc::sockaddr { sa_family: 0, sa_data: [0; 14] };
+const _: () = assert!(libc::AF_UNSPEC == 0);
+
+impl Unattended {
+    pub(super) fn prepare(self) -> squeue::Entry {
+        match self {
+            Self::Open { socket, family } => {
+                let place = types::DestinationSlot::try_from_slot_target(socket.0).ok();
+                opcode::Socket::new(family.domain(), libc::SOCK_STREAM, 0).file_index(place).build()
+            }
+            Self::Disconnect { socket } => {
+                let length = u32::try_from(size_of_val(&UNSPECIFIED)).unwrap_or_default();
+                opcode::Connect::new(types::Fixed(socket.0), &raw const UNSPECIFIED, length).build()
+            }
+            Self::Close { socket } => opcode::Close::new(types::Fixed(socket.0)).build(),
+            Self::Cancel { operation } => opcode::AsyncCancel::new(operation.user_data()).build(),
+        }
+    }
+
+    pub(super) fn user_data(self) -> u64 {
+        let kind = match self {
+            Self::Open { .. } => 0,
+            Self::Disconnect { .. } => 1,
+            Self::Close { .. } => 2,
+            Self::Cancel { .. } => 3,
+        };
+        UNATTENDED | kind << KIND_SHIFT | u64::from(self.socket().0)
+    }
+
+    /// Reads user data back; a cancelled key is not told.
+    pub(super) fn of_user_data(user_data: u64) -> Option<Self> {
+        if user_data & UNATTENDED == 0 {
+            return None;
+        }
+        let [a, b, c, d, ..] = user_data.to_le_bytes();
+        let socket = Socket(u32::from_le_bytes([a, b, c, d]));
+        Some(match (user_data & !UNATTENDED) >> KIND_SHIFT {
+            0 => Self::Open { socket, family: Family::Inet },
+            1 => Self::Disconnect { socket },
+            2 => Self::Close { socket },
+            _ => Self::Cancel { operation: Key::of_user_data(0) },
+        })
+    }
+
+    /// The socket that it is about; none in particular for a cancellation.
+    pub(super) fn socket(self) -> Socket {
+        match self {
+            Self::Open { socket, .. } | Self::Disconnect { socket } | Self::Close { socket } => socket,
+            Self::Cancel { .. } => Socket(u32::MAX),
+        }
+    }
+}

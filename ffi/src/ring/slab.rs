@@ -1,0 +1,182 @@
+//! The values in flight: one place an operation, never moved while the kernel may look at it.
+
+use std::net::SocketAddr;
+use std::ptr;
+
+/// Names an operation in flight; a place used again gets another key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// Keys have 31 bits of generation: the highest bit of user data is not theirs.
+const GENERATIONS: u32 = 1 << 31;
+
+impl Key {
+    pub(super) fn user_data(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(super) fn of_user_data(user_data: u64) -> Self {
+        let [a, b, c, d, e, f, g, h] = user_data.to_le_bytes();
+        Self { index: u32::from_le_bytes([a, b, c, d]), generation: u32::from_le_bytes([e, f, g, h]) }
+    }
+}
+
+/// A socket address in the kernel's form.
+#[derive(Debug)]
+pub(super) enum Address {
+    None,
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => Self::V4(libc::sockaddr_in {
+                sin_family: family(libc::AF_INET),
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(address) => Self::V6(libc::sockaddr_in6 {
+                sin6_family: family(libc::AF_INET6),
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo().to_be(),
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            }),
+        }
+    }
+}
+
+fn family(family: i32) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or_default()
+}
+
+impl Address {
+    /// Where the kernel reads it, and how many octets.
+    fn raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
+        let length = |octets: usize| libc::socklen_t::try_from(octets).unwrap_or_default();
+        match self {
+            Self::None => (ptr::null(), 0),
+            Self::V4(address) => (ptr::from_ref(address).cast(), length(size_of_val(address))),
+            Self::V6(address) => (ptr::from_ref(address).cast(), length(size_of_val(address))),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    state: Option<T>,
+    octets: Vec<u8>,
+    address: Address,
+    generation: u32,
+    /// The next free place, where this one is free.
+    next: u32,
+}
+
+/// No next place.
+const NONE: u32 = u32::MAX;
+
+/// A table of at most `capacity` values. Places are used last-in first-out, so that few in flight
+/// touch little memory; those never used are never touched.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    /// Allocated once: never grows beyond its first capacity, so entries stay where they are.
+    entries: Vec<Entry<T>>,
+    capacity: usize,
+    free: u32,
+    length: usize,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn with_capacity(capacity: u32) -> Self {
+        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        Self { entries: Vec::with_capacity(capacity), capacity, free: NONE, length: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Takes a place for `state`; `None` when all are taken.
+    pub(super) fn insert(&mut self, state: T) -> Option<Key> {
+        let index = match self.free {
+            NONE => self.extend()?,
+            index => index,
+        };
+        let entry = self.entries.get_mut(usize::try_from(index).ok()?)?;
+        self.free = entry.next;
+        entry.generation = (entry.generation + 1) % GENERATIONS;
+        entry.state = Some(state);
+        self.length += 1;
+        Some(Key { index, generation: entry.generation })
+    }
+
+    fn extend(&mut self) -> Option<u32> {
+        if self.entries.len() >= self.capacity {
+            return None;
+        }
+        let index = u32::try_from(self.entries.len()).ok()?;
+        self.entries.push(Entry {
+            state: None,
+            octets: Vec::new(),
+            address: Address::None,
+            generation: 0,
+            next: NONE,
+        });
+        Some(index)
+    }
+
+    /// Gives up the place of a finished operation, with what it held; `None` if there is none such.
+    pub(super) fn remove(&mut self, key: Key) -> Option<(T, Vec<u8>)> {
+        let entry = self.entries.get_mut(usize::try_from(key.index).ok()?)?;
+        if entry.generation != key.generation {
+            return None;
+        }
+        let state = entry.state.take()?;
+        entry.next = self.free;
+        self.free = key.index;
+        self.length -= 1;
+        Some((state, std::mem::take(&mut entry.octets)))
+    }
+
+    /// Keeps an address with the operation and says where.
+    pub(super) fn keep_address(
+        &mut self,
+        key: Key,
+        address: Address,
+    ) -> (*const libc::sockaddr, libc::socklen_t) {
+        match self.entry(key) {
+            Some(entry) => {
+                entry.address = address;
+                entry.address.raw()
+            }
+            None => Address::None.raw(),
+        }
+    }
+
+    /// Keeps octets with the operation and says where.
+    pub(super) fn keep_octets(&mut self, key: Key, octets: Vec<u8>) -> &[u8] {
+        match self.entry(key) {
+            Some(entry) => {
+                entry.octets = octets;
+                &entry.octets
+            }
+            None => &[],
+        }
+    }
+
+    fn entry(&mut self, key: Key) -> Option<&mut Entry<T>> {
+        self.entries.get_mut(usize::try_from(key.index).ok()?)
+    }
+
+    /// Never frees the entries: the kernel still holds some.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.entries));
+        self.capacity = 0;
+    }
+}

@@ -1,0 +1,189 @@
+//! The ring against the running kernel, over loopback.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::*;
+
+const SOCKET: Socket = Socket(0);
+
+fn ring<T>() -> Ring<T> {
+    Ring::new(&Options { submissions: 8, operations: 8, sockets: 4, buffers: 4, buffer_size: 64 })
+        .expect("io_uring works here")
+}
+
+/// The next completion of an operation, waited for.
+fn complete<T>(ring: &mut Ring<T>) -> Completion<T> {
+    for _ in 0..100 {
+        match ring.pop() {
+            Some(Completed::Operation(completion)) => return completion,
+            Some(Completed::Failed { .. }) => {}
+            None => ring.submit_and_wait(1, Duration::from_millis(100)).expect("enter works"),
+        }
+    }
+    panic!("no completion in ten seconds");
+}
+
+fn connect(ring: &mut Ring<u32>, address: SocketAddr, link: Link) -> Key {
+    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::of(&address) }, true)
+        .expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, link, 7).expect("room")
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let address = listener.local_addr().expect("bound");
+    (listener, address)
+}
+
+#[test]
+fn connects_and_receives_exactly_what_was_sent() {
+    let (listener, address) = listener();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        stream.write_all(b"SSH-2.0-x\r\n").expect("sent");
+        let mut request = [0; 4];
+        stream.read_exact(&mut request).expect("a request");
+        stream.write_all(b"ok").expect("sent");
+        request
+    });
+    let mut ring = ring();
+    connect(&mut ring, address, Link::Success);
+    ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+    assert!(matches!(complete(&mut ring), Completion { state: 7, result: Ok(0), .. }));
+    assert!(matches!(complete(&mut ring), Completion { state: 8, result: Ok(11), .. }));
+    assert_eq!(ring.received(), b"SSH-2.0-x\r\n");
+    let octets = b"..ping".to_vec();
+    ring.push(Operation::Send { socket: SOCKET, octets, from: 2 }, Link::Success, 9).expect("room");
+    ring.push(Operation::Receive { socket: SOCKET }, Link::End, 10).expect("room");
+    let sent = complete(&mut ring);
+    assert_eq!((sent.state, sent.result, sent.octets), (9, Ok(4), b"..ping".to_vec()));
+    assert_eq!(ring.received(), b"", "a send brings nothing");
+    assert_eq!(complete(&mut ring).result, Ok(2));
+    assert_eq!(ring.received(), b"ok", "a shorter answer shows nothing of the longer one before");
+    assert_eq!(&server.join().expect("served"), b"ping");
+    assert_eq!(ring.in_flight(), 0);
+}
+
+#[test]
+fn a_refused_connect_cancels_what_is_linked_behind_it() {
+    let (listener, address) = listener();
+    drop(listener);
+    let mut ring = ring();
+    connect(&mut ring, address, Link::Success);
+    ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+    let refused = complete(&mut ring);
+    assert_eq!((refused.state, refused.result), (7, Err(libc::ECONNREFUSED)));
+    let cancelled = complete(&mut ring);
+    assert_eq!((cancelled.state, cancelled.result), (8, Err(libc::ECANCELED)));
+}
+
+#[test]
+fn a_socket_is_used_again_after_a_disconnect() {
+    let (listener, address) = listener();
+    let mut ring = ring();
+    connect(&mut ring, address, Link::End);
+    assert_eq!(complete(&mut ring).result, Ok(0));
+    let (mut first, _) = listener.accept().expect("a client");
+    ring.push_unattended(Unattended::Disconnect { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 8).expect("room");
+    assert_eq!(complete(&mut ring).result, Ok(0));
+    assert!(listener.accept().is_ok());
+    let ended = first.read(&mut [0; 1]).expect_err("the first connection was reset");
+    assert_eq!(ended.raw_os_error(), Some(libc::ECONNRESET));
+}
+
+#[test]
+fn an_operation_in_flight_is_cancelled_by_its_key_and_by_no_older_one() {
+    let (_listener, address) = listener();
+    let mut ring = ring();
+    let connected = connect(&mut ring, address, Link::End);
+    assert_eq!(complete(&mut ring).result, Ok(0));
+    let receive = ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+    ring.push_unattended(Unattended::Cancel { operation: connected }, false).expect("room");
+    ring.submit_and_wait(1, Duration::from_millis(50)).expect("enter works");
+    assert!(ring.pop().is_none(), "the key of a finished operation cancels nothing");
+    ring.push_unattended(Unattended::Cancel { operation: receive }, false).expect("room");
+    assert_eq!(complete(&mut ring).result, Err(libc::ECANCELED));
+}
+
+#[test]
+fn failures_that_nobody_waits_for_are_told() {
+    let mut ring = ring::<u32>();
+    ring.push_unattended(Unattended::Disconnect { socket: Socket(3) }, false).expect("room");
+    ring.submit_and_wait(1, Duration::from_secs(1)).expect("enter works");
+    let failed = ring.pop().expect("a failure");
+    let Completed::Failed { socket, error } = failed else { panic!("not a failure: {failed:?}") };
+    assert_eq!((socket, error), (Socket(3), libc::EBADF));
+}
+
+#[test]
+fn values_in_flight_are_dropped_with_the_ring_and_not_before() {
+    let (_listener, address) = listener();
+    let witness = Rc::new(());
+    let mut ring = ring();
+    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::Inet }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, Link::Success, witness.clone()).expect("room");
+    ring.push(Operation::Receive { socket: SOCKET }, Link::End, witness.clone()).expect("room");
+    drop(complete(&mut ring));
+    assert_eq!(Rc::strong_count(&witness), 2, "the receive still holds one");
+    drop(ring);
+    assert_eq!(Rc::strong_count(&witness), 1, "and the kernel let go of it in time");
+}
+
+#[test]
+fn more_operations_than_asked_for_are_refused() {
+    let (_listener, address) = listener();
+    let mut ring =
+        Ring::new(&Options { submissions: 8, operations: 1, sockets: 1, buffers: 1, buffer_size: 64 })
+            .expect("io_uring works here");
+    connect(&mut ring, address, Link::Success);
+    let refused = ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8);
+    assert!(matches!(refused, Err(RingError::Full)));
+}
+
+#[test]
+fn a_ring_that_cannot_have_its_sockets_is_not_made() {
+    let options = Options { submissions: 8, operations: 8, sockets: u32::MAX, buffers: 4, buffer_size: 64 };
+    let error = Ring::<u32>::new(&options).expect_err("more sockets than the kernel allows");
+    assert!(matches!(error, RingError::Call { call: "io_uring_register(FILES2)", .. }), "{error}");
+}
+
+#[test]
+fn buffers_that_the_kernel_refuses_are_freed_again() {
+    let options = Options { submissions: 8, operations: 8, sockets: 1, buffers: 3, buffer_size: 64 };
+    assert!(Ring::<u32>::new(&options).is_err(), "three is not a power of two");
+}
+
+#[test]
+fn buffers_are_given_back_again_and_again() {
+    let (listener, address) = listener();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        for octet in 0..64_u8 {
+            stream.write_all(&[octet; 100]).expect("sent");
+        }
+    });
+    let mut ring = ring();
+    connect(&mut ring, address, Link::End);
+    assert_eq!(complete(&mut ring).result, Ok(0));
+    let mut collected = Vec::new();
+    while collected.len() < 6400 {
+        ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+        let octets = complete(&mut ring).result.expect("received");
+        assert_eq!(usize::try_from(octets).expect("small"), ring.received().len());
+        collected.extend_from_slice(ring.received());
+    }
+    assert!(collected.chunks(100).zip(0..).all(|(chunk, octet)| chunk == [octet; 100]));
+    server.join().expect("served");
+}
+
+#[test]
+fn ipv6_addresses_connect() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
+    let mut ring = ring();
+    connect(&mut ring, listener.local_addr().expect("bound"), Link::End);
+    assert_eq!(complete(&mut ring).result, Ok(0));
+}
