@@ -381,6 +381,23 @@ pub enum Application {
     Http(Box<HttpFacts>),
 }
 
+/// The number that stands for a rule's id where EVE asks for one: the same in every run and on every
+/// machine, whatever other rules there are.
+///
+/// FNV-1a of the id's octets, folded into 1 to 2^31 - 1 so that readers with signed numbers keep it.
+pub const fn signature_id(rule: &str) -> u32 {
+    let octets = rule.as_bytes();
+    let (mut hash, mut index) = (0x811c_9dc5_u32, 0);
+    while index < octets.len() {
+        hash = (hash ^ octets[index] as u32).wrapping_mul(0x0100_0193);
+        index += 1;
+    }
+    match (hash >> 31) ^ (hash & 0x7fff_ffff) {
+        0 => 1,
+        folded => folded,
+    }
+}
+
 /// A packet that was or would have been dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropFacts {

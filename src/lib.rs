@@ -6,6 +6,7 @@
 //! | room | what it owns |
 //! |---|---|
 //! | [`cli`] | the command line: text to validated configuration |
+//! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
@@ -17,3 +18,4 @@ pub mod cli;
 pub mod event;
 pub mod packet;
 pub mod scan;
+pub mod output;

@@ -1,0 +1,265 @@
+//! Comma-separated values, RFC 4180: one record an event, under a header that is the same for every
+//! kind of event.
+//!
+//! Control characters that came from the network are escaped, so that a record is always one line.
+
+use std::borrow::Cow;
+use std::io;
+
+use crate::event::{
+    AlertFacts, AnomalyFacts, ConnectFacts, DropFacts, Endpoint, Event, EventKind, HttpFacts, ProductFacts,
+    Protocol, Side, SshFacts,
+};
+
+use super::time::EveTime;
+use super::{Format, escape};
+
+/// The columns in order; new ones are only ever added behind the last.
+pub const COLUMNS: [&str; 24] = [
+    "timestamp",
+    "source",
+    "event_type",
+    "src_ip",
+    "src_port",
+    "dest_ip",
+    "dest_port",
+    "app_proto",
+    "state",
+    "from",
+    "banner",
+    "status",
+    "url",
+    "rule",
+    "title",
+    "severity",
+    "action",
+    "blocked",
+    "product",
+    "version",
+    "cpe",
+    "reason",
+    "rtt_ms",
+    "detail",
+];
+
+/// CSV records as a [`Format`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Csv;
+
+impl Format for Csv {
+    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        record(out, COLUMNS)
+    }
+
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        record(out, Row::new(event).cells().iter().map(|cell| escape(cell).into_owned()))
+    }
+}
+
+fn record<I, C>(out: &mut Vec<u8>, cells: I) -> io::Result<()>
+where
+    I: IntoIterator<Item = C>,
+    C: AsRef<[u8]>,
+{
+    let mut writer = ::csv::Writer::from_writer(out);
+    writer.write_record(cells)?;
+    writer.flush()
+}
+
+/// What an event has to say in each column; empty where it says nothing.
+#[derive(Debug, Default)]
+struct Row<'a> {
+    timestamp: String,
+    source: &'static str,
+    event_type: &'static str,
+    ends: [Option<Endpoint>; 2],
+    protocol: Option<Protocol>,
+    state: &'static str,
+    from: Option<Side>,
+    banner: Cow<'a, str>,
+    status: Option<u16>,
+    url: &'a str,
+    rule: &'a str,
+    title: &'a str,
+    severity: &'static str,
+    action: &'static str,
+    blocked: Option<bool>,
+    product: Option<&'a ProductFacts>,
+    reason: &'a str,
+    round_trip: Option<f64>,
+    detail: Cow<'a, str>,
+}
+
+impl<'a> Row<'a> {
+    fn new(event: &'a Event) -> Self {
+        let mut row = Self {
+            timestamp: EveTime(event.timestamp).to_string(),
+            source: event.source.name(),
+            ..Self::default()
+        };
+        if let Some(flow) = &event.flow {
+            let known = |end: Endpoint| (!end.address.is_unspecified()).then_some(end);
+            row.ends = [known(flow.endpoints.client), known(flow.endpoints.server)];
+            row.protocol = flow.protocol;
+            row.from = flow.from;
+        }
+        match &event.kind {
+            EventKind::Ssh(facts) => row.ssh(facts),
+            EventKind::Http(facts) => row.http(facts),
+            EventKind::Alert(facts) => row.alert(facts),
+            EventKind::Drop(facts) => row.dropped(facts),
+            EventKind::Anomaly(facts) => row.anomaly(facts),
+            EventKind::Connect(facts) => row.connect(facts),
+            EventKind::Stats(facts) => {
+                row.event_type = "stats";
+                let counters = facts.counters.iter().map(|(path, value)| format!("{path}={value}"));
+                row.detail = counters.collect::<Vec<_>>().join(" ").into();
+            }
+        }
+        row
+    }
+
+    fn ssh(&mut self, facts: &'a SshFacts) {
+        self.event_type = "ssh";
+        self.protocol = Some(Protocol::Ssh);
+        let (side, shown) = match &facts.server {
+            Some(server) => (Side::Server, Some(server)),
+            None => (Side::Client, facts.client.as_ref()),
+        };
+        self.from = Some(side);
+        if let Some(shown) = shown {
+            self.banner = shown.banner.as_str().into();
+            self.product = shown.fingerprint.as_ref();
+        }
+        if let (Some(_), Some(client)) = (&facts.server, &facts.client) {
+            self.detail = format!("client={}", client.banner).into();
+        }
+    }
+
+    fn http(&mut self, facts: &'a HttpFacts) {
+        self.event_type = "http";
+        self.protocol = Some(Protocol::Http);
+        if let Some(request) = &facts.request {
+            self.url = &request.url;
+        }
+        if let Some(response) = &facts.response {
+            self.from = Some(Side::Server);
+            self.status = Some(response.status);
+            self.product = response.fingerprint.as_ref();
+            let server = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("server"));
+            self.banner = server.map_or("", |field| field.value.as_str()).into();
+            self.detail = response.title.as_deref().unwrap_or_default().into();
+        }
+    }
+
+    fn alert(&mut self, facts: &'a AlertFacts) {
+        self.event_type = "alert";
+        self.from = Some(facts.from);
+        self.banner = facts.banner.as_str().into();
+        self.rule = &facts.rule;
+        self.title = &facts.title;
+        self.severity = facts.severity.name();
+        self.action = facts.action.name();
+        self.blocked = Some(facts.blocked);
+        self.product = Some(&facts.product);
+        self.detail = facts.references.join(" ").into();
+    }
+
+    fn dropped(&mut self, facts: &'a DropFacts) {
+        self.event_type = "drop";
+        self.rule = facts.rule.as_deref().unwrap_or_default();
+        self.reason = facts.reason.name();
+        self.blocked = Some(facts.enforced);
+    }
+
+    fn anomaly(&mut self, facts: &'a AnomalyFacts) {
+        self.event_type = "anomaly";
+        self.reason = facts.name;
+        self.detail = facts.detail.as_str().into();
+    }
+
+    fn connect(&mut self, facts: &'a ConnectFacts) {
+        self.event_type = "connect";
+        self.state = facts.state.name();
+        self.reason = &facts.reason;
+        self.round_trip = facts.round_trip.map(|time| time.as_secs_f64() * 1000.0);
+    }
+
+    /// The cells in the order of [`COLUMNS`].
+    fn cells(&self) -> [Cow<'_, str>; COLUMNS.len()] {
+        let [client, server] = self.ends;
+        let product = |field: fn(&ProductFacts) -> &Option<String>| -> Cow<'_, str> {
+            self.product.and_then(|facts| field(facts).as_deref()).unwrap_or_default().into()
+        };
+        [
+            self.timestamp.as_str().into(),
+            self.source.into(),
+            self.event_type.into(),
+            text(client.map(|end| end.address)),
+            text(client.map(|end| end.port)),
+            text(server.map(|end| end.address)),
+            text(server.map(|end| end.port)),
+            self.protocol.map_or("", Protocol::name).into(),
+            self.state.into(),
+            self.from.map_or("", Side::name).into(),
+            self.banner.as_ref().into(),
+            text(self.status),
+            self.url.into(),
+            self.rule.into(),
+            self.title.into(),
+            self.severity.into(),
+            self.action.into(),
+            text(self.blocked),
+            product(|facts| &facts.product),
+            product(|facts| &facts.version),
+            product(|facts| &facts.cpe),
+            self.reason.into(),
+            self.round_trip.map_or_else(Cow::default, |millis| format!("{millis:.3}").into()),
+            self.detail.as_ref().into(),
+        ]
+    }
+}
+
+fn text<'a, T: ToString>(value: Option<T>) -> Cow<'a, str> {
+    value.map_or_else(Cow::default, |value| value.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{PortState, Source};
+    use crate::event::{SshSide, Timestamp};
+
+    fn read(events: &[Event]) -> Vec<Vec<String>> {
+        let mut out = Vec::new();
+        Csv.begin(&mut out).unwrap();
+        for event in events {
+            Csv.event(event, &mut out).unwrap();
+        }
+        assert_eq!(
+            out.iter().filter(|octet| **octet == b'\n').count(),
+            events.len() + 1,
+            "one line a record"
+        );
+        let mut reader = ::csv::ReaderBuilder::new().has_headers(false).from_reader(out.as_slice());
+        reader.records().map(|record| record.unwrap().iter().map(str::to_owned).collect()).collect()
+    }
+
+    fn event(kind: EventKind) -> Event {
+        Event { timestamp: Timestamp::default(), source: Source::Scan, flow: None, kind }
+    }
+
+    #[test]
+    fn every_record_has_the_headers_columns() {
+        let connect =
+            ConnectFacts { state: PortState::Closed, reason: "a,\"b\"\n".to_owned(), round_trip: None };
+        let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
+        let ssh = SshFacts { client: None, server: Some(side) };
+        let rows = read(&[event(EventKind::Connect(connect)), event(EventKind::Ssh(Box::new(ssh)))]);
+        assert_eq!(rows[0], COLUMNS);
+        let cell = |row: usize, name| &rows[row][COLUMNS.iter().position(|column| *column == name).unwrap()];
+        assert_eq!((cell(1, "state").as_str(), cell(1, "reason").as_str()), ("closed", "a,\"b\"\\n"));
+        assert_eq!((cell(2, "event_type").as_str(), cell(2, "from").as_str()), ("ssh", "server"));
+        assert_eq!(cell(2, "banner"), "SSH-2.0-x,\\r\\n\\x1b y");
+    }
+}

@@ -1,0 +1,164 @@
+//! EVE's `ssh` and `http` objects.
+
+use serde::Serialize;
+
+use crate::event::{HeaderField, HttpFacts, SshFacts, SshSide};
+
+/// EVE's `ssh`.
+#[derive(Debug, Serialize)]
+pub(super) struct Ssh<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<SshEnd<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<SshEnd<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SshEnd<'a> {
+    proto_version: &'a str,
+    software_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hassh: Option<HasshObject<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct HasshObject<'a> {
+    hash: &'a str,
+    string: &'a str,
+}
+
+impl<'a> Ssh<'a> {
+    pub(super) fn new(facts: &'a SshFacts) -> Self {
+        Self {
+            client: facts.client.as_ref().map(SshEnd::new),
+            server: facts.server.as_ref().map(SshEnd::new),
+        }
+    }
+}
+
+impl<'a> SshEnd<'a> {
+    fn new(side: &'a SshSide) -> Self {
+        Self {
+            proto_version: &side.protocol_version,
+            software_version: &side.software_version,
+            hassh: side
+                .hassh
+                .as_ref()
+                .map(|hassh| HasshObject { hash: &hassh.hash, string: &hassh.algorithms }),
+        }
+    }
+}
+
+/// EVE's `http`.
+#[derive(Debug, Serialize)]
+pub(super) struct Http<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hostname: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_user_agent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xff: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_refer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirect: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    length: Option<u64>,
+    #[serde(skip_serializing_if = "<[Field<'_>]>::is_empty")]
+    request_headers: Vec<Field<'a>>,
+    #[serde(skip_serializing_if = "<[Field<'_>]>::is_empty")]
+    response_headers: Vec<Field<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Field<'a> {
+    name: &'a str,
+    value: &'a str,
+}
+
+impl<'a> Http<'a> {
+    pub(super) fn new(facts: &'a HttpFacts) -> Self {
+        let (request, response) = (facts.request.as_ref(), facts.response.as_ref());
+        let asked: &[HeaderField] = request.map_or(&[], |request| &request.headers);
+        let answered: &[HeaderField] = response.map_or(&[], |response| &response.headers);
+        let (hostname, http_port) = find(asked, "Host").map_or((None, None), split_host);
+        Self {
+            hostname,
+            http_port,
+            url: request.map(|request| request.url.as_str()),
+            http_user_agent: find(asked, "User-Agent"),
+            xff: find(asked, "X-Forwarded-For"),
+            http_content_type: find(answered, "Content-Type").map(media_type),
+            http_refer: find(asked, "Referer"),
+            http_method: request.map(|request| request.method.as_str()),
+            protocol: request
+                .map(|request| request.version.as_str())
+                .or_else(|| response.map(|response| response.version.as_str()))
+                .filter(|version| !version.is_empty()),
+            status: response.map(|response| response.status),
+            redirect: find(answered, "Location"),
+            length: response.map(|response| response.body_length),
+            request_headers: fields(asked),
+            response_headers: fields(answered),
+        }
+    }
+}
+
+fn fields(headers: &[HeaderField]) -> Vec<Field<'_>> {
+    headers.iter().map(|field| Field { name: &field.name, value: &field.value }).collect()
+}
+
+fn find<'a>(headers: &'a [HeaderField], name: &str) -> Option<&'a str> {
+    headers.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value.as_str())
+}
+
+/// The media type without its parameters, as EVE has it.
+fn media_type(value: &str) -> &str {
+    value.split(';').next().unwrap_or(value).trim_end()
+}
+
+/// Splits the port off a `Host` field; an IPv6 literal keeps its brackets.
+fn split_host(host: &str) -> (Option<&str>, Option<u16>) {
+    let name_end = host.rfind(']').map_or(0, |bracket| bracket + 1);
+    let Some(colon) = host.get(name_end..).and_then(|rest| rest.find(':')) else {
+        return (Some(host), None);
+    };
+    let (name, port) = host.split_at(name_end + colon);
+    match port.strip_prefix(':').unwrap_or(port).parse() {
+        Ok(port) => (Some(name), Some(port)),
+        Err(_) => (Some(host), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_split_from_their_ports() {
+        assert_eq!(split_host("example.org"), (Some("example.org"), None));
+        assert_eq!(split_host("example.org:8080"), (Some("example.org"), Some(8080)));
+        assert_eq!(split_host("[2001:db8::1]:81"), (Some("[2001:db8::1]"), Some(81)));
+        assert_eq!(split_host("[2001:db8::1]"), (Some("[2001:db8::1]"), None));
+        assert_eq!(split_host("example.org:99999"), (Some("example.org:99999"), None));
+        assert_eq!(split_host("]:"), (Some("]:"), None));
+    }
+
+    #[test]
+    fn media_types_lose_their_parameters() {
+        assert_eq!(media_type("text/html; charset=utf-8"), "text/html");
+        assert_eq!(media_type("text/html"), "text/html");
+    }
+}

@@ -1,0 +1,154 @@
+//! The `bannerwall` object: what an event says beyond EVE.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::event::{
+    AlertFacts, AnomalyFacts, ConnectFacts, DropFacts, Event, EventKind, HttpFacts, ProductFacts, Severity,
+    SshFacts, SshSide,
+};
+
+/// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
+///
+/// `banner`, `vendor`, `product`, `version`, `cpe` and `os` are about the server where it was seen,
+/// else about the client; where both were seen the client's stand under `client`.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Own<'a> {
+    source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banner: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    severity: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<&'static str>,
+    #[serde(flatten)]
+    product: Product<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<Client<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforced: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round_trip_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Product<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vendor: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    product: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpe: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    os: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Client<'a> {
+    banner: &'a str,
+    #[serde(flatten)]
+    product: Product<'a>,
+}
+
+impl<'a> Own<'a> {
+    /// What `event` says beyond EVE; `stats` are the counters that EVE has no name for.
+    pub(super) fn new(event: &'a Event, stats: Option<Map<String, Value>>) -> Self {
+        let mut own = match &event.kind {
+            EventKind::Ssh(facts) => Self::ssh(facts),
+            EventKind::Http(facts) => Self::http(facts),
+            EventKind::Alert(facts) => Self::alert(facts),
+            EventKind::Drop(facts) => Self::dropped(facts),
+            EventKind::Anomaly(facts) => Self::anomaly(facts),
+            EventKind::Connect(facts) => Self::connect(facts),
+            EventKind::Stats(_) => Self::default(),
+        };
+        own.source = event.source.name();
+        own.stats = stats.filter(|stats| !stats.is_empty());
+        own
+    }
+
+    fn ssh(facts: &'a SshFacts) -> Self {
+        let shown = facts.server.as_ref().or(facts.client.as_ref());
+        let other = facts.server.as_ref().and(facts.client.as_ref());
+        Self {
+            banner: shown.map(|side| side.banner.as_str()),
+            product: shown.map_or_else(Product::default, Product::of_side),
+            client: other.map(|side| Client { banner: &side.banner, product: Product::of_side(side) }),
+            ..Self::default()
+        }
+    }
+
+    fn http(facts: &'a HttpFacts) -> Self {
+        let response = facts.response.as_ref();
+        Self {
+            banner: response.and_then(|response| header(&response.headers, "Server")),
+            product: response
+                .and_then(|response| response.fingerprint.as_ref())
+                .map_or_else(Product::default, Product::new),
+            title: response.and_then(|response| response.title.as_deref()),
+            ..Self::default()
+        }
+    }
+
+    fn alert(facts: &'a AlertFacts) -> Self {
+        Self {
+            banner: Some(&facts.banner),
+            rule: Some(&facts.rule),
+            action: Some(facts.action.name()),
+            severity: Some(Severity::name(facts.severity)),
+            from: Some(facts.from.name()),
+            product: Product::new(&facts.product),
+            ..Self::default()
+        }
+    }
+
+    fn dropped(facts: &'a DropFacts) -> Self {
+        Self { rule: facts.rule.as_deref(), enforced: Some(facts.enforced), ..Self::default() }
+    }
+
+    fn anomaly(facts: &'a AnomalyFacts) -> Self {
+        Self { detail: Some(&facts.detail), ..Self::default() }
+    }
+
+    fn connect(facts: &'a ConnectFacts) -> Self {
+        Self {
+            reason: Some(facts.reason.as_str()).filter(|reason| !reason.is_empty()),
+            round_trip_us: facts.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            ..Self::default()
+        }
+    }
+}
+
+impl<'a> Product<'a> {
+    fn new(facts: &'a ProductFacts) -> Self {
+        Self {
+            vendor: facts.vendor.as_deref(),
+            product: facts.product.as_deref(),
+            version: facts.version.as_deref(),
+            cpe: facts.cpe.as_deref(),
+            os: facts.os.as_deref(),
+        }
+    }
+
+    fn of_side(side: &'a SshSide) -> Self {
+        side.fingerprint.as_ref().map_or_else(Self::default, Self::new)
+    }
+}
+
+fn header<'a>(headers: &'a [crate::event::HeaderField], name: &str) -> Option<&'a str> {
+    headers.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value.as_str())
+}

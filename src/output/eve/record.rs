@@ -1,0 +1,345 @@
+//! One EVE line: the header in EVE's order, then the object of the event's type.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::event::{
+    Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, ConnectFacts, DropFacts, Endpoint, Event,
+    EventKind, FlowContext, PacketHeader, Protocol, Side, Source, signature_id,
+};
+use crate::output::time::EveTime;
+
+use super::application::{Http, Ssh};
+use super::community::community_id;
+use super::own::Own;
+use super::stats;
+
+/// Flow ids are cut to 51 bits, as Suricata does: what reads JSON with floating-point numbers keeps
+/// them whole.
+const FLOW_ID_BITS: u64 = (1 << 51) - 1;
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Record<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<EveTime>,
+    #[serde(flatten)]
+    header: Header<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp: Option<Tcp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alert: Option<Alert<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ssh: Option<Ssh<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<Http<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drop: Option<Dropped>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomaly: Option<Anomaly<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bannerwall: Option<Own<'a>>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Header<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flow_id: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_iface: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pcap_cnt: Option<u64>,
+    event_type: &'static str,
+    #[serde(skip_serializing_if = "<[u16]>::is_empty")]
+    vlan: &'a [u16],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_ip: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dest_ip: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dest_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proto: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip_v: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pkt_src: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    community_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_id: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app_proto: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direction: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tcp {
+    state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Alert<'a> {
+    action: &'static str,
+    gid: u32,
+    signature_id: u32,
+    rev: u32,
+    signature: &'a str,
+    category: &'a str,
+    severity: u8,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    references: &'a [String],
+    metadata: Metadata<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Metadata<'a> {
+    signature_severity: [&'static str; 1],
+    rule: [&'a str; 1],
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Dropped {
+    len: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tos: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ipid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tc: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hoplimit: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flowlbl: Option<u32>,
+    tcpseq: u32,
+    tcpack: u32,
+    tcpwin: u16,
+    syn: bool,
+    ack: bool,
+    psh: bool,
+    rst: bool,
+    urg: bool,
+    fin: bool,
+    tcpres: u8,
+    tcpurgp: u16,
+    reason: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Anomaly<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app_proto: Option<&'static str>,
+    r#type: &'static str,
+    event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Verdict {
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reject: Option<[&'static str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reject_target: Option<&'static str>,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn new(event: &'a Event, strict: bool) -> Self {
+        let mut record =
+            Self { timestamp: Some(EveTime(event.timestamp)), header: Header::new(event), ..Self::default() };
+        let mut own_stats = None;
+        match &event.kind {
+            EventKind::Ssh(facts) => record.ssh = Some(Ssh::new(facts)),
+            EventKind::Http(facts) => record.http = Some(Http::new(facts)),
+            EventKind::Alert(facts) => record.alert(facts),
+            EventKind::Drop(facts) => record.dropped(facts, event.flow.as_ref()),
+            EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
+            EventKind::Connect(facts) => record.connect(facts, strict),
+            EventKind::Stats(facts) => {
+                let (known, own) = stats::nested(facts);
+                record.stats = Some(known);
+                own_stats = Some(own);
+            }
+        }
+        if !strict {
+            record.bannerwall = Some(Own::new(event, own_stats));
+        }
+        record
+    }
+
+    fn alert(&mut self, facts: &'a AlertFacts) {
+        self.alert = Some(Alert::new(facts));
+        self.verdict = Some(Verdict::new(facts.blocked, facts.action == Action::Reject, "alert"));
+        match &facts.application {
+            Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts)),
+            Application::Http(facts) => self.http = Some(Http::new(facts)),
+        }
+    }
+
+    fn dropped(&mut self, facts: &DropFacts, flow: Option<&FlowContext>) {
+        let six = flow.is_some_and(|flow| flow.endpoints.server.address.is_ipv6());
+        self.drop = Some(Dropped::new(&facts.header, facts.reason.name(), six));
+        self.verdict = Some(Verdict::new(facts.enforced, facts.rejected, "accept"));
+    }
+
+    /// EVE has no event for a probe's result. The nearest that its schema allows is `tcp.state`.
+    fn connect(&mut self, facts: &ConnectFacts, strict: bool) {
+        if strict {
+            self.tcp = Some(Tcp { state: facts.state.name() });
+        } else {
+            self.state = Some(facts.state.name());
+        }
+    }
+}
+
+impl<'a> Header<'a> {
+    fn new(event: &'a Event) -> Self {
+        let event_type = event_type(&event.kind);
+        let Some(flow) = &event.flow else { return Self { event_type, ..Self::default() } };
+        let from = sender(&event.kind, flow);
+        let (source, destination) = match from {
+            Some(Side::Server) => (flow.endpoints.server, flow.endpoints.client),
+            Some(Side::Client) | None => (flow.endpoints.client, flow.endpoints.server),
+        };
+        // The scan doesn't ask the kernel which address and port it chose for a connection.
+        let known = |end: Endpoint| (!end.address.is_unspecified()).then_some(end);
+        let (known_source, known_destination) = (known(source), known(destination));
+        let both = known_source.is_some() && known_destination.is_some();
+        Self {
+            flow_id: Some(flow.id & FLOW_ID_BITS),
+            in_iface: flow.interface.as_deref(),
+            pcap_cnt: flow.packet_number,
+            event_type,
+            vlan: &flow.vlan,
+            src_ip: known_source.map(|end| end.address),
+            src_port: known_source.map(|end| end.port),
+            dest_ip: known_destination.map(|end| end.address),
+            dest_port: known_destination.map(|end| end.port),
+            proto: Some("TCP"),
+            ip_v: Some(if flow.endpoints.server.address.is_ipv4() { 4 } else { 6 }),
+            pkt_src: (event.source != Source::Scan).then_some("wire/pcap"),
+            community_id: both.then(|| community_id(&flow.endpoints)),
+            tx_id: flow.transaction,
+            app_proto: protocol(&event.kind, flow).map(Protocol::name),
+            direction: from.map(direction),
+        }
+    }
+}
+
+impl<'a> Alert<'a> {
+    fn new(facts: &'a AlertFacts) -> Self {
+        Self {
+            action: if facts.blocked { "blocked" } else { "allowed" },
+            gid: 1,
+            signature_id: signature_id(&facts.rule),
+            rev: 1,
+            signature: &facts.title,
+            category: &facts.category,
+            severity: facts.severity.eve(),
+            references: &facts.references,
+            metadata: Metadata { signature_severity: [facts.severity.name()], rule: [&facts.rule] },
+        }
+    }
+}
+
+impl Dropped {
+    fn new(header: &PacketHeader, reason: &'static str, six: bool) -> Self {
+        let flag = |bit: u8| header.flags & bit != 0;
+        let (four, six) = (!six, six);
+        Self {
+            len: header.length,
+            tos: four.then_some(header.traffic_class),
+            ttl: four.then_some(header.hop_limit),
+            ipid: four.then_some(header.identification),
+            tc: six.then_some(header.traffic_class),
+            hoplimit: six.then_some(header.hop_limit),
+            flowlbl: six.then_some(header.identification),
+            tcpseq: header.sequence,
+            tcpack: header.acknowledgement,
+            tcpwin: header.window,
+            syn: flag(0x02),
+            ack: flag(0x10),
+            psh: flag(0x08),
+            rst: flag(0x04),
+            urg: flag(0x20),
+            fin: flag(0x01),
+            tcpres: 0,
+            tcpurgp: header.urgent_pointer,
+            reason,
+        }
+    }
+}
+
+impl<'a> Anomaly<'a> {
+    fn new(facts: &'a AnomalyFacts, flow: Option<&FlowContext>) -> Self {
+        let application = facts.layer == AnomalyLayer::Application;
+        Self {
+            app_proto: flow.and_then(|flow| flow.protocol).map(Protocol::name).filter(|_| application),
+            r#type: facts.layer.name(),
+            event: facts.name,
+            layer: application.then_some("proto_parser"),
+        }
+    }
+}
+
+impl Verdict {
+    /// `otherwise` is the verdict of a packet that was let through.
+    fn new(stopped: bool, rejected: bool, otherwise: &'static str) -> Self {
+        let reset = stopped && rejected;
+        Self {
+            action: if stopped { "drop" } else { otherwise },
+            reject: reset.then_some(["tcp-reset"]),
+            reject_target: reset.then_some("both"),
+        }
+    }
+}
+
+fn event_type(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::Ssh(_) => "ssh",
+        EventKind::Http(_) => "http",
+        EventKind::Alert(_) => "alert",
+        EventKind::Drop(_) => "drop",
+        EventKind::Anomaly(_) => "anomaly",
+        EventKind::Connect(_) => "connect",
+        EventKind::Stats(_) => "stats",
+    }
+}
+
+/// Who sent what the event is about. What is about a whole flow is written from the client's side,
+/// as EVE does.
+fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
+    match kind {
+        EventKind::Ssh(_) | EventKind::Http(_) | EventKind::Connect(_) | EventKind::Stats(_) => None,
+        EventKind::Alert(facts) => Some(facts.from),
+        EventKind::Drop(_) | EventKind::Anomaly(_) => flow.from,
+    }
+}
+
+fn protocol(kind: &EventKind, flow: &FlowContext) -> Option<Protocol> {
+    match kind {
+        EventKind::Ssh(_) => Some(Protocol::Ssh),
+        EventKind::Http(_) => Some(Protocol::Http),
+        _ => flow.protocol,
+    }
+}
+
+fn direction(from: Side) -> &'static str {
+    match from {
+        Side::Client => "to_server",
+        Side::Server => "to_client",
+    }
+}

@@ -1,0 +1,108 @@
+//! EVE's `stats`: dotted counters as nested objects, and which of them EVE has a name for.
+
+use serde_json::{Map, Value};
+
+use crate::event::StatsFacts;
+
+/// Counters below `stats` in Suricata's schema that bannerwall has a use for.
+const KNOWN: [&str; 46] = [
+    "app_layer.error.http.parser",
+    "app_layer.error.ssh.parser",
+    "app_layer.flow.failed_tcp",
+    "app_layer.flow.http",
+    "app_layer.flow.ssh",
+    "app_layer.tx.http",
+    "app_layer.tx.ssh",
+    "capture.errors",
+    "capture.kernel_drops",
+    "capture.kernel_packets",
+    "decoder.bytes",
+    "decoder.invalid",
+    "decoder.ipv4",
+    "decoder.ipv6",
+    "decoder.pkts",
+    "decoder.tcp",
+    "defrag.ipv4.fragments",
+    "defrag.ipv4.reassembled",
+    "defrag.ipv6.fragments",
+    "defrag.ipv6.reassembled",
+    "detect.alert",
+    "flow.active",
+    "flow.memcap",
+    "flow.tcp",
+    "flow.tcp_reuse",
+    "flow.total",
+    "flow_bypassed.bytes",
+    "flow_bypassed.closed",
+    "flow_bypassed.local_bytes",
+    "flow_bypassed.local_pkts",
+    "flow_bypassed.pkts",
+    "ips.accepted",
+    "ips.blocked",
+    "ips.drop_reason.applayer_error",
+    "ips.drop_reason.decode_error",
+    "ips.drop_reason.flow_drop",
+    "ips.drop_reason.flow_memcap",
+    "ips.drop_reason.rules",
+    "ips.drop_reason.stream_error",
+    "ips.rejected",
+    "tcp.invalid_checksum",
+    "tcp.midstream_pickups",
+    "tcp.overlap",
+    "tcp.overlap_diff_data",
+    "tcp.reassembly_gap",
+    "tcp.sessions",
+];
+
+/// `stats` as EVE has it, and what EVE has no name for.
+pub(super) fn nested(facts: &StatsFacts) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut known, mut own) = (Map::new(), Map::new());
+    known.insert("uptime".to_owned(), facts.uptime.as_secs().into());
+    for (path, value) in &facts.counters {
+        let tree = if KNOWN.binary_search(path).is_ok() { &mut known } else { &mut own };
+        insert(tree, path, *value);
+    }
+    (known, own)
+}
+
+/// Puts `value` at a dotted path, making the objects on the way. A number already on the way gives
+/// way to the object.
+fn insert(tree: &mut Map<String, Value>, path: &str, value: u64) {
+    let Some((first, rest)) = path.split_once('.') else {
+        tree.insert(path.to_owned(), value.into());
+        return;
+    };
+    let branch = tree.entry(first).or_insert_with(|| Value::Object(Map::new()));
+    if !branch.is_object() {
+        *branch = Value::Object(Map::new());
+    }
+    if let Value::Object(branch) = branch {
+        insert(branch, rest, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_for_the_search() {
+        assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn counters_nest_and_strangers_stand_apart() {
+        let facts = StatsFacts {
+            uptime: Duration::from_millis(12_900),
+            counters: vec![("capture.kernel_packets", 7), ("ips.drop_reason.rules", 2), ("writer.lost", 1)],
+        };
+        let (known, own) = nested(&facts);
+        let expected = serde_json::json!({
+            "uptime": 12, "capture": {"kernel_packets": 7}, "ips": {"drop_reason": {"rules": 2}}
+        });
+        assert_eq!(Value::Object(known), expected);
+        assert_eq!(Value::Object(own), serde_json::json!({"writer": {"lost": 1}}));
+    }
+}

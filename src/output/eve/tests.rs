@@ -1,0 +1,295 @@
+//! Every kind of event, spelled and compared whole.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::event::*;
+
+fn flow(server: &str) -> FlowContext {
+    let client = if server.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
+    FlowContext {
+        id: u64::MAX,
+        endpoints: Endpoints {
+            client: Endpoint { address: client.parse().unwrap(), port: 50000 },
+            server: Endpoint { address: server.parse().unwrap(), port: 22 },
+        },
+        from: None,
+        interface: None,
+        vlan: Vec::new(),
+        packet_number: None,
+        transaction: None,
+        protocol: None,
+    }
+}
+
+fn event(flow: Option<FlowContext>, kind: EventKind) -> Event {
+    let timestamp = Timestamp::from_nanos(1_769_860_800_123_456_789);
+    Event { timestamp, source: Source::Replay, flow, kind }
+}
+
+fn ssh_side(banner: &str) -> SshSide {
+    SshSide {
+        protocol_version: "2.0".to_owned(),
+        software_version: banner.trim_start_matches("SSH-2.0-").to_owned(),
+        banner: banner.to_owned(),
+        ..SshSide::default()
+    }
+}
+
+fn line(event: &Event, strict: bool) -> String {
+    let mut out = Vec::new();
+    write(event, &EveOptions { strict }, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn value(event: &Event, strict: bool) -> Value {
+    serde_json::from_str(&line(event, strict)).unwrap()
+}
+
+#[test]
+fn the_header_stands_in_eves_order() {
+    let mut context = flow("192.0.2.2");
+    context.interface = Some("eth0".to_owned());
+    context.vlan = vec![10, 20];
+    context.packet_number = Some(7);
+    context.transaction = Some(0);
+    let event = event(Some(context), EventKind::Http(Box::default()));
+    let expected = concat!(
+        r#"{"timestamp":"2026-01-31T12:00:00.123456+0000","flow_id":2251799813685247,"in_iface":"eth0","#,
+        r#""pcap_cnt":7,"event_type":"http","vlan":[10,20],"src_ip":"192.0.2.1","src_port":50000,"#,
+        r#""dest_ip":"192.0.2.2","dest_port":22,"proto":"TCP","ip_v":4,"pkt_src":"wire/pcap","#,
+        r#""community_id":"1:"#,
+    );
+    let line = line(&event, true);
+    assert!(line.starts_with(expected), "{line}");
+    assert!(line.ends_with(",\"tx_id\":0,\"app_proto\":\"http\",\"http\":{}}\n"), "{line}");
+}
+
+#[test]
+fn ssh_keeps_the_whole_software_version_and_both_sides() {
+    let server = SshSide {
+        hassh: Some(Hassh { hash: "ab".to_owned(), algorithms: "a;b;c;d".to_owned() }),
+        fingerprint: Some(ProductFacts {
+            product: Some("OpenSSH".to_owned()),
+            version: Some("9.2p1".to_owned()),
+            ..ProductFacts::default()
+        }),
+        ..ssh_side("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3")
+    };
+    let facts = SshFacts { client: Some(ssh_side("SSH-2.0-PuTTY_0.70")), server: Some(server) };
+    let value = value(&event(Some(flow("192.0.2.2")), EventKind::Ssh(Box::new(facts))), false);
+    assert_eq!(
+        value["ssh"],
+        json!({
+            "client": {"proto_version": "2.0", "software_version": "PuTTY_0.70"},
+            "server": {"proto_version": "2.0", "software_version": "OpenSSH_9.2p1 Debian-2+deb12u3",
+                       "hassh": {"hash": "ab", "string": "a;b;c;d"}},
+        })
+    );
+    assert_eq!(
+        value["bannerwall"],
+        json!({
+            "source": "replay", "banner": "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3",
+            "product": "OpenSSH", "version": "9.2p1", "client": {"banner": "SSH-2.0-PuTTY_0.70"},
+        })
+    );
+}
+
+#[test]
+fn http_takes_its_fields_from_the_headers_whatever_their_case() {
+    let field = |name: &str, value: &str| HeaderField { name: name.to_owned(), value: value.to_owned() };
+    let facts = HttpFacts {
+        request: Some(HttpRequestFacts {
+            method: "GET".to_owned(),
+            url: "/a".to_owned(),
+            version: "HTTP/1.1".to_owned(),
+            headers: vec![field("host", "example.org:8080"), field("USER-AGENT", "curl/8")],
+        }),
+        response: Some(HttpResponseFacts {
+            version: "HTTP/1.0".to_owned(),
+            status: 301,
+            reason: "Moved".to_owned(),
+            headers: vec![field("Location", "/b"), field("content-type", "text/html; charset=x")],
+            body_length: 12,
+            title: Some("Hi".to_owned()),
+            fingerprint: None,
+        }),
+    };
+    let value = value(&event(Some(flow("192.0.2.2")), EventKind::Http(Box::new(facts))), false);
+    assert_eq!(
+        value["http"],
+        json!({
+            "hostname": "example.org", "http_port": 8080, "url": "/a", "http_user_agent": "curl/8",
+            "http_content_type": "text/html", "http_method": "GET", "protocol": "HTTP/1.1", "status": 301,
+            "redirect": "/b", "length": 12,
+            "request_headers": [{"name": "host", "value": "example.org:8080"},
+                                {"name": "USER-AGENT", "value": "curl/8"}],
+            "response_headers": [{"name": "Location", "value": "/b"},
+                                 {"name": "content-type", "value": "text/html; charset=x"}],
+        })
+    );
+    assert_eq!(value["bannerwall"]["title"], "Hi");
+}
+
+fn alert(blocked: bool, action: Action) -> EventKind {
+    let server = ssh_side("SSH-2.0-dropbear_2012.55");
+    EventKind::Alert(Box::new(AlertFacts {
+        rule: "dropbear-old".to_owned(),
+        title: "Old dropbear".to_owned(),
+        category: "outdated".to_owned(),
+        action,
+        blocked,
+        severity: Severity::Critical,
+        references: vec!["CVE-2012-0920".to_owned()],
+        product: ProductFacts { version: Some("2012.55".to_owned()), ..ProductFacts::default() },
+        from: Side::Server,
+        banner: server.banner.clone(),
+        application: Application::Ssh(Box::new(SshFacts { client: None, server: Some(server) })),
+    }))
+}
+
+#[test]
+fn an_alert_is_written_from_the_banners_sender() {
+    let mut context = flow("192.0.2.2");
+    context.protocol = Some(Protocol::Ssh);
+    let value = value(&event(Some(context), alert(true, Action::Reject)), false);
+    assert_eq!(value["src_ip"], "192.0.2.2");
+    assert_eq!(value["dest_port"], 50000);
+    assert_eq!(value["direction"], "to_client");
+    assert_eq!(value["app_proto"], "ssh");
+    assert_eq!(
+        value["alert"],
+        json!({
+            "action": "blocked", "gid": 1, "signature_id": signature_id("dropbear-old"), "rev": 1,
+            "signature": "Old dropbear", "category": "outdated", "severity": 1,
+            "references": ["CVE-2012-0920"],
+            "metadata": {"signature_severity": ["critical"], "rule": ["dropbear-old"]},
+        })
+    );
+    assert_eq!(value["verdict"], json!({"action": "drop", "reject": ["tcp-reset"], "reject_target": "both"}));
+    assert_eq!(value["ssh"]["server"]["software_version"], "dropbear_2012.55");
+    assert_eq!(
+        value["bannerwall"],
+        json!({
+            "source": "replay", "banner": "SSH-2.0-dropbear_2012.55", "rule": "dropbear-old",
+            "action": "reject", "severity": "critical", "from": "server", "version": "2012.55",
+        })
+    );
+}
+
+#[test]
+fn an_alert_that_stopped_nothing_was_allowed() {
+    let value = value(&event(Some(flow("192.0.2.2")), alert(false, Action::Drop)), true);
+    assert_eq!(value["alert"]["action"], "allowed");
+    assert_eq!(value["verdict"], json!({"action": "alert"}));
+    assert!(value.get("bannerwall").is_none());
+}
+
+fn dropped(enforced: bool) -> EventKind {
+    EventKind::Drop(DropFacts {
+        reason: DropReason::FlowDrop,
+        rule: Some("r".to_owned()),
+        enforced,
+        rejected: false,
+        header: PacketHeader {
+            length: 60,
+            traffic_class: 1,
+            hop_limit: 64,
+            identification: 9,
+            sequence: 1,
+            acknowledgement: 2,
+            window: 3,
+            flags: 0x18,
+            urgent_pointer: 0,
+        },
+    })
+}
+
+#[test]
+fn a_drop_has_the_fields_of_its_ip_version() {
+    let common = json!({
+        "len": 60, "tcpseq": 1, "tcpack": 2, "tcpwin": 3, "syn": false, "ack": true, "psh": true, "rst": false,
+        "urg": false, "fin": false, "tcpres": 0, "tcpurgp": 0, "reason": "flow drop",
+    });
+    for (server, own) in [
+        ("192.0.2.2", json!({"tos": 1, "ttl": 64, "ipid": 9})),
+        ("2001:db8::2", json!({"tc": 1, "hoplimit": 64, "flowlbl": 9})),
+    ] {
+        let value = value(&event(Some(flow(server)), dropped(true)), true);
+        let mut expected = common.as_object().unwrap().clone();
+        expected.extend(own.as_object().unwrap().clone());
+        assert_eq!(value["drop"], Value::Object(expected));
+        assert_eq!(value["verdict"]["action"], "drop");
+    }
+    let monitored = value(&event(Some(flow("192.0.2.2")), dropped(false)), false);
+    assert_eq!(monitored["verdict"]["action"], "accept");
+    assert_eq!(monitored["bannerwall"]["enforced"], false);
+}
+
+#[test]
+fn anomalies_name_their_layer() {
+    let anomaly = |layer| {
+        let facts = AnomalyFacts { layer, name: "overlap_different_data", detail: "2 octets".to_owned() };
+        let context =
+            FlowContext { from: Some(Side::Client), protocol: Some(Protocol::Http), ..flow("192.0.2.2") };
+        value(&event(Some(context), EventKind::Anomaly(facts)), false)
+    };
+    let stream = anomaly(AnomalyLayer::Stream);
+    assert_eq!(stream["anomaly"], json!({"type": "stream", "event": "overlap_different_data"}));
+    assert_eq!(stream["direction"], "to_server");
+    assert_eq!(stream["bannerwall"]["detail"], "2 octets");
+    assert_eq!(
+        anomaly(AnomalyLayer::Application)["anomaly"],
+        json!({"app_proto": "http", "type": "applayer", "event": "overlap_different_data",
+               "layer": "proto_parser"})
+    );
+}
+
+#[test]
+fn a_scan_does_not_invent_its_own_address() {
+    let mut context = flow("192.0.2.2");
+    context.endpoints.client = Endpoint { address: "0.0.0.0".parse().unwrap(), port: 0 };
+    let facts = ConnectFacts {
+        state: PortState::Open,
+        reason: String::new(),
+        round_trip: Some(Duration::from_micros(150)),
+    };
+    let event = Event { source: Source::Scan, ..event(Some(context), EventKind::Connect(facts)) };
+    let own = value(&event, false);
+    assert_eq!(own["event_type"], "connect");
+    assert_eq!(own["state"], "open");
+    assert_eq!(own["dest_ip"], "192.0.2.2");
+    assert_eq!(own["dest_port"], 22);
+    assert_eq!(own["bannerwall"], json!({"source": "scan", "round_trip_us": 150}));
+    for absent in ["src_ip", "src_port", "community_id", "pkt_src"] {
+        assert!(own.get(absent).is_none(), "{absent}");
+    }
+    let strict = value(&event, true);
+    assert!(strict.get("state").is_none());
+    assert_eq!(strict["tcp"], json!({"state": "open"}));
+}
+
+#[test]
+fn stats_have_no_flow() {
+    let facts = StatsFacts {
+        uptime: Duration::from_secs(3),
+        counters: vec![("capture.kernel_packets", 5), ("events.lost", 1)],
+    };
+    let event = event(None, EventKind::Stats(Box::new(facts)));
+    let own = value(&event, false);
+    assert_eq!(own["stats"], json!({"uptime": 3, "capture": {"kernel_packets": 5}}));
+    assert_eq!(own["bannerwall"], json!({"source": "replay", "stats": {"events": {"lost": 1}}}));
+    assert!(value(&event, true).get("bannerwall").is_none());
+}
+
+#[test]
+fn hostile_text_stays_one_line_of_json() {
+    let mut side = ssh_side("SSH-2.0-a");
+    side.banner = "SSH-2.0-\"\\\n\u{0}\u{1b}[2J".to_owned();
+    let facts = SshFacts { client: None, server: Some(side.clone()) };
+    let event = event(Some(flow("192.0.2.2")), EventKind::Ssh(Box::new(facts)));
+    assert_eq!(line(&event, false).matches('\n').count(), 1);
+    assert_eq!(value(&event, false)["bannerwall"]["banner"], side.banner);
+}

@@ -1,0 +1,266 @@
+//! One readable line an event, for a terminal.
+//!
+//! Whatever came from the network is escaped; colours are used only where the caller says that a
+//! person looks on.
+
+use std::fmt::{self, Display};
+use std::io::{self, IsTerminal, Write as _};
+
+use crate::event::{
+    AlertFacts, AnomalyFacts, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind, HttpFacts,
+    PortState, ProductFacts, Severity, SshFacts, SshSide, StatsFacts,
+};
+
+use super::time::ClockTime;
+use super::{Escaped, Format};
+
+/// Whether text is coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Colour {
+    /// Plain text.
+    #[default]
+    Never,
+    /// With ANSI colours.
+    Always,
+}
+
+impl Colour {
+    /// Colours for a terminal, unless `NO_COLOR` is set or the terminal is a dumb one.
+    pub fn for_stream(stream: &impl IsTerminal) -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if stream.is_terminal() && !set("NO_COLOR") && !dumb { Self::Always } else { Self::Never }
+    }
+
+    /// `text` in the SGR colour `code`.
+    fn paint(self, code: &'static str, text: impl Display) -> Painted<impl Display> {
+        Painted { colour: self, code, text }
+    }
+}
+
+/// Text lines as a [`Format`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Text {
+    /// Whether lines are coloured.
+    pub colour: Colour,
+}
+
+impl Format for Text {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        writeln!(out, "{}", Line { event, colour: self.colour })
+    }
+}
+
+struct Painted<T> {
+    colour: Colour,
+    code: &'static str,
+    text: T,
+}
+
+impl<T: Display> Display for Painted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.colour {
+            Colour::Never => self.text.fmt(f),
+            Colour::Always => {
+                write!(f, "\x1b[{}m", self.code)?;
+                self.text.fmt(f)?;
+                f.write_str("\x1b[0m")
+            }
+        }
+    }
+}
+
+struct Line<'a> {
+    event: &'a Event,
+    colour: Colour,
+}
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.colour.paint("2", ClockTime(self.event.timestamp)))?;
+        match &self.event.kind {
+            EventKind::Ssh(facts) => self.ssh(facts, f),
+            EventKind::Http(facts) => self.http(facts, f),
+            EventKind::Alert(facts) => self.alert(facts, f),
+            EventKind::Drop(facts) => self.dropped(facts, f),
+            EventKind::Anomaly(facts) => self.anomaly(facts, f),
+            EventKind::Connect(facts) => self.connect(facts, f),
+            EventKind::Stats(facts) => stats(facts, f),
+        }
+    }
+}
+
+impl Line<'_> {
+    fn ssh(&self, facts: &SshFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ssh     {}", self.ends())?;
+        for (name, side) in [("server", &facts.server), ("client", &facts.client)] {
+            let Some(SshSide { banner, fingerprint, .. }) = side else { continue };
+            write!(f, "  {name} {}", Escaped(banner))?;
+            product(fingerprint.as_ref(), f)?;
+        }
+        Ok(())
+    }
+
+    fn http(&self, facts: &HttpFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http    {}", self.ends())?;
+        if let Some(request) = &facts.request {
+            let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
+            let host = host.map_or("", |field| field.value.as_str());
+            write!(f, "  {} {}{}", Escaped(&request.method), Escaped(host), Escaped(&request.url))?;
+        }
+        let Some(response) = &facts.response else { return f.write_str("  (no answer seen)") };
+        write!(f, "  {} {}", response.status, Escaped(&response.reason))?;
+        if let Some(server) = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("server"))
+        {
+            write!(f, "  {}", Escaped(&server.value))?;
+        }
+        if let Some(title) = &response.title {
+            write!(f, "  \"{}\"", Escaped(title))?;
+        }
+        product(response.fingerprint.as_ref(), f)
+    }
+
+    fn alert(&self, facts: &AlertFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match (facts.blocked, facts.action.blocks()) {
+            (true, _) => self.colour.paint("1;31", "BLOCKED"),
+            (false, _) => self.colour.paint("1;33", "ALERT  "),
+        };
+        let severity = self.colour.paint(severity_colour(facts.severity), facts.severity.name());
+        write!(f, "{word} {}  {severity}  {}: {}", self.ends(), Escaped(&facts.rule), Escaped(&facts.title))?;
+        if !facts.blocked && facts.action.blocks() {
+            write!(f, " (would {})", facts.action.name())?;
+        }
+        write!(f, "  [{}] {}", facts.from.name(), Escaped(&facts.banner))?;
+        product(Some(&facts.product), f)
+    }
+
+    fn dropped(&self, facts: &DropFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if facts.enforced { "DROPPED" } else { "(drop) " };
+        let word = self.colour.paint("31", word);
+        write!(f, "{word} {}  {} octets, {}", self.ends(), facts.header.length, facts.reason.name())?;
+        if let Some(rule) = &facts.rule {
+            write!(f, ", rule {}", Escaped(rule))?;
+        }
+        if facts.rejected { f.write_str(", both ends reset") } else { Ok(()) }
+    }
+
+    fn anomaly(&self, facts: &AnomalyFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.colour.paint("35", "ANOMALY");
+        let layer = facts.layer.name();
+        write!(f, "{word} {}  {layer} {}: {}", self.ends(), facts.name, Escaped(&facts.detail))
+    }
+
+    fn connect(&self, facts: &ConnectFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colour = if facts.state == PortState::Open { "32" } else { "2" };
+        let state = self.colour.paint(colour, format_args!("{:<8}", facts.state.name())).to_string();
+        write!(f, "connect {}  {}", self.ends(), state.trim_end())?;
+        if !facts.reason.is_empty() {
+            write!(f, "  {}", Escaped(&facts.reason))?;
+        }
+        match facts.round_trip {
+            Some(time) => write!(f, "  {:.1} ms", time.as_secs_f64() * 1000.0),
+            None => Ok(()),
+        }
+    }
+
+    /// `client > server`, or the server alone where the client's address isn't known (a scan).
+    fn ends(&self) -> String {
+        let Some(flow) = &self.event.flow else { return "-".to_owned() };
+        let Endpoints { client, server } = flow.endpoints;
+        match client.address.is_unspecified() {
+            true => end(server),
+            false => format!("{} > {}", end(client), end(server)),
+        }
+    }
+}
+
+/// `192.0.2.1:22` or `[2001:db8::1]:22`.
+fn end(endpoint: Endpoint) -> String {
+    std::net::SocketAddr::new(endpoint.address, endpoint.port).to_string()
+}
+
+fn product(facts: Option<&ProductFacts>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(ProductFacts { product: Some(product), version, .. }) = facts else { return Ok(()) };
+    match version {
+        Some(version) => write!(f, "  ({} {})", Escaped(product), Escaped(version)),
+        None => write!(f, "  ({})", Escaped(product)),
+    }
+}
+
+fn stats(facts: &StatsFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "stats   after {:.1} s", facts.uptime.as_secs_f64())?;
+    for (path, value) in facts.counters.iter().filter(|(_, value)| *value != 0) {
+        write!(f, "  {path}={value}")?;
+    }
+    Ok(())
+}
+
+fn severity_colour(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Critical => "1;31",
+        Severity::High => "31",
+        Severity::Medium => "33",
+        Severity::Low => "36",
+        Severity::Info => "2",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{FlowContext, Source, Timestamp};
+
+    fn event(kind: EventKind) -> Event {
+        let end = |address: &str, port| Endpoint { address: address.parse().unwrap(), port };
+        let endpoints = Endpoints { client: end("2001:db8::1", 50000), server: end("2001:db8::2", 22) };
+        Event {
+            timestamp: Timestamp::from_nanos(1_769_860_800_123_456_789),
+            source: Source::Guard,
+            flow: Some(FlowContext {
+                id: 1,
+                endpoints,
+                from: None,
+                interface: None,
+                vlan: Vec::new(),
+                packet_number: None,
+                transaction: None,
+                protocol: None,
+            }),
+            kind,
+        }
+    }
+
+    fn line(kind: EventKind, colour: Colour) -> String {
+        let mut out = Vec::new();
+        Text { colour }.event(&event(kind), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn ssh(banner: &str) -> EventKind {
+        let side = SshSide { banner: banner.to_owned(), ..SshSide::default() };
+        EventKind::Ssh(Box::new(SshFacts { client: None, server: Some(side) }))
+    }
+
+    #[test]
+    fn a_line_says_when_who_and_what() {
+        assert_eq!(
+            line(ssh("SSH-2.0-OpenSSH_9.2p1"), Colour::Never),
+            "12:00:00.123 ssh     [2001:db8::1]:50000 > [2001:db8::2]:22  server SSH-2.0-OpenSSH_9.2p1\n"
+        );
+    }
+
+    #[test]
+    fn a_banner_cannot_command_the_terminal() {
+        let hostile = line(ssh("SSH-2.0-x\x1b[2J\r\n12:00:00 forged"), Colour::Never);
+        assert!(!hostile.contains('\x1b'));
+        assert_eq!(hostile.matches('\n').count(), 1);
+    }
+
+    #[test]
+    fn colours_only_where_asked_for() {
+        let facts = ConnectFacts { state: PortState::Open, reason: String::new(), round_trip: None };
+        let plain = line(EventKind::Connect(facts.clone()), Colour::Never);
+        assert!(plain.ends_with("[2001:db8::2]:22  open\n"), "{plain:?}");
+        assert!(line(EventKind::Connect(facts), Colour::Always).contains("\x1b[32mopen"));
+    }
+}

@@ -1,0 +1,72 @@
+//! Times as the formats spell them, always UTC.
+
+use std::fmt;
+
+use jiff::tz::TimeZone;
+use serde::{Serialize, Serializer};
+
+use crate::event::Timestamp;
+
+/// `2026-01-31T12:00:00.123456+0000`, EVE's spelling.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EveTime(pub(super) Timestamp);
+
+/// `12:00:00.123`, for a person at a terminal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClockTime(pub(super) Timestamp);
+
+impl fmt::Display for EveTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = civil(self.0);
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}+0000",
+            time.year(),
+            time.month(),
+            time.day(),
+            time.hour(),
+            time.minute(),
+            time.second(),
+            time.subsec_nanosecond() / 1000,
+        )
+    }
+}
+
+impl fmt::Display for ClockTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = civil(self.0);
+        let millis = time.subsec_nanosecond() / 1_000_000;
+        write!(f, "{:02}:{:02}:{:02}.{millis:03}", time.hour(), time.minute(), time.second())
+    }
+}
+
+impl Serialize for EveTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Date and time in UTC. Every 64-bit number of nanoseconds is before the year 2555, well within
+/// what a calendar date can hold.
+fn civil(timestamp: Timestamp) -> jiff::civil::DateTime {
+    let instant = jiff::Timestamp::from_nanosecond(i128::from(timestamp.as_nanos())).unwrap_or_default();
+    TimeZone::UTC.to_datetime(instant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eve_time_has_microseconds_and_a_numeric_zone() {
+        let timestamp = Timestamp::from_nanos(1_769_860_800_123_456_789);
+        assert_eq!(EveTime(timestamp).to_string(), "2026-01-31T12:00:00.123456+0000");
+        assert_eq!(ClockTime(timestamp).to_string(), "12:00:00.123");
+    }
+
+    #[test]
+    fn the_first_and_the_last_nanosecond_have_a_date() {
+        assert_eq!(EveTime(Timestamp::from_nanos(0)).to_string(), "1970-01-01T00:00:00.000000+0000");
+        assert_eq!(EveTime(Timestamp::from_nanos(u64::MAX)).to_string(), "2554-07-21T23:34:33.709551+0000");
+    }
+}

@@ -1,0 +1,401 @@
+//! The thread that owns a destination: events come in by a bounded channel, bytes go out.
+//!
+//! A [`Handle`] never waits where losing an event is better than losing a packet (the guard), and
+//! always waits where nothing may be lost (replay, scan). What could not be written is counted, told
+//! once on stderr and shown in the [`Report`]; it never ends the process. A reader that closed the pipe is
+//! not an error: what follows is thrown away, and [`Handle::is_closed`] says so.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
+
+use crate::event::{Event, EventSink};
+
+use super::Format;
+
+/// Bytes that are gathered before they are written without waiting for the clock.
+const BATCH: usize = 64 * 1024;
+
+/// The longest that an event stays in memory while its destination takes bytes.
+const FLUSH_AFTER: Duration = Duration::from_millis(100);
+
+/// How often an idle thread looks for a request to reopen its file.
+const LOOK_UP: Duration = Duration::from_millis(500);
+
+/// Where the bytes go.
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file, made new when the run starts.
+    File(PathBuf),
+    /// A file that is appended to, as logs are; opened again on [`Handle::reopen`].
+    Log(PathBuf),
+    /// Anything else, such as standard output under a progress bar.
+    Other(Box<dyn Write + Send>),
+}
+
+/// What a full channel means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// The event is lost and counted; the caller never waits.
+    Count,
+    /// The caller waits until there is room.
+    Wait,
+}
+
+/// How a writer works.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterConfig {
+    /// Events that the channel holds.
+    pub capacity: usize,
+    /// What a full channel means.
+    pub overflow: Overflow,
+}
+
+impl WriterConfig {
+    /// For the packet path: never wait.
+    pub const COUNTING: Self = Self { capacity: 8192, overflow: Overflow::Count };
+    /// For paths where nothing may be lost.
+    pub const WAITING: Self = Self { capacity: 4096, overflow: Overflow::Wait };
+}
+
+/// What became of the events.
+#[derive(Debug)]
+pub struct Report {
+    /// Events whose bytes the destination took.
+    pub written: u64,
+    /// Events that found the channel full.
+    pub overflowed: u64,
+    /// Events that the destination refused (a full disk) or could not be spelled.
+    pub failed: u64,
+    /// The first thing that the destination said.
+    pub first_error: Option<io::Error>,
+    /// The reader of a pipe went away.
+    pub closed: bool,
+}
+
+/// Counters that the writer's thread and all handles share.
+#[derive(Debug, Default)]
+struct Shared {
+    written: AtomicU64,
+    overflowed: AtomicU64,
+    failed: AtomicU64,
+    closed: AtomicBool,
+    reopen: AtomicBool,
+}
+
+enum Message {
+    One(Event),
+    Group(Vec<Event>),
+}
+
+/// The writer's thread, to be finished at the end of the run.
+#[derive(Debug)]
+pub struct Writer {
+    handle: Handle,
+    stop: Sender<()>,
+    thread: JoinHandle<Option<io::Error>>,
+}
+
+/// A way to a writer, to be cloned for each thread that has events.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    channel: Sender<Message>,
+    shared: Arc<Shared>,
+    overflow: Overflow,
+}
+
+impl Writer {
+    /// Opens the destination and starts the thread.
+    ///
+    /// # Errors
+    /// The destination cannot be opened, or the system has no thread left.
+    pub fn start(
+        config: WriterConfig,
+        destination: Destination,
+        format: Box<dyn Format>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (channel, events) = bounded(config.capacity);
+        let (stop, stopped) = bounded(1);
+        let sink = Sink::open(destination)?;
+        let scribe = Scribe {
+            format,
+            sink,
+            shared: Arc::clone(&shared),
+            pending: Pending::default(),
+            first_error: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(move || scribe.run(&events, &stopped))?;
+        let handle = Handle { channel, shared, overflow: config.overflow };
+        Ok(Self { handle, stop, thread })
+    }
+
+    /// A way to this writer.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Writes everything that was emitted before this call, ends the thread and says what became of it all.
+    ///
+    /// # Panics
+    /// Hands on a panic of the writer's thread.
+    pub fn finish(self) -> Report {
+        let Self { handle, stop, thread } = self;
+        // The thread can only be gone already if it panicked, which join tells.
+        let _ = stop.send(());
+        let first_error = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let shared = &handle.shared;
+        Report {
+            written: shared.written.load(Relaxed),
+            overflowed: shared.overflowed.load(Relaxed),
+            failed: shared.failed.load(Relaxed),
+            first_error,
+            closed: shared.closed.load(Relaxed),
+        }
+    }
+}
+
+impl Handle {
+    /// Takes events that belong together, so that none of another thread comes between them.
+    pub fn emit_group(&self, events: Vec<Event>) {
+        if !events.is_empty() {
+            self.send(Message::Group(events));
+        }
+    }
+
+    /// Events that were lost so far: no room in the channel, or refused by the destination.
+    pub fn lost(&self) -> u64 {
+        self.shared.overflowed.load(Relaxed) + self.shared.failed.load(Relaxed)
+    }
+
+    /// Events that the destination took so far.
+    pub fn written(&self) -> u64 {
+        self.shared.written.load(Relaxed)
+    }
+
+    /// Whether the reader of a pipe went away, so that more work for it is in vain.
+    pub fn is_closed(&self) -> bool {
+        self.shared.closed.load(Relaxed)
+    }
+
+    /// Asks the thread to open a [`Destination::Log`] again by its name, after it was moved away.
+    pub fn reopen(&self) {
+        self.shared.reopen.store(true, Relaxed);
+    }
+
+    fn send(&self, message: Message) {
+        let lost = match self.overflow {
+            Overflow::Wait => self.channel.send(message).map_err(|error| error.0),
+            Overflow::Count => self.channel.try_send(message).map_err(TrySendError::into_inner),
+        };
+        if let Err(message) = lost {
+            self.shared.overflowed.fetch_add(message.len(), Relaxed);
+        }
+    }
+}
+
+impl EventSink for Handle {
+    fn emit(&mut self, event: Event) {
+        self.send(Message::One(event));
+    }
+}
+
+impl Message {
+    fn len(&self) -> u64 {
+        match self {
+            Self::One(_) => 1,
+            Self::Group(events) => events.len() as u64,
+        }
+    }
+}
+
+/// Bytes that were spelled but not yet written, and how many events they are.
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    events: u64,
+    since: Option<Instant>,
+}
+
+/// What runs on the writer's thread.
+struct Scribe {
+    format: Box<dyn Format>,
+    sink: Sink,
+    shared: Arc<Shared>,
+    pending: Pending,
+    first_error: Option<io::Error>,
+}
+
+impl Scribe {
+    fn run(mut self, events: &Receiver<Message>, stopped: &Receiver<()>) -> Option<io::Error> {
+        let begun = self.format.begin(&mut self.pending.bytes);
+        self.note(begun);
+        while let Some(message) = self.next(events, stopped) {
+            if let Some(message) = message {
+                self.take(message);
+            }
+            if self.is_due() {
+                self.flush();
+            }
+            if self.shared.reopen.swap(false, Relaxed) {
+                self.flush();
+                let opened = self.sink.reopen();
+                self.note(opened);
+            }
+        }
+        events.try_iter().for_each(|message| self.take(message));
+        let ended = self.format.end(&mut self.pending.bytes);
+        self.note(ended);
+        self.flush();
+        self.first_error
+    }
+
+    /// The next message; `Some(None)` when it is time to look at the clock, `None` when it is time to stop.
+    fn next(&self, events: &Receiver<Message>, stopped: &Receiver<()>) -> Option<Option<Message>> {
+        if let Ok(message) = events.try_recv() {
+            return Some(Some(message));
+        }
+        let patience = if self.pending.since.is_some() { FLUSH_AFTER } else { LOOK_UP };
+        select! {
+            recv(events) -> message => message.ok().map(Some),
+            recv(stopped) -> _ => None,
+            default(patience) => Some(None),
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::One(event) => self.spell(&event),
+            Message::Group(events) => events.iter().for_each(|event| self.spell(event)),
+        }
+    }
+
+    fn spell(&mut self, event: &Event) {
+        let pending = &mut self.pending;
+        let whole = pending.bytes.len();
+        match self.format.event(event, &mut pending.bytes) {
+            Ok(()) => {
+                pending.events += 1;
+                pending.since.get_or_insert_with(Instant::now);
+            }
+            Err(error) => {
+                pending.bytes.truncate(whole);
+                self.shared.failed.fetch_add(1, Relaxed);
+                self.note(Err(error));
+            }
+        }
+        if self.pending.bytes.len() >= BATCH {
+            self.flush();
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.pending.since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER)
+    }
+
+    fn flush(&mut self) {
+        let Pending { mut bytes, events, .. } = std::mem::take(&mut self.pending);
+        if !bytes.is_empty() && !self.shared.closed.load(Relaxed) {
+            match self.sink.write(&bytes) {
+                Ok(()) => {
+                    self.shared.written.fetch_add(events, Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    self.shared.closed.store(true, Relaxed);
+                }
+                Err(error) => {
+                    self.shared.failed.fetch_add(events, Relaxed);
+                    self.note(Err(error));
+                }
+            }
+        }
+        // The buffer itself is used again.
+        bytes.clear();
+        self.pending.bytes = bytes;
+    }
+
+    /// Keeps the first error and tells it; later ones are only counted, for a full disk has many.
+    fn note(&mut self, result: io::Result<()>) {
+        let Err(error) = result else { return };
+        if self.first_error.is_none() {
+            eprintln!("bannerwall: cannot write events to {}: {error}; losses are counted", self.sink.name());
+            self.first_error = Some(error);
+        }
+    }
+}
+
+/// An open destination.
+struct Sink {
+    out: Box<dyn Write + Send>,
+    path: Option<PathBuf>,
+    log: bool,
+    /// The last write ended somewhere within a line.
+    torn: bool,
+}
+
+impl Sink {
+    fn open(destination: Destination) -> io::Result<Self> {
+        let (out, path, log): (Box<dyn Write + Send>, _, _) = match destination {
+            // A descriptor of its own: the standard library's would buffer lines once more.
+            Destination::Stdout => {
+                (Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)), None, false)
+            }
+            Destination::Other(out) => (out, None, false),
+            Destination::File(path) => (Box::new(File::create(&path)?), Some(path), false),
+            Destination::Log(path) => (Box::new(open_log(&path)?), Some(path), true),
+        };
+        Ok(Self { out, path, log, torn: false })
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        if let (Some(path), true) = (&self.path, self.log) {
+            self.out = Box::new(open_log(path)?);
+            self.torn = false;
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Writes all of `bytes`. Where an earlier write broke off, a line end first makes the next line whole.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.torn {
+            self.write_counting(b"\n")?;
+        }
+        self.write_counting(bytes)?;
+        self.out.flush()
+    }
+
+    fn write_counting(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let (taken, rest) = match self.out.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => bytes.split_at(length.min(bytes.len())),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.torn = taken.last() != Some(&b'\n');
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+#[cfg(test)]
+mod tests;
