@@ -3,7 +3,86 @@
 //! This room knows neither sockets nor queues nor the clock nor rules. Every value borrows the
 //! bytes that it was read from, so that a banner can never hold a neighbour's.
 
+pub mod anomaly;
+mod convert;
+pub mod framing;
+pub mod http;
+pub mod kex;
+pub mod recognise;
+pub mod ssh;
+pub mod title;
+
+use std::fmt;
+
+pub use self::anomaly::{Anomalies, Anomaly};
+pub use self::recognise::{Recognition, recognise};
 pub use crate::event::{Protocol, Side};
+
+/// How far a parser came with the octets collected so far.
+///
+/// The caller keeps the octets and calls again with a longer slice; a parser keeps no copy, so that
+/// the answer never depends on how the octets were split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress<T> {
+    /// Not whole yet: call again with more octets behind these.
+    More,
+    /// A value, made of the first `consumed` octets.
+    Done {
+        /// What was read.
+        value: T,
+        /// How many octets it took; what follows belongs to the next message.
+        consumed: usize,
+    },
+    /// This is not that protocol, whatever follows.
+    Never(Reason),
+}
+
+impl<T> Progress<T> {
+    /// The value, where there is one.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Self::Done { value, .. } => Some(value),
+            Self::More | Self::Never(_) => None,
+        }
+    }
+}
+
+/// Why octets are not what a parser looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A line before the SSH identification that no implementation reads to its end.
+    LineTooLong,
+    /// Not a binary packet of SSH, or not one that can precede `SSH_MSG_KEXINIT`.
+    NotKexInit,
+    /// A name list that does not fit its packet.
+    BrokenNameList,
+    /// The first line cannot be a request line.
+    NotARequest,
+    /// The first line cannot be a status line.
+    NotAResponse,
+    /// The connection preface of HTTP/2, RFC 9113 section 3.4.
+    Http2Preface,
+}
+
+impl Reason {
+    /// A stable name for logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LineTooLong => "line_too_long",
+            Self::NotKexInit => "not_kexinit",
+            Self::BrokenNameList => "broken_name_list",
+            Self::NotARequest => "not_a_request",
+            Self::NotAResponse => "not_a_response",
+            Self::Http2Preface => "http2_preface",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
 
 /// A parsed SSH identification or HTTP message head, with who sent it.
 #[derive(Debug, Clone)]

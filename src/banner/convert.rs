@@ -1,0 +1,111 @@
+//! From borrowed banners to owned event facts, so that the engine and the scan tell the same.
+//!
+//! Text becomes UTF-8 with replacement characters where it was none. Control characters stay: it is
+//! the sinks that escape them.
+
+use super::{Anomaly, Header, Headers, Identification, Request, Response, SshBanner, title};
+use crate::event::{AnomalyFacts, AnomalyLayer, HeaderField, HttpRequestFacts, HttpResponseFacts, SshSide};
+
+impl From<&Identification<'_>> for SshSide {
+    fn from(identification: &Identification<'_>) -> Self {
+        let Identification { line, protocol_version, software, comments } = identification;
+        let mut software_version = text(software);
+        if let Some(comments) = comments {
+            software_version.push(' ');
+            software_version.push_str(&text(comments));
+        }
+        Self {
+            protocol_version: text(protocol_version),
+            software_version,
+            banner: text(line),
+            hassh: None,
+            fingerprint: None,
+        }
+    }
+}
+
+impl From<&SshBanner<'_>> for SshSide {
+    fn from(banner: &SshBanner<'_>) -> Self {
+        let hassh = banner.kex.as_ref().map(|kex| kex.hassh_of(banner.from));
+        Self { hassh, ..Self::from(&banner.identification) }
+    }
+}
+
+impl From<&Request<'_>> for HttpRequestFacts {
+    fn from(request: &Request<'_>) -> Self {
+        Self {
+            method: text(request.method),
+            url: text(request.url),
+            version: text(request.version),
+            headers: fields(&request.headers),
+        }
+    }
+}
+
+impl From<&Response<'_>> for HttpResponseFacts {
+    /// Takes the collected body for the whole of it; who counted more corrects `body_length`.
+    fn from(response: &Response<'_>) -> Self {
+        Self {
+            version: text(response.version),
+            status: response.status,
+            reason: text(response.reason),
+            headers: fields(&response.headers),
+            body_length: u64::try_from(response.body.len()).unwrap_or(u64::MAX),
+            title: title::title(response.body),
+            fingerprint: None,
+        }
+    }
+}
+
+impl From<Anomaly> for AnomalyFacts {
+    fn from(anomaly: Anomaly) -> Self {
+        Self { layer: AnomalyLayer::Application, name: anomaly.name(), detail: anomaly.detail().to_owned() }
+    }
+}
+
+fn fields(headers: &Headers<'_>) -> Vec<HeaderField> {
+    headers
+        .iter()
+        .map(|Header { name, value }| HeaderField { name: text(name), value: unfolded(value) })
+        .collect()
+}
+
+/// A value with each fold (line end and white space) made one space, RFC 9112 section 5.2.
+fn unfolded(value: &[u8]) -> String {
+    if !value.contains(&b'\n') {
+        return text(value);
+    }
+    let lines: Vec<String> =
+        value.split(|&octet| octet == b'\n').map(|line| text(line.trim_ascii())).collect();
+    lines.join(" ")
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::banner::{Side, http, ssh};
+
+    #[test]
+    fn software_and_comments_stay_together() {
+        let (identification, _) = ssh::parse_line(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3");
+        let side = SshSide::from(&SshBanner { from: Side::Server, identification, kex: None });
+        assert_eq!(side.software_version, "OpenSSH_9.2p1 Debian-2+deb12u3");
+        assert_eq!(side.protocol_version, "2.0");
+        assert_eq!(side.banner, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3");
+    }
+
+    #[test]
+    fn folds_become_spaces_and_broken_utf8_is_replaced() {
+        let head = b"HTTP/1.1 200 \xff\r\nServer: a\r\n\t b\r\n\r\n";
+        let mut read = http::parse_response(head).done().unwrap();
+        read.message.body = b"<title>t</title>";
+        let facts = HttpResponseFacts::from(&read.message);
+        assert_eq!(facts.headers[0].value, "a b");
+        assert_eq!(facts.reason, "\u{fffd}");
+        assert_eq!((facts.body_length, facts.title.as_deref()), (16, Some("t")));
+    }
+}

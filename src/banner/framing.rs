@@ -1,0 +1,286 @@
+//! Where an HTTP/1.x message ends, RFC 9112 section 6, exactly.
+//!
+//! [`of_request`] and [`of_response`] say what follows a head; a [`BodyReader`] then goes through the
+//! octets behind it. The engine and the scan use the same two, so that no answer is ever credited to
+//! another request. Where two readers could disagree about the end, the framing is *hostile*: it
+//! comes with the reason and with the reading that most servers would choose; whether to read on is
+//! the caller's policy.
+
+mod body;
+mod chunked;
+
+use std::fmt;
+
+pub use body::{Advance, BodyBuffer, BodyReader};
+
+use super::{Headers, Request, Response};
+
+/// What follows a message head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// A body of so many octets, perhaps none.
+    Length(u64),
+    /// A body in chunks.
+    Chunked,
+    /// A body that ends with the connection.
+    UntilClose,
+    /// Octets of another protocol: behind `101 Switching Protocols` and a successful `CONNECT`.
+    Tunnel,
+}
+
+/// A framing and, where another reader could see another one, why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framed {
+    /// How to read on; for a hostile message the likeliest way.
+    pub framing: Framing,
+    /// Why the message is not to be trusted.
+    pub hostile: Option<Hostile>,
+}
+
+/// Why the end of a message cannot be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hostile {
+    /// Several `Content-Length` values that differ.
+    ContentLengthConflict,
+    /// A `Content-Length` that is no plain decimal number.
+    ContentLengthInvalid,
+    /// A `Content-Length` beyond 63 bits.
+    ContentLengthOverflow,
+    /// `Content-Length` beside `Transfer-Encoding`.
+    LengthAndChunked,
+    /// A `Transfer-Encoding` that some read as `chunked` and some not.
+    TransferEncodingInvalid,
+    /// A request whose last transfer coding is not `chunked`.
+    TransferEncodingUnknown,
+    /// `Transfer-Encoding: chunked` in a message older than HTTP/1.1.
+    ChunkedBeforeHttp11,
+    /// A framing field that is folded over lines.
+    FoldedFraming,
+    /// A chunk size that is no plain hexadecimal number.
+    ChunkSizeInvalid,
+    /// A chunk size beyond [`CHUNK_LIMIT`].
+    ChunkSizeHuge,
+    /// Chunk data that is not followed by its line end.
+    ChunkUnterminated,
+    /// A CR without LF where a chunk's line ends.
+    ChunkLineEnd,
+    /// Chunk extensions beyond [`EXTENSION_LIMIT`] in one line.
+    ExtensionTooLong,
+    /// Trailer fields beyond [`TRAILER_LIMIT`].
+    TrailerTooLong,
+}
+
+/// The largest chunk that is believed, in octets (1 TiB).
+pub const CHUNK_LIMIT: u64 = 1 << 40;
+
+/// The longest chunk-size line that is read, in octets.
+pub const EXTENSION_LIMIT: u32 = 4 * 1024;
+
+/// The most trailer octets that are read.
+pub const TRAILER_LIMIT: u32 = 64 * 1024;
+
+impl Hostile {
+    /// The stable name in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ContentLengthConflict => "http_content_length_conflict",
+            Self::ContentLengthInvalid => "http_content_length_invalid",
+            Self::ContentLengthOverflow => "http_content_length_overflow",
+            Self::LengthAndChunked => "http_length_and_chunked",
+            Self::TransferEncodingInvalid => "http_transfer_encoding_invalid",
+            Self::TransferEncodingUnknown => "http_transfer_encoding_unknown",
+            Self::ChunkedBeforeHttp11 => "http_chunked_before_http_1_1",
+            Self::FoldedFraming => "http_folded_framing",
+            Self::ChunkSizeInvalid => "http_chunk_size_invalid",
+            Self::ChunkSizeHuge => "http_chunk_size_huge",
+            Self::ChunkUnterminated => "http_chunk_unterminated",
+            Self::ChunkLineEnd => "http_chunk_line_end",
+            Self::ExtensionTooLong => "http_chunk_extension_too_long",
+            Self::TrailerTooLong => "http_trailer_too_long",
+        }
+    }
+
+    /// What was seen, for a person.
+    pub const fn detail(self) -> &'static str {
+        match self {
+            Self::ContentLengthConflict => "several Content-Length values disagree",
+            Self::ContentLengthInvalid => "Content-Length is no plain decimal number",
+            Self::ContentLengthOverflow => "Content-Length is beyond 63 bits",
+            Self::LengthAndChunked => "Content-Length stands beside Transfer-Encoding",
+            Self::TransferEncodingInvalid => "some read this Transfer-Encoding as chunked and some do not",
+            Self::TransferEncodingUnknown => "the request's last transfer coding is not chunked",
+            Self::ChunkedBeforeHttp11 => "a message older than HTTP/1.1 is chunked",
+            Self::FoldedFraming => "a field that frames the message is folded over lines",
+            Self::ChunkSizeInvalid => "a chunk size is no plain hexadecimal number",
+            Self::ChunkSizeHuge => "a chunk size is beyond belief",
+            Self::ChunkUnterminated => "chunk data is not followed by a line end",
+            Self::ChunkLineEnd => "a chunk's line holds a CR without LF",
+            Self::ExtensionTooLong => "a chunk's extensions are beyond the limit",
+            Self::TrailerTooLong => "the trailer is beyond the limit",
+        }
+    }
+}
+
+impl fmt::Display for Hostile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.detail())
+    }
+}
+
+/// What follows a request's head.
+///
+/// What follows a `CONNECT` is a tunnel only once the server agreed: here it has no body.
+pub fn of_request(request: &Request<'_>) -> Framed {
+    if request.version.is_empty() {
+        return Framed { framing: Framing::Length(0), hostile: None };
+    }
+    of_fields(&request.headers, request.version, Framing::Length(0), Role::Request)
+}
+
+/// What follows a response's head; `method` is that of the request it answers, where it was seen.
+pub fn of_response(response: &Response<'_>, method: Option<&[u8]>) -> Framed {
+    let plain = |framing| Framed { framing, hostile: None };
+    match response.status {
+        101 => return plain(Framing::Tunnel),
+        100..=199 | 204 | 304 => return plain(Framing::Length(0)),
+        200..=299 if method == Some(b"CONNECT") => return plain(Framing::Tunnel),
+        _ if method == Some(b"HEAD") => return plain(Framing::Length(0)),
+        _ => {}
+    }
+    of_fields(&response.headers, response.version, Framing::UntilClose, Role::Response)
+}
+
+/// Whether a response only precedes the final one: 1xx but `101`.
+pub const fn is_interim(status: u16) -> bool {
+    status >= 100 && status < 200 && status != 101
+}
+
+/// Whether the sender will keep the connection open behind a message, RFC 9112 section 9.3.
+pub fn is_persistent(version: &[u8], headers: &Headers<'_>) -> bool {
+    let option = |wanted: &[u8]| {
+        headers
+            .all("connection")
+            .flat_map(|value| value.split(|&octet| octet == b','))
+            .any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted))
+    };
+    match version {
+        b"HTTP/1.0" => option(b"keep-alive") && !option(b"close"),
+        b"" => false,
+        _ => !option(b"close"),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Request,
+    Response,
+}
+
+fn of_fields(headers: &Headers<'_>, version: &[u8], unframed: Framing, role: Role) -> Framed {
+    let length = content_length(headers);
+    match transfer_encoding(headers) {
+        Coding::None => match length {
+            None => Framed { framing: unframed, hostile: None },
+            Some(Ok(length)) => Framed { framing: Framing::Length(length), hostile: None },
+            Some(Err((guess, reason))) => {
+                Framed { framing: guess.map_or(unframed, Framing::Length), hostile: Some(reason) }
+            }
+        },
+        coding => Framed {
+            framing: if coding == Coding::Other { unframed } else { Framing::Chunked },
+            hostile: coding_hostility(coding, length.is_some(), version, role),
+        },
+    }
+}
+
+fn coding_hostility(coding: Coding, has_length: bool, version: &[u8], role: Role) -> Option<Hostile> {
+    match coding {
+        Coding::Dubious(reason) => Some(reason),
+        _ if has_length => Some(Hostile::LengthAndChunked),
+        Coding::Other if role == Role::Request => Some(Hostile::TransferEncodingUnknown),
+        Coding::Chunked if version == b"HTTP/1.0" => Some(Hostile::ChunkedBeforeHttp11),
+        _ => None,
+    }
+}
+
+/// What the `Transfer-Encoding` fields amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    /// There is none (or only `identity`, which RFC 2616 had).
+    None,
+    /// `chunked` is the last one, once.
+    Chunked,
+    /// Something else is the last one.
+    Other,
+    /// It holds `chunked` in a way that only some would accept.
+    Dubious(Hostile),
+}
+
+fn transfer_encoding(headers: &Headers<'_>) -> Coding {
+    let mut coding = Coding::None;
+    for value in headers.all("transfer-encoding") {
+        if value.contains(&b'\n') {
+            return Coding::Dubious(Hostile::FoldedFraming);
+        }
+        for name in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
+            let plain = name.split(|&octet| octet == b';').next().unwrap_or_default().trim_ascii();
+            coding = match coding {
+                // Nothing may follow the final coding, least of all itself.
+                Coding::Chunked if !name.is_empty() => {
+                    return Coding::Dubious(Hostile::TransferEncodingInvalid);
+                }
+                coding if name.is_empty() || plain.eq_ignore_ascii_case(b"identity") => coding,
+                _ if name.eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
+                _ if looks_chunked(name) => {
+                    return Coding::Dubious(Hostile::TransferEncodingInvalid);
+                }
+                _ => Coding::Other,
+            };
+        }
+    }
+    coding
+}
+
+/// Whether `chunked` stands somewhere in a coding that is not just that.
+fn looks_chunked(name: &[u8]) -> bool {
+    name.windows(b"chunked".len()).any(|part| part.eq_ignore_ascii_case(b"chunked"))
+}
+
+type Length = Result<u64, (Option<u64>, Hostile)>;
+
+/// The length that the fields agree on, or the likeliest one and what is wrong with them.
+fn content_length(headers: &Headers<'_>) -> Option<Length> {
+    let mut agreed: Option<u64> = None;
+    let mut seen = false;
+    for value in headers.all("content-length") {
+        seen = true;
+        if value.contains(&b'\n') {
+            return Some(Err((agreed, Hostile::FoldedFraming)));
+        }
+        // A list of equal values is what a proxy makes of repeated fields, RFC 9110 section 8.6.
+        for part in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
+            let length = match decimal(part) {
+                Ok(length) => length,
+                Err(reason) => return Some(Err((agreed, reason))),
+            };
+            if agreed.is_some_and(|other| other != length) {
+                return Some(Err((agreed, Hostile::ContentLengthConflict)));
+            }
+            agreed = Some(length);
+        }
+    }
+    seen.then(|| agreed.ok_or((None, Hostile::ContentLengthInvalid)))
+}
+
+fn decimal(digits: &[u8]) -> Result<u64, Hostile> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Hostile::ContentLengthInvalid);
+    }
+    let value = digits
+        .iter()
+        .try_fold(0_i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
+    value.and_then(|value| u64::try_from(value).ok()).ok_or(Hostile::ContentLengthOverflow)
+}
+
+#[cfg(test)]
+mod tests;

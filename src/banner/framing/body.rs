@@ -1,0 +1,166 @@
+//! The reader of what follows a head, octet for octet, and a bounded place for the body.
+
+use super::chunked::{Chunked, Piece};
+use super::{Framing, Hostile};
+
+/// Goes through the octets behind a head and says where the message ends.
+///
+/// It keeps no octets: give it the stream in slices of any size. 40 octets of state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyReader {
+    state: State,
+    content: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Length { left: u64 },
+    Chunked(Chunked),
+    Endless,
+    Done,
+}
+
+/// How far a slice took the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advance {
+    /// Octets of the slice that belong to this message; what follows is the next message's.
+    pub consumed: usize,
+    /// Whether the message has ended.
+    pub done: bool,
+}
+
+impl BodyReader {
+    /// A reader for what follows a head that is framed so.
+    pub const fn new(framing: Framing) -> Self {
+        let state = match framing {
+            Framing::Length(0) => State::Done,
+            Framing::Length(left) => State::Length { left },
+            Framing::Chunked => State::Chunked(Chunked::new()),
+            Framing::UntilClose | Framing::Tunnel => State::Endless,
+        };
+        Self { state, content: 0 }
+    }
+
+    /// Whether the message has ended.
+    pub const fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Octets of content so far, without what frames chunks.
+    pub const fn content_length(&self) -> u64 {
+        self.content
+    }
+
+    /// Reads on through `input` and hands each run of content to `content`.
+    ///
+    /// # Errors
+    /// The chunks cannot be told apart with certainty. The reader must not be used further.
+    pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<Advance, Hostile> {
+        let mut consumed = 0;
+        while !self.is_done() && consumed < input.len() {
+            let rest = input.get(consumed..).unwrap_or_default();
+            let used = match &mut self.state {
+                State::Done => 0,
+                State::Endless => self.pass(rest, rest.len(), &mut content),
+                State::Length { left } => {
+                    let take = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    *left -= octets(take);
+                    if *left == 0 {
+                        self.state = State::Done;
+                    }
+                    self.pass(rest, take, &mut content)
+                }
+                State::Chunked(chunked) => match chunked.step(rest)? {
+                    Piece::Content(take) => self.pass(rest, take, &mut content),
+                    Piece::Frame(take) => take,
+                    Piece::End(take) => {
+                        self.state = State::Done;
+                        take
+                    }
+                },
+            };
+            consumed += used;
+        }
+        Ok(Advance { consumed, done: self.is_done() })
+    }
+
+    fn pass(&mut self, rest: &[u8], take: usize, content: &mut impl FnMut(&[u8])) -> usize {
+        content(rest.get(..take).unwrap_or_default());
+        self.content += octets(take);
+        take
+    }
+
+    /// How many of the next octets are content wherever they are cut: they can be skipped unseen.
+    pub const fn skippable(&self) -> u64 {
+        match &self.state {
+            State::Length { left } => *left,
+            State::Chunked(chunked) => chunked.data_left(),
+            State::Endless => u64::MAX,
+            State::Done => 0,
+        }
+    }
+
+    /// Goes over octets that are not there (a gap in the capture, a truncated packet), at most
+    /// [`Self::skippable`]; gives how many it went over.
+    pub fn skip(&mut self, wanted: u64) -> u64 {
+        let skipped = wanted.min(self.skippable());
+        match &mut self.state {
+            State::Length { left } => {
+                *left -= skipped;
+                if *left == 0 {
+                    self.state = State::Done;
+                }
+            }
+            State::Chunked(chunked) => chunked.skip_data(skipped),
+            State::Endless | State::Done => {}
+        }
+        self.content += skipped;
+        skipped
+    }
+
+    /// Whether the message is whole when the stream ends here.
+    pub const fn is_whole_at_end(&self) -> bool {
+        matches!(self.state, State::Done | State::Endless)
+    }
+}
+
+const _: () = assert!(size_of::<BodyReader>() <= 40);
+
+fn octets(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// The beginning of a body, up to a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyBuffer {
+    octets: Vec<u8>,
+    limit: usize,
+}
+
+impl BodyBuffer {
+    /// An empty one that will hold at most `limit` octets; it allocates only as they come.
+    pub const fn new(limit: usize) -> Self {
+        Self { octets: Vec::new(), limit }
+    }
+
+    /// Takes as much of `content` as there is room for.
+    pub fn push(&mut self, content: &[u8]) {
+        let room = self.limit.saturating_sub(self.octets.len());
+        self.octets.extend_from_slice(content.get(..room).unwrap_or(content));
+    }
+
+    /// What was kept.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.octets
+    }
+
+    /// Whether no more will be kept.
+    pub fn is_full(&self) -> bool {
+        self.octets.len() >= self.limit
+    }
+
+    /// Forgets what was kept and keeps the room.
+    pub fn clear(&mut self) {
+        self.octets.clear();
+    }
+}

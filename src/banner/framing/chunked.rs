@@ -1,0 +1,163 @@
+//! The chunked transfer coding, RFC 9112 section 7.1, as a state machine over slices.
+//!
+//! LF alone is taken for a line end (most servers do). White space behind a size is taken too, which
+//! old servers pad with; everything else that is not a plain size is hostile.
+
+use super::{CHUNK_LIMIT, EXTENSION_LIMIT, Hostile, TRAILER_LIMIT};
+
+/// Where in a chunked body the next octet stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chunked {
+    place: Place,
+    /// Size being read, or octets of data left.
+    left: u64,
+    /// Octets of the size line or of the trailer so far.
+    line: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before the first digit of a size.
+    SizeStart,
+    /// Within a size.
+    Size,
+    /// Behind a size: white space or extensions.
+    Extension,
+    /// Behind the CR of a size line.
+    SizeLf,
+    /// Within data.
+    Data,
+    /// Behind data, before its line end.
+    DataEnd,
+    /// Behind data and CR.
+    DataLf,
+    /// At the start of a trailer line.
+    TrailerStart,
+    /// Within a trailer line.
+    Trailer,
+    /// Behind CR at the start of a trailer line.
+    TrailerLf,
+}
+
+/// What the octets at the start of a slice are.
+pub(super) enum Piece {
+    /// So many octets of content.
+    Content(usize),
+    /// So many octets of framing.
+    Frame(usize),
+    /// The last so many octets of the message.
+    End(usize),
+}
+
+impl Chunked {
+    pub(super) const fn new() -> Self {
+        Self { place: Place::SizeStart, left: 0, line: 0 }
+    }
+
+    pub(super) const fn data_left(&self) -> u64 {
+        match self.place {
+            Place::Data => self.left,
+            _ => 0,
+        }
+    }
+
+    pub(super) const fn skip_data(&mut self, octets: u64) {
+        if matches!(self.place, Place::Data) {
+            self.left = self.left.saturating_sub(octets);
+            if self.left == 0 {
+                self.place = Place::DataEnd;
+            }
+        }
+    }
+
+    /// Takes one piece from the start of `input`, which must not be empty.
+    pub(super) fn step(&mut self, input: &[u8]) -> Result<Piece, Hostile> {
+        if self.place == Place::Data {
+            let take = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.skip_data(u64::try_from(take).unwrap_or(u64::MAX));
+            return Ok(Piece::Content(take));
+        }
+        for (index, &octet) in input.iter().enumerate() {
+            let ended = self.frame_octet(octet)?;
+            if ended {
+                return Ok(Piece::End(index + 1));
+            }
+            if self.place == Place::Data {
+                return Ok(Piece::Frame(index + 1));
+            }
+        }
+        Ok(Piece::Frame(input.len()))
+    }
+
+    /// Takes one octet of framing; true when it was the message's last.
+    fn frame_octet(&mut self, octet: u8) -> Result<bool, Hostile> {
+        match self.place {
+            Place::SizeStart | Place::Size | Place::Extension | Place::SizeLf => self.size_line(octet)?,
+            Place::DataEnd | Place::DataLf => self.data_end(octet)?,
+            Place::TrailerStart | Place::Trailer | Place::TrailerLf => return self.trailer(octet),
+            Place::Data => {}
+        }
+        Ok(false)
+    }
+
+    fn size_line(&mut self, octet: u8) -> Result<(), Hostile> {
+        self.line += 1;
+        if self.line > EXTENSION_LIMIT {
+            return Err(Hostile::ExtensionTooLong);
+        }
+        match (self.place, octet) {
+            (Place::SizeLf, b'\n') => self.size_line_end(),
+            (Place::SizeLf, _) => return Err(Hostile::ChunkLineEnd),
+            (Place::SizeStart | Place::Size, digit) if digit.is_ascii_hexdigit() => {
+                self.left = self.left * 16 + u64::from(hexadecimal(digit));
+                if self.left > CHUNK_LIMIT {
+                    return Err(Hostile::ChunkSizeHuge);
+                }
+                self.place = Place::Size;
+            }
+            (Place::SizeStart, _) => return Err(Hostile::ChunkSizeInvalid),
+            (Place::Size | Place::Extension, b'\n') => self.size_line_end(),
+            (Place::Size | Place::Extension, b'\r') => self.place = Place::SizeLf,
+            (Place::Size, b' ' | b'\t' | b';') | (Place::Extension, _) => self.place = Place::Extension,
+            _ => return Err(Hostile::ChunkSizeInvalid),
+        }
+        Ok(())
+    }
+
+    const fn size_line_end(&mut self) {
+        self.line = 0;
+        self.place = if self.left == 0 { Place::TrailerStart } else { Place::Data };
+    }
+
+    const fn data_end(&mut self, octet: u8) -> Result<(), Hostile> {
+        self.place = match (self.place, octet) {
+            (Place::DataEnd, b'\r') => Place::DataLf,
+            (_, b'\n') => Place::SizeStart,
+            _ => return Err(Hostile::ChunkUnterminated),
+        };
+        Ok(())
+    }
+
+    const fn trailer(&mut self, octet: u8) -> Result<bool, Hostile> {
+        self.line += 1;
+        if self.line > TRAILER_LIMIT {
+            return Err(Hostile::TrailerTooLong);
+        }
+        self.place = match (self.place, octet) {
+            (Place::TrailerStart | Place::TrailerLf, b'\n') => return Ok(true),
+            (Place::TrailerStart, b'\r') => Place::TrailerLf,
+            (Place::TrailerLf, _) => return Err(Hostile::ChunkLineEnd),
+            (_, b'\n') => Place::TrailerStart,
+            _ => Place::Trailer,
+        };
+        Ok(false)
+    }
+}
+
+const fn hexadecimal(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit.saturating_sub(b'A') + 10,
+    }
+}

@@ -1,0 +1,212 @@
+//! `SSH_MSG_KEXINIT` (RFC 4253 section 7.1) and the HASSH fingerprints that are made of it.
+//!
+//! The packet follows the identification in the clear. Only its name lists are read.
+
+use std::fmt::Write as _;
+
+use md5::{Digest as _, Md5};
+
+use super::{KexInit, Progress, Reason, Side};
+use crate::event::Hassh;
+
+/// The longest binary packet that is waited for, in octets. OpenSSH takes 256 KiB; real ones have
+/// 1 to 3 KiB.
+pub const PACKET_LIMIT: usize = 64 * 1024;
+
+const MESSAGE_IGNORE: u8 = 2;
+const MESSAGE_DEBUG: u8 = 4;
+const MESSAGE_KEXINIT: u8 = 20;
+const COOKIE_LENGTH: usize = 16;
+
+/// Reads the KEXINIT out of what a side has sent behind its identification line.
+pub fn parse(behind_identification: &[u8]) -> Progress<KexInit<'_>> {
+    let mut consumed = 0;
+    loop {
+        let rest = behind_identification.get(consumed..).unwrap_or_default();
+        let (payload, length) = match binary_packet(rest) {
+            Progress::Done { value, consumed } => (value, consumed),
+            Progress::More => return Progress::More,
+            Progress::Never(reason) => return Progress::Never(reason),
+        };
+        consumed += length;
+        match payload.split_first() {
+            Some((&MESSAGE_KEXINIT, body)) => {
+                return name_lists(body).map_or(Progress::Never(Reason::BrokenNameList), |value| {
+                    Progress::Done { value, consumed }
+                });
+            }
+            Some((&(MESSAGE_IGNORE | MESSAGE_DEBUG), _)) if consumed < PACKET_LIMIT => {}
+            _ => return Progress::Never(Reason::NotKexInit),
+        }
+    }
+}
+
+/// The payload of the unencrypted binary packet at the start of `octets`, RFC 4253 section 6.
+fn binary_packet(octets: &[u8]) -> Progress<&[u8]> {
+    let Some((length, rest)) = octets.split_first_chunk::<4>() else { return Progress::More };
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if !(2..=PACKET_LIMIT).contains(&length) {
+        return Progress::Never(Reason::NotKexInit);
+    }
+    // Say no at the first octets that tell, so that nobody waits for 64 KiB of something else.
+    if let Some(&message) = rest.get(1)
+        && ![MESSAGE_KEXINIT, MESSAGE_IGNORE, MESSAGE_DEBUG].contains(&message)
+    {
+        return Progress::Never(Reason::NotKexInit);
+    }
+    let Some(packet) = rest.get(..length) else { return Progress::More };
+    let payload = packet.split_first().and_then(|(&padding, body)| {
+        let payload_length = body.len().checked_sub(usize::from(padding))?;
+        body.get(..payload_length)
+    });
+    payload
+        .map_or(Progress::Never(Reason::NotKexInit), |value| Progress::Done { value, consumed: 4 + length })
+}
+
+fn name_lists(body: &[u8]) -> Option<KexInit<'_>> {
+    let mut rest = body.get(COOKIE_LENGTH..)?;
+    let mut next = || {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        let list = behind.get(..length)?;
+        rest = behind.get(length..)?;
+        Some(list)
+    };
+    Some(KexInit {
+        kex: next()?,
+        host_key: next()?,
+        encryption_client_to_server: next()?,
+        encryption_server_to_client: next()?,
+        mac_client_to_server: next()?,
+        mac_server_to_client: next()?,
+        compression_client_to_server: next()?,
+        compression_server_to_client: next()?,
+    })
+}
+
+impl KexInit<'_> {
+    /// The fingerprint of the side that sent it: [`Self::hassh`] or [`Self::hassh_server`].
+    pub fn hassh_of(&self, from: Side) -> Hassh {
+        match from {
+            Side::Client => self.hassh(),
+            Side::Server => self.hassh_server(),
+        }
+    }
+
+    /// HASSH of a client: what it offers from client to server.
+    pub fn hassh(&self) -> Hassh {
+        fingerprint([
+            self.kex,
+            self.encryption_client_to_server,
+            self.mac_client_to_server,
+            self.compression_client_to_server,
+        ])
+    }
+
+    /// HASSH of a server: what it offers from server to client.
+    pub fn hassh_server(&self) -> Hassh {
+        fingerprint([
+            self.kex,
+            self.encryption_server_to_client,
+            self.mac_server_to_client,
+            self.compression_server_to_client,
+        ])
+    }
+}
+
+fn fingerprint(lists: [&[u8]; 4]) -> Hassh {
+    let joined = lists.join(&b';');
+    let hash = Md5::digest(&joined).iter().fold(String::with_capacity(32), |mut text, octet| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{octet:02x}");
+        text
+    });
+    Hassh { hash, algorithms: String::from_utf8_lossy(&joined).into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packet(message: u8, lists: &[&str], padding: u8) -> Vec<u8> {
+        let mut payload = vec![message];
+        payload.extend([7; COOKIE_LENGTH]);
+        for list in lists {
+            payload.extend(u32::try_from(list.len()).unwrap().to_be_bytes());
+            payload.extend(list.as_bytes());
+        }
+        payload.extend([0; 5]);
+        let length = u32::try_from(payload.len() + 1 + usize::from(padding)).unwrap();
+        let mut octets = length.to_be_bytes().to_vec();
+        octets.push(padding);
+        octets.extend(payload);
+        octets.extend(vec![0; usize::from(padding)]);
+        octets
+    }
+
+    const LISTS: [&str; 10] = [
+        "curve25519-sha256,x",
+        "ssh-ed25519",
+        "aes128-ctr",
+        "aes256-ctr",
+        "hmac-a",
+        "hmac-b",
+        "none",
+        "zlib",
+        "",
+        "",
+    ];
+
+    #[test]
+    fn both_fingerprints_take_their_own_direction() {
+        let octets = packet(20, &LISTS, 4);
+        let Progress::Done { value, consumed } = parse(&octets) else { panic!() };
+        assert_eq!(consumed, octets.len());
+        assert_eq!(value.host_key, b"ssh-ed25519");
+        assert_eq!(value.hassh().algorithms, "curve25519-sha256,x;aes128-ctr;hmac-a;none");
+        assert_eq!(value.hassh_server().algorithms, "curve25519-sha256,x;aes256-ctr;hmac-b;zlib");
+        // md5sum of the two strings above.
+        assert_eq!(value.hassh_of(Side::Client).hash, CLIENT_MD5);
+        assert_eq!(value.hassh_of(Side::Server).hash, SERVER_MD5);
+    }
+
+    const CLIENT_MD5: &str = "0df5ada34591c7b9b0f7c176026d5bdd";
+    const SERVER_MD5: &str = "5cf9f7b3a08653b93d0abf9eb97d94a7";
+
+    #[test]
+    fn ignore_and_debug_may_come_first() {
+        let octets = [packet(2, &[], 0), packet(4, &[], 9), packet(20, &LISTS, 4)].concat();
+        assert!(matches!(parse(&octets), Progress::Done { consumed, .. } if consumed == octets.len()));
+    }
+
+    #[test]
+    fn other_messages_and_broken_lists_are_refused() {
+        assert_eq!(parse(&packet(21, &LISTS, 4)), Progress::Never(Reason::NotKexInit));
+        assert_eq!(parse(b"GET / HTTP/1.1\r\n"), Progress::Never(Reason::NotKexInit));
+        let mut octets = packet(20, &LISTS, 4);
+        octets[4 + 2 + COOKIE_LENGTH] = 0xff;
+        assert_eq!(parse(&octets), Progress::Never(Reason::BrokenNameList));
+        let mut padded = packet(20, &LISTS, 4);
+        padded[4] = 255;
+        assert_ne!(parse(&padded), Progress::More);
+    }
+
+    proptest! {
+        #[test]
+        fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&octets);
+            let framed = [&[0, 0, 0, 200, 4, 20], octets.as_slice()].concat();
+            let _ = parse(&framed);
+        }
+
+        #[test]
+        fn a_part_says_more(padding in 0_u8..20) {
+            let octets = packet(20, &LISTS, padding);
+            for end in 0..octets.len() {
+                prop_assert_eq!(parse(&octets[..end]), Progress::More);
+            }
+        }
+    }
+}

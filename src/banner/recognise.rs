@@ -1,0 +1,175 @@
+//! Which protocol a stream speaks, by its first octets and never by its port.
+
+use super::{Side, ssh};
+
+/// Methods that are HTTP even where the request line has no version (HTTP/0.9) or no visible end.
+const METHODS: [&[u8]; 9] =
+    [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE", b"PATCH"];
+
+/// The longest first line that is waited for, in octets.
+const FIRST_LINE_LIMIT: usize = 16 * 1024;
+
+/// The longest unknown method, in octets.
+const METHOD_LIMIT: usize = 64;
+
+/// Empty lines and white space that are overlooked before a request line, in octets.
+pub(super) const LEADING_LIMIT: usize = 256;
+
+/// What the first octets of one side look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recognition {
+    /// An SSH identification.
+    Ssh,
+    /// An HTTP/1.x (or 0.9) message.
+    Http,
+    /// Whole lines of text from a server, as RFC 4253 lets them stand before the identification.
+    ///
+    /// SMTP and FTP greet like that too: it is SSH only when an identification follows, and not
+    /// when the client turns out to speak something else.
+    PerhapsSsh,
+    /// Neither.
+    Unknown,
+    /// Too few octets to tell.
+    More,
+}
+
+/// Tells the protocol from what `from` has sent from the start of its stream.
+pub fn recognise(from: Side, octets: &[u8]) -> Recognition {
+    if octets.starts_with(ssh::PREFIX) {
+        return Recognition::Ssh;
+    }
+    if ssh::PREFIX.starts_with(octets) {
+        return Recognition::More;
+    }
+    match from {
+        Side::Client => client(octets),
+        Side::Server => server(octets),
+    }
+}
+
+fn client(octets: &[u8]) -> Recognition {
+    let text = skip_leading(octets);
+    let method_length = text.iter().position(|&octet| octet == b' ' || octet == b'\t');
+    let Some((method, rest)) = method_length.and_then(|length| text.split_at_checked(length)) else {
+        return unfinished_method(octets, text);
+    };
+    if method.is_empty() || method.len() > METHOD_LIMIT || !method.iter().all(u8::is_ascii_graphic) {
+        return Recognition::Unknown;
+    }
+    let known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(method));
+    let readable = rest.get(..FIRST_LINE_LIMIT).unwrap_or(rest);
+    match memchr::memchr(b'\n', readable) {
+        Some(end) => request_line(known, readable.get(..end).unwrap_or_default()),
+        None if rest.len() >= FIRST_LINE_LIMIT => known_or_not(known),
+        // Octets that no target holds tell a binary protocol before its line ends.
+        None if known || rest.iter().all(|&octet| is_text(octet)) => Recognition::More,
+        None => Recognition::Unknown,
+    }
+}
+
+/// Judges a request line behind its method: `RTSP/1.0` and `SIP/2.0` share methods with HTTP.
+fn request_line(known: bool, line: &[u8]) -> Recognition {
+    let line = line.trim_ascii_end();
+    let word = line.rsplit(|&octet| octet == b' ' || octet == b'\t').next().unwrap_or_default();
+    let version = word.len() < line.len() && word.get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"HTTP/"));
+    let foreign = [&b"RTSP/"[..], b"SIP/", b"ICAP/"].iter().any(|prefix| word.starts_with(prefix));
+    if version { Recognition::Http } else { known_or_not(known && !foreign) }
+}
+
+const fn known_or_not(known: bool) -> Recognition {
+    if known { Recognition::Http } else { Recognition::Unknown }
+}
+
+fn unfinished_method(octets: &[u8], text: &[u8]) -> Recognition {
+    let plausible = text.len() <= METHOD_LIMIT && text.iter().all(u8::is_ascii_graphic);
+    if plausible && octets.len() - text.len() <= LEADING_LIMIT {
+        Recognition::More
+    } else {
+        Recognition::Unknown
+    }
+}
+
+fn server(octets: &[u8]) -> Recognition {
+    for prefix in [&b"HTTP/"[..], b"ICY "] {
+        let length = octets.len().min(prefix.len());
+        if octets
+            .get(..length)
+            .is_some_and(|start| prefix.get(..length).is_some_and(|p| p.eq_ignore_ascii_case(start)))
+        {
+            return if length == prefix.len() { Recognition::Http } else { Recognition::More };
+        }
+    }
+    match memchr::memchr(b'\n', octets) {
+        Some(end) if octets.iter().take(end).all(|&octet| is_text(octet)) => Recognition::PerhapsSsh,
+        None if octets.len() <= ssh::READ_LIMIT && octets.iter().all(|&octet| is_text(octet)) => {
+            Recognition::More
+        }
+        _ => Recognition::Unknown,
+    }
+}
+
+/// What lies behind the empty lines and white space that servers overlook before a request line.
+pub(super) fn skip_leading(octets: &[u8]) -> &[u8] {
+    let skip = octets.iter().take(LEADING_LIMIT).take_while(|octet| b"\r\n \t".contains(octet)).count();
+    octets.get(skip..).unwrap_or_default()
+}
+
+/// Printable ASCII, UTF-8 or Latin-1, white space; not what binary protocols begin with.
+fn is_text(octet: u8) -> bool {
+    octet >= b' ' && octet != 0x7f || b"\t\r\n".contains(&octet)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn protocols_are_told_by_their_octets() {
+        for (from, octets, expected) in [
+            (Side::Client, &b"SSH-2.0-x\r\n"[..], Recognition::Ssh),
+            (Side::Server, b"SSH-", Recognition::Ssh),
+            (Side::Server, b"SS", Recognition::More),
+            (Side::Server, b"", Recognition::More),
+            (Side::Server, b"HTTP/1.1 200 OK\r\n", Recognition::Http),
+            (Side::Server, b"http/1.0 200", Recognition::Http),
+            (Side::Server, b"ICY 200 OK\r\n", Recognition::Http),
+            (Side::Server, b"HTT", Recognition::More),
+            (Side::Server, b"220 mail ESMTP\r\n", Recognition::PerhapsSsh),
+            (Side::Server, b"220 mail", Recognition::More),
+            (Side::Server, b"\x16\x03\x01", Recognition::Unknown),
+            (Side::Client, b"GET /", Recognition::More),
+            (Side::Client, b"GET /\r\n", Recognition::Http),
+            (Side::Client, b"get / HTTP/1.0\n", Recognition::Http),
+            (Side::Client, b"OPTIONS rtsp://x RTSP/1.0\r\n", Recognition::Unknown),
+            (Side::Client, b"OPTIONS sip:x SIP/2.0\r\n", Recognition::Unknown),
+            (Side::Client, b"GE", Recognition::More),
+            (Side::Client, b"\r\n\r\nPOST / HTTP/1.0\r\n", Recognition::Http),
+            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", Recognition::Unknown),
+            (Side::Client, b"BREW /pot HTTP/1.0\r\n", Recognition::Http),
+            (Side::Client, b"BREW /pot", Recognition::More),
+            (Side::Client, b"EHLO example\r\n", Recognition::Unknown),
+            (Side::Client, b"\x16\x03\x01\x02\x00\x01", Recognition::Unknown),
+        ] {
+            assert_eq!(recognise(from, octets), expected, "{from:?} {:?}", octets.escape_ascii().to_string());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = recognise(Side::Client, &octets);
+            let _ = recognise(Side::Server, &octets);
+        }
+
+        #[test]
+        fn more_octets_never_change_a_decision(text in "[A-Z]{1,12} [ -~\r\n]{0,60}", cut in 0_usize..60) {
+            for from in [Side::Client, Side::Server] {
+                let whole = recognise(from, text.as_bytes());
+                let part = recognise(from, &text.as_bytes()[..cut.min(text.len())]);
+                prop_assert!(part == Recognition::More || part == whole, "{:?} {:?}", part, whole);
+            }
+        }
+    }
+}

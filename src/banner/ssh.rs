@@ -1,0 +1,224 @@
+//! The SSH identification exchange, RFC 4253 section 4.2.
+//!
+//! Reads the first line that begins with `SSH-` out of what a side has sent so far. It reads as
+//! implementations do rather than as the RFC would like: LF alone ends a line, a line may be longer
+//! than 255 octets, a client may send lines before its own; what is odd is noted.
+
+use super::{Anomalies, Anomaly, Identification, Progress, Reason, Side};
+
+/// The longest identification that the RFC allows, with its line end, in octets.
+pub const LINE_LIMIT: usize = 255;
+
+/// The longest identification that implementations read (OpenSSH's `SSH_MAX_BANNER_LEN`), in octets.
+pub const READ_LIMIT: usize = 8192;
+
+/// The longest line before the identification that is read to its end, in octets.
+pub const PREAMBLE_LINE_LIMIT: usize = 64 * 1024;
+
+/// More octets than this before the identification are an anomaly.
+const PREAMBLE_LIMIT: usize = 64 * 1024;
+
+/// More lines than this before the identification are an anomaly (OpenSSH's
+/// `SSH_MAX_PRE_BANNER_LINES`).
+const PREAMBLE_LINES: usize = 1024;
+
+/// What every identification begins with.
+pub const PREFIX: &[u8] = b"SSH-";
+
+/// One side's identification as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SshRead<'a> {
+    /// The identification line.
+    pub identification: Identification<'a>,
+    /// The lines before it, with their line ends.
+    pub preamble: &'a [u8],
+    /// What was odd.
+    pub anomalies: Anomalies,
+}
+
+/// Finds and reads the identification in what `from` has sent from the start of its stream.
+pub fn identify(from: Side, collected: &[u8]) -> Progress<SshRead<'_>> {
+    let mut rest = collected;
+    let mut lines = 0;
+    while !rest.starts_with(PREFIX) {
+        let Some(end) = memchr::memchr(b'\n', rest) else { return unfinished_line(rest) };
+        rest = rest.get(end + 1..).unwrap_or_default();
+        lines += 1;
+    }
+    let preamble = collected.get(..collected.len() - rest.len()).unwrap_or_default();
+    let Some((line, length)) = identification_line(rest) else { return Progress::More };
+    let (identification, mut anomalies) = parse_line(line);
+    anomalies.insert_if(length > LINE_LIMIT, Anomaly::SshLineTooLong);
+    anomalies.insert_if(from == Side::Client && lines > 0, Anomaly::SshClientPreamble);
+    anomalies.insert_if(preamble.len() > PREAMBLE_LIMIT || lines > PREAMBLE_LINES, Anomaly::SshLongPreamble);
+    let value = SshRead { identification, preamble, anomalies };
+    Progress::Done { value, consumed: preamble.len() + length }
+}
+
+/// How many octets at the start of `collected` are whole lines before the identification.
+///
+/// A caller that is short of memory may forget them: what [`identify`] says of the rest is the same
+/// but for the preamble.
+pub fn settled(collected: &[u8]) -> usize {
+    let mut settled = 0;
+    loop {
+        let rest = collected.get(settled..).unwrap_or_default();
+        if rest.starts_with(PREFIX) {
+            return settled;
+        }
+        let Some(end) = memchr::memchr(b'\n', rest) else { return settled };
+        settled += end + 1;
+    }
+}
+
+/// Reads one identification line without its line end, as rules' examples and fingerprints hold it.
+pub fn parse_line(line: &[u8]) -> (Identification<'_>, Anomalies) {
+    let mut anomalies = Anomalies::NONE;
+    let text = line.strip_prefix(PREFIX).unwrap_or(line);
+    let (protocol_version, behind) = split(text, b'-');
+    let (software, comments) = split(behind.unwrap_or_default(), b' ');
+    anomalies.insert_if(
+        !line.starts_with(PREFIX) || protocol_version.is_empty() || software.is_empty(),
+        Anomaly::SshMalformed,
+    );
+    anomalies.insert_if(line.iter().any(u8::is_ascii_control), Anomaly::SshControlOctet);
+    (Identification { line, protocol_version, software, comments }, anomalies)
+}
+
+/// The line at the start of `rest` without its line end, and its length with it; `None` while it is
+/// neither ended nor too long to wait for the end.
+fn identification_line(rest: &[u8]) -> Option<(&[u8], usize)> {
+    let readable = rest.get(..READ_LIMIT).unwrap_or(rest);
+    match memchr::memchr(b'\n', readable) {
+        Some(end) => {
+            let line = readable.get(..end)?;
+            Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
+        }
+        None if rest.len() >= READ_LIMIT => Some((readable, READ_LIMIT)),
+        None => None,
+    }
+}
+
+fn unfinished_line<T>(line: &[u8]) -> Progress<T> {
+    if line.len() > PREAMBLE_LINE_LIMIT {
+        return Progress::Never(Reason::LineTooLong);
+    }
+    Progress::More
+}
+
+fn split(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(at, text) {
+        Some(index) => (text.get(..index).unwrap_or_default(), text.get(index + 1..)),
+        None => (text, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(collected: &[u8]) -> (SshRead<'_>, usize) {
+        match identify(Side::Server, collected) {
+            Progress::Done { value, consumed } => (value, consumed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_identification_is_split_into_its_parts_with_comments_whole() {
+        let (read, consumed) = read(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 a b\r\nrest");
+        assert_eq!(consumed, 44);
+        assert_eq!(read.identification.line, b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 a b");
+        assert_eq!(read.identification.protocol_version, b"2.0");
+        assert_eq!(read.identification.software, b"OpenSSH_9.2p1");
+        assert_eq!(read.identification.comments, Some(&b"Debian-2+deb12u3 a b"[..]));
+        assert!(read.anomalies.is_empty());
+    }
+
+    #[test]
+    fn bare_lf_and_old_versions_are_read() {
+        for (line, version) in [("SSH-1.99-Cisco-1.25\n", "1.99"), ("SSH-1.5-1.2.27\n", "1.5")] {
+            let (read, consumed) = read(line.as_bytes());
+            assert_eq!(read.identification.protocol_version, version.as_bytes());
+            assert_eq!(consumed, line.len());
+            assert!(read.anomalies.is_empty(), "{:?}", read.anomalies);
+        }
+        let (cisco, _) = read(b"SSH-1.99-Cisco-1.25\n");
+        assert_eq!(cisco.identification.software, b"Cisco-1.25");
+    }
+
+    #[test]
+    fn lines_before_the_banner_are_skipped_and_kept() {
+        let collected = b"welcome\r\nto SSH-2.0-not here\nSSH-2.0-x\r\n";
+        let (read, consumed) = read(collected);
+        assert_eq!(read.preamble, b"welcome\r\nto SSH-2.0-not here\n");
+        assert_eq!(read.identification.software, b"x");
+        assert_eq!(consumed, collected.len());
+        assert_eq!(settled(collected), read.preamble.len());
+        let Progress::Done { value, .. } = identify(Side::Client, collected) else { panic!() };
+        assert!(value.anomalies.contains(Anomaly::SshClientPreamble));
+    }
+
+    #[test]
+    fn too_long_lines_are_read_up_to_what_implementations_read() {
+        let line = [b"SSH-2.0-".as_slice(), &[b'a'; 400], b"\r\n"].concat();
+        let (long, _) = read(&line);
+        assert_eq!(long.identification.software.len(), 400);
+        assert!(long.anomalies.contains(Anomaly::SshLineTooLong));
+        let endless = [b"SSH-2.0-".as_slice(), &[b'a'; 9000]].concat();
+        let (endless, consumed) = read(&endless);
+        assert_eq!((endless.identification.line.len(), consumed), (READ_LIMIT, READ_LIMIT));
+    }
+
+    #[test]
+    fn the_limit_of_255_octets_counts_the_line_end() {
+        let line = |octets: usize| [b"SSH-2.0-".as_slice(), &vec![b'a'; octets - 10], b"\r\n"].concat();
+        assert!(read(&line(255)).0.anomalies.is_empty());
+        assert!(read(&line(256)).0.anomalies.contains(Anomaly::SshLineTooLong));
+    }
+
+    #[test]
+    fn control_octets_and_missing_software_are_noted() {
+        assert!(read(b"SSH-2.0-a\0b\r\n").0.anomalies.contains(Anomaly::SshControlOctet));
+        assert!(read(b"SSH-2.0-a\rb\r\n").0.anomalies.contains(Anomaly::SshControlOctet));
+        assert!(read(b"SSH-2.0\r\n").0.anomalies.contains(Anomaly::SshMalformed));
+        assert!(read(b"SSH-2.0- only\r\n").0.anomalies.contains(Anomaly::SshMalformed));
+    }
+
+    #[test]
+    fn an_endless_first_line_is_not_ssh() {
+        let noise = vec![b'x'; PREAMBLE_LINE_LIMIT + 1];
+        assert_eq!(identify(Side::Server, &noise), Progress::Never(Reason::LineTooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = identify(Side::Server, &octets);
+            let _ = settled(&octets);
+        }
+
+        #[test]
+        fn every_prefix_says_more_or_the_same(
+            preamble in "([a-zA-Z ]{0,20}\r?\n){0,4}",
+            line in "SSH-[0-9.]{0,5}-[ -~]{0,40}\r?\n",
+            tail in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let whole = [preamble.as_bytes(), line.as_bytes(), &tail].concat();
+            let expected = identify(Side::Server, &whole);
+            let Progress::Done { value, consumed } = expected else { panic!("{expected:?}") };
+            for end in 0..whole.len() {
+                let part = identify(Side::Server, &whole[..end]);
+                if end < consumed {
+                    prop_assert_eq!(part, Progress::More);
+                } else {
+                    prop_assert_eq!(part, expected);
+                }
+                let forgotten = identify(Side::Server, &whole[settled(&whole[..end])..]);
+                prop_assert_eq!(forgotten.done().map(|read| read.identification), Some(value.identification));
+            }
+        }
+    }
+}
