@@ -15,7 +15,8 @@
 
 pub mod banner;
 pub mod cli;
+pub mod engine;
 pub mod event;
+pub mod output;
 pub mod packet;
 pub mod scan;
-pub mod output;

@@ -1,0 +1,114 @@
+//! What an engine is told once, at its start.
+
+use std::time::Duration;
+
+use crate::event::Source;
+
+/// What a shortage of memory means for the flows that it hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// Traffic goes on uninspected.
+    #[default]
+    Open,
+    /// Traffic stops.
+    Closed,
+}
+
+/// What is done about traffic that an inspector could be misled with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AnomalyPolicy {
+    /// Report it.
+    #[default]
+    Alert,
+    /// Report it and, where the engine enforces, drop it.
+    Drop,
+}
+
+/// How much of an HTTP connection is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HttpInspect {
+    /// The first transaction decides the connection.
+    #[default]
+    First,
+    /// Every transaction of a kept-alive connection.
+    All,
+}
+
+/// How long a flow that sends nothing is remembered, by its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Only a SYN was seen.
+    pub opening: Duration,
+    /// Open, and not yet decided.
+    pub undecided: Duration,
+    /// Open, and let pass.
+    pub passed: Duration,
+    /// Blocked. Longer than TCP's longest pause between retransmissions, 120 s in Linux.
+    pub blocked: Duration,
+    /// Closed by both ends or reset.
+    pub closed: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            opening: Duration::from_secs(30),
+            undecided: Duration::from_secs(300),
+            passed: Duration::from_secs(120),
+            blocked: Duration::from_secs(300),
+            closed: Duration::from_secs(20),
+        }
+    }
+}
+
+/// The settings of one engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Which path feeds the engine, for events.
+    ///
+    /// A guard sees every packet that the ends get and may ask for more of one; a replay may have
+    /// missed packets, and has no more of one than was captured.
+    pub source: Source,
+    /// Whether blocking rules really block. Otherwise events say what would have been blocked.
+    pub enforce: bool,
+    /// What a shortage of memory means.
+    pub on_failure: OnFailure,
+    /// What is done about anomalies.
+    pub on_anomaly: AnomalyPolicy,
+    /// Flows remembered at once.
+    pub flow_limit: usize,
+    /// How much of an HTTP connection is read.
+    pub http_inspect: HttpInspect,
+    /// Octets of an HTTP response's body that are kept for rules and the title; rules may ask for
+    /// more.
+    pub body_limit: usize,
+    /// Whether KEXINIT is read for HASSH even if no rule asks for it.
+    pub collect_kex: bool,
+    /// Octets of one flow that are inspected without coming to a decision.
+    pub stream_budget: u64,
+    /// Time from a flow's first octet of data in which it must come to a decision.
+    pub time_budget: Duration,
+    /// Octets held in buffers of undecided flows in all.
+    pub buffer_limit: usize,
+    /// How long flows are remembered.
+    pub timeouts: Timeouts,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            source: Source::Guard,
+            enforce: false,
+            on_failure: OnFailure::default(),
+            on_anomaly: AnomalyPolicy::default(),
+            flow_limit: 1 << 18,
+            http_inspect: HttpInspect::default(),
+            body_limit: 0,
+            collect_kex: false,
+            stream_budget: 256 << 10,
+            time_budget: Duration::from_secs(120),
+            buffer_limit: 64 << 20,
+            timeouts: Timeouts::default(),
+        }
+    }
+}

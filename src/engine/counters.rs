@@ -1,0 +1,121 @@
+//! What an engine counts: plain numbers that its owner reads whenever it likes.
+
+use super::{Anomaly, Decision};
+use crate::event::{Protocol, Side};
+
+/// Counts since the engine's start, and a few present values.
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    /// Packets inspected; one that was shown again after [`Decision::More`] counts once.
+    pub packets: u64,
+    /// Octets of those packets on the wire.
+    pub octets: u64,
+    /// Packets that carried no TCP.
+    pub not_tcp: u64,
+    /// Packets whose headers could not be read.
+    pub malformed: u64,
+    /// IP fragments.
+    pub fragments: u64,
+    /// Packets put together from fragments.
+    pub reassembled: u64,
+    /// Decisions given.
+    pub decisions: DecisionCounts,
+    /// Flows begun.
+    pub flows: u64,
+    /// Flows begun without a SYN.
+    pub midstream: u64,
+    /// Flows forgotten before their time because the table was full.
+    pub evictions: u64,
+    /// Packets that found no room in the table or buffers.
+    pub no_room: u64,
+    /// Flows that ran out of their octet or time budget.
+    pub budget_spent: u64,
+    /// Octets received more than once.
+    pub overlap_octets: u64,
+    /// Segments that came before their turn.
+    pub out_of_order: u64,
+    /// Matches that a rule's threshold kept silent.
+    pub suppressed: u64,
+    /// Matches by the rule's index in the rule set in force.
+    pub matches: Vec<u64>,
+    /// Flows remembered now.
+    pub flows_now: FlowCounts,
+    /// Octets in buffers now.
+    pub buffered_now: usize,
+    pub(super) banners: [[u64; 2]; 2],
+    pub(super) anomalies: [u64; Anomaly::COUNT],
+}
+
+/// How often each decision was given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DecisionCounts {
+    /// [`Decision::Undecided`].
+    pub undecided: u64,
+    /// [`Decision::Pass`].
+    pub pass: u64,
+    /// [`Decision::More`].
+    pub more: u64,
+    /// [`Decision::Drop`].
+    pub drop: u64,
+    /// [`Decision::Block`].
+    pub block: u64,
+    /// [`Decision::Reject`].
+    pub reject: u64,
+}
+
+/// Flows by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowCounts {
+    /// Only a SYN was seen.
+    pub opening: u64,
+    /// Open, and not yet decided.
+    pub undecided: u64,
+    /// Let pass.
+    pub passed: u64,
+    /// Blocked.
+    pub blocked: u64,
+    /// Closed or reset.
+    pub closed: u64,
+}
+
+impl Counters {
+    /// SSH identifications and HTTP heads read, by protocol and sender.
+    pub fn banners(&self, protocol: Protocol, from: Side) -> u64 {
+        let [ssh, http] = self.banners;
+        let [client, server] = match protocol {
+            Protocol::Ssh => ssh,
+            Protocol::Http => http,
+        };
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+
+    /// How often an anomaly was seen (events about it are fewer: one a flow).
+    pub fn anomalies(&self, anomaly: Anomaly) -> u64 {
+        self.anomalies.get(anomaly as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn count_banner(&mut self, protocol: Protocol, from: Side) {
+        let row = &mut self.banners[usize::from(protocol == Protocol::Http)];
+        row[usize::from(from == Side::Server)] += 1;
+    }
+
+    pub(super) fn count_anomaly(&mut self, anomaly: Anomaly) {
+        self.anomalies[anomaly as usize] += 1;
+    }
+
+    pub(super) fn count_decision(&mut self, decision: &Decision) {
+        let counts = &mut self.decisions;
+        let counter = match decision {
+            Decision::Undecided => &mut counts.undecided,
+            Decision::Pass => &mut counts.pass,
+            Decision::More { .. } => &mut counts.more,
+            Decision::Drop => &mut counts.drop,
+            Decision::Block => &mut counts.block,
+            Decision::Reject(_) => &mut counts.reject,
+        };
+        *counter += 1;
+    }
+}

@@ -1,0 +1,114 @@
+//! What goes into an engine and what comes out: a packet, and what to do with it.
+
+use std::net::IpAddr;
+
+use crate::event::Timestamp;
+use crate::packet::{self, Addresses, Flags, Reset, Segment};
+
+/// Whether checksums are to be verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksums {
+    /// Nobody has verified them yet: segments with a wrong one are ignored, as their receiver will.
+    Verify,
+    /// They are not written yet (segmentation offload, `NFQA_SKB_CSUMNOTREADY`) or were verified.
+    NotReady,
+}
+
+/// One packet for an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct PacketInput<'a> {
+    /// When it was seen.
+    pub now: Timestamp,
+    /// The packet from its IP header on, as far as it was captured.
+    pub ip: &'a [u8],
+    /// Its length on the wire; more than `ip.len()` where a copy range or snap length cut it.
+    pub wire_length: usize,
+    /// Whether to verify checksums.
+    pub checksums: Checksums,
+    /// Interface name, for events.
+    pub interface: Option<&'a str>,
+    /// VLAN ids, outermost first, for events.
+    pub vlan: &'a [u16],
+    /// Number in its capture, counted from 1, for events.
+    pub packet_number: Option<u64>,
+}
+
+/// What to do with a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Let it through, and show the engine the flow's next packets.
+    Undecided,
+    /// Let it through; nothing more of this flow needs to be seen.
+    Pass,
+    /// Show the same packet again with at least so many octets of it, from the IP header on,
+    /// before anything else is done with it.
+    More {
+        /// Octets needed.
+        octets: usize,
+    },
+    /// Drop it, and show the engine the flow's next packets.
+    Drop,
+    /// Drop it and everything else of its flow.
+    Block,
+    /// As `Block`, and send both ends a reset at once.
+    Reject(Resets),
+}
+
+/// What an engine made of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// What to do with the packet.
+    pub decision: Decision,
+    /// The mark that a rule's `mark` action asks for, for this and later packets of the flow.
+    pub mark: Option<u32>,
+}
+
+impl From<Decision> for Inspected {
+    fn from(decision: Decision) -> Self {
+        Self { decision, mark: None }
+    }
+}
+
+/// Two ready IP packets that end a connection at once for both of its ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resets {
+    /// The packet for the receiver of the segment that was stopped.
+    pub to_receiver: Vec<u8>,
+    /// Its destination.
+    pub receiver: IpAddr,
+    /// The packet for the sender of the segment that was stopped.
+    pub to_sender: Vec<u8>,
+    /// Its destination.
+    pub sender: IpAddr,
+}
+
+impl Resets {
+    /// Resets for the connection of `segment`, which is stopped on its way.
+    ///
+    /// RFC 5961 section 3.2: a receiver takes a reset at once only when its sequence number is
+    /// exactly what it expects next. `receiver_expects` is that number for the segment's receiver.
+    /// The sender expects what it acknowledges in this very segment; before it acknowledges
+    /// anything (SYN-SENT) it looks at the reset's acknowledgement number only.
+    pub fn new(segment: &Segment<'_>, receiver_expects: u32) -> Self {
+        let addresses = segment.addresses();
+        let sent = segment.sequence().wrapping_add(segment.sequence_length());
+        let flags: Flags = segment.flags();
+        let expected_back = if flags.ack() { segment.acknowledgement() } else { 0 };
+        let to_receiver = packet::reset(&Reset {
+            addresses,
+            source_port: segment.source_port(),
+            destination_port: segment.destination_port(),
+            sequence: receiver_expects,
+            acknowledgement: expected_back,
+        });
+        let back: Addresses = addresses.reversed();
+        let to_sender = packet::reset(&Reset {
+            addresses: back,
+            source_port: segment.destination_port(),
+            destination_port: segment.source_port(),
+            sequence: expected_back,
+            acknowledgement: sent,
+        });
+        Self { to_receiver, receiver: addresses.destination(), to_sender, sender: back.destination() }
+    }
+}
