@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
+//! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
@@ -17,6 +18,7 @@ pub mod banner;
 pub mod cli;
 pub mod engine;
 pub mod event;
+pub mod hook;
 pub mod output;
 pub mod packet;
 pub mod scan;

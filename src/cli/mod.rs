@@ -4,6 +4,7 @@
 
 mod config;
 mod exit;
+mod hook;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -42,6 +43,8 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Lead packets to the guard with iptables rules, and take those away again.
+    Hook(hook::HookArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -72,6 +75,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
+        Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);

@@ -1,0 +1,161 @@
+//! What a hook consists of: chains and rules as text, no side effects.
+//!
+//! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
+//! with what is there. The legacy and the `nf_tables` variant print the same text.
+
+use super::{Chain, HookConfig, MarkState, Ports, Queues};
+
+/// The table that the hook lives in: before `filter`, so that a packet that a filter rule accepts
+/// has been inspected, and with the base chains that see both local and forwarded traffic.
+pub(super) const TABLE: &str = "mangle";
+/// Decides what is queued.
+pub(super) const MAIN: &str = "BANNERWALL";
+/// Where a packet goes whose flow the guard has decided to let through.
+pub(super) const PASS: &str = "BANNERWALL-PASS";
+/// Where a packet goes whose flow the guard has decided to stop.
+pub(super) const BLOCK: &str = "BANNERWALL-BLOCK";
+/// All chains that are ours, those that others refer to last.
+pub(super) const CHAINS: [&str; 3] = [MAIN, PASS, BLOCK];
+
+/// The most ports that one `multiport` match takes; a range counts twice.
+const MULTIPORT_LIMIT: usize = 15;
+
+/// The rules of our own chains, in the order in which the chains must be made.
+pub(super) fn chains(config: &HookConfig) -> [(&'static str, Vec<String>); 3] {
+    [(BLOCK, block_rules(config)), (PASS, pass_rules(config)), (MAIN, main_rules(config))]
+}
+
+/// Saves the decision to the connection, so that its later packets are dropped by the kernel.
+fn block_rules(config: &HookConfig) -> Vec<String> {
+    vec![save_mark(config), "-j DROP".to_owned()]
+}
+
+/// Saves the decision to the connection and takes our bits off the packet again.
+fn pass_rules(config: &HookConfig) -> Vec<String> {
+    let mask = config.mark.mask();
+    vec![save_mark(config), format!("-j MARK --set-xmark 0x0/{mask:#x}")]
+}
+
+fn save_mark(config: &HookConfig) -> String {
+    let mask = config.mark.mask();
+    format!("-j CONNMARK --save-mark --nfmask {mask:#x} --ctmask {mask:#x}")
+}
+
+fn main_rules(config: &HookConfig) -> Vec<String> {
+    let test = |kind: &str, state: MarkState| {
+        format!("-m {kind} --mark {:#x}/{:#x}", config.mark.value(state), config.mark.mask())
+    };
+    let mut rules = vec![
+        // A reset that the guard sent.
+        format!("{} -j RETURN", test("mark", MarkState::Ours)),
+        // Later packets of decided connections, the bulk of all traffic, end here.
+        format!("{} -j DROP", test("connmark", MarkState::Block)),
+        format!("{} -j RETURN", test("connmark", MarkState::Pass)),
+        // The deciding packet, come back by NF_REPEAT with the decision in its mark.
+        format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
+        format!("{} -g {PASS}", test("mark", MarkState::Pass)),
+    ];
+    let target = queue_target(config);
+    rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
+    rules
+}
+
+fn queue_target(config: &HookConfig) -> String {
+    let bypass = if config.bypass { " --queue-bypass" } else { "" };
+    match config.queues {
+        Queues { first, last } if first == last => format!("-j NFQUEUE --queue-num {first}{bypass}"),
+        Queues { first, last } => format!("-j NFQUEUE --queue-balance {first}:{last}{bypass}"),
+    }
+}
+
+/// One `multiport` match for every 15 ports, or one empty match for all ports.
+fn port_matches(ports: Option<&Ports>) -> Vec<String> {
+    let Some(ports) = ports else { return vec![String::new()] };
+    let mut groups: Vec<(usize, Vec<String>)> = Vec::new();
+    for range in ports.ranges() {
+        let weight = if range.start() == range.end() { 1 } else { 2 };
+        let text = if weight == 1 {
+            range.start().to_string()
+        } else {
+            format!("{}:{}", range.start(), range.end())
+        };
+        match groups.last_mut() {
+            Some((used, group)) if *used + weight <= MULTIPORT_LIMIT => {
+                *used += weight;
+                group.push(text);
+            }
+            _ => groups.push((weight, vec![text])),
+        }
+    }
+    groups.iter().map(|(_, group)| format!(" -m multiport --ports {}", group.join(","))).collect()
+}
+
+/// The rules of the base chains that lead into ours: `(base chain, rule)`.
+pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
+    let both = config.chains.contains(&Chain::Input) && config.chains.contains(&Chain::Output);
+    let jump = |chain: &Chain| {
+        let [plain, without_loopback] = jump_forms();
+        // A packet over loopback runs through OUTPUT and INPUT; once is enough.
+        let rule = if both && *chain == Chain::Output { without_loopback } else { plain };
+        (chain.base(), rule)
+    };
+    config.chains.iter().map(jump).collect()
+}
+
+/// Every form of jump that was ever made, for any of the base chains.
+pub(super) fn jump_forms() -> [String; 2] {
+    [format!("-p tcp -j {MAIN}"), format!("! -o lo -p tcp -j {MAIN}")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> HookConfig {
+        HookConfig::default()
+    }
+
+    fn queue_rules(config: &HookConfig) -> Vec<String> {
+        main_rules(config).into_iter().filter(|rule| rule.contains("NFQUEUE")).collect()
+    }
+
+    #[test]
+    fn the_default_queues_all_ports_to_queue_0_and_lets_pass_when_nobody_listens() {
+        assert_eq!(queue_rules(&config()), ["-p tcp -j NFQUEUE --queue-num 0 --queue-bypass"]);
+    }
+
+    #[test]
+    fn several_queues_are_balanced_and_closed_means_no_bypass() {
+        let config = HookConfig { queues: "2:5".parse().expect("queues"), bypass: false, ..config() };
+        assert_eq!(queue_rules(&config), ["-p tcp -j NFQUEUE --queue-balance 2:5"]);
+    }
+
+    #[test]
+    fn more_ports_than_a_match_holds_get_a_rule_each_fifteen() {
+        let list = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,8000-8010,15,16";
+        let config = HookConfig { ports: Some(list.parse().expect("ports")), ..config() };
+        assert_eq!(
+            queue_rules(&config),
+            [
+                "-p tcp -m multiport --ports 1,2,3,4,5,6,7,8,9,10,11,12,13,14 -j NFQUEUE --queue-num 0 --queue-bypass",
+                "-p tcp -m multiport --ports 8000:8010,15,16 -j NFQUEUE --queue-num 0 --queue-bypass",
+            ]
+        );
+    }
+
+    #[test]
+    fn loopback_is_left_out_of_output_only_where_input_sees_it() {
+        let jumps_of = |chains: &[Chain]| jumps(&HookConfig { chains: chains.to_vec(), ..config() });
+        assert_eq!(
+            jumps_of(&[Chain::Input, Chain::Output]),
+            [
+                ("INPUT", "-p tcp -j BANNERWALL".to_owned()),
+                ("OUTPUT", "! -o lo -p tcp -j BANNERWALL".to_owned())
+            ]
+        );
+        assert_eq!(
+            jumps_of(&[Chain::Output, Chain::Forward]),
+            [("OUTPUT", "-p tcp -j BANNERWALL".to_owned()), ("FORWARD", "-p tcp -j BANNERWALL".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Support for whole-program tests: throw-away network namespaces, real servers and clients in them,
+//! and waiting on conditions instead of on the clock.
+//!
+//! Everything made here belongs to a value and goes away with it: a namespace with its last process,
+//! a process by its own id. Nothing has a name that two runs could share.
+//!
+//! The functions panic where a test cannot go on; that is how a test fails.
+#![forbid(unsafe_code)]
+
+mod namespace;
+mod process;
+mod root;
+mod server;
+
+pub use namespace::{Line, Namespace};
+pub use process::{Running, Signal, eventually};
+pub use root::as_root;
+pub use server::{Banner, Dropbear, Nginx, Sshd, send_in_chunks};

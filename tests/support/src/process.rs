@@ -1,0 +1,175 @@
+//! Processes that end with the test, and waiting for what they do.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+
+/// When a condition that never comes true fails the test; far above any honest duration, so that a
+/// slow machine does not fail.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` gives a value; `what` says what was missed if it never does.
+///
+/// # Panics
+/// When the condition does not come true.
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Text that a thread reads from a process's pipe.
+#[derive(Debug, Clone, Default)]
+struct Transcript(Arc<(Mutex<Text>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct Text {
+    text: String,
+    ended: bool,
+}
+
+impl Transcript {
+    fn of(pipe: impl Read + Send + 'static) -> Self {
+        let transcript = Self::default();
+        let writer = transcript.clone();
+        std::thread::spawn(move || writer.collect(pipe));
+        transcript
+    }
+
+    fn collect(&self, pipe: impl Read) {
+        let mut reader = BufReader::new(pipe);
+        let mut line = Vec::new();
+        let mut ended = false;
+        while !ended {
+            line.clear();
+            ended = !matches!(reader.read_until(b'\n', &mut line), Ok(octets) if octets > 0);
+            let mut text = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            text.text.push_str(&String::from_utf8_lossy(&line));
+            text.ended = ended;
+            self.0.1.notify_all();
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
+    }
+
+    /// Waits until `found` gives a value for the whole text so far; `None` when the pipe ends (or
+    /// patience does) without one.
+    fn wait<T>(&self, mut found: impl FnMut(&str) -> Option<T>) -> Option<T> {
+        let start = Instant::now();
+        let mut text = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let value = found(&text.text);
+            if value.is_some() || text.ended || start.elapsed() > PATIENCE {
+                return value;
+            }
+            let waited = self.0.1.wait_timeout(text, Duration::from_secs(1));
+            text = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A process in the background; killed, by its own id, when the value goes away.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: Transcript,
+    stderr: Transcript,
+}
+
+impl Running {
+    /// Starts `command` with both of its outputs collected.
+    ///
+    /// # Panics
+    /// When the program cannot be started.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = child.stdout.take().map(Transcript::of).unwrap_or_default();
+        let stderr = child.stderr.take().map(Transcript::of).unwrap_or_default();
+        Self { child, stdout, stderr }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to stdout so far.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// What it has written to stderr so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until stdout holds what `found` looks for.
+    ///
+    /// # Panics
+    /// When the process ends without it.
+    pub fn wait_stdout<T>(&self, what: &str, found: impl FnMut(&str) -> Option<T>) -> T {
+        self.stdout.wait(found).unwrap_or_else(|| self.missed(what))
+    }
+
+    /// Waits until stderr holds what `found` looks for.
+    ///
+    /// # Panics
+    /// When the process ends without it.
+    pub fn wait_stderr<T>(&self, what: &str, found: impl FnMut(&str) -> Option<T>) -> T {
+        self.stderr.wait(found).unwrap_or_else(|| self.missed(what))
+    }
+
+    fn missed(&self, what: &str) -> ! {
+        panic!("waited in vain for {what}\nstdout:\n{}\nstderr:\n{}", self.stdout(), self.stderr())
+    }
+
+    /// Sends a signal to this process alone.
+    ///
+    /// # Panics
+    /// When it cannot be sent.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("a process id"), signal).expect("the process is there");
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        let status = eventually("the end of a process", || match self.child.try_wait() {
+            Ok(status) => status.map(Ok),
+            Err(error) => Some(Err(error)),
+        });
+        status.expect("the process is ours")
+    }
+
+    /// Whether it has ended.
+    pub fn has_exited(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

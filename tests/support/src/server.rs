@@ -1,0 +1,171 @@
+//! Real servers with their own files, and one that says exactly what a test wants.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::JoinHandle;
+
+use tempfile::TempDir;
+
+use crate::{Namespace, Running, eventually};
+
+/// OpenSSH's server, which lets a key of its own log in.
+#[derive(Debug)]
+pub struct Sshd {
+    folder: TempDir,
+    _process: Running,
+}
+
+impl Sshd {
+    /// Listens on `port` of every address of `namespace`.
+    ///
+    /// # Panics
+    /// When sshd or ssh-keygen is missing or fails.
+    pub fn start(namespace: &Namespace, port: u16) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for key in ["host", "user"] {
+            keygen("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &path(key)]);
+        }
+        fs::copy(path("user.pub"), path("authorized_keys")).expect("the key was made");
+        // sshd's unprivileged half lives in this empty folder; a boot script makes it elsewhere.
+        fs::create_dir_all("/run/sshd").expect("/run is writable for root");
+        let mut command = namespace.command("/usr/sbin/sshd");
+        command.args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string(), "-h", &path("host")]);
+        for option in ["PidFile none", "UsePAM no", "StrictModes no", "PermitRootLogin prohibit-password"] {
+            command.args(["-o", option]);
+        }
+        command.args(["-o", &format!("AuthorizedKeysFile {}", path("authorized_keys"))]);
+        let process = Running::start(command);
+        wait_listening(namespace, port);
+        Self { folder, _process: process }
+    }
+
+    /// The private key that may log in as root.
+    pub fn user_key(&self) -> PathBuf {
+        self.folder.path().join("user")
+    }
+}
+
+/// Dropbear's server; nobody can log in.
+#[derive(Debug)]
+pub struct Dropbear {
+    _folder: TempDir,
+    _process: Running,
+}
+
+impl Dropbear {
+    /// Listens on `port` of every address of `namespace`.
+    ///
+    /// # Panics
+    /// When dropbear or dropbearkey is missing or fails.
+    pub fn start(namespace: &Namespace, port: u16) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        keygen("dropbearkey", &["-t", "ed25519", "-f", &path("host")]);
+        let mut command = namespace.command("/usr/sbin/dropbear");
+        command.args(["-F", "-E", "-r", &path("host"), "-P", &path("pid"), "-p", &port.to_string()]);
+        let process = Running::start(command);
+        wait_listening(namespace, port);
+        Self { _folder: folder, _process: process }
+    }
+}
+
+fn keygen(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// nginx with one page, `/index.html`, of 11 octets.
+#[derive(Debug)]
+pub struct Nginx {
+    _folder: TempDir,
+    _process: Running,
+}
+
+impl Nginx {
+    /// Listens on `port` of every address of `namespace`; `settings` go into its `server` block.
+    ///
+    /// # Panics
+    /// When nginx is missing or fails.
+    pub fn start(namespace: &Namespace, port: u16, settings: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = folder.path().display();
+        fs::write(folder.path().join("index.html"), "hello world").expect("the folder is ours");
+        let configuration = format!(
+            "daemon off; master_process off; pid {path}/pid; error_log stderr;\n\
+             events {{}}\n\
+             http {{ access_log off; client_body_temp_path {path}/b; proxy_temp_path {path}/p;\n\
+             fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;\n\
+             server {{ listen {port}; listen [::]:{port}; root {path}; {settings} }} }}\n"
+        );
+        let file = folder.path().join("nginx.conf");
+        fs::write(&file, configuration).expect("the folder is ours");
+        let mut command = namespace.command("/usr/sbin/nginx");
+        command.arg("-e").arg("stderr").arg("-p").arg(folder.path()).arg("-c").arg(&file);
+        let process = Running::start(command);
+        wait_listening(namespace, port);
+        Self { _folder: folder, _process: process }
+    }
+}
+
+/// Waits until something listens on `port`, without connecting to it.
+fn wait_listening(namespace: &Namespace, port: u16) {
+    eventually(&format!("a server on port {port}"), || {
+        let sockets = namespace.run(&format!("ss -Hltn sport = :{port}"));
+        (!sockets.is_empty()).then_some(())
+    });
+}
+
+/// A server of one connection that says what it is told, and tells how the connection ended.
+#[derive(Debug)]
+pub struct Banner {
+    /// Where it listens.
+    pub address: SocketAddr,
+    thread: JoinHandle<std::io::Result<Vec<u8>>>,
+}
+
+impl Banner {
+    /// Sends `banner` to the first client, `chunk` octets a segment, then reads till the end.
+    ///
+    /// # Panics
+    /// When the address cannot be had.
+    pub fn start(namespace: &Namespace, address: impl Into<SocketAddr>, banner: &[u8], chunk: usize) -> Self {
+        let listener = namespace.listen(address);
+        let address = listener.local_addr().expect("it is bound");
+        let banner = banner.to_vec();
+        let thread = std::thread::spawn(move || serve(&listener, &banner, chunk));
+        Self { address, thread }
+    }
+
+    /// Waits for the connection's end: what the client sent, or the error that ended it.
+    ///
+    /// # Errors
+    /// As reading and writing of the connection, `ConnectionReset` above all.
+    ///
+    /// # Panics
+    /// When the server's thread has panicked.
+    pub fn finish(self) -> std::io::Result<Vec<u8>> {
+        self.thread.join().expect("serving does not panic")
+    }
+}
+
+fn serve(listener: &TcpListener, banner: &[u8], chunk: usize) -> std::io::Result<Vec<u8>> {
+    let (mut stream, _) = listener.accept()?;
+    send_in_chunks(&mut stream, banner, chunk)?;
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    Ok(received)
+}
+
+/// Writes `octets`, `chunk` a segment.
+///
+/// # Errors
+/// As writing to the stream.
+pub fn send_in_chunks(stream: &mut TcpStream, octets: &[u8], chunk: usize) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    octets.chunks(chunk.max(1)).try_for_each(|part| stream.write_all(part))
+}
