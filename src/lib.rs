@@ -8,6 +8,7 @@
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
+//! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
@@ -21,4 +22,5 @@ pub mod event;
 pub mod hook;
 pub mod output;
 pub mod packet;
+pub mod rules;
 pub mod scan;

@@ -1,0 +1,201 @@
+//! A database ready for look-ups: one automaton says which fingerprints match, then the first of
+//! them alone is asked for its captures.
+
+use std::collections::{BTreeMap, HashSet};
+
+use regex::bytes::{Captures, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+use super::file::{DatabaseEntry, FieldEntry, FingerprintEntry};
+use crate::event::ProductFacts;
+
+/// The largest compiled form of one pattern, in octets.
+const PATTERN_SIZE: usize = 1 << 20;
+/// The largest compiled form of one database, in octets.
+const SET_SIZE: usize = 64 << 20;
+/// How far the lazily built automaton of one database may grow on each thread, in octets.
+const SET_CACHE: usize = 16 << 20;
+/// How deep braces may lead from field to field.
+const DEPTH: usize = 4;
+
+/// The fingerprints for one kind of text.
+#[derive(Debug)]
+pub(super) struct Database {
+    pub(super) matches: String,
+    protocol: Option<String>,
+    set: RegexSet,
+    fingerprints: Vec<Fingerprint>,
+}
+
+#[derive(Debug)]
+struct Fingerprint {
+    name: String,
+    regex: Regex,
+    unless: Option<Regex>,
+    fields: BTreeMap<String, FieldEntry>,
+}
+
+/// Why a fingerprint can't be used.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) fingerprint: String,
+    pub(super) reason: String,
+}
+
+/// What a fingerprint says of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified<'f> {
+    name: &'f str,
+    fields: Vec<(&'f str, String)>,
+}
+
+impl Database {
+    pub(super) fn compile(entry: &DatabaseEntry) -> Result<Self, Fault> {
+        let fingerprints = entry.fingerprint.iter().map(Fingerprint::compile).collect::<Result<_, _>>()?;
+        let set = RegexSetBuilder::new(entry.fingerprint.iter().map(|fingerprint| &fingerprint.pattern))
+            .unicode(false)
+            .size_limit(SET_SIZE)
+            .dfa_size_limit(SET_CACHE)
+            .build()
+            .map_err(|error| Fault {
+                fingerprint: format!("all that match {}", entry.matches),
+                reason: error.to_string(),
+            })?;
+        Ok(Self { matches: entry.matches.clone(), protocol: entry.protocol.clone(), set, fingerprints })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.fingerprints.len()
+    }
+
+    pub(super) fn identify(&self, text: &[u8]) -> Option<Identified<'_>> {
+        self.set
+            .matches(text)
+            .into_iter()
+            .filter_map(|index| self.fingerprints.get(index))
+            .find_map(|fingerprint| fingerprint.identify(text, self.protocol.as_deref()))
+    }
+}
+
+impl Fingerprint {
+    fn compile(entry: &FingerprintEntry) -> Result<Self, Fault> {
+        let fault = |reason: String| Fault { fingerprint: entry.name.clone(), reason };
+        let build = |pattern: &str| {
+            let mut builder = RegexBuilder::new(pattern);
+            builder.unicode(false).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_SIZE);
+            builder.build().map_err(|error| fault(error.to_string()))
+        };
+        let regex = build(&entry.pattern)?;
+        for (field, value) in &entry.fields {
+            let FieldEntry::Capture(group) = value else { continue };
+            if *group == 0 || *group >= regex.captures_len() {
+                let groups = regex.captures_len() - 1;
+                return Err(fault(format!(
+                    "{field} asks for group {group} of a pattern with {groups} groups"
+                )));
+            }
+        }
+        let unless = entry.unless.as_deref().map(build).transpose()?;
+        Ok(Self { name: entry.name.clone(), regex, unless, fields: entry.fields.clone() })
+    }
+
+    fn identify<'f>(&'f self, text: &[u8], protocol: Option<&'f str>) -> Option<Identified<'f>> {
+        if self.unless.as_ref().is_some_and(|unless| unless.is_match(text)) {
+            return None;
+        }
+        let captures = self.regex.captures(text)?;
+        let mut fields: Vec<_> = self
+            .fields
+            .keys()
+            .filter(|field| !field.starts_with("_tmp."))
+            .filter_map(|field| Some((field.as_str(), self.value(field, &captures, DEPTH)?)))
+            .collect();
+        if let Some(protocol) = protocol.filter(|_| !self.fields.contains_key("service.protocol")) {
+            fields.push(("service.protocol", protocol.to_owned()));
+        }
+        Some(Identified { name: &self.name, fields })
+    }
+
+    /// The value of a field; none where its group took no part in the match.
+    fn value(&self, field: &str, captures: &Captures<'_>, depth: usize) -> Option<String> {
+        match self.fields.get(field)? {
+            FieldEntry::Capture(group) => {
+                Some(String::from_utf8_lossy(captures.get(*group)?.as_bytes()).into_owned())
+            }
+            FieldEntry::Text(text) => self.interpolate(field, text, captures, depth),
+        }
+    }
+
+    /// `text` with `{other.field}` replaced by that field's value. As in Recog, a version that is
+    /// not known is `-` in a CPE name; another value that is not known leaves the field out.
+    fn interpolate(&self, field: &str, text: &str, captures: &Captures<'_>, depth: usize) -> Option<String> {
+        let (mut value, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some((before, behind)) = rest.split_once('{') {
+            value.push_str(before);
+            let name = behind.split_once('}').filter(|(name, _)| is_field_name(name));
+            let Some((name, after)) = name else {
+                value.push('{');
+                rest = behind;
+                continue;
+            };
+            let other = if depth == 0 { None } else { self.value(name, captures, depth - 1) };
+            match other {
+                Some(other) => value.push_str(&other),
+                None if field.ends_with(".cpe23") && name.ends_with(".version") => value.push('-'),
+                None => return None,
+            }
+            rest = after;
+        }
+        value.push_str(rest);
+        Some(value)
+    }
+}
+
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|letter: char| letter.is_whitespace() || letter == '{')
+}
+
+impl Identified<'_> {
+    /// The name of the fingerprint.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// The value of a field, `service.version`.
+    pub fn get(&self, field: &str) -> Option<&str> {
+        self.fields.iter().find(|(name, _)| *name == field).map(|(_, value)| value.as_str())
+    }
+
+    /// Every field and its value, in the order of their names.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
+    /// Vendor, product, version and CPE name of the software; of the device or else the operating
+    /// system where the fingerprint names no software.
+    pub fn facts(&self) -> ProductFacts {
+        let of = |class: &str, what: &str| {
+            self.get(&format!("{class}.{what}")).filter(|value| !value.is_empty()).map(ToOwned::to_owned)
+        };
+        let named = |class: &&str| of(class, "product").is_some() || of(class, "vendor").is_some();
+        let class = ["service", "hw", "os"].into_iter().find(named).unwrap_or("service");
+        ProductFacts {
+            vendor: of(class, "vendor"),
+            product: of(class, "product"),
+            version: of(class, "version"),
+            cpe: of(class, "cpe23"),
+            os: self.operating_system(),
+        }
+    }
+
+    /// Vendor, product and version of the operating system, each word once: `Debian Linux 12.0`.
+    fn operating_system(&self) -> Option<String> {
+        let mut seen = HashSet::new();
+        let words: Vec<_> = ["os.vendor", "os.product", "os.version"]
+            .iter()
+            .filter_map(|field| self.get(field))
+            .flat_map(str::split_whitespace)
+            .filter(|word| seen.insert(*word))
+            .collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    }
+}
