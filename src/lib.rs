@@ -12,6 +12,7 @@
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
+//! | [`guard`] | the verdict loop over a netfilter queue |
 //! | [`event`] | the one reportable fact, from every path |
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod banner;
 pub mod cli;
 pub mod engine;
 pub mod event;
+pub mod guard;
 pub mod hook;
 pub mod output;
 pub mod packet;

@@ -1,0 +1,280 @@
+//! Netlink messages of a queue, read in place and checked at every step.
+//!
+//! This is a walker in safe Rust and not `libnetfilter_queue`'s `nfq_nlmsg_parse`, for two reasons.
+//! That function writes `attr[type]` for every type that *its* `NFQA_MAX` allows, so a newer
+//! library than the header that this crate was written from writes behind an array of the
+//! header's size; and it trusts `nlmsg_len` against the number of octets received, which the caller
+//! has to check before. Here neither is possible, a message is read in one pass without a table
+//! in between, and nothing needs `unsafe`.
+//!
+//! The functions are public so that property tests and fuzzers can reach them.
+
+use crate::sys;
+
+/// `struct nlmsghdr`.
+const NETLINK_HEADER: usize = 16;
+/// `struct nfgenmsg`.
+const NETFILTER_HEADER: usize = 4;
+/// `struct nlattr`.
+const ATTRIBUTE_HEADER: usize = 4;
+/// `NFNL_SUBSYS_QUEUE`, the upper octet of a message's type.
+const QUEUE_SUBSYSTEM: u16 = 3;
+/// `NLMSG_ERROR`.
+const ERROR_TYPE: u16 = 2;
+/// Upper two bits of an attribute's type: nested, and network byte order.
+const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
+
+/// One netlink message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A packet that waits for its verdict.
+    Packet(PacketMessage<'a>),
+    /// An acknowledgement (errno 0) or an error that answers a message of ours.
+    Answer(AnswerMessage),
+    /// Anything else, with its type.
+    Other(u16),
+}
+
+/// A queued packet as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PacketMessage<'a> {
+    /// Number of the queue.
+    pub queue: u16,
+    /// Identification to give the verdict with; counts up by one a packet.
+    pub id: u32,
+    /// `EtherType`, host byte order: 0x0800 IPv4, 0x86dd IPv6.
+    pub hardware_protocol: u16,
+    /// `NF_INET_*`: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting.
+    pub hook: u8,
+    /// The packet's mark.
+    pub mark: u32,
+    /// Index of the interface that it came in by, 0 where there is none.
+    pub input_interface: u32,
+    /// Index of the interface that it goes out by, 0 where there is none.
+    pub output_interface: u32,
+    /// Index of the bridge port that it came in by, 0 where there is none.
+    pub input_bridge_port: u32,
+    /// Index of the bridge port that it goes out by, 0 where there is none.
+    pub output_bridge_port: u32,
+    /// When it arrived, in nanoseconds since the Unix epoch; on hooks up to forward only.
+    pub timestamp: Option<u64>,
+    /// `NFQA_SKB_*` flags.
+    pub flags: u32,
+    /// Length of the whole packet in octets; more than the payload's where the copy range cut it.
+    pub wire_length: usize,
+    /// The packet from its IP header on.
+    pub payload: &'a [u8],
+}
+
+impl PacketMessage<'_> {
+    /// Whether the checksums were filled in, so that verifying them makes sense.
+    pub fn checksums_ready(&self) -> bool {
+        self.flags & sys::NFQA_SKB_CSUMNOTREADY == 0
+    }
+
+    /// Whether it is larger than the device's MTU and will be segmented later.
+    pub fn is_segmented_later(&self) -> bool {
+        self.flags & sys::NFQA_SKB_GSO != 0
+    }
+
+    /// Whether the payload is not the whole packet.
+    pub fn is_truncated(&self) -> bool {
+        self.wire_length > self.payload.len()
+    }
+}
+
+/// What the kernel says of a message of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerMessage {
+    /// Positive errno; 0 is an acknowledgement.
+    pub errno: i32,
+    /// What kind of message it was about.
+    pub about: About,
+    /// Sequence number of the message that it was about.
+    pub sequence: u32,
+}
+
+/// Which of our messages the kernel answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// A verdict; errno `ENOENT` means that it came too late.
+    Verdict,
+    /// A change of the queue's configuration.
+    Configuration,
+    /// Something that this crate never sent.
+    Unknown,
+}
+
+/// A message that contradicts itself or its datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed {
+    /// The packet that it was about, where that much could be read: it still waits for a verdict.
+    pub packet: Option<u32>,
+}
+
+/// The messages of one datagram, in order; ends behind the first that is malformed.
+pub fn messages(datagram: &[u8]) -> Messages<'_> {
+    Messages { rest: datagram }
+}
+
+/// Iterator over the messages of a datagram.
+#[derive(Debug, Clone, Default)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl Messages<'_> {
+    /// Octets that were not read yet.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<Message<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let datagram = std::mem::take(&mut self.rest);
+        let Some(header) = Header::read(datagram) else {
+            return Some(Err(Malformed { packet: None }));
+        };
+        // A datagram that was cut by a short buffer still names its packet, which wants a verdict.
+        let body = datagram.get(NETLINK_HEADER..header.length.min(datagram.len())).unwrap_or_default();
+        self.rest = datagram.get(align(header.length)..).unwrap_or_default();
+        Some(match header.kind {
+            ERROR_TYPE => answer(body).ok_or(Malformed { packet: None }).map(Message::Answer),
+            kind if kind == (QUEUE_SUBSYSTEM << 8) | sys::NFQNL_MSG_PACKET => {
+                packet(body).map(Message::Packet)
+            }
+            kind => Ok(Message::Other(kind)),
+        })
+    }
+}
+
+/// The part of `struct nlmsghdr` that is of use.
+struct Header {
+    length: usize,
+    kind: u16,
+}
+
+impl Header {
+    fn read(datagram: &[u8]) -> Option<Self> {
+        let length = usize::try_from(native_u32(datagram, 0)?).ok()?;
+        let kind = native_u16(datagram, 4)?;
+        (length >= NETLINK_HEADER && datagram.len() >= NETLINK_HEADER).then_some(Self { length, kind })
+    }
+}
+
+/// `struct nlmsgerr`: the errno negated, then the header of the message that it is about.
+fn answer(body: &[u8]) -> Option<AnswerMessage> {
+    let errno = i32::from_ne_bytes(array(body, 0)?).checked_neg()?;
+    let kind = native_u16(body, 8)?;
+    let sequence = native_u32(body, 12)?;
+    let about = match (kind >> 8, kind & 0xff) {
+        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT) => About::Verdict,
+        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_CONFIG) => About::Configuration,
+        _ => About::Unknown,
+    };
+    Some(AnswerMessage { errno, about, sequence })
+}
+
+/// `struct nfgenmsg` and the attributes of a packet.
+fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
+    let Some(queue) = big_u16(body, 2) else {
+        return Err(Malformed { packet: None });
+    };
+    let mut packet = PacketMessage { queue, ..PacketMessage::default() };
+    let mut id = None;
+    let mut whole_length = 0;
+    let mut rest = body.get(NETFILTER_HEADER..).unwrap_or_default();
+    while !rest.is_empty() {
+        let (attribute, behind) = Attribute::split(rest).ok_or(Malformed { packet: id })?;
+        rest = behind;
+        let value = attribute.value;
+        let read = match attribute.kind {
+            sys::NFQA_PACKET_HDR => packet_header(value, &mut packet).map(|read| id = Some(read)),
+            sys::NFQA_MARK => big_u32(value, 0).map(|mark| packet.mark = mark),
+            sys::NFQA_TIMESTAMP => timestamp(value).map(|time| packet.timestamp = Some(time)),
+            sys::NFQA_IFINDEX_INDEV => big_u32(value, 0).map(|index| packet.input_interface = index),
+            sys::NFQA_IFINDEX_OUTDEV => big_u32(value, 0).map(|index| packet.output_interface = index),
+            sys::NFQA_IFINDEX_PHYSINDEV => big_u32(value, 0).map(|index| packet.input_bridge_port = index),
+            sys::NFQA_IFINDEX_PHYSOUTDEV => big_u32(value, 0).map(|index| packet.output_bridge_port = index),
+            sys::NFQA_CAP_LEN => big_u32(value, 0).map(|length| whole_length = length as usize),
+            sys::NFQA_SKB_INFO => big_u32(value, 0).map(|flags| packet.flags = flags),
+            sys::NFQA_PAYLOAD => {
+                packet.payload = value;
+                packet.wire_length = attribute.length;
+                Some(())
+            }
+            _ => Some(()),
+        };
+        // Only the payload, which is the last attribute, is of use when a short buffer cut it.
+        let usable = value.len() == attribute.length || attribute.kind == sys::NFQA_PAYLOAD;
+        if read.is_none() || !usable {
+            return Err(Malformed { packet: id });
+        }
+    }
+    packet.id = id.ok_or(Malformed { packet: None })?;
+    packet.wire_length = packet.wire_length.max(whole_length);
+    Ok(packet)
+}
+
+/// `struct nfqnl_msg_packet_hdr`; returns the identification.
+fn packet_header(value: &[u8], packet: &mut PacketMessage<'_>) -> Option<u32> {
+    let id = big_u32(value, 0)?;
+    packet.hardware_protocol = big_u16(value, 4)?;
+    packet.hook = *value.get(6)?;
+    Some(id)
+}
+
+/// `struct nfqnl_msg_packet_timestamp` in nanoseconds.
+fn timestamp(value: &[u8]) -> Option<u64> {
+    let seconds = u64::from_be_bytes(array(value, 0)?);
+    let micros = u64::from_be_bytes(array(value, 8)?);
+    Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1_000)))
+}
+
+/// One `struct nlattr` with its value, which is shorter than `length` where the datagram ended.
+struct Attribute<'a> {
+    kind: u16,
+    length: usize,
+    value: &'a [u8],
+}
+
+impl<'a> Attribute<'a> {
+    fn split(rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let total = usize::from(native_u16(rest, 0)?);
+        let kind = native_u16(rest, 2)? & ATTRIBUTE_TYPE_MASK;
+        let length = total.checked_sub(ATTRIBUTE_HEADER)?;
+        let value = rest.get(ATTRIBUTE_HEADER..total.min(rest.len()))?;
+        Some((Self { kind, length, value }, rest.get(align(total)..).unwrap_or_default()))
+    }
+}
+
+/// Netlink pads everything to four octets.
+const fn align(length: usize) -> usize {
+    length.saturating_add(3) & !3
+}
+
+fn array<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
+    octets.get(at..)?.first_chunk().copied()
+}
+
+fn native_u16(octets: &[u8], at: usize) -> Option<u16> {
+    array(octets, at).map(u16::from_ne_bytes)
+}
+
+fn native_u32(octets: &[u8], at: usize) -> Option<u32> {
+    array(octets, at).map(u32::from_ne_bytes)
+}
+
+fn big_u16(octets: &[u8], at: usize) -> Option<u16> {
+    array(octets, at).map(u16::from_be_bytes)
+}
+
+fn big_u32(octets: &[u8], at: usize) -> Option<u32> {
+    array(octets, at).map(u32::from_be_bytes)
+}

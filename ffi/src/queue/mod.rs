@@ -1,0 +1,521 @@
+//! A netfilter queue: packets in by the batch, verdicts out by the batch.
+//!
+//! Owns the netlink socket, its buffers and the wire format. Knows nothing of what is in a packet
+//! and decides no verdict but the failure verdict of a packet that nobody answered.
+//!
+//! The kernel's side is `net/netfilter/nfnetlink_queue.c`: a datagram carries one packet, a send may
+//! carry many verdicts and has taken effect when it returns.
+
+mod foreign;
+pub mod message;
+mod outgoing;
+mod packet;
+mod proc;
+mod slots;
+mod socket;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+pub use self::foreign::ForeignSocket;
+pub use self::packet::Packet;
+pub use self::proc::KernelCounters;
+
+use self::message::{About, AnswerMessage, Malformed, Message, messages};
+use self::outgoing::{Outgoing, Settings};
+use self::slots::{Slots, Wait};
+use crate::error::{CallError, QueueError};
+use crate::sys;
+
+/// The largest copy range: an attribute's 16-bit length less its header (`nfqnl_recv_config`).
+pub const MAXIMUM_COPY_RANGE: u32 = 65_531;
+
+/// How long the kernel may take to acknowledge a configuration, which it does within the send.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a send is tried that fails for want of memory.
+const SEND_ATTEMPTS: u32 = 5;
+
+/// What is to become of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It leaves this hook; later rules of the chain that queued it are not asked.
+    Accept,
+    /// It is gone.
+    Drop,
+    /// It enters the same hook again from the start.
+    Repeat,
+}
+
+impl Verdict {
+    /// `NF_*` of `linux/netfilter.h`.
+    const fn code(self) -> i32 {
+        match self {
+            Self::Drop => 0,
+            Self::Accept => 1,
+            Self::Repeat => 4,
+        }
+    }
+}
+
+/// How a queue is bound.
+#[derive(Debug, Clone)]
+pub struct QueueConfig {
+    /// The queue's number.
+    pub number: u16,
+    /// Octets of each packet to copy, at most [`MAXIMUM_COPY_RANGE`].
+    pub copy_range: u32,
+    /// Packets that may wait for a verdict before the kernel calls the queue full.
+    pub maximum_length: u32,
+    /// Octets to ask for as the socket's receive buffer.
+    pub receive_buffer: usize,
+    /// Packets a receive call.
+    pub batch: usize,
+    /// Whether the kernel accepts (true) or drops what it cannot queue.
+    pub fail_open: bool,
+    /// Verdict of a packet that nobody answered.
+    pub failure: Verdict,
+    /// How long [`Queue::receive`] waits for the first packet.
+    pub receive_timeout: Duration,
+}
+
+impl QueueConfig {
+    /// Defaults for queue `number`: fail open, 512 octets a packet.
+    pub fn new(number: u16) -> Self {
+        Self {
+            number,
+            copy_range: 512,
+            maximum_length: 16_384,
+            receive_buffer: 32 << 20,
+            batch: 64,
+            fail_open: true,
+            failure: Verdict::Accept,
+            receive_timeout: Duration::from_millis(100),
+        }
+    }
+}
+
+/// What happened on a queue so far, as its owner sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Packets received.
+    pub packets: u64,
+    /// Receive calls that brought at least one datagram.
+    pub receives: u64,
+    /// Sends of verdicts.
+    pub sends: u64,
+    /// Packets that the kernel numbered and that never came: the socket's buffer was full.
+    pub missed: u64,
+    /// Verdicts that came too late, for a packet that the kernel had already given up.
+    pub late_verdicts: u64,
+    /// Other messages of ours that the kernel refused.
+    pub refused: u64,
+    /// Verdicts that could not be sent.
+    pub unsent: u64,
+    /// Packets that were dropped without a verdict and got the failure verdict.
+    pub unanswered: u64,
+    /// Messages that could not be read.
+    pub malformed: u64,
+    /// Times that the socket said that it had lost messages (`ENOBUFS`).
+    pub overruns: u64,
+    /// Receives that a signal interrupted.
+    pub interrupted: u64,
+}
+
+/// A bound queue.
+#[derive(Debug)]
+pub struct Queue {
+    socket: OwnedFd,
+    number: u16,
+    portid: u32,
+    copy_range: u32,
+    /// A larger copy range that a packet of the current batch called for.
+    wanted_copy_range: u32,
+    receive_buffer: usize,
+    failure: Verdict,
+    slots: Slots,
+    outgoing: Outgoing,
+    counters: Counters,
+    last_packet: u32,
+    sequence: u32,
+}
+
+impl Queue {
+    /// Opens a socket and binds the queue with all its settings in one message, so that there is no
+    /// moment in which the kernel drops packets for a queue without a copy mode.
+    ///
+    /// # Errors
+    ///
+    /// When somebody else owns the queue, when this takes a permission that is missing, when the
+    /// kernel has no queues, and when a call fails.
+    pub fn bind(config: &QueueConfig) -> Result<Self, QueueError> {
+        let socket = socket::open().map_err(unsupported)?;
+        let copy_range = config.copy_range.min(MAXIMUM_COPY_RANGE);
+        let receive_buffer = socket::set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
+        socket::set_no_enobufs(socket.as_fd())?;
+        socket::set_receive_timeout(socket.as_fd(), config.receive_timeout)?;
+        let batch = config.batch.max(1);
+        let mut queue = Self {
+            portid: socket::portid(socket.as_fd())?,
+            socket,
+            number: config.number,
+            copy_range,
+            wanted_copy_range: 0,
+            receive_buffer,
+            failure: config.failure,
+            slots: Slots::new(batch, copy_range as usize),
+            outgoing: Outgoing::new(config.number, batch),
+            counters: Counters::default(),
+            last_packet: 0,
+            sequence: 0,
+        };
+        let fail_open = if config.fail_open { sys::NFQA_CFG_F_FAIL_OPEN } else { 0 };
+        let settings = Settings {
+            command: Some(sys::NFQNL_CFG_CMD_BIND),
+            copy_range: Some(copy_range),
+            maximum_length: Some(config.maximum_length),
+            flags: Some((fail_open | sys::NFQA_CFG_F_GSO, sys::NFQA_CFG_F_FAIL_OPEN | sys::NFQA_CFG_F_GSO)),
+            acknowledge: None,
+        };
+        queue.configure(&settings).map_err(|error| refusal(config.number, queue.portid, error))?;
+        Ok(queue)
+    }
+
+    /// The queue's number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Netlink address of the socket that owns the queue.
+    pub fn portid(&self) -> u32 {
+        self.portid
+    }
+
+    /// Octets of each packet that the kernel copies.
+    pub fn copy_range(&self) -> u32 {
+        self.copy_range
+    }
+
+    /// Octets of the socket's receive buffer as the kernel granted it, its overhead included.
+    pub fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Messages that the socket had no room for, as the socket counts them.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn socket_drops(&self) -> Result<u64, CallError> {
+        socket::drops(self.socket.as_fd())
+    }
+
+    /// Waits for packets, up to the receive timeout; a batch may be empty.
+    ///
+    /// # Errors
+    ///
+    /// When the receive fails for another reason than time, a signal or an overrun.
+    pub fn receive(&mut self) -> Result<Batch<'_>, QueueError> {
+        self.receive_batch(Wait::Timeout)
+    }
+
+    /// Takes the packets that are already there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::receive`].
+    pub fn receive_waiting(&mut self) -> Result<Batch<'_>, QueueError> {
+        self.receive_batch(Wait::Never)
+    }
+
+    /// Changes the copy range for packets that are queued from now on.
+    ///
+    /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is
+    /// counted when it arrives.
+    ///
+    /// # Errors
+    ///
+    /// When the message cannot be sent.
+    pub fn set_copy_range(&mut self, octets: u32) -> Result<(), QueueError> {
+        let octets = octets.min(MAXIMUM_COPY_RANGE);
+        if !self.slots.fits(octets as usize) {
+            self.slots = Slots::new(self.slots.count(), octets as usize);
+        }
+        let mut message = Outgoing::new(self.number, 0);
+        let settings = Settings { copy_range: Some(octets), ..Settings::default() };
+        if message.push_settings(&settings) {
+            socket::send(&self.socket, message.octets())?;
+            self.copy_range = octets;
+        }
+        Ok(())
+    }
+
+    /// Gives the queue back. The kernel drops what still waits in it, so answer that first
+    /// ([`Queue::receive_waiting`] until nothing comes).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn unbind(mut self) -> Result<Counters, QueueError> {
+        let settings = Settings { command: Some(sys::NFQNL_CFG_CMD_UNBIND), ..Settings::default() };
+        self.configure(&settings)?;
+        Ok(self.counters)
+    }
+
+    fn receive_batch(&mut self, wait: Wait) -> Result<Batch<'_>, QueueError> {
+        let count = match self.slots.receive(&self.socket, usize::MAX, wait) {
+            Ok(count) => {
+                self.counters.receives += 1;
+                count
+            }
+            Err(error) => {
+                self.note_receive_error(error)?;
+                0
+            }
+        };
+        Ok(Batch { queue: self, slot: 0, offset: 0, count, failed: None, done: false })
+    }
+
+    /// Nothing to read, a signal and an overrun are events; anything else is an error.
+    fn note_receive_error(&mut self, error: CallError) -> Result<(), CallError> {
+        match error.errno() {
+            Some(libc::EAGAIN) => {}
+            Some(libc::EINTR) => self.counters.interrupted += 1,
+            Some(libc::ENOBUFS) => self.counters.overruns += 1,
+            _ => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Sends one configuration message and waits for the kernel's answer.
+    fn configure(&mut self, settings: &Settings) -> Result<(), CallError> {
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        let settings = Settings { acknowledge: Some(self.sequence), ..*settings };
+        let mut message = Outgoing::new(self.number, 0);
+        if !message.push_settings(&settings) {
+            return Err(CallError::of("nfq_nlmsg_put", libc::ENOMEM));
+        }
+        socket::send(&self.socket, message.octets())?;
+        let deadline = Instant::now() + ACKNOWLEDGEMENT_TIMEOUT;
+        while Instant::now() < deadline {
+            match self.read_answer() {
+                Ok(Some(0)) => return Ok(()),
+                Ok(Some(errno)) => return Err(CallError::of("nfqnl_recv_config", errno)),
+                Ok(None) => {}
+                Err(error) => self.note_receive_error(error)?,
+            }
+        }
+        Err(CallError::of("nfqnl_recv_config", libc::ETIMEDOUT))
+    }
+
+    /// Reads one datagram; returns the errno if it answers the last configuration.
+    ///
+    /// A packet that came first is sent around its hook again: it is queued anew, behind the answer.
+    fn read_answer(&mut self) -> Result<Option<i32>, CallError> {
+        let mut answer = None;
+        for index in 0..self.slots.receive(&self.socket, 1, Wait::Timeout)? {
+            let Some((datagram, _cut)) = self.slots.datagram(index) else { continue };
+            for message in messages(datagram) {
+                match message {
+                    Ok(Message::Answer(message)) if message.sequence == self.sequence => {
+                        answer = Some(message.errno);
+                    }
+                    Ok(Message::Packet(packet)) => {
+                        self.last_packet = packet.id;
+                        let mut verdict = Outgoing::new(self.number, 1);
+                        if verdict.push_verdict(packet.id, Verdict::Repeat, None) {
+                            socket::send(&self.socket, verdict.octets())?;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Packets of one receive call.
+///
+/// Whatever is not answered when the batch ends gets the failure verdict; then all verdicts are sent.
+#[derive(Debug)]
+#[must_use = "the packets of a batch wait for their verdicts"]
+pub struct Batch<'queue> {
+    queue: &'queue mut Queue,
+    slot: usize,
+    offset: usize,
+    count: usize,
+    failed: Option<QueueError>,
+    done: bool,
+}
+
+impl Batch<'_> {
+    /// The next packet that waits for a verdict.
+    pub fn next_packet(&mut self) -> Option<Packet<'_>> {
+        let Queue { socket, slots, outgoing, counters, failure, last_packet, .. } = &mut *self.queue;
+        if !outgoing.has_room()
+            && let Err(error) = flush(socket, outgoing, counters)
+        {
+            self.failed.get_or_insert(error.into());
+        }
+        while self.slot < self.count {
+            let (datagram, cut) = slots.datagram(self.slot)?;
+            let mut unread = messages(datagram.get(self.offset..).unwrap_or_default());
+            let Some(message) = unread.next() else {
+                self.slot += 1;
+                self.offset = 0;
+                continue;
+            };
+            self.offset = datagram.len() - unread.remaining();
+            match message {
+                Ok(Message::Packet(message)) => {
+                    counters.packets += 1;
+                    counters.malformed += u64::from(cut);
+                    counters.missed += missed(*last_packet, message.id);
+                    *last_packet = message.id;
+                    return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
+                }
+                Ok(Message::Answer(answer)) => note_answer(counters, answer),
+                Ok(Message::Other(_)) => {}
+                Err(Malformed { packet }) => {
+                    counters.malformed += 1;
+                    let Some(id) = packet else { continue };
+                    counters.packets += 1;
+                    let message = message::PacketMessage { id, ..Default::default() };
+                    drop(Packet { message, outgoing, counters, failure: *failure, answered: false });
+                }
+            }
+        }
+        None
+    }
+
+    /// Datagrams in the batch, packets and others.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nothing came.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Sees to it that the copy range is at least `octets` before this batch's verdicts take effect,
+    /// so that a packet which is sent around again comes back with more of itself.
+    pub fn raise_copy_range(&mut self, octets: u32) {
+        self.queue.wanted_copy_range = self.queue.wanted_copy_range.max(octets);
+    }
+
+    /// Answers what was not answered and sends all verdicts.
+    ///
+    /// # Errors
+    ///
+    /// When a send fails; its packets then wait until the queue is unbound.
+    pub fn finish(mut self) -> Result<(), QueueError> {
+        self.complete()
+    }
+
+    fn complete(&mut self) -> Result<(), QueueError> {
+        self.done = true;
+        while let Some(packet) = self.next_packet() {
+            drop(packet);
+        }
+        let wanted = std::mem::take(&mut self.queue.wanted_copy_range).min(MAXIMUM_COPY_RANGE);
+        if wanted > self.queue.copy_range {
+            self.queue.set_copy_range(wanted)?;
+        }
+        let Queue { socket, outgoing, counters, .. } = &mut *self.queue;
+        flush(socket, outgoing, counters)?;
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // There is nobody to tell but the counter, which `flush` has raised.
+            let _ = self.complete();
+        }
+    }
+}
+
+/// Sends all verdicts; they are forgotten even when that fails, and counted.
+fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> Result<(), CallError> {
+    if outgoing.octets().is_empty() {
+        return Ok(());
+    }
+    let result = send_patiently(socket, outgoing.octets());
+    counters.sends += 1;
+    if result.is_err() {
+        counters.unsent += outgoing.verdicts();
+    }
+    outgoing.clear();
+    result
+}
+
+/// Sends once more where the kernel was short of memory or a signal came.
+fn send_patiently(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
+    for _attempt in 1..SEND_ATTEMPTS {
+        match socket::send(socket, messages) {
+            Err(error)
+                if matches!(
+                    error.errno(),
+                    Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
+                ) => {}
+            result => return result,
+        }
+    }
+    socket::send(socket, messages)
+}
+
+/// Counts what the kernel says of a message that it was not asked to acknowledge.
+fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
+    match (answer.about, answer.errno) {
+        (_, 0) => {}
+        (About::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
+        _ => counters.refused += 1,
+    }
+}
+
+/// Packets between two identifications, which count up by one; zero where they go backwards.
+fn missed(last: u32, id: u32) -> u64 {
+    let gap = id.wrapping_sub(last).wrapping_sub(1);
+    if gap > u32::MAX / 2 { 0 } else { gap.into() }
+}
+
+/// What a refused BIND means.
+///
+/// For a queue that is bound by another socket the kernel says EPERM (`nfqnl_recv_config` compares
+/// portids before it looks at the command) and EBUSY only for our own, so that errno alone cannot
+/// tell it from a missing capability.
+fn refusal(queue: u16, portid: u32, error: CallError) -> QueueError {
+    let errno = error.errno();
+    if matches!(errno, Some(libc::EPERM | libc::EBUSY)) {
+        let owner = KernelCounters::of(queue).ok().flatten().map(|counters| counters.portid);
+        if let Some(owner) = owner.filter(|owner| *owner != portid) {
+            return QueueError::AlreadyBound { queue, portid: owner };
+        }
+    }
+    match errno {
+        Some(libc::EPERM) => QueueError::NotPermitted { queue },
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => unsupported(error),
+        _ => QueueError::Call(error),
+    }
+}
+
+fn unsupported(source: CallError) -> QueueError {
+    let kind = source.source.kind();
+    match source.errno() {
+        Some(libc::EPROTONOSUPPORT | libc::EINVAL | libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => {
+            QueueError::Unsupported { what: "a netfilter queue (CONFIG_NETFILTER_NETLINK_QUEUE)", source }
+        }
+        _ if kind == io::ErrorKind::Unsupported => {
+            QueueError::Unsupported { what: "a netfilter queue (CONFIG_NETFILTER_NETLINK_QUEUE)", source }
+        }
+        _ => QueueError::Call(source),
+    }
+}

@@ -1,0 +1,174 @@
+//! Messages to the kernel, gathered in one buffer so that many travel in one send.
+//!
+//! The only place that calls `libnetfilter_queue`. Every message has a fixed size that is made room
+//! for before the library writes, because its functions do not check bounds.
+
+use std::ptr::NonNull;
+
+use libc::nlmsghdr;
+
+use super::Verdict;
+use crate::sys;
+
+/// `struct nlmsghdr` and `struct nfgenmsg`, which begin every message.
+const HEADERS: usize = 20;
+/// Headers, `NFQA_VERDICT_HDR` and `NFQA_MARK`.
+const VERDICT: usize = HEADERS + 12 + 8;
+/// Headers, `NFQA_CFG_CMD`, `_PARAMS`, `_QUEUE_MAXLEN`, `_FLAGS` and `_MASK`.
+const CONFIGURATION: usize = HEADERS + 8 + 12 + 8 + 8 + 8;
+
+/// `NLM_F_ACK`.
+const WANTS_ACKNOWLEDGEMENT: u16 = 4;
+
+/// Messages that wait to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    queue: u16,
+    /// Words, because the library needs four-octet alignment.
+    buffer: Box<[u32]>,
+    /// Octets in use, a multiple of four.
+    length: usize,
+    verdicts: u64,
+}
+
+/// Settings of a queue that go into one message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Settings {
+    pub(super) command: Option<u8>,
+    pub(super) copy_range: Option<u32>,
+    pub(super) maximum_length: Option<u32>,
+    /// Values and mask of `NFQA_CFG_F_*`.
+    pub(super) flags: Option<(u32, u32)>,
+    /// Sequence number of a message that shall be acknowledged.
+    pub(super) acknowledge: Option<u32>,
+}
+
+impl Outgoing {
+    /// An empty buffer with room for `verdicts` verdicts.
+    pub(super) fn new(queue: u16, verdicts: usize) -> Self {
+        let octets = (verdicts * VERDICT).max(CONFIGURATION);
+        Self { queue, buffer: vec![0; octets.div_ceil(4)].into_boxed_slice(), length: 0, verdicts: 0 }
+    }
+
+    /// Number of verdicts among the messages.
+    pub(super) fn verdicts(&self) -> u64 {
+        self.verdicts
+    }
+
+    /// Whether there is room for one more verdict.
+    pub(super) fn has_room(&self) -> bool {
+        self.has_room_for(VERDICT)
+    }
+
+    /// The messages, to be sent whole.
+    pub(super) fn octets(&self) -> &[u8] {
+        let start = self.buffer.as_ptr().cast::<u8>();
+        // SAFETY: the buffer is initialised memory of at least `length` octets (`begin` checks), any
+        // initialised octet is a valid u8, and the borrow of `self` keeps it alive and unchanged.
+        unsafe { std::slice::from_raw_parts(start, self.length) }
+    }
+
+    /// Forgets the messages, after they were sent.
+    pub(super) fn clear(&mut self) {
+        self.length = 0;
+        self.verdicts = 0;
+    }
+
+    /// Adds a verdict; `mark` replaces the packet's mark.
+    ///
+    /// Returns false, and adds nothing, where there is no room.
+    #[must_use]
+    pub(super) fn push_verdict(&mut self, id: u32, verdict: Verdict, mark: Option<u32>) -> bool {
+        let Some(message) = self.begin(sys::NFQNL_MSG_VERDICT, VERDICT) else {
+            return false;
+        };
+        // SAFETY: `begin` made `message` a whole header with VERDICT octets of room; this takes 12.
+        unsafe { sys::nfq_nlmsg_verdict_put(message.as_ptr(), id.cast_signed(), verdict.code()) };
+        if let Some(mark) = mark {
+            // SAFETY: as above; this takes the last 8 octets.
+            unsafe { sys::nfq_nlmsg_verdict_put_mark(message.as_ptr(), mark) };
+        }
+        self.verdicts += 1;
+        self.end()
+    }
+
+    /// Adds one configuration message with all of `settings`.
+    ///
+    /// Returns false, and adds nothing, where there is no room.
+    #[must_use]
+    pub(super) fn push_settings(&mut self, settings: &Settings) -> bool {
+        let Some(mut message) = self.begin(sys::NFQNL_MSG_CONFIG, CONFIGURATION) else {
+            return false;
+        };
+        if let Some(sequence) = settings.acknowledge {
+            // SAFETY: `begin` had the library initialise this header in our buffer, and nothing else
+            // points to it while this reference lives.
+            let header = unsafe { message.as_mut() };
+            header.nlmsg_flags |= WANTS_ACKNOWLEDGEMENT;
+            header.nlmsg_seq = sequence;
+        }
+        let message = message.as_ptr();
+        if let Some(command) = settings.command {
+            // SAFETY: `begin` made `message` a whole header with CONFIGURATION octets of room; this takes 8.
+            unsafe { sys::nfq_nlmsg_cfg_put_cmd(message, 0, command) };
+        }
+        if let Some(range) = settings.copy_range {
+            // SAFETY: as above; this takes 12 (a header of 4, 5, and padding).
+            unsafe { sys::nfq_nlmsg_cfg_put_params(message, sys::NFQNL_COPY_PACKET, range.cast_signed()) };
+        }
+        if let Some(length) = settings.maximum_length {
+            // SAFETY: as above; this takes 8.
+            unsafe { sys::nfq_nlmsg_cfg_put_qmaxlen(message, length) };
+        }
+        let start = self.length;
+        self.end()
+            && settings.flags.is_none_or(|(flags, mask)| {
+                self.append_u32(start, sys::NFQA_CFG_FLAGS, flags)
+                    && self.append_u32(start, sys::NFQA_CFG_MASK, mask)
+            })
+    }
+
+    fn has_room_for(&self, octets: usize) -> bool {
+        self.buffer.len() * 4 - self.length >= octets
+    }
+
+    /// Starts a message of `kind` behind the others, where `room` octets are left.
+    fn begin(&mut self, kind: u16, room: usize) -> Option<NonNull<nlmsghdr>> {
+        if !self.has_room_for(room) {
+            return None;
+        }
+        let free = self.buffer.get_mut(self.length / 4..)?.as_mut_ptr();
+        // SAFETY: `free` points to at least `room` ≥ HEADERS octets of our buffer, aligned to four, that
+        // nothing else borrows.
+        let message = unsafe { sys::nfq_nlmsg_put(free.cast(), kind.into(), self.queue.into()) };
+        NonNull::new(message)
+    }
+
+    /// Counts the message that `begin` started, whose first word is its length.
+    fn end(&mut self) -> bool {
+        let Some(&length) = self.buffer.get(self.length / 4) else {
+            return false;
+        };
+        self.length += length.next_multiple_of(4) as usize;
+        true
+    }
+
+    /// Appends a big-endian number to the last message, which starts at octet `start`.
+    ///
+    /// libmnl has this as `mnl_attr_put_u32`; two words are not worth another library.
+    fn append_u32(&mut self, start: usize, attribute: u16, value: u32) -> bool {
+        let [length, kind] = [8_u16.to_ne_bytes(), attribute.to_ne_bytes()];
+        let header = u32::from_ne_bytes([length[0], length[1], kind[0], kind[1]]);
+        let at = self.length / 4;
+        let Some(room) = self.buffer.get_mut(at..at + 2) else {
+            return false;
+        };
+        room.copy_from_slice(&[header, value.to_be()]);
+        let Some(message_length) = self.buffer.get_mut(start / 4) else {
+            return false;
+        };
+        *message_length += 8;
+        self.length += 8;
+        true
+    }
+}

@@ -1,0 +1,53 @@
+//! One queued packet, which owns its duty to be answered.
+
+use super::message::PacketMessage;
+use super::outgoing::Outgoing;
+use super::{Counters, Verdict};
+
+/// A packet that waits for its verdict.
+///
+/// [`Packet::verdict`] consumes it. A packet that is dropped without gets the queue's failure
+/// verdict, so that no path through a program, not even a panic, leaves it waiting in the kernel.
+#[derive(Debug)]
+#[must_use = "a packet without a verdict gets the failure verdict"]
+pub struct Packet<'batch> {
+    pub(super) message: PacketMessage<'batch>,
+    pub(super) outgoing: &'batch mut Outgoing,
+    pub(super) counters: &'batch mut Counters,
+    pub(super) failure: Verdict,
+    pub(super) answered: bool,
+}
+
+impl<'batch> Packet<'batch> {
+    /// What the kernel says of it.
+    pub fn message(&self) -> &PacketMessage<'batch> {
+        &self.message
+    }
+
+    /// The packet from its IP header on, cut at the copy range.
+    ///
+    /// The octets lie in the queue's receive buffer and are gone with the batch.
+    pub fn payload(&self) -> &[u8] {
+        self.message.payload
+    }
+
+    /// Answers it; `mark` replaces the packet's whole mark.
+    pub fn verdict(mut self, verdict: Verdict, mark: Option<u32>) {
+        self.answer(verdict, mark);
+    }
+
+    fn answer(&mut self, verdict: Verdict, mark: Option<u32>) {
+        // The batch made sure of the room before it handed the packet out.
+        self.answered = self.outgoing.push_verdict(self.message.id, verdict, mark);
+        debug_assert!(self.answered, "a packet was handed out without room for its verdict");
+    }
+}
+
+impl Drop for Packet<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.counters.unanswered += 1;
+            self.answer(self.failure, None);
+        }
+    }
+}

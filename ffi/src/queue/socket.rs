@@ -1,0 +1,163 @@
+//! A netlink socket for one queue: options, sends, and its own loss counter.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{c_int, c_void, socklen_t};
+
+use crate::error::CallError;
+
+/// Index of the loss counter in `SO_MEMINFO`'s array (`SK_MEMINFO_DROPS` in `linux/sock_diag.h`).
+const MEMORY_DROPS: usize = 8;
+/// Length of that array (`SK_MEMINFO_VARS`).
+const MEMORY_VARIABLES: usize = 9;
+
+/// Opens a netlink socket to netfilter with an address that the kernel chooses.
+pub(super) fn open() -> Result<OwnedFd, CallError> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) };
+    if fd < 0 {
+        return Err(CallError::last("socket(AF_NETLINK, NETLINK_NETFILTER)"));
+    }
+    // SAFETY: `fd` was just opened and nothing else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut address = kernel();
+    let length = address_length();
+    // SAFETY: `address` is a valid sockaddr_nl of `length` octets for the length of the call.
+    let result = unsafe { libc::bind(fd, ptr::from_mut(&mut address).cast(), length) };
+    if result < 0 {
+        return Err(CallError::last("bind(AF_NETLINK)"));
+    }
+    Ok(socket)
+}
+
+/// The socket's own netlink address.
+pub(super) fn portid(socket: BorrowedFd<'_>) -> Result<u32, CallError> {
+    let mut address = kernel();
+    let mut length = address_length();
+    let at = ptr::from_mut(&mut address).cast();
+    // SAFETY: `at` and `length` describe a live sockaddr_nl that the kernel may write.
+    let result = unsafe { libc::getsockname(socket.as_raw_fd(), at, &raw mut length) };
+    if result < 0 { Err(CallError::last("getsockname(AF_NETLINK)")) } else { Ok(address.nl_pid) }
+}
+
+/// Sends whole messages to the kernel, which has acted upon each of them when this returns.
+pub(super) fn send(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
+    let address = kernel();
+    // SAFETY: both pointers are to live memory of the lengths that go with them.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            messages.as_ptr().cast(),
+            messages.len(),
+            0,
+            ptr::from_ref(&address).cast(),
+            address_length(),
+        )
+    };
+    if sent < 0 { Err(CallError::last("sendto(AF_NETLINK)")) } else { Ok(()) }
+}
+
+/// Asks for a receive buffer of `octets`, beyond the system's limit where that is permitted, and
+/// returns what the kernel granted (it doubles the request for its own overhead).
+pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, octets: usize) -> Result<usize, CallError> {
+    let wanted = c_int::try_from(octets).unwrap_or(c_int::MAX);
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted, "setsockopt(SO_RCVBUFFORCE)").is_err() {
+        set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted, "setsockopt(SO_RCVBUF)")?;
+    }
+    let mut granted: c_int = 0;
+    read(socket, libc::SO_RCVBUF, ptr::from_mut(&mut granted).cast(), size_of::<c_int>(), "SO_RCVBUF")?;
+    Ok(usize::try_from(granted).unwrap_or(0))
+}
+
+/// Keeps the socket readable after an overrun instead of refusing everything with ENOBUFS until it
+/// is empty; the loss counter still counts.
+pub(super) fn set_no_enobufs(socket: BorrowedFd<'_>) -> Result<(), CallError> {
+    set(socket, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, &1, "setsockopt(NETLINK_NO_ENOBUFS)")
+}
+
+/// Makes a blocking receive give up after `timeout`.
+pub(super) fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> Result<(), CallError> {
+    let value = libc::timeval {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_usec: timeout.subsec_micros().into(),
+    };
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value, "setsockopt(SO_RCVTIMEO)")
+}
+
+/// Messages that the kernel could not put into the socket's receive buffer since it was opened.
+pub(super) fn drops(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
+    let mut memory = [0_u32; MEMORY_VARIABLES];
+    let length = size_of::<[u32; MEMORY_VARIABLES]>();
+    read(socket, libc::SO_MEMINFO, memory.as_mut_ptr().cast(), length, "getsockopt(SO_MEMINFO)")?;
+    Ok(memory.get(MEMORY_DROPS).copied().unwrap_or(0).into())
+}
+
+/// Whether `socket` is a netlink socket to netfilter.
+pub(super) fn is_netfilter(socket: BorrowedFd<'_>) -> bool {
+    let number = |option, call| {
+        let mut value: c_int = -1;
+        read(socket, option, ptr::from_mut(&mut value).cast(), size_of::<c_int>(), call).map(|()| value)
+    };
+    number(libc::SO_DOMAIN, "getsockopt(SO_DOMAIN)").is_ok_and(|domain| domain == libc::AF_NETLINK)
+        && number(libc::SO_PROTOCOL, "getsockopt(SO_PROTOCOL)")
+            .is_ok_and(|protocol| protocol == libc::NETLINK_NETFILTER)
+}
+
+/// Waits up to `timeout` for something to read; false when there was nothing.
+pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> Result<bool, CallError> {
+    let mut request = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let millis = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: `request` is one live pollfd.
+    let ready = unsafe { libc::poll(&raw mut request, 1, millis) };
+    if ready >= 0 {
+        return Ok(ready > 0);
+    }
+    let error = CallError::last("poll");
+    if error.source.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+}
+
+/// The kernel's address.
+fn kernel() -> libc::sockaddr_nl {
+    // SAFETY: a sockaddr_nl is plain numbers, for which zero is a valid value.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::sa_family_t::try_from(libc::AF_NETLINK).unwrap_or_default();
+    address
+}
+
+fn address_length() -> socklen_t {
+    socklen_t::try_from(size_of::<libc::sockaddr_nl>()).unwrap_or_default()
+}
+
+fn set<T>(
+    socket: BorrowedFd<'_>,
+    level: c_int,
+    option: c_int,
+    value: &T,
+    call: &'static str,
+) -> Result<(), CallError> {
+    let length = socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    let at = ptr::from_ref(value).cast();
+    // SAFETY: `at` points to a live T of `length` octets.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, length) };
+    if result < 0 { Err(CallError::last(call)) } else { Ok(()) }
+}
+
+/// Reads an option of `SOL_SOCKET` into the `length` octets at `at`.
+fn read(
+    socket: BorrowedFd<'_>,
+    option: c_int,
+    at: *mut c_void,
+    length: usize,
+    call: &'static str,
+) -> Result<(), CallError> {
+    let mut length = socklen_t::try_from(length).unwrap_or(0);
+    // SAFETY: the callers in this module pass a live, writable object and its size.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, at, &raw mut length) };
+    if result < 0 { Err(CallError::last(call)) } else { Ok(()) }
+}

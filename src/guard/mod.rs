@@ -1,0 +1,3 @@
+//! The verdict loop: packets from a netfilter queue, judged inline.
+
+pub mod source;

@@ -1,0 +1,110 @@
+//! Packets by our own binding of `libnetfilter_queue`.
+
+use std::time::Duration;
+
+use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, message::PacketMessage};
+
+use super::{Answer, BATCH, IDLE, Queued, Received, Source, SourceConfig, SourceError, Statistics, Verdict};
+use crate::event::Timestamp;
+
+/// A queue that is read and answered by the batch.
+#[derive(Debug)]
+pub struct LibnetfilterQueue(Queue);
+
+impl LibnetfilterQueue {
+    /// Binds the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`SourceConfig::open`].
+    pub fn open(config: &SourceConfig) -> Result<Self, SourceError> {
+        let queue = Queue::bind(&QueueConfig {
+            number: config.queue,
+            copy_range: config.copy_range,
+            maximum_length: config.maximum_length,
+            receive_buffer: config.receive_buffer,
+            batch: BATCH,
+            fail_open: config.fail_open,
+            failure: code(config.failure()),
+            receive_timeout: IDLE,
+        })?;
+        Ok(Self(queue))
+    }
+}
+
+impl Source for LibnetfilterQueue {
+    fn batch(
+        &mut self,
+        patience: Duration,
+        judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
+    ) -> Result<Received, SourceError> {
+        let mut received = Received::default();
+        let mut batch = if patience.is_zero() { self.0.receive_waiting()? } else { self.0.receive()? };
+        let mut wanted = 0;
+        while let Some(packet) = batch.next_packet() {
+            let queued = queued(packet.message());
+            received.packets += 1;
+            received.octets += queued.wire_length as u64;
+            let answer = judge(&queued);
+            wanted = wanted.max(answer.copy_range.unwrap_or(0));
+            packet.verdict(code(answer.verdict), answer.mark);
+        }
+        batch.raise_copy_range(wanted);
+        batch.finish()?;
+        Ok(received)
+    }
+
+    fn copy_range(&self) -> u32 {
+        self.0.copy_range()
+    }
+
+    fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError> {
+        Ok(self.0.set_copy_range(octets)?)
+    }
+
+    fn statistics(&self) -> Statistics {
+        let counters = self.0.counters();
+        Statistics {
+            received: counters.packets,
+            receive_calls: counters.receives,
+            send_calls: counters.sends,
+            missed: counters.missed,
+            late_verdicts: counters.late_verdicts,
+            refused: counters.refused + counters.unsent,
+            unanswered: counters.unanswered,
+            malformed: counters.malformed,
+            overruns: counters.overruns,
+            interrupted: counters.interrupted,
+            socket_drops: self.0.socket_drops().unwrap_or(0),
+            ..Statistics::default()
+        }
+        .with_kernel_counters(self.0.number())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), SourceError> {
+        self.0.unbind()?;
+        Ok(())
+    }
+}
+
+fn queued<'a>(message: &PacketMessage<'a>) -> Queued<'a> {
+    Queued {
+        payload: message.payload,
+        wire_length: message.wire_length,
+        mark: message.mark,
+        checksum_ready: message.checksums_ready(),
+        input_interface: message.input_interface,
+        output_interface: message.output_interface,
+        hook: message.hook,
+        hardware_protocol: message.hardware_protocol,
+        timestamp: message.timestamp.map(Timestamp::from_nanos),
+    }
+}
+
+const fn code(verdict: Verdict) -> Code {
+    match verdict {
+        Verdict::Accept => Code::Accept,
+        Verdict::Drop => Code::Drop,
+        Verdict::Repeat => Code::Repeat,
+    }
+}

@@ -1,0 +1,222 @@
+//! Packets by the `nfq` crate.
+//!
+//! One packet a receive call and one verdict a send call. Two of the crate's ways decide the rest:
+//!
+//! - `Queue::set_copy_range` throws away every packet that arrives before its acknowledgement, so it
+//!   can only be called before packets come. The queue is therefore bound with the whole packet as its
+//!   copy range, and [`Source::set_copy_range`] leaves it there.
+//! - `Queue::bind` sets the copy mode in a second message. Packets that the kernel queues in between
+//!   are dropped: bind first, then send packets there.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use bannerwall_ffi::error::{CallError, QueueError};
+use bannerwall_ffi::queue::{ForeignSocket, KernelCounters};
+
+use super::{
+    Answer, BATCH, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, SourceError, Statistics,
+    Verdict,
+};
+use crate::event::Timestamp;
+
+/// A queue that is read and answered packet by packet.
+pub struct NfqCrate {
+    queue: nfq::Queue,
+    socket: ForeignSocket,
+    number: u16,
+    failure: Verdict,
+    counters: Statistics,
+    last_packet: u32,
+}
+
+impl NfqCrate {
+    /// Binds the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`SourceConfig::open`].
+    pub fn open(config: &SourceConfig) -> Result<Self, SourceError> {
+        let number = config.queue;
+        let (mut queue, socket) = ForeignSocket::of(nfq::Queue::open)?;
+        socket.set_receive_buffer(config.receive_buffer)?;
+        queue.bind(number).map_err(|source| refusal(number, &socket, source))?;
+        let failed = |call: &'static str| move |source| SourceError::from(CallError { call, source });
+        queue.set_queue_max_len(number, config.maximum_length).map_err(failed("NFQA_CFG_QUEUE_MAXLEN"))?;
+        queue.set_fail_open(number, config.fail_open).map_err(failed("NFQA_CFG_F_FAIL_OPEN"))?;
+        queue.set_recv_gso(number, true).map_err(failed("NFQA_CFG_F_GSO"))?;
+        queue.set_nonblocking(true);
+        Ok(Self {
+            queue,
+            socket,
+            number,
+            failure: config.failure(),
+            counters: Statistics::default(),
+            last_packet: 0,
+        })
+    }
+
+    /// Receives one packet; `None` where there is none.
+    fn receive(&mut self) -> Result<Option<nfq::Message>, SourceError> {
+        loop {
+            match self.queue.recv() {
+                Ok(message) => {
+                    self.count(message.get_packet_id());
+                    return Ok(Some(message));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => self.note(error)?,
+            }
+        }
+    }
+
+    fn count(&mut self, id: u32) {
+        let gap = id.wrapping_sub(self.last_packet).wrapping_sub(1);
+        self.counters.missed += if gap > u32::MAX / 2 { 0 } else { u64::from(gap) };
+        self.counters.received += 1;
+        self.counters.receive_calls += 1;
+        self.last_packet = id;
+    }
+
+    /// Signals, overruns and late verdicts are events; the rest are errors.
+    fn note(&mut self, source: io::Error) -> Result<(), SourceError> {
+        match source.raw_os_error() {
+            Some(libc::EINTR) => self.counters.interrupted += 1,
+            Some(libc::ENOBUFS) => self.counters.overruns += 1,
+            // The kernel's answer to a verdict for a packet that it had already given up.
+            Some(libc::ENOENT) => self.counters.late_verdicts += 1,
+            // The crate's word for a message that is longer than its buffer.
+            Some(libc::ENOSPC) => self.counters.malformed += 1,
+            _ => return Err(CallError { call: "recv(AF_NETLINK)", source }.into()),
+        }
+        Ok(())
+    }
+}
+
+impl Source for NfqCrate {
+    fn batch(
+        &mut self,
+        patience: Duration,
+        judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
+    ) -> Result<Received, SourceError> {
+        let mut received = Received::default();
+        if !patience.is_zero() && !self.socket.wait_readable(patience)? {
+            return Ok(received);
+        }
+        while received.packets < BATCH {
+            let Some(message) = self.receive()? else {
+                break;
+            };
+            let mut pending = Pending {
+                queue: &mut self.queue,
+                counters: &mut self.counters,
+                failure: self.failure,
+                message: Some(message),
+            };
+            let (answer, octets) = pending.judge(judge);
+            pending.verdict(answer)?;
+            received.packets += 1;
+            received.octets += octets;
+        }
+        Ok(received)
+    }
+
+    fn copy_range(&self) -> u32 {
+        MAXIMUM_COPY_RANGE
+    }
+
+    fn set_copy_range(&mut self, _octets: u32) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        let socket_drops = self.socket.drops().unwrap_or(0);
+        Statistics { socket_drops, ..self.counters }.with_kernel_counters(self.number)
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), SourceError> {
+        let unbind = |source| CallError { call: "NFQNL_CFG_CMD_UNBIND", source };
+        Ok(self.queue.unbind(self.number).map_err(unbind)?)
+    }
+}
+
+/// A packet that gets the failure verdict when it is dropped without one.
+struct Pending<'a> {
+    queue: &'a mut nfq::Queue,
+    counters: &'a mut Statistics,
+    failure: Verdict,
+    message: Option<nfq::Message>,
+}
+
+impl Pending<'_> {
+    /// Has the packet judged; returns the answer and the packet's length on the wire.
+    fn judge(&mut self, judge: &mut dyn FnMut(&Queued<'_>) -> Answer) -> (Answer, u64) {
+        let Some(message) = &self.message else {
+            return (Answer::new(self.failure), 0);
+        };
+        let queued = queued(message);
+        (judge(&queued), queued.wire_length as u64)
+    }
+
+    fn verdict(mut self, answer: Answer) -> Result<(), CallError> {
+        self.answer(answer)
+    }
+
+    fn answer(&mut self, answer: Answer) -> Result<(), CallError> {
+        let Some(mut message) = self.message.take() else {
+            return Ok(());
+        };
+        message.set_verdict(match answer.verdict {
+            Verdict::Accept => nfq::Verdict::Accept,
+            Verdict::Drop => nfq::Verdict::Drop,
+            Verdict::Repeat => nfq::Verdict::Repeat,
+        });
+        if let Some(mark) = answer.mark {
+            message.set_nfmark(mark);
+        }
+        self.counters.send_calls += 1;
+        self.queue.verdict(message).map_err(|source| CallError { call: "sendto(AF_NETLINK)", source })
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.message.is_some() {
+            self.counters.unanswered += 1;
+            // There is nobody to tell: this happens while a panic unwinds.
+            let _ = self.answer(Answer::new(self.failure));
+        }
+    }
+}
+
+fn queued(message: &nfq::Message) -> Queued<'_> {
+    let payload = message.get_payload();
+    let timestamp = message
+        .get_timestamp()
+        .and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
+        .and_then(|since| u64::try_from(since.as_nanos()).ok());
+    Queued {
+        payload,
+        wire_length: message.get_original_len().max(payload.len()),
+        mark: message.get_nfmark(),
+        checksum_ready: message.is_checksum_ready(),
+        input_interface: message.get_indev(),
+        output_interface: message.get_outdev(),
+        hook: message.get_hook(),
+        hardware_protocol: message.get_hw_protocol(),
+        timestamp: timestamp.map(Timestamp::from_nanos),
+    }
+}
+
+/// What a refused `bind` means; see `bannerwall_ffi::queue` for why errno alone cannot tell.
+fn refusal(queue: u16, socket: &ForeignSocket, source: io::Error) -> SourceError {
+    let own = socket.portid().ok();
+    let owner = KernelCounters::of(queue).ok().flatten().map(|counters| counters.portid);
+    SourceError::Queue(match (source.raw_os_error(), owner) {
+        (Some(libc::EPERM | libc::EBUSY), Some(portid)) if Some(portid) != own => {
+            QueueError::AlreadyBound { queue, portid }
+        }
+        (Some(libc::EPERM), _) => QueueError::NotPermitted { queue },
+        _ => QueueError::Call(CallError { call: "NFQNL_CFG_CMD_BIND", source }),
+    })
+}
