@@ -9,6 +9,7 @@
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
+//! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
@@ -22,6 +23,7 @@ pub mod engine;
 pub mod event;
 pub mod guard;
 pub mod hook;
+pub mod metrics;
 pub mod output;
 pub mod packet;
 pub mod rules;

@@ -1,0 +1,139 @@
+//! `bannerwall_verdict_latency_seconds`: how long packets wait for their verdict in this process.
+//!
+//! All verdicts of a batch leave in one send, so all packets of a batch have waited equally long:
+//! one clock reading and one addition a batch, whatever the number of packets.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{self, MetricType};
+
+use super::{MetricsError, Registry};
+
+const NAME: &str = "bannerwall_verdict_latency_seconds";
+const HELP: &str = "Time from a packet's arrival in this process to its verdict's departure, in seconds";
+
+/// Upper bounds of the buckets in nanoseconds; a last one without a bound follows.
+const BOUNDS: [u64; 14] = [
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    100_000_000,
+    1_000_000_000,
+];
+
+/// A histogram that takes a whole batch at once; clones count into the same one.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    description: Desc,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Packets by bucket, not yet summed up.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    /// Nanoseconds that all packets together have waited.
+    nanos: AtomicU64,
+}
+
+impl Latency {
+    pub(super) fn new(registry: &Registry) -> Result<Self, MetricsError> {
+        let description = Desc::new(NAME.to_owned(), HELP.to_owned(), Vec::new(), HashMap::new())?;
+        let latency = Self { description, counts: Arc::default() };
+        registry.register(&latency)?;
+        Ok(latency)
+    }
+
+    /// Counts `packets` that waited `latency` each.
+    pub fn observe(&self, latency: Duration, packets: u64) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|bound| *bound < nanos);
+        if let Some(count) = self.counts.buckets.get(bucket) {
+            count.fetch_add(packets, Ordering::Relaxed);
+        }
+        self.counts.nanos.fetch_add(nanos.saturating_mul(packets), Ordering::Relaxed);
+    }
+
+    fn histogram(&self) -> proto::Histogram {
+        let mut cumulative = 0;
+        let mut buckets = Vec::with_capacity(BOUNDS.len());
+        let counts = self.counts.buckets.iter().map(|count| count.load(Ordering::Relaxed));
+        let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
+        for (count, bound) in counts.zip(bounds) {
+            cumulative += count;
+            let Some(bound) = bound else { continue };
+            let mut bucket = proto::Bucket::default();
+            bucket.set_upper_bound(seconds(bound));
+            bucket.set_cumulative_count(cumulative);
+            buckets.push(bucket);
+        }
+        let mut histogram = proto::Histogram::default();
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(cumulative);
+        histogram.set_sample_sum(seconds(self.counts.nanos.load(Ordering::Relaxed)));
+        histogram
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    Duration::from_nanos(nanos).as_secs_f64()
+}
+
+impl Collector for Latency {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.description]
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut metric = proto::Metric::default();
+        metric.set_histogram(self.histogram());
+        let mut family = proto::MetricFamily::default();
+        family.set_name(NAME.to_owned());
+        family.set_help(HELP.to_owned());
+        family.set_field_type(MetricType::HISTOGRAM);
+        family.set_metric(vec![metric]);
+        vec![family]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(latency: &Latency, registry: &Registry) -> Vec<String> {
+        assert_eq!(latency.desc().len(), 1);
+        let text = registry.render().expect("a histogram can be shown");
+        text.lines().filter(|line| line.starts_with(NAME)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_a_bound_belongs_to_its_own() {
+        let registry = Registry::default();
+        let latency = Latency::new(&registry).expect("the first one");
+        latency.observe(Duration::from_nanos(10_000), 3);
+        latency.observe(Duration::from_nanos(10_001), 4);
+        latency.clone().observe(Duration::from_secs(2), 1);
+        let lines = lines(&latency, &registry);
+        let has = |line: &str| lines.iter().any(|there| there == line);
+        assert!(has("bannerwall_verdict_latency_seconds_bucket{le=\"0.000005\"} 0"), "{lines:#?}");
+        assert!(has("bannerwall_verdict_latency_seconds_bucket{le=\"0.00001\"} 3"), "{lines:#?}");
+        assert!(has("bannerwall_verdict_latency_seconds_bucket{le=\"0.000025\"} 7"), "{lines:#?}");
+        assert!(has("bannerwall_verdict_latency_seconds_bucket{le=\"1\"} 7"), "{lines:#?}");
+        assert!(has("bannerwall_verdict_latency_seconds_bucket{le=\"+Inf\"} 8"), "{lines:#?}");
+        assert!(has("bannerwall_verdict_latency_seconds_count 8"), "{lines:#?}");
+        assert!(has("bannerwall_verdict_latency_seconds_sum 2.000070004"), "{lines:#?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Numbers for operators: the Prometheus registry, its metric families, and the HTTP endpoint that
+//! shows them.
+//!
+//! Every name of the project stands here, prefixed `bannerwall_`. The guard and the scan take the
+//! families they need; nothing here knows what a packet or a target is, and nothing is looked up by
+//! label on a hot path: callers hold handles.
+
+mod endpoint;
+mod guard;
+mod latency;
+mod scan;
+
+pub use endpoint::{Endpoint, Health};
+pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, Verdict};
+pub use latency::Latency;
+pub use scan::ScanMetrics;
+
+use std::net::SocketAddr;
+
+use prometheus::core::Collector;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// A family that contradicts another, or a label that its family does not have.
+    #[error("metric registry: {0}")]
+    Registry(#[from] prometheus::Error),
+    /// The address cannot be listened on.
+    #[error("--metrics: cannot listen on {address}: {source}")]
+    Listen {
+        /// As it was asked for.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The server's thread cannot be started.
+    #[error("--metrics: cannot start the HTTP server: {0}")]
+    Start(std::io::Error),
+}
+
+/// The metric families of this process.
+#[derive(Debug, Clone, Default)]
+pub struct Registry(prometheus::Registry);
+
+impl Registry {
+    /// A registry that says which version of the program runs, and since when.
+    ///
+    /// # Errors
+    /// Never in practice: only for contradictory families.
+    pub fn new() -> Result<Self, MetricsError> {
+        let registry = Self::default();
+        let build =
+            registry.gauges("build_info", "Always 1; the label says which version runs", &["version"])?;
+        build.get_metric_with_label_values(&[env!("CARGO_PKG_VERSION")])?.set(1);
+        let started =
+            registry.gauge("start_time_seconds", "When the process started, Unix time in seconds")?;
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seconds = since_epoch.map_or(0, |time| time.as_secs());
+        started.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        Ok(registry)
+    }
+
+    /// All families in Prometheus' text format, version 0.0.4.
+    ///
+    /// # Errors
+    /// Where a family breaks the format's rules.
+    pub fn render(&self) -> Result<String, MetricsError> {
+        Ok(TextEncoder::new().encode_to_string(&self.0.gather())?)
+    }
+
+    fn register<C: Collector + Clone + 'static>(&self, collector: &C) -> Result<(), MetricsError> {
+        Ok(self.0.register(Box::new(collector.clone()))?)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, MetricsError> {
+        let counter = IntCounter::with_opts(options(name, help))?;
+        self.register(&counter)?;
+        Ok(counter)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, MetricsError> {
+        let counters = IntCounterVec::new(options(name, help), labels)?;
+        self.register(&counters)?;
+        Ok(counters)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, MetricsError> {
+        let gauge = IntGauge::with_opts(options(name, help))?;
+        self.register(&gauge)?;
+        Ok(gauge)
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, MetricsError> {
+        let gauges = IntGaugeVec::new(options(name, help), labels)?;
+        self.register(&gauges)?;
+        Ok(gauges)
+    }
+}
+
+fn options(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("bannerwall")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_shows_what_runs() {
+        let text = Registry::new().expect("families agree").render().expect("they can be shown");
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(text.contains(&format!("bannerwall_build_info{{version=\"{version}\"}} 1\n")), "{text}");
+        assert!(text.contains("# TYPE bannerwall_start_time_seconds gauge\n"), "{text}");
+    }
+
+    #[test]
+    fn guard_and_scan_can_share_a_registry() {
+        let registry = Registry::new().expect("families agree");
+        GuardMetrics::new(&registry).expect("no family twice");
+        ScanMetrics::new(&registry).expect("no family twice");
+        assert!(GuardMetrics::new(&registry).is_err(), "the same family twice is refused");
+    }
+}
