@@ -11,6 +11,7 @@
 //! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
+//! | [`replay`] | capture files as a source of packets for the engine |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
 //! | [`guard`] | the verdict loop over a netfilter queue |
@@ -26,5 +27,6 @@ pub mod hook;
 pub mod metrics;
 pub mod output;
 pub mod packet;
+pub mod replay;
 pub mod rules;
 pub mod scan;

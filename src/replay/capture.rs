@@ -1,0 +1,247 @@
+//! pcap and pcapng files as a stream of frames, with `pcap-parser` reading their structures.
+//!
+//! Memory is bounded by the largest record whatever the file's size. A damaged file gives every
+//! frame before the damage, then an error with the offset.
+
+mod ng;
+
+use std::io::{self, Read};
+
+use pcap_parser::pcap::{
+    parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified, parse_pcap_header,
+};
+use pcap_parser::{PcapHeader, nom};
+
+use super::window::Window;
+use crate::event::Timestamp;
+
+/// The largest record (pcap) or block (pcapng) that is believed, in octets.
+const RECORD_LIMIT: usize = 16 << 20;
+
+/// Octets of a pcap file's header.
+const PCAP_HEADER: usize = 24;
+
+/// What a pcapng file begins with: the type of a section header block, the same in both byte orders.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+const SECOND: u64 = 1_000_000_000;
+
+/// One captured frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Counted from 1.
+    pub number: u64,
+    /// When it was captured.
+    pub timestamp: Timestamp,
+    /// The `LINKTYPE_` number that says how it begins.
+    pub link: u16,
+    /// As much of it as was captured.
+    pub octets: &'a [u8],
+    /// Its length on the wire; at least `octets.len()`.
+    pub wire_length: usize,
+    /// The capture's name of the interface, where it has one.
+    pub interface: Option<&'a str>,
+}
+
+/// Why a capture could not be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// Neither pcap nor pcapng.
+    #[error("not a pcap or pcapng file")]
+    Format,
+    /// The file ends within a record.
+    #[error("offset {offset}: the file is cut short within {what}")]
+    Truncated {
+        /// Where the record begins.
+        offset: u64,
+        /// Which kind of record.
+        what: &'static str,
+    },
+    /// A record contradicts itself.
+    #[error("offset {offset}: {what}")]
+    Damaged {
+        /// Where the record begins.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The file could not be read, or not be decompressed.
+    #[error("offset {offset}: {error}")]
+    Read {
+        /// How far it was read.
+        offset: u64,
+        /// What the system or the decompressor said.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// A capture that is being read.
+pub struct Capture<R> {
+    window: Window<R>,
+    format: Format,
+    frames: u64,
+    /// Octets of the window that the last frame took.
+    taken: usize,
+}
+
+enum Format {
+    Pcap(PcapHeader),
+    PcapNg(ng::Section),
+}
+
+/// What stands at the start of the window.
+enum Record {
+    /// A frame, in octets from the window's start.
+    Frame(FrameAt),
+    /// Something else, of so many octets.
+    Other(usize),
+    /// At least so many octets are needed to tell.
+    More(usize),
+    /// It contradicts itself.
+    Damaged(&'static str),
+}
+
+struct FrameAt {
+    consumed: usize,
+    start: usize,
+    captured: usize,
+    wire_length: usize,
+    timestamp: Timestamp,
+    link: u16,
+    interface: Option<usize>,
+}
+
+impl<R: Read> Capture<R> {
+    /// Tells the format by the first octets.
+    ///
+    /// # Errors
+    /// It is no capture file, or can't be read.
+    pub fn open(source: R) -> Result<Self, CaptureError> {
+        let mut window = Window::new(source);
+        let filled = window.fill(PCAP_HEADER).map_err(|error| CaptureError::Read { offset: 0, error })?;
+        if window.data().starts_with(&SECTION_HEADER) {
+            return Ok(Self { window, format: Format::PcapNg(ng::Section::default()), frames: 0, taken: 0 });
+        }
+        let Ok((_, header)) = parse_pcap_header(window.data()) else {
+            let magic = window.data().first_chunk().is_some_and(is_pcap_magic);
+            return Err(match filled {
+                false if magic => CaptureError::Truncated { offset: 0, what: "the file header" },
+                _ => CaptureError::Format,
+            });
+        };
+        window.consume(PCAP_HEADER);
+        Ok(Self { window, format: Format::Pcap(header), frames: 0, taken: 0 })
+    }
+
+    /// The next frame, `None` at the end.
+    ///
+    /// # Errors
+    /// The capture can't be read on; every later call says so too.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
+        self.window.consume(std::mem::take(&mut self.taken));
+        let at = loop {
+            let record = match &mut self.format {
+                Format::Pcap(header) => pcap_record(header, self.window.data()),
+                Format::PcapNg(section) => section.record(self.window.data()),
+            };
+            let offset = self.window.offset();
+            match record {
+                Record::Frame(at) => break at,
+                Record::Other(length) => self.window.consume(length.max(1)),
+                Record::Damaged(what) => return Err(CaptureError::Damaged { offset, what }),
+                Record::More(wanted) if wanted > RECORD_LIMIT => {
+                    return Err(CaptureError::Damaged { offset, what: "a record longer than any real one" });
+                }
+                Record::More(wanted) => {
+                    let wanted = wanted.max(self.window.data().len() + 1);
+                    let filled =
+                        self.window.fill(wanted).map_err(|error| CaptureError::Read { offset, error })?;
+                    if !filled && self.window.data().is_empty() {
+                        return Ok(None);
+                    }
+                    if !filled {
+                        let what = self.format.record_name();
+                        return Err(CaptureError::Truncated { offset, what });
+                    }
+                }
+            }
+        };
+        self.frames += 1;
+        Ok(Some(self.frame(&at)))
+    }
+
+    fn frame(&mut self, at: &FrameAt) -> Frame<'_> {
+        self.taken = at.consumed;
+        let octets = self.window.data().get(at.start..at.start + at.captured).unwrap_or_default();
+        let interface = match &self.format {
+            Format::Pcap(_) => None,
+            Format::PcapNg(section) => at.interface.and_then(|index| section.interface_name(index)),
+        };
+        Frame {
+            number: self.frames,
+            timestamp: at.timestamp,
+            link: at.link,
+            octets,
+            wire_length: at.wire_length.max(octets.len()),
+            interface,
+        }
+    }
+}
+
+impl Format {
+    const fn record_name(&self) -> &'static str {
+        match self {
+            Self::Pcap(_) => "a packet record",
+            Self::PcapNg(_) => "a block",
+        }
+    }
+}
+
+const fn is_pcap_magic(octets: &[u8; 4]) -> bool {
+    matches!(u32::from_le_bytes(*octets), 0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34 | 0xd4c3_b2a1 | 0x4d3c_b2a1)
+}
+
+fn pcap_record(header: &PcapHeader, data: &[u8]) -> Record {
+    let (parse, record_header): (fn(_) -> _, _) = match (header.is_modified_format(), header.is_bigendian()) {
+        (true, _) => (parse_pcap_frame_modified, 24),
+        (false, true) => (parse_pcap_frame_be, 16),
+        (false, false) => (parse_pcap_frame, 16),
+    };
+    let (_, block) = match parse(data) {
+        Ok(parsed) => parsed,
+        Err(error) => return incomplete(&error, data.len(), "a packet record that cannot be read"),
+    };
+    let fraction = u64::from(block.ts_usec) * if header.is_nanosecond_precision() { 1 } else { 1000 };
+    Record::Frame(FrameAt {
+        consumed: record_header + block.data.len(),
+        start: record_header,
+        captured: block.data.len(),
+        wire_length: length(block.origlen),
+        timestamp: Timestamp::from_nanos(u64::from(block.ts_sec) * SECOND + fraction),
+        link: link_type(header.network.0),
+        interface: None,
+    })
+}
+
+/// What a parser's error means: more octets are needed, or the record is damaged.
+fn incomplete<E>(error: &nom::Err<E>, have: usize, damage: &'static str) -> Record {
+    match error {
+        nom::Err::Incomplete(nom::Needed::Size(missing)) => Record::More(have.saturating_add(missing.get())),
+        nom::Err::Incomplete(nom::Needed::Unknown) => Record::More(have + 1),
+        nom::Err::Error(_) | nom::Err::Failure(_) => Record::Damaged(damage),
+    }
+}
+
+/// The `LINKTYPE_` number; the upper bits of the field tell the length of a frame check sequence.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the lower 16 bits are meant")]
+const fn link_type(field: i32) -> u16 {
+    field as u16
+}
+
+fn length(field: u32) -> usize {
+    usize::try_from(field).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! From a captured frame to the IP packet in it: link layers, VLAN tags, `PPPoE`, MPLS.
+//!
+//! What carries no IP is passed over. Nothing here looks into an IP packet but for its version.
+
+/// Most VLAN tags that are kept for events; more are still walked over.
+const VLAN_LIMIT: usize = 4;
+
+/// Most headers (tags, labels, sessions) that are walked between the link layer and IP.
+const HEADER_LIMIT: usize = 16;
+
+/// VLAN ids, outermost first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vlans {
+    ids: [u16; VLAN_LIMIT],
+    count: usize,
+}
+
+impl Vlans {
+    /// The ids, outermost first.
+    pub fn as_slice(&self) -> &[u16] {
+        self.ids.get(..self.count).unwrap_or_default()
+    }
+
+    fn push(&mut self, id: u16) {
+        if let Some(slot) = self.ids.get_mut(self.count) {
+            *slot = id;
+            self.count += 1;
+        }
+    }
+}
+
+/// What a frame carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carried<'a> {
+    /// An IP packet, with whatever pads the frame behind it.
+    Ip {
+        /// From the IP header on.
+        packet: &'a [u8],
+        /// The tags before it.
+        vlans: Vlans,
+    },
+    /// Something else, or too little of it to tell.
+    Other,
+    /// The link type is not one of those that can be read.
+    UnknownLink,
+}
+
+/// What follows a header.
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    /// What an `EtherType` says; below 1536 it is a length and LLC follows.
+    EtherType(u16),
+    /// What a PPP protocol number says, RFC 1661 and 1332.
+    Ppp(u16),
+    /// IP of the version that its first octet says.
+    Ip,
+    /// Nothing that carries IP.
+    Nothing,
+}
+
+/// Finds the IP packet in a frame of the `LINKTYPE_` number `link`.
+pub fn carried(link: u16, frame: &[u8]) -> Carried<'_> {
+    let mut vlans = Vlans::default();
+    let Some(first) = first_header(link, frame) else { return Carried::UnknownLink };
+    let Some((mut next, mut rest)) = first.parsed else { return Carried::Other };
+    for _ in 0..HEADER_LIMIT {
+        let following = match next {
+            Next::Ip => return ip(rest, vlans),
+            Next::EtherType(kind) => ether_type(kind, rest, &mut vlans),
+            Next::Ppp(protocol) => Some((ppp(protocol), rest)),
+            Next::Nothing => None,
+        };
+        let Some(following) = following else { break };
+        (next, rest) = following;
+    }
+    Carried::Other
+}
+
+fn ip(packet: &[u8], vlans: Vlans) -> Carried<'_> {
+    match packet.first().map(|octet| octet >> 4) {
+        Some(4 | 6) => Carried::Ip { packet, vlans },
+        _ => Carried::Other,
+    }
+}
+
+/// A link header that can be read, unless the frame is too short.
+struct First<'a> {
+    parsed: Option<(Next, &'a [u8])>,
+}
+
+/// Reads the link header; `None` for an unknown link type.
+///
+/// The numbers are those of the tcpdump project's list of link types.
+fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
+    let parsed = match link {
+        1 => typed(frame, 12, 14),
+        113 => typed(frame, 14, 16),
+        276 => typed(frame, 0, 20),
+        0 | 108 => loopback(frame),
+        // LINKTYPE_RAW, and the two numbers that systems use for it in files by mistake.
+        12 | 14 | 101 | 228 | 229 => Some((Next::Ip, frame)),
+        9 | 50 => point_to_point(frame),
+        51 => pppoe(frame),
+        // Cisco HDLC: address, control, and an EtherType.
+        104 => typed(frame, 2, 4),
+        _ => return None,
+    };
+    Some(First { parsed })
+}
+
+/// A header of `length` octets with an `EtherType` at `at`.
+fn typed(frame: &[u8], at: usize, length: usize) -> Option<(Next, &[u8])> {
+    Some((Next::EtherType(word(frame, at)?), frame.get(length..)?))
+}
+
+/// The address family in the byte order of whoever captured; IPv6's number differs by system.
+fn loopback(frame: &[u8]) -> Option<(Next, &[u8])> {
+    let (family, rest) = frame.split_first_chunk::<4>()?;
+    let family = u32::from_le_bytes(*family);
+    let known = |number: u32| matches!(number, 2 | 10 | 24 | 28 | 30);
+    let next = if known(family) || known(family.swap_bytes()) { Next::Ip } else { Next::Nothing };
+    Some((next, rest))
+}
+
+/// PPP, with or without address and control octets and with a protocol of one or two octets.
+fn point_to_point(frame: &[u8]) -> Option<(Next, &[u8])> {
+    ppp_header(frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame))
+}
+
+fn ppp_header(rest: &[u8]) -> Option<(Next, &[u8])> {
+    match rest {
+        [short, rest @ ..] if short & 1 == 1 => Some((Next::Ppp(u16::from(*short)), rest)),
+        [high, low, rest @ ..] => Some((Next::Ppp(u16::from_be_bytes([*high, *low])), rest)),
+        _ => None,
+    }
+}
+
+const fn ppp(protocol: u16) -> Next {
+    match protocol {
+        0x0021 | 0x0057 => Next::Ip,
+        0x0281 => Next::EtherType(MPLS),
+        _ => Next::Nothing,
+    }
+}
+
+/// A `PPPoE` session packet, RFC 2516: six octets, then PPP.
+fn pppoe(rest: &[u8]) -> Option<(Next, &[u8])> {
+    match rest {
+        [0x11, 0, _, _, _, _, rest @ ..] => ppp_header(rest),
+        _ => None,
+    }
+}
+
+const MPLS: u16 = 0x8847;
+
+fn ether_type<'a>(kind: u16, rest: &'a [u8], vlans: &mut Vlans) -> Option<(Next, &'a [u8])> {
+    match kind {
+        0x0800 | 0x86dd => Some((Next::Ip, rest)),
+        0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
+            vlans.push(word(rest, 0)? & 0x0fff);
+            typed(rest, 2, 4)
+        }
+        0x8864 => pppoe(rest),
+        MPLS | 0x8848 => mpls(rest),
+        0..0x0600 => llc(rest),
+        _ => None,
+    }
+}
+
+/// An MPLS label, RFC 3032: behind the last one comes IP, or Ethernet with or without a control word
+/// (RFC 4448).
+fn mpls(rest: &[u8]) -> Option<(Next, &[u8])> {
+    let (label, rest) = rest.split_first_chunk::<4>()?;
+    let bottom = label[2] & 1 == 1;
+    match rest.first()? >> 4 {
+        _ if !bottom => Some((Next::EtherType(MPLS), rest)),
+        4 | 6 => Some((Next::Ip, rest)),
+        0 => typed(rest.get(4..)?, 12, 14),
+        _ => None,
+    }
+}
+
+/// IEEE 802.2 LLC: IP by its own service access point, or SNAP.
+fn llc(rest: &[u8]) -> Option<(Next, &[u8])> {
+    match rest {
+        [0xaa, 0xaa, 0x03, _, _, _, rest @ ..] => typed(rest, 0, 2),
+        [0x06, 0x06, 0x03, rest @ ..] => Some((Next::Ip, rest)),
+        _ => None,
+    }
+}
+
+fn word(octets: &[u8], at: usize) -> Option<u16> {
+    octets.get(at..)?.first_chunk().map(|chunk| u16::from_be_bytes(*chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const IP: [u8; 4] = [0x45, 1, 2, 3];
+
+    fn found(link: u16, parts: &[&[u8]]) -> Option<Vec<u16>> {
+        let frame = parts.concat();
+        match carried(link, &frame) {
+            Carried::Ip { packet, vlans } => {
+                assert_eq!(packet, IP);
+                Some(vlans.as_slice().to_vec())
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn every_link_type_leads_to_its_ip_packet() {
+        let addresses = [0; 12];
+        let cooked = [0; 14];
+        let plain = Some(vec![]);
+        assert_eq!(found(1, &[&addresses, &[8, 0], &IP]), plain);
+        assert_eq!(found(1, &[&addresses, &[0x81, 0, 0x20, 7, 8, 0], &IP]), Some(vec![7]));
+        assert_eq!(
+            found(1, &[&addresses, &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 7, 0x86, 0xdd], &IP]),
+            Some(vec![9, 7])
+        );
+        assert_eq!(found(1, &[&addresses, &[0x88, 0x64, 0x11, 0, 0, 1, 0, 9, 0, 0x21], &IP]), plain);
+        assert_eq!(found(1, &[&addresses, &[0x88, 0x47, 0, 0, 0, 9, 0, 0, 1, 9], &IP]), plain);
+        assert_eq!(found(1, &[&addresses, &[0, 12, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &IP]), plain);
+        assert_eq!(found(113, &[&cooked, &[8, 0], &IP]), plain);
+        assert_eq!(found(113, &[&cooked, &[0x81, 0, 0, 7, 8, 0], &IP]), Some(vec![7]));
+        assert_eq!(found(276, &[&[8, 0], &[0; 18], &IP]), plain);
+        for link in [12, 14, 101, 228, 229] {
+            assert_eq!(found(link, &[&IP]), plain);
+        }
+        assert_eq!(found(0, &[&[2, 0, 0, 0], &IP]), plain);
+        assert_eq!(found(0, &[&[0, 0, 0, 30], &IP]), plain);
+        assert_eq!(found(108, &[&[0, 0, 0, 24], &IP]), plain);
+        assert_eq!(found(9, &[&[0xff, 3, 0, 0x21], &IP]), plain);
+        assert_eq!(found(9, &[&[0x21], &IP]), plain);
+        assert_eq!(found(51, &[&[0x11, 0, 0, 1, 0, 9, 0, 0x57], &IP]), plain);
+        assert_eq!(found(104, &[&[0xf, 0, 8, 0], &IP]), plain);
+    }
+
+    #[test]
+    fn what_is_no_ip_is_passed_over() {
+        assert_eq!(carried(1, &[[0; 12].as_slice(), &[8, 6, 0, 1]].concat()), Carried::Other);
+        assert_eq!(carried(1, &[0; 9]), Carried::Other);
+        assert_eq!(carried(101, &[0x55]), Carried::Other);
+        assert_eq!(carried(250, &[0; 90]), Carried::UnknownLink);
+    }
+
+    #[test]
+    fn more_tags_than_are_kept_are_walked_over() {
+        let tags = [0x81, 0, 0, 1].repeat(6);
+        let frame = [[0; 12].as_slice(), &tags, &[8, 0], &IP].concat();
+        let Carried::Ip { vlans, .. } = carried(1, &frame) else { panic!() };
+        assert_eq!(vlans.as_slice(), [1; VLAN_LIMIT]);
+        let endless = [[0; 12].as_slice(), &[0x81, 0, 0, 1].repeat(99)].concat();
+        assert_eq!(carried(1, &endless), Carried::Other);
+    }
+
+    proptest! {
+        #[test]
+        fn random_frames_never_panic(
+            link in proptest::sample::select(vec![0_u16, 1, 9, 12, 51, 101, 104, 108, 113, 276]),
+            frame in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let _ = carried(link, &frame);
+        }
+    }
+}

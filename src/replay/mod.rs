@@ -1,0 +1,6 @@
+//! Capture files as a source of packets for the engine.
+
+pub mod capture;
+pub mod input;
+pub mod link;
+mod window;
