@@ -3,6 +3,7 @@
 //! This is a leaf: it knows neither rules nor packets nor how a sink spells its fields. The sinks
 //! in `output` turn these values into EVE JSON, text, CSV and the rest.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -505,8 +506,12 @@ impl AnomalyLayer {
 pub struct ConnectFacts {
     /// What the target's port was.
     pub state: PortState,
-    /// Why, for `Error` (`EADDRNOTAVAIL`) and for `Filtered` (`no-response`, `EHOSTUNREACH`).
-    pub reason: String,
+    /// Why, for `Error` (`EADDRNOTAVAIL`) and for `Filtered` (`no-response`, `EHOSTUNREACH`), or how
+    /// the talk with an open port went (`complete`, `silent`, `foreign`).
+    pub reason: Cow<'static, str>,
+    /// The first that an open port said where that was no banner of the protocol asked for, lossily
+    /// as text; else empty.
+    pub said: String,
     /// From the connect request to its completion.
     pub round_trip: Option<Duration>,
 }

@@ -182,6 +182,7 @@ impl<'a> Row<'a> {
         self.event_type = "connect";
         self.state = facts.state.name();
         self.reason = &facts.reason;
+        self.banner = facts.said.as_str().into();
         self.round_trip = facts.round_trip.map(|time| time.as_secs_f64() * 1000.0);
     }
 
@@ -251,8 +252,12 @@ mod tests {
 
     #[test]
     fn every_record_has_the_headers_columns() {
-        let connect =
-            ConnectFacts { state: PortState::Closed, reason: "a,\"b\"\n".to_owned(), round_trip: None };
+        let connect = ConnectFacts {
+            state: PortState::Closed,
+            reason: "a,\"b\"\n".into(),
+            said: String::new(),
+            round_trip: None,
+        };
         let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
         let ssh = SshFacts { client: None, server: Some(side) };
         let rows = read(&[event(EventKind::Connect(connect)), event(EventKind::Ssh(Box::new(ssh)))]);

@@ -157,6 +157,9 @@ impl Line<'_> {
         if !facts.reason.is_empty() {
             write!(f, "  {}", Escaped(&facts.reason))?;
         }
+        if !facts.said.is_empty() {
+            write!(f, "  {}", Escaped(&facts.said))?;
+        }
         match facts.round_trip {
             Some(time) => write!(f, "  {:.1} ms", time.as_secs_f64() * 1000.0),
             None => Ok(()),
@@ -258,7 +261,8 @@ mod tests {
 
     #[test]
     fn colours_only_where_asked_for() {
-        let facts = ConnectFacts { state: PortState::Open, reason: String::new(), round_trip: None };
+        let facts =
+            ConnectFacts { state: PortState::Open, reason: "".into(), said: String::new(), round_trip: None };
         let plain = line(EventKind::Connect(facts.clone()), Colour::Never);
         assert!(plain.ends_with("[2001:db8::2]:22  open\n"), "{plain:?}");
         assert!(line(EventKind::Connect(facts), Colour::Always).contains("\x1b[32mopen"));

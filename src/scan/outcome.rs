@@ -39,7 +39,12 @@ pub struct Outcome<'a> {
 impl Outcome<'_> {
     /// The facts of a `connect` event.
     pub fn facts(&self) -> ConnectFacts {
-        ConnectFacts { state: self.state, reason: self.reason.name().to_owned(), round_trip: self.round_trip }
+        ConnectFacts {
+            state: self.state,
+            reason: self.reason.name().into(),
+            said: String::new(),
+            round_trip: self.round_trip,
+        }
     }
 }
 

@@ -126,7 +126,8 @@ impl<'a> Own<'a> {
 
     fn connect(facts: &'a ConnectFacts) -> Self {
         Self {
-            reason: Some(facts.reason.as_str()).filter(|reason| !reason.is_empty()),
+            banner: Some(facts.said.as_str()).filter(|said| !said.is_empty()),
+            reason: Some(facts.reason.as_ref()).filter(|reason| !reason.is_empty()),
             round_trip_us: facts.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             ..Self::default()
         }

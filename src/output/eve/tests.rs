@@ -253,7 +253,8 @@ fn a_scan_does_not_invent_its_own_address() {
     context.endpoints.client = Endpoint { address: "0.0.0.0".parse().unwrap(), port: 0 };
     let facts = ConnectFacts {
         state: PortState::Open,
-        reason: String::new(),
+        reason: "".into(),
+        said: String::new(),
         round_trip: Some(Duration::from_micros(150)),
     };
     let event = Event { source: Source::Scan, ..event(Some(context), EventKind::Connect(facts)) };
