@@ -155,6 +155,10 @@ impl Line {
     #[expect(clippy::new_without_default, reason = "making kernel objects is nothing by default")]
     pub fn new() -> Self {
         let line = Self { client: Namespace::new(), router: Namespace::new(), server: Namespace::new() };
+        for namespace in [&line.client, &line.router, &line.server] {
+            // An address that is still being probed for duplicates answers nobody.
+            namespace.set("ipv6/conf/default/accept_dad", "0");
+        }
         line.router.set("ipv4/ip_forward", "1");
         line.router.set("ipv6/conf/all/forwarding", "1");
         line.wire(
