@@ -15,6 +15,8 @@
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together |
 //! | [`guard`] | the verdict loop over a netfilter queue |
+//! | [`engine`] | packets in, decisions and events out |
+//! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`event`] | the one reportable fact, from every path |
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,7 @@ pub mod banner;
 pub mod cli;
 pub mod engine;
 pub mod event;
+pub mod flow;
 pub mod guard;
 pub mod hook;
 pub mod metrics;

@@ -6,12 +6,11 @@
 
 #![expect(dead_code, reason = "the inspector that counts these follows")]
 
-mod anomaly;
 mod config;
 mod counters;
 mod decision;
 
-pub use anomaly::Anomaly;
+pub use crate::flow::Anomaly;
 pub use config::{AnomalyPolicy, EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use counters::{Counters, DecisionCounts, FlowCounts};
 pub use decision::{Checksums, Decision, Inspected, PacketInput, Resets};

@@ -1,4 +1,4 @@
-//! The anomalies that the engine itself can see, by stable name.
+//! What can be odd about packets and streams, by stable name.
 
 use crate::event::{AnomalyLayer, DropReason};
 
@@ -76,8 +76,6 @@ anomalies! {
     BudgetSpent Application "inspection_budget_spent" "no decision within the budget of octets or time",
     /// Both ends speak, but not the same protocol.
     ProtocolMismatch Application "protocol_mismatch" "client and server speak different protocols",
-    /// The application layer breaks its own rules.
-    ApplicationMalformed Application "malformed_message" "a message that breaks its protocol's rules",
 }
 
 impl Anomaly {
@@ -92,11 +90,42 @@ impl Anomaly {
             AnomalyLayer::Application => DropReason::AppLayerError,
         }
     }
-
-    /// Its bit in a set of anomalies.
-    pub(super) const fn bit(self) -> u32 {
-        1 << self as u8
-    }
 }
 
+/// A set of anomalies, without allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AnomalySet(u32);
+
 const _: () = assert!(Anomaly::COUNT <= 32, "a set of anomalies has 32 bits");
+
+impl AnomalySet {
+    /// Adds one; true when it is new.
+    pub const fn insert(&mut self, anomaly: Anomaly) -> bool {
+        let bit = 1 << anomaly as u8;
+        let new = self.0 & bit == 0;
+        self.0 |= bit;
+        new
+    }
+
+    /// Adds one where `condition` holds.
+    pub const fn insert_if(&mut self, condition: bool, anomaly: Anomaly) {
+        if condition {
+            self.insert(anomaly);
+        }
+    }
+
+    /// Whether it is in the set.
+    pub const fn contains(self, anomaly: Anomaly) -> bool {
+        self.0 & (1 << anomaly as u8) != 0
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those in the set.
+    pub fn iter(self) -> impl Iterator<Item = Anomaly> {
+        Anomaly::ALL.iter().copied().filter(move |anomaly| self.contains(*anomaly))
+    }
+}

@@ -1,0 +1,118 @@
+//! What tells one flow from another: two endpoints, whichever speaks.
+
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::event::Endpoint;
+use crate::packet::{Addresses, Segment};
+
+/// One of a flow's two ends, by the order of their addresses and ports; says nothing of who opened
+/// the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum End {
+    /// The smaller endpoint.
+    Low,
+    /// The greater endpoint.
+    High,
+}
+
+impl End {
+    /// The opposite end.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Low => Self::High,
+            Self::High => Self::Low,
+        }
+    }
+}
+
+/// A flow's two endpoints in a fixed order, so that both directions have one key.
+///
+/// IPv4 addresses are kept as IPv4-mapped ones (RFC 4291 section 2.5.5.2), which no packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    low: [u8; 16],
+    high: [u8; 16],
+    low_port: u16,
+    high_port: u16,
+}
+
+impl Key {
+    /// The key of a segment's flow, and which end sent the segment.
+    pub fn of(segment: &Segment<'_>) -> (Self, End) {
+        let (source, destination) = match segment.addresses() {
+            Addresses::V4(source, destination) => (mapped(source), mapped(destination)),
+            Addresses::V6(source, destination) => (source, destination),
+        };
+        Self::new((source, segment.source_port()), (destination, segment.destination_port()))
+    }
+
+    fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, End) {
+        let from = if source <= destination { End::Low } else { End::High };
+        let ((low, low_port), (high, high_port)) = match from {
+            End::Low => (source, destination),
+            End::High => (destination, source),
+        };
+        (Self { low, high, low_port, high_port }, from)
+    }
+
+    /// Address and port of one end.
+    pub fn endpoint(&self, end: End) -> Endpoint {
+        let (octets, port) = match end {
+            End::Low => (self.low, self.low_port),
+            End::High => (self.high, self.high_port),
+        };
+        let address = Ipv6Addr::from(octets);
+        let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
+        Endpoint { address, port }
+    }
+
+    /// Port of one end.
+    pub const fn port(&self, end: End) -> u16 {
+        match end {
+            End::Low => self.low_port,
+            End::High => self.high_port,
+        }
+    }
+
+    /// Its hash under a seed that an attacker does not know.
+    pub(super) fn hash(&self, state: &ahash::RandomState) -> u64 {
+        let mut hasher = state.build_hasher();
+        hasher.write_u128(u128::from_ne_bytes(self.low));
+        hasher.write_u128(u128::from_ne_bytes(self.high));
+        hasher.write_u32(u32::from(self.low_port) << 16 | u32::from(self.high_port));
+        hasher.finish()
+    }
+
+    /// A number for events made of the key and `salt`: the same in every run over the same packets,
+    /// below 2^53 so that readers with floating-point numbers keep it whole.
+    pub fn flow_id(&self, salt: u64) -> u64 {
+        let ports = u64::from(self.low_port) << 16 | u64::from(self.high_port);
+        let mut hash = mix(salt ^ ports);
+        for octets in [self.low, self.high] {
+            let (words, _) = octets.as_chunks::<8>();
+            for word in words {
+                hash = mix(hash ^ u64::from_be_bytes(*word));
+            }
+        }
+        hash >> 11
+    }
+}
+
+/// The finaliser of `SplitMix64`: every bit of the input reaches every bit of the output.
+const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+fn mapped(address: [u8; 4]) -> [u8; 16] {
+    let mut octets = [0; 16];
+    let (front, back) = octets.split_at_mut(12);
+    front[10..].fill(0xff);
+    back.copy_from_slice(&address);
+    octets
+}

@@ -1,0 +1,22 @@
+//! TCP flows: a bounded table of them, and the first octets of each direction in order.
+//!
+//! A pure core: no I/O, no clock, no knowledge of SSH or HTTP. What a flow's owner knows about the
+//! conversation is kept beside it, boxed, and only as long as the flow is undecided: a decided flow
+//! costs one table entry of at most 152 octets.
+
+mod anomaly;
+mod collect;
+mod key;
+mod stream;
+mod table;
+mod track;
+
+pub use anomaly::{Anomaly, AnomalySet};
+pub use collect::{Collector, Limits, Offer};
+pub use key::{End, Key};
+pub use stream::{Stream, distance};
+pub use table::{Class, Flow, FlowId, FlowTable, FullTable, Verdict};
+pub use track::{Tracked, Tracking};
+
+#[cfg(test)]
+mod tests;

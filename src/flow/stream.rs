@@ -1,0 +1,126 @@
+//! The state of one direction of a flow, in a few words.
+
+/// How far `to` lies behind `from` on the circle of sequence numbers (RFC 9293 section 3.4):
+/// positive when `to` comes later.
+pub const fn distance(from: u32, to: u32) -> i32 {
+    to.wrapping_sub(from).cast_signed()
+}
+
+/// What is known about the octets that one end sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stream {
+    /// Sequence number of the next octet in order.
+    pub(super) next: u32,
+    /// Behind the last octet ever seen, SYN and FIN included.
+    pub(super) highest: u32,
+    /// What the receiver has acknowledged.
+    pub(super) acknowledged: u32,
+    /// Behind the last octet that the receiver's window has ever allowed.
+    pub(super) edge: u32,
+    /// The initial sequence number, where a SYN was seen.
+    pub(super) initial: u32,
+    /// Where the sender said that it ends.
+    pub(super) end: u32,
+    pub(super) known: Known,
+    /// Shift that the sender announced for its own windows.
+    pub(super) scale: u8,
+    /// The highest hop limit seen.
+    pub(super) hop_limit: u8,
+}
+
+/// Which of a [`Stream`]'s numbers mean something.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known(u8);
+
+impl Known {
+    pub(super) const NEXT: u8 = 1;
+    pub(super) const INITIAL: u8 = 2;
+    pub(super) const ACKNOWLEDGED: u8 = 4;
+    pub(super) const SCALE: u8 = 8;
+    pub(super) const END: u8 = 16;
+    pub(super) const RESET: u8 = 32;
+    /// The SYN said SYN and ACK at once.
+    pub(super) const SYN_ACK: u8 = 64;
+
+    pub(super) const fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+
+    pub(super) const fn set(&mut self, bit: u8) {
+        self.0 |= bit;
+    }
+
+    pub(super) const fn clear(&mut self, bit: u8) {
+        self.0 &= !bit;
+    }
+}
+
+impl Stream {
+    /// Sequence number of the next octet in order, which is also what the receiver expects when all
+    /// that was let through arrived.
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether anything of this direction has been seen.
+    pub const fn is_open(&self) -> bool {
+        self.known.has(Known::NEXT)
+    }
+
+    /// Whether the direction was followed from its SYN on.
+    pub const fn from_start(&self) -> bool {
+        self.known.has(Known::INITIAL)
+    }
+
+    /// Whether everything up to the sender's FIN was seen in order.
+    pub const fn is_complete(&self) -> bool {
+        self.known.has(Known::END) && self.known.has(Known::NEXT) && distance(self.end, self.next) >= 0
+    }
+
+    /// Whether its sender has reset the connection.
+    pub const fn is_reset(&self) -> bool {
+        self.known.has(Known::RESET)
+    }
+
+    /// Whether the receiver has acknowledged the octet at `sequence`.
+    pub const fn has_acknowledged(&self, sequence: u32) -> bool {
+        self.known.has(Known::ACKNOWLEDGED) && distance(sequence, self.acknowledged) > 0
+    }
+
+    /// Begins the direction with the octet at `sequence`.
+    pub(super) const fn open(&mut self, sequence: u32) {
+        self.next = sequence;
+        self.highest = sequence;
+        self.known.set(Known::NEXT);
+    }
+
+    /// Begins the direction with a SYN.
+    pub(super) const fn synchronise(&mut self, initial: u32) {
+        self.initial = initial;
+        self.known.set(Known::INITIAL);
+        self.open(initial.wrapping_add(1));
+    }
+
+    /// Notes that octets up to `end` were sent.
+    pub(super) const fn reach(&mut self, end: u32) {
+        if distance(self.highest, end) > 0 {
+            self.highest = end;
+        }
+    }
+
+    /// Notes an acknowledgement and window of the receiver.
+    pub(super) const fn acknowledge(&mut self, upto: u32, edge: u32) {
+        if !self.known.has(Known::ACKNOWLEDGED) {
+            self.acknowledged = upto;
+            self.edge = edge;
+            self.known.set(Known::ACKNOWLEDGED);
+            return;
+        }
+        if distance(self.acknowledged, upto) > 0 {
+            self.acknowledged = upto;
+        }
+        if distance(self.edge, edge) > 0 {
+            self.edge = edge;
+        }
+    }
+}

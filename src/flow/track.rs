@@ -1,0 +1,267 @@
+//! TCP's handshake, acknowledgements and ends, as far as an inspector must understand them to know
+//! which segments a receiver will accept.
+
+use super::stream::{Known, distance};
+use super::{Anomaly, AnomalySet, End, Flow};
+use crate::event::Timestamp;
+use crate::packet::Segment;
+
+/// How much smaller than before a data segment's hop limit may be: more than paths of equal cost
+/// differ by.
+const HOP_LIMIT_TOLERANCE: u8 = 5;
+
+/// The shift assumed for windows when the handshake was not seen: the largest there is.
+const UNKNOWN_SCALE: u32 = 14;
+
+/// What a SYN's data may be long: the acknowledgement of a SYN lies this close behind it.
+const SYN_DATA_LIMIT: i32 = 1 << 16;
+
+/// How to look upon a flow's segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tracking {
+    /// Every packet that the ends get comes by here.
+    Inline,
+    /// Packets may have been missed, as captures do.
+    Lossy,
+}
+
+/// What a segment's header means for its flow.
+#[derive(Debug, Default)]
+pub struct Tracked {
+    /// What was odd.
+    pub anomalies: AnomalySet,
+    /// The receiver will ignore the segment's data, and so must we.
+    pub ignore: bool,
+    /// Data in the other end's SYN was not accepted; the first octet that comes instead has this
+    /// sequence number.
+    pub refused: Option<u32>,
+}
+
+impl Tracked {
+    fn ignored(anomaly: Anomaly) -> Self {
+        let mut tracked = Self { ignore: true, ..Self::default() };
+        tracked.anomalies.insert(anomaly);
+        tracked
+    }
+}
+
+impl<C> Flow<C> {
+    /// Whether the segment shows that the ends have begun a new connection with the same ports.
+    ///
+    /// A SYN alone proves nothing: its receiver may answer by a challenge (RFC 5961 section 4), and
+    /// a state that one forged SYN could reset would be an evasion. The answer to it proves it.
+    pub fn begins_anew(&self, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
+        let Some((initial, opener)) = self.reopening else {
+            return false;
+        };
+        let flags = segment.flags();
+        let first = initial.wrapping_add(1);
+        if from == opener {
+            return tracking == Tracking::Lossy && !flags.syn() && segment.sequence() == first;
+        }
+        let beyond = distance(first, segment.acknowledgement());
+        flags.syn() && flags.ack() && (0..SYN_DATA_LIMIT).contains(&beyond)
+    }
+
+    /// Begins anew with the SYN that [`Flow::begins_anew`] found confirmed.
+    pub fn begin_anew(&mut self, now: Timestamp) {
+        let Some((initial, opener)) = self.reopening else {
+            return;
+        };
+        self.restart(opener, now);
+        self.client_known = true;
+        self.stream_mut(opener).synchronise(initial);
+    }
+
+    /// Whether nothing more is to come: reset, or both ends have said all.
+    pub fn is_closed(&self) -> bool {
+        let [low, high] = &self.streams;
+        low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
+    }
+
+    /// Takes a segment's header into account; its data is the caller's next step.
+    pub fn track(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+        let flags = segment.flags();
+        if flags.syn() && (flags.rst() || flags.fin()) {
+            return Tracked::ignored(Anomaly::ContradictoryFlags);
+        }
+        if flags.rst() {
+            return self.track_reset(segment, from);
+        }
+        if flags.syn() {
+            return if flags.ack() {
+                self.track_syn_ack(segment, from, tracking)
+            } else {
+                self.track_syn(segment, from)
+            };
+        }
+        self.track_rest(segment, from, tracking)
+    }
+
+    fn track_reset(&mut self, segment: &Segment<'_>, from: End) -> Tracked {
+        let stream = self.stream(from);
+        let sequence = segment.sequence();
+        let accepted = if stream.is_open() {
+            sequence == stream.next
+                || sequence == stream.highest
+                || (stream.known.has(Known::ACKNOWLEDGED) && sequence == stream.acknowledged)
+        } else {
+            let peer = self.stream(from.other());
+            let flags = segment.flags();
+            !peer.is_open() || (flags.ack() && segment.acknowledgement() == peer.highest)
+        };
+        if !accepted {
+            return Tracked::ignored(Anomaly::ResetWrongSequence);
+        }
+        self.stream_mut(from).known.set(Known::RESET);
+        Tracked { ignore: true, ..Tracked::default() }
+    }
+
+    fn track_syn(&mut self, segment: &Segment<'_>, from: End) -> Tracked {
+        let initial = segment.sequence();
+        let peer = *self.stream(from.other());
+        let closed = self.is_closed();
+        let opening = !peer.is_open();
+        let stream = self.stream_mut(from);
+        if stream.is_open() {
+            if stream.from_start() && stream.initial == initial {
+                return Tracked::default();
+            }
+            self.reopening = Some((initial, from));
+            let mut tracked = Tracked { ignore: true, ..Tracked::default() };
+            tracked.anomalies.insert_if(!closed && !opening, Anomaly::SynInConnection);
+            return tracked;
+        }
+        stream.synchronise(initial);
+        self.note_syn_options(segment, from);
+        let mut tracked = Tracked::default();
+        if opening {
+            self.client = from;
+            self.client_known = true;
+        } else {
+            tracked.anomalies.insert_if(peer.from_start(), Anomaly::SplitHandshake);
+        }
+        tracked
+    }
+
+    fn track_syn_ack(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+        let initial = segment.sequence();
+        let acknowledgement = segment.acknowledgement();
+        let peer = *self.stream(from.other());
+        if peer.from_start() && tracking == Tracking::Inline {
+            let first = peer.initial.wrapping_add(1);
+            let sent = distance(first, acknowledgement) >= 0 && distance(acknowledgement, peer.highest) >= 0;
+            if !sent {
+                return Tracked::ignored(Anomaly::AckOfUnsentData);
+            }
+        }
+        let stream = self.stream_mut(from);
+        if stream.is_open() {
+            if stream.from_start() && stream.initial == initial {
+                return Tracked::default();
+            }
+            return Tracked::ignored(Anomaly::SynInConnection);
+        }
+        stream.synchronise(initial);
+        stream.known.set(Known::SYN_ACK);
+        self.note_syn_options(segment, from);
+        if !peer.is_open() {
+            self.client = from.other();
+            self.client_known = true;
+            self.stream_mut(from.other()).open(acknowledgement);
+        }
+        let mut tracked = Tracked::default();
+        let refused = peer.from_start()
+            && acknowledgement == peer.initial.wrapping_add(1)
+            && distance(acknowledgement, peer.highest) > 0;
+        if refused {
+            tracked.anomalies.insert(Anomaly::FastOpenRefused);
+            tracked.refused = Some(acknowledgement);
+        }
+        self.note_acknowledgement(segment, from);
+        tracked
+    }
+
+    fn track_rest(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+        let flags = segment.flags();
+        let payload = segment.wire_payload_length();
+        if !flags.ack() {
+            if payload > 0 || flags.fin() {
+                return Tracked::ignored(Anomaly::DataWithoutAck);
+            }
+            return Tracked::default();
+        }
+        let peer = self.stream(from.other());
+        let unsent = peer.is_open() && distance(peer.highest, segment.acknowledgement()) > 0;
+        if unsent && peer.from_start() && tracking == Tracking::Inline {
+            return Tracked::ignored(Anomaly::AckOfUnsentData);
+        }
+        self.note_acknowledgement(segment, from);
+        let mut tracked = Tracked::default();
+        if payload > 0 {
+            self.track_data(segment, from, &mut tracked);
+        }
+        if flags.fin() && segment.is_whole() {
+            let end = segment.sequence().wrapping_add(segment.sequence_length());
+            let stream = self.stream_mut(from);
+            if !stream.is_open() {
+                stream.open(segment.sequence());
+            }
+            stream.reach(end);
+            stream.end = end.wrapping_sub(1);
+            stream.known.set(Known::END);
+        }
+        tracked
+    }
+
+    fn track_data(&mut self, segment: &Segment<'_>, from: End, tracked: &mut Tracked) {
+        let hop_limit = segment.hop_limit();
+        let stream = self.stream_mut(from);
+        let anomalies = &mut tracked.anomalies;
+        let expires = hop_limit.saturating_add(HOP_LIMIT_TOLERANCE) < stream.hop_limit;
+        anomalies.insert_if(expires, Anomaly::HopLimitDrop);
+        stream.hop_limit = stream.hop_limit.max(hop_limit);
+        let sequence = segment.sequence();
+        let length = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
+        let end = sequence.wrapping_add(length);
+        let behind_fin = stream.known.has(Known::END) && distance(stream.end, end) > 0;
+        anomalies.insert_if(behind_fin, Anomaly::DataAfterFin);
+        let new = !stream.is_open() || distance(stream.next, end) > 0;
+        anomalies.insert_if(new && stream.known.has(Known::RESET), Anomaly::DataAfterReset);
+        let urgent = segment.flags().urg() && segment.urgent_pointer() != 0;
+        anomalies.insert_if(urgent, Anomaly::UrgentData);
+    }
+
+    fn note_syn_options(&mut self, segment: &Segment<'_>, from: End) {
+        let scale = segment.window_scale();
+        let hop_limit = segment.hop_limit();
+        let stream = self.stream_mut(from);
+        stream.hop_limit = hop_limit;
+        stream.known.clear(Known::SCALE);
+        if let Some(scale) = scale {
+            stream.scale = scale;
+            stream.known.set(Known::SCALE);
+        }
+    }
+
+    /// Notes what the segment's sender acknowledges and how much more it will take.
+    fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: End) {
+        let peer = *self.stream(from.other());
+        let sender = self.stream(from);
+        let shift = if segment.flags().syn() {
+            0
+        } else if !sender.from_start() || !peer.from_start() {
+            UNKNOWN_SCALE
+        } else if sender.known.has(Known::SCALE) && peer.known.has(Known::SCALE) {
+            u32::from(sender.scale)
+        } else {
+            0
+        };
+        let acknowledgement = segment.acknowledgement();
+        let window = u32::from(segment.window()) << shift;
+        let stream = self.stream_mut(from.other());
+        if stream.is_open() {
+            stream.acknowledge(acknowledgement, acknowledgement.wrapping_add(window));
+        }
+    }
+}
