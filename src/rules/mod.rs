@@ -1,6 +1,197 @@
-//! Rules and fingerprints: what is said of a banner, compiled.
+//! Rules: TOML text to validated, compiled rules, and banners judged by them.
 //!
-//! This room knows banners and events; it opens no socket and reads no clock.
+//! This room owns the rule format, its diagnostics, the order of versions, and the matcher. It knows
+//! neither sockets nor packets nor the clock, and it decides nothing but which rules match: what a
+//! match leads to is the caller's policy.
+//!
+//! # Order of evaluation
+//!
+//! 1. Rules with `action = "accept"` come first, then all others; within both groups rules stand in
+//!    the order of the `--rules` arguments, of the file names of a folder (bytewise), and of the
+//!    lines of a file.
+//! 2. The first accept rule that matches ends the evaluation: nothing else is reported for that
+//!    banner.
+//! 3. Otherwise every rule that matches is reported, in order; a drop does not hide an alert.
+//!
+//! # Where a version comes from
+//!
+//! From the first group named `version` that took part in a match, in the order in which the fields
+//! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
+//! `cpe` or `os`, from the fingerprint.
+#![expect(dead_code, reason = "the warnings, explanations and the shared automaton follow")]
 
+mod debian;
+mod diagnostic;
+mod example;
+mod field;
 pub mod fingerprint;
+mod judge;
+mod limits;
+mod list;
+mod pattern;
+mod read;
 pub mod recog;
+mod rule;
+mod scope;
+mod source;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod threshold;
+mod version;
+mod view;
+
+use std::path::PathBuf;
+
+use self::diagnostic::Report;
+use self::judge::{Captured, Scoped, judge};
+use self::pattern::Pattern;
+use self::read::Draft;
+use self::source::SourceFile;
+use self::view::View;
+use crate::banner::Banner;
+use crate::event::Action;
+
+pub use self::debian::{Fixed, Revision, compare as compare_packages};
+pub use self::diagnostic::{Diagnostic, Level, LoadError, Place};
+pub use self::example::Example;
+pub use self::field::Sender;
+pub use self::rule::{Mark, ProbeRequest, Rule};
+pub use self::threshold::{Count, Thresholds};
+pub use self::version::{Requirement, RequirementFault, compare as compare_versions};
+pub use self::view::{Context, Stage};
+
+/// Validated rules, compiled; shared by `Arc` and never changed.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    patterns: Vec<Pattern>,
+    needs: Needs,
+}
+
+/// A rule set and what somebody should look at.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The rules.
+    pub rules: RuleSet,
+    /// Warnings, in the order of files and lines.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What the rules of a set must see to be judged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// The KEXINIT behind an SSH identification.
+    pub kex: bool,
+    /// Octets of HTTP bodies, 0 for none.
+    pub body: usize,
+    /// A fingerprint database.
+    pub fingerprints: bool,
+    /// Requests that a scan must make, each once.
+    pub requests: Vec<ProbeRequest>,
+}
+
+/// Octets of a body that rules about it see, unless the user says otherwise.
+pub const BODY_OCTETS: usize = 4 << 10;
+
+/// A rule that matches, and what it captured.
+#[derive(Debug, Clone)]
+pub struct Match<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The product, from the group named `product` or a fingerprint.
+    pub product: Option<String>,
+    /// The version, from the group named `version` or a fingerprint.
+    pub version: Option<String>,
+}
+
+impl RuleSet {
+    /// Loads rule files, and folders of `*.toml` files.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of the files.
+    pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
+        let mut report = Report::default();
+        let sources = source::read(paths, &mut report);
+        Self::build(&sources, report)
+    }
+
+    /// Reads rules from the text of one file; `name` is shown in diagnostics, and lists are looked for
+    /// beside it.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the text.
+    pub fn parse(name: &str, text: &str) -> Result<Loaded, LoadError> {
+        Self::build(&[SourceFile::new(name, text)], Report::default())
+    }
+
+    /// No rules.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    fn build(sources: &[SourceFile], mut report: Report) -> Result<Loaded, LoadError> {
+        let mut draft = Draft::default();
+        for source in sources {
+            read::file(source, &mut draft, &mut report);
+        }
+        let Draft { mut rules, patterns, .. } = draft;
+        rules.sort_by_key(|rule| rule.action != Action::Accept);
+        for (index, rule) in rules.iter_mut().enumerate() {
+            rule.index = index;
+        }
+        let warnings = report.finish()?;
+        let needs = Needs::of(&rules);
+        let (patterns, _shapes) = patterns.into_parts();
+        Ok(Loaded { rules: Self { rules, patterns, needs }, warnings })
+    }
+
+    /// The rules in the order in which they are judged.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What must be collected or asked for, so that every rule can be judged.
+    pub fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    /// The rules that match `banner`, in order; only the accept rule where one matches.
+    ///
+    /// Rules with a `count` are among them: ask [`Thresholds::admit`] whether they take effect.
+    pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let view = View::new(banner, context);
+        let mut matches = Vec::new();
+        for rule in &self.rules {
+            let Ok(captured) = judge(rule, &self.patterns, &view, Scoped::Yes) else { continue };
+            matches.push(Match::new(rule, captured));
+            if rule.action == Action::Accept {
+                break;
+            }
+        }
+        matches
+    }
+}
+
+impl<'r> Match<'r> {
+    fn new(rule: &'r Rule, captured: Captured<'_>) -> Self {
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        Self { rule, product: captured.product.map(text), version: captured.version.map(text) }
+    }
+}
+
+impl Needs {
+    fn of(rules: &[Rule]) -> Self {
+        let mut requests: Vec<ProbeRequest> = rules.iter().filter_map(|rule| rule.request.clone()).collect();
+        requests.sort();
+        requests.dedup();
+        Self {
+            kex: rules.iter().any(Rule::needs_kex),
+            body: if rules.iter().any(Rule::needs_body) { BODY_OCTETS } else { 0 },
+            fingerprints: rules.iter().any(Rule::needs_fingerprints),
+            requests,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What is wrong with a rule file, and where: file, line, column, the line quoted, the place marked.
+//!
+//! A diagnostic owns its quotation, so that it can be shown long after its file was closed.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Level as Grade, Origin, Renderer, Snippet};
+
+use super::limits;
+use super::source::{SourceFile, floor};
+
+/// Whether a diagnostic refuses the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The file is refused.
+    Error,
+    /// The file is taken, but somebody should look.
+    Warning,
+}
+
+impl Level {
+    /// The name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// A place in a file, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column in characters.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.line, self.column)
+    }
+}
+
+/// One thing that is wrong with a rule file. `Display` shows it with the line quoted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Whether it refuses the file.
+    pub level: Level,
+    /// Name of the file as it was given.
+    pub file: String,
+    /// Where in the file; absent where the file as a whole is at fault.
+    pub place: Option<Place>,
+    /// What is wrong and why.
+    pub message: String,
+    /// How to mend it, where that is known.
+    pub help: Option<String>,
+    /// The id of the rule at fault, where it has one.
+    pub rule: Option<String>,
+    quotation: Option<Quotation>,
+}
+
+/// The line at fault and the octets of it to mark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Quotation {
+    line: String,
+    mark: Range<usize>,
+}
+
+/// Longer lines are not quoted: nobody could find the mark in them.
+const LONGEST_QUOTED_LINE: usize = 2_000;
+
+impl Diagnostic {
+    /// A fault of a file as a whole: it cannot be read, for instance.
+    pub(super) fn of_file(level: Level, file: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            level,
+            file: file.into(),
+            place: None,
+            message: message.into(),
+            help: None,
+            rule: None,
+            quotation: None,
+        }
+    }
+
+    /// A fault at the octets `span` of `source`.
+    pub(super) fn at(
+        level: Level,
+        source: &SourceFile,
+        span: &Range<usize>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (place, line, start) = source.locate(span.start);
+        let mark = floor(line, span.start.saturating_sub(start))..floor(line, span.end.saturating_sub(start));
+        let quotation = (line.len() <= LONGEST_QUOTED_LINE)
+            .then(|| Quotation { line: line.to_owned(), mark: mark.start..mark.end.max(mark.start) });
+        Self { place: Some(place), quotation, ..Self::of_file(level, source.name(), message) }
+    }
+
+    /// Adds how to mend it.
+    #[must_use]
+    pub(super) fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let grade = match self.level {
+            Level::Error => Grade::ERROR,
+            Level::Warning => Grade::WARNING,
+        };
+        let mut group = grade.primary_title(printable(&self.message)).elements(self.position());
+        if let Some(help) = &self.help {
+            group = group.element(Grade::HELP.message(printable(help)));
+        }
+        renderer.render(&[group])
+    }
+
+    /// The element that shows where: a snippet where the line is at hand.
+    fn position(&self) -> Vec<annotate_snippets::Element<'_>> {
+        let path = printable(&self.file);
+        match (&self.quotation, self.place) {
+            (Some(quotation), Some(place)) => {
+                let annotation = AnnotationKind::Primary.span(quotation.mark.clone());
+                let snippet = Snippet::source(quotation.line.as_str())
+                    .path(path)
+                    .line_start(place.line)
+                    .annotation(annotation);
+                vec![snippet.into()]
+            }
+            (None, Some(place)) => {
+                vec![Origin::path(path).line(place.line).char_column(place.column).into()]
+            }
+            (_, None) => vec![Origin::path(path).into()],
+        }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.render(&Renderer::plain()))
+    }
+}
+
+/// `text` on one line, control characters escaped: rule files may come from anywhere.
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|character| {
+            let escape = character.is_control();
+            let escaped = escape.then(|| character.escape_default()).into_iter().flatten();
+            escaped.chain((!escape).then_some(character))
+        })
+        .collect()
+}
+
+/// A rule set was refused: everything that is wrong with it, in the order of files and lines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", summary(.diagnostics, *.omitted))]
+pub struct LoadError {
+    /// Errors and warnings, errors of one file in the order of their places.
+    pub diagnostics: Vec<Diagnostic>,
+    /// How many more were found and not kept.
+    pub omitted: usize,
+}
+
+impl LoadError {
+    /// The diagnostics that refuse the rule set.
+    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.level == Level::Error)
+    }
+}
+
+fn summary(diagnostics: &[Diagnostic], omitted: usize) -> String {
+    let errors = omitted + diagnostics.iter().filter(|one| one.level == Level::Error).count();
+    let mut text = format!("{errors} {} in the rules\n", if errors == 1 { "fault" } else { "faults" });
+    for diagnostic in diagnostics {
+        text.push_str(&diagnostic.to_string());
+        text.push_str("\n\n");
+    }
+    if omitted > 0 {
+        text.push_str(&format!("and {omitted} more\n"));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// Diagnostics as they are found, bounded.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    diagnostics: Vec<Diagnostic>,
+    omitted: usize,
+    errors: usize,
+}
+
+impl Report {
+    /// Takes one diagnostic.
+    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.level == Level::Error);
+        if self.diagnostics.len() < limits::DIAGNOSTICS {
+            self.diagnostics.push(diagnostic);
+        } else {
+            self.omitted += usize::from(diagnostic.level == Level::Error);
+        }
+    }
+
+    /// How many errors were found so far.
+    pub(super) fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// Whether errors are only counted by now.
+    pub(super) fn is_full(&self) -> bool {
+        self.diagnostics.len() >= limits::DIAGNOSTICS
+    }
+
+    /// The warnings where nothing is refused, else everything as an error.
+    pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, LoadError> {
+        // A stable sort: files stay in the order in which they were read.
+        let mut order = Vec::<String>::new();
+        for diagnostic in &self.diagnostics {
+            if !order.contains(&diagnostic.file) {
+                order.push(diagnostic.file.clone());
+            }
+        }
+        self.diagnostics
+            .sort_by_key(|one| (order.iter().position(|file| *file == one.file), one.place, one.level));
+        if self.errors == 0 {
+            return Ok(self.diagnostics);
+        }
+        Err(LoadError { diagnostics: self.diagnostics, omitted: self.omitted })
+    }
+}

@@ -1,0 +1,216 @@
+//! Banners that a rule says it matches, or does not: what `rules test` and `rules check` try.
+
+use crate::banner::{Banner, KexInit, Progress, Request, SshBanner, http, ssh};
+use crate::event::{ProductFacts, Protocol, Side};
+
+use super::diagnostic::Place;
+use super::field::Sender;
+use super::rule::ProbeRequest;
+use super::view::{Context, Stage};
+
+/// One example or counterexample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    pub(super) place: Place,
+    pub(super) content: Content,
+    /// What a fingerprint database would say.
+    pub(super) product: Option<ProductFacts>,
+}
+
+/// The octets of an example.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Content {
+    Ssh {
+        line: Vec<u8>,
+        /// The name lists of the KEXINIT.
+        kex: Option<Algorithms>,
+        /// The HASSH, where it is known without the lists.
+        hassh: Option<String>,
+    },
+    Http {
+        request: Option<Message>,
+        response: Option<Message>,
+    },
+}
+
+/// The name lists of an example's KEXINIT, the same for both directions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Algorithms {
+    pub(super) kex: String,
+    pub(super) host_key: String,
+    pub(super) encryption: String,
+    pub(super) mac: String,
+    pub(super) compression: String,
+}
+
+/// An HTTP message as octets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Message {
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Message {
+    /// A message from a text whose lines may end with LF alone, and whose empty line may be missing.
+    pub(super) fn from_text(text: &str) -> Self {
+        let split = ["\r\n\r\n", "\n\n"].iter().filter_map(|end| text.split_once(end));
+        let (head, body) = split.min_by_key(|(head, _)| head.len()).unwrap_or((text, ""));
+        let mut octets = Vec::with_capacity(head.len() + 4);
+        for line in head.trim_end_matches(['\r', '\n']).split('\n') {
+            octets.extend_from_slice(line.strip_suffix('\r').unwrap_or(line).as_bytes());
+            octets.extend_from_slice(b"\r\n");
+        }
+        octets.extend_from_slice(b"\r\n");
+        Self { head: octets, body: body.as_bytes().to_vec() }
+    }
+
+    fn request(&self) -> Result<Request<'_>, String> {
+        match http::parse_request(&self.head) {
+            Progress::Done { value, .. } => Ok(Request { body: &self.body, ..value.message }),
+            Progress::More => Err("the request is cut off".to_owned()),
+            Progress::Never(reason) => Err(reason.to_string()),
+        }
+    }
+}
+
+impl Example {
+    /// An example from its text: an SSH identification line, or an HTTP head.
+    ///
+    /// # Errors
+    ///
+    /// Why the text is no banner of that protocol.
+    pub fn from_text(text: &str, protocol: Protocol, from: Sender) -> Result<Self, String> {
+        let content = match protocol {
+            Protocol::Ssh => {
+                let line = text.strip_suffix('\n').unwrap_or(text);
+                let line = line.strip_suffix('\r').unwrap_or(line).as_bytes().to_vec();
+                Content::Ssh { line, kex: None, hassh: None }
+            }
+            Protocol::Http => {
+                let message = Message::from_text(text);
+                if text.starts_with("HTTP/") {
+                    Content::Http { request: None, response: Some(message) }
+                } else {
+                    Content::Http { request: Some(message), response: None }
+                }
+            }
+        };
+        let example = Self { place: Place { line: 1, column: 1 }, content, product: None };
+        example.check(from)?;
+        Ok(example)
+    }
+
+    /// Where it stands in its file.
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// What it is, on one line.
+    pub fn summary(&self) -> String {
+        let first_line = |message: &Message| {
+            let line = message.head.split(|octet| *octet == b'\r').next().unwrap_or_default();
+            String::from_utf8_lossy(line).into_owned()
+        };
+        match &self.content {
+            Content::Ssh { line, .. } => String::from_utf8_lossy(line).into_owned(),
+            Content::Http { response: Some(message), .. } | Content::Http { request: Some(message), .. } => {
+                first_line(message)
+            }
+            Content::Http { .. } => String::new(),
+        }
+    }
+
+    /// Whether it can be read as a banner of `from`.
+    pub(super) fn check(&self, from: Sender) -> Result<(), String> {
+        self.with(from, None, |_, _, _| ())
+    }
+
+    /// Calls `judge` with the banner, its context and the HASSH where the example states it.
+    ///
+    /// A response without a request of its own answers `answers`, what the rule asks for.
+    pub(super) fn with<R>(
+        &self,
+        from: Sender,
+        answers: Option<&ProbeRequest>,
+        judge: impl FnOnce(&Banner<'_>, &Context<'_>, Option<&str>) -> R,
+    ) -> Result<R, String> {
+        let context = Context { product: self.product.as_ref(), stage: Stage::Whole, ..Context::default() };
+        match &self.content {
+            Content::Ssh { line, kex, hassh } => {
+                if !line.starts_with(ssh::PREFIX) {
+                    return Err("an SSH banner begins with `SSH-`".to_owned());
+                }
+                if line.iter().any(|octet| matches!(octet, b'\n' | b'\r')) {
+                    return Err("an SSH banner is one line".to_owned());
+                }
+                let (identification, _) = ssh::parse_line(line);
+                let from = if from == Sender::Client { Side::Client } else { Side::Server };
+                let kex = kex.as_ref().map(Algorithms::as_kex);
+                // A HASSH without lists still says that a KEXINIT was seen.
+                let kex = kex.or_else(|| hassh.as_ref().map(|_| EMPTY_KEX));
+                let banner = Banner::Ssh(SshBanner { from, identification, kex });
+                Ok(judge(&banner, &context, hassh.as_deref()))
+            }
+            Content::Http { request, response } => {
+                let synthetic = answers.map(Message::of_probe);
+                let question = request.as_ref().or(synthetic.as_ref());
+                let question = question.map(Message::request).transpose()?;
+                let Some(message) = response else {
+                    let banner = Banner::Request(question.ok_or("the example has no message")?);
+                    if from == Sender::Server {
+                        return Err("a response begins with `HTTP/`".to_owned());
+                    }
+                    return Ok(judge(&banner, &context, None));
+                };
+                if from == Sender::Client {
+                    return Err("this is a response; the rule is about requests".to_owned());
+                }
+                let mut response = match http::parse_response(&message.head) {
+                    Progress::Done { value, .. } => value.message,
+                    Progress::More => return Err("the response is cut off".to_owned()),
+                    Progress::Never(reason) => return Err(reason.to_string()),
+                };
+                response.body = &message.body;
+                let context = Context { request: question.as_ref(), ..context };
+                Ok(judge(&Banner::Response(response), &context, None))
+            }
+        }
+    }
+}
+
+impl Message {
+    /// The request that a scan would make for a rule.
+    fn of_probe(probe: &ProbeRequest) -> Self {
+        let mut text = format!("{} {} HTTP/1.1\r\nHost: example\r\n", probe.method, probe.path);
+        for (name, value) in &probe.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        Self::from_text(&text)
+    }
+}
+
+const EMPTY_KEX: KexInit<'static> = KexInit {
+    kex: b"",
+    host_key: b"",
+    encryption_client_to_server: b"",
+    encryption_server_to_client: b"",
+    mac_client_to_server: b"",
+    mac_server_to_client: b"",
+    compression_client_to_server: b"",
+    compression_server_to_client: b"",
+};
+
+impl Algorithms {
+    fn as_kex(&self) -> KexInit<'_> {
+        KexInit {
+            kex: self.kex.as_bytes(),
+            host_key: self.host_key.as_bytes(),
+            encryption_client_to_server: self.encryption.as_bytes(),
+            encryption_server_to_client: self.encryption.as_bytes(),
+            mac_client_to_server: self.mac.as_bytes(),
+            mac_server_to_client: self.mac.as_bytes(),
+            compression_client_to_server: self.compression.as_bytes(),
+            compression_server_to_client: self.compression.as_bytes(),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Whether one rule matches one banner, and if not, why not.
+//!
+//! `evaluate` and `explain` ask the same function, so that an explanation can never tell another
+//! story than the verdict.
+
+use super::debian::{Fixed, Revision};
+use super::field::Field;
+use super::pattern::{self, Pattern, PatternId};
+use super::rule::{Condition, ProbeRequest, Rule, Test};
+use super::view::{Stage, View};
+use crate::banner::{Banner, Request};
+
+/// What a matching rule captured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Captured<'v> {
+    pub(super) product: Option<&'v [u8]>,
+    pub(super) version: Option<&'v [u8]>,
+    pub(super) distribution: Option<&'v [u8]>,
+    pub(super) revision: Option<&'v [u8]>,
+}
+
+/// Why a rule does not match.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Miss<'r, 'v> {
+    /// It is about another protocol.
+    Protocol,
+    /// It is about the other side's banners.
+    Sender,
+    /// It is judged at another stage, or what it needs was never seen.
+    Stage,
+    /// The client's address is not in scope.
+    Source,
+    /// The server's address is not in scope.
+    Destination,
+    /// The server's port is not in scope.
+    Port,
+    /// The response does not answer what the rule asks.
+    Request(&'r ProbeRequest),
+    /// A header field is there that must not be.
+    Present(&'r str),
+    /// A header field is missing that must be there.
+    Absent(&'r str),
+    /// The banner lacks a field that `match` is about.
+    NoField(&'r Condition),
+    /// No value of the field matches.
+    NoMatch(&'r Condition),
+    /// A field of `unless` matches.
+    Unless(&'r Condition),
+    /// No part of the banner that matched is the version.
+    NoVersion,
+    /// The version is not one of those asked for.
+    Version(&'v [u8]),
+    /// The distribution has mended it.
+    Fixed(&'r Fixed, Revision<'v>),
+}
+
+/// Which parts of a rule are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scoped {
+    /// All.
+    Yes,
+    /// All but addresses and port, which examples do not have.
+    No,
+}
+
+/// Judges one rule.
+pub(super) fn judge<'r: 'v, 'v>(
+    rule: &'r Rule,
+    patterns: &'r [Pattern],
+    view: &'v View<'_>,
+    scoped: Scoped,
+) -> Result<Captured<'v>, Miss<'r, 'v>> {
+    if rule.protocol != view.banner.protocol() {
+        return Err(Miss::Protocol);
+    }
+    if !rule.from.includes(view.banner.from()) {
+        return Err(Miss::Sender);
+    }
+    stage(rule, view)?;
+    if scoped == Scoped::Yes {
+        scope(rule, view)?;
+    }
+    if let Some(probe) = &rule.request
+        && !view.context.request.is_some_and(|request| answers(probe, request))
+    {
+        return Err(Miss::Request(probe));
+    }
+    headers(rule, view)?;
+    let mut captured = Captured::default();
+    for condition in &rule.all {
+        let found = run(condition, patterns, view)?;
+        captured = captured.or(found);
+    }
+    for condition in &rule.unless {
+        if run(condition, patterns, view).is_ok() {
+            return Err(Miss::Unless(condition));
+        }
+    }
+    captured = with_fingerprint(rule, captured, view);
+    version(rule, captured, view)?;
+    Ok(captured)
+}
+
+/// Rules about what comes behind the head are judged once that was seen.
+fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
+    let later = rule.later;
+    let wanted = match view.context.stage {
+        Stage::Whole => true,
+        Stage::Head => !later,
+        Stage::Rest => later,
+    };
+    let seen = !later || !matches!(view.banner, Banner::Ssh(_)) || view.kex().is_some();
+    if wanted && seen { Ok(()) } else { Err(Miss::Stage) }
+}
+
+fn scope<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
+    if !rule.scope.source.admits(view.context.source) {
+        return Err(Miss::Source);
+    }
+    if !rule.scope.destination.admits(view.context.destination) {
+        return Err(Miss::Destination);
+    }
+    if !rule.scope.port.admits(view.context.port) {
+        return Err(Miss::Port);
+    }
+    Ok(())
+}
+
+fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
+    let has = |name: &String| view.headers().is_some_and(|headers| headers.contains(name));
+    if let Some(name) = rule.absent.iter().find(|name| has(name)) {
+        return Err(Miss::Present(name));
+    }
+    match rule.present.iter().find(|name| !has(name)) {
+        Some(name) => Err(Miss::Absent(name)),
+        None => Ok(()),
+    }
+}
+
+/// Whether `request` is what a rule asks for: method, path and header fields. The query counts only
+/// where the rule's path has one.
+fn answers(probe: &ProbeRequest, request: &Request<'_>) -> bool {
+    let same_path = || {
+        let target = origin_form(request.url);
+        let end = target.iter().position(|octet| *octet == b'#').unwrap_or(target.len());
+        let target = target.get(..end).unwrap_or_default();
+        let (path, query) = split_query(target);
+        let (wanted_path, wanted_query) = split_query(probe.path.as_bytes());
+        decoded(path).eq(decoded(wanted_path)) && (wanted_query.is_none() || wanted_query == query)
+    };
+    let same_header =
+        |(name, value): &(String, String)| request.headers.all(name).any(|sent| sent == value.as_bytes());
+    request.method == probe.method.as_bytes() && same_path() && probe.headers.iter().all(same_header)
+}
+
+/// The path of an absolute-form target (`http://host/path`), RFC 9112 section 3.2.
+fn origin_form(url: &[u8]) -> &[u8] {
+    let scheme = [b"http://".as_slice(), b"https://"]
+        .into_iter()
+        .find(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
+    let Some(behind) = scheme.and_then(|scheme| url.get(scheme.len()..)) else { return url };
+    let slash = behind.iter().position(|octet| *octet == b'/');
+    slash.and_then(|at| behind.get(at..)).unwrap_or(b"/")
+}
+
+fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match target.iter().position(|octet| *octet == b'?') {
+        Some(at) => (target.get(..at).unwrap_or_default(), target.get(at + 1..)),
+        None => (target, None),
+    }
+}
+
+/// A path's octets with `%2d` and the like decoded, so that `/server%2dstatus` is no way around a rule.
+fn decoded(path: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        let (first, behind) = rest.split_first()?;
+        let hexadecimal = |at: usize| behind.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        if let (b'%', Some(high), Some(low)) = (first, hexadecimal(0), hexadecimal(1)) {
+            rest = behind.get(2..).unwrap_or_default();
+            return u8::try_from(high * 16 + low).ok();
+        }
+        rest = behind;
+        Some(*first)
+    })
+}
+
+/// Tries a condition on every value of its field.
+fn run<'r, 'v>(
+    condition: &'r Condition,
+    patterns: &'r [Pattern],
+    view: &'v View<'_>,
+) -> Result<Captured<'v>, Miss<'r, 'v>>
+where
+    'r: 'v,
+{
+    let mut seen = false;
+    for value in view.values(&condition.field) {
+        seen = true;
+        match &condition.test {
+            Test::Values(list) if list.entries.contains(value) => return Ok(Captured::default()),
+            Test::Values(_) => {}
+            Test::Patterns(ids) => {
+                if let Some(captured) = ids.iter().find_map(|id| capture(*id, patterns, value)) {
+                    return Ok(captured);
+                }
+            }
+        }
+    }
+    Err(if seen { Miss::NoMatch(condition) } else { Miss::NoField(condition) })
+}
+
+/// Runs one pattern over one value.
+fn capture<'v>(id: PatternId, patterns: &[Pattern], value: &'v [u8]) -> Option<Captured<'v>> {
+    let pattern = patterns.get(id.index())?;
+    if !pattern.has_known_group() {
+        return pattern.is_match(value).then(Captured::default);
+    }
+    let captures = pattern.captures(value)?;
+    let group = |name| {
+        let span = captures.get_group_by_name(name)?;
+        value.get(span.range()).filter(|text| !text.is_empty())
+    };
+    Some(Captured {
+        product: group(pattern::PRODUCT),
+        version: group(pattern::VERSION),
+        distribution: group(pattern::DISTRIBUTION),
+        revision: group(pattern::REVISION),
+    })
+}
+
+impl Captured<'_> {
+    /// What was captured first counts.
+    fn or(self, later: Self) -> Self {
+        Self {
+            product: self.product.or(later.product),
+            version: self.version.or(later.version),
+            distribution: self.distribution.or(later.distribution),
+            revision: self.revision.or(later.revision),
+        }
+    }
+}
+
+/// A rule about a fingerprint takes product and version from there, unless a pattern captured them.
+fn with_fingerprint<'v>(rule: &Rule, captured: Captured<'v>, view: &'v View<'_>) -> Captured<'v> {
+    if !rule.fingerprint {
+        return captured;
+    }
+    let product = view.values(&Field::Product).next();
+    let version = view.values(&Field::ProductVersion).next();
+    captured.or(Captured { product, version, ..Captured::default() })
+}
+
+/// Version and package of the banner against those of the rule.
+fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -> Result<(), Miss<'r, 'v>> {
+    if let Some(requirement) = &rule.version {
+        let version = captured.version.ok_or(Miss::NoVersion)?;
+        if !requirement.admits(version) {
+            return Err(Miss::Version(version));
+        }
+    }
+    if rule.fixed_in.is_empty() {
+        return Ok(());
+    }
+    let Some(package) = package(captured, view) else { return Ok(()) };
+    match rule.fixed_in.iter().find(|fixed| fixed.covers(captured.version, package)) {
+        Some(fixed) => Err(Miss::Fixed(fixed, package)),
+        None => Ok(()),
+    }
+}
+
+/// The distribution's package that the banner names.
+fn package<'v>(captured: Captured<'v>, view: &'v View<'_>) -> Option<Revision<'v>> {
+    if let Some(revision) = captured.revision {
+        return Some(match captured.distribution {
+            Some(distribution) => Revision { distribution, revision },
+            None => Revision::guess(revision),
+        });
+    }
+    Revision::find(view.values(&Field::Comments).next()?)
+}

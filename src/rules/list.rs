@@ -1,0 +1,78 @@
+//! Named lists from files: one entry a line, `#` starts a comment.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::diagnostic::{Diagnostic, Level, Report};
+use super::limits;
+use super::scope::{self, Addresses};
+use super::source::{SourceFile, read_text};
+
+/// A list's entries, kept as they are used: as values, or as networks.
+#[derive(Debug)]
+pub(super) struct List {
+    name: String,
+    source: SourceFile,
+}
+
+/// Values that a whole field is compared with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Values {
+    /// The list's name, for a person.
+    pub(super) name: String,
+    /// Its entries.
+    pub(super) entries: HashSet<Box<[u8]>>,
+}
+
+impl List {
+    /// Reads the list `name` from the file `path`, which is relative to the rule file `beside`.
+    pub(super) fn read(name: &str, path: &str, beside: &str) -> Result<Self, String> {
+        let path = Path::new(beside).parent().unwrap_or(Path::new("")).join(path);
+        let shown = path.display().to_string();
+        let text = read_text(&path, limits::LIST_OCTETS)
+            .map_err(|reason| format!("cannot read {shown}: {reason}"))?;
+        let list = Self { name: name.to_owned(), source: SourceFile::new(shown, text) };
+        let count = list.entries().count();
+        if count > limits::LIST_ENTRIES {
+            return Err(format!("{count} entries; at most {} are taken", limits::LIST_ENTRIES));
+        }
+        Ok(list)
+    }
+
+    /// Its entries and where each starts.
+    fn entries(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut start = 0;
+        self.source.text().split('\n').filter_map(move |line| {
+            let at = start;
+            start += line.len() + 1;
+            let entry = line.trim();
+            let comment = entry.is_empty() || entry.starts_with('#');
+            (!comment).then(|| (at + (line.len() - line.trim_start().len()), entry))
+        })
+    }
+
+    /// Its entries as values of a field.
+    pub(super) fn values(&self) -> Values {
+        let entries = self.entries().map(|(_, entry)| entry.as_bytes().into()).collect();
+        Values { name: self.name.clone(), entries }
+    }
+
+    /// Its entries as networks; the first that is none is reported at its place.
+    pub(super) fn addresses(&self, report: &mut Report) -> Addresses {
+        let mut networks = Vec::new();
+        for (start, entry) in self.entries() {
+            // A comment may follow an address: no address holds a space.
+            let word = entry.split_whitespace().next().unwrap_or(entry);
+            match scope::parse_network(word) {
+                Some(network) => networks.push(network),
+                None if report.is_full() => break,
+                None => {
+                    let span = start..start + word.len();
+                    let message = "not an address or a network, such as `192.0.2.0/24` or `2001:db8::1`";
+                    report.push(Diagnostic::at(Level::Error, &self.source, &span, message));
+                }
+            }
+        }
+        Addresses::new(networks)
+    }
+}

@@ -1,0 +1,275 @@
+//! Patterns: the regex crate's language over bytes, checked at once, compiled when first needed.
+//!
+//! Unicode is off unless a pattern says `(?u)`: `.` and `\w` then are about octets, so that a banner
+//! with octets that are no UTF-8 cannot slip through, and case folding is ASCII's. Matching takes time
+//! linear in the banner, whatever the pattern. A pattern is held once however many rules share it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use regex_automata::meta::{self, Regex};
+use regex_automata::nfa::thompson::{self, NFA};
+use regex_automata::util::captures::Captures;
+use regex_automata::util::syntax;
+use regex_syntax::hir::{Hir, HirKind};
+
+use super::limits;
+
+/// A pattern of a rule set, by its position among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct PatternId(u32);
+
+impl PatternId {
+    pub(super) fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+/// The group whose text is the version.
+pub(super) const VERSION: &str = "version";
+/// The group whose text is the product.
+pub(super) const PRODUCT: &str = "product";
+/// The group whose text is the distribution's name.
+pub(super) const DISTRIBUTION: &str = "distribution";
+/// The group whose text is the distribution's revision.
+pub(super) const REVISION: &str = "revision";
+
+/// One pattern that was found good.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    text: String,
+    groups: Vec<String>,
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// The pattern as it was written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Names of its groups.
+    pub(super) fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    /// Whether it has a group of this name.
+    pub(super) fn has_group(&self, name: &str) -> bool {
+        self.groups.iter().any(|group| group == name)
+    }
+
+    /// Whether it has a group that rules know.
+    pub(super) fn has_known_group(&self) -> bool {
+        [VERSION, PRODUCT, DISTRIBUTION, REVISION].iter().any(|name| self.has_group(name))
+    }
+
+    /// Whether it matches somewhere in `value`.
+    pub(super) fn is_match(&self, value: &[u8]) -> bool {
+        self.regex().is_some_and(|regex| regex.is_match(value))
+    }
+
+    /// The texts of its groups where it matches first.
+    pub(super) fn captures(&self, value: &[u8]) -> Option<Captures> {
+        let regex = self.regex()?;
+        let mut captures = regex.create_captures();
+        regex.captures(value, &mut captures);
+        captures.is_match().then_some(captures)
+    }
+
+    /// The compiled pattern. The program was built and measured when the rules were loaded, so that
+    /// this cannot fail but for a want of memory.
+    fn regex(&self) -> Option<&Regex> {
+        self.regex.get_or_init(|| compile(&self.text)).as_ref()
+    }
+}
+
+fn compile(text: &str) -> Option<Regex> {
+    let config = meta::Config::new()
+        .utf8_empty(false)
+        .nfa_size_limit(None)
+        .hybrid_cache_capacity(limits::LAZY_AUTOMATON_OCTETS);
+    meta::Regex::builder().configure(config).syntax(language()).build(text).ok()
+}
+
+fn language() -> syntax::Config {
+    syntax::Config::new().unicode(false).utf8(false).nest_limit(limits::PATTERN_NESTING)
+}
+
+/// What is wrong with a pattern, and which octets of it where one place is at fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PatternFault {
+    pub(super) span: Option<Range<usize>>,
+    pub(super) message: String,
+}
+
+impl PatternFault {
+    fn whole(message: impl Into<String>) -> Self {
+        Self { span: None, message: message.into() }
+    }
+}
+
+/// What only the compiler of the matcher needs to know of a pattern.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// Its syntax tree.
+    pub(super) hir: Hir,
+}
+
+/// All patterns of a rule set, each held once.
+#[derive(Debug, Default)]
+pub(super) struct Patterns {
+    patterns: Vec<Pattern>,
+    shapes: Vec<Shape>,
+    known: HashMap<String, PatternId>,
+    work: usize,
+}
+
+impl Patterns {
+    /// The pattern `text`, checked and measured when it is new.
+    pub(super) fn intern(&mut self, text: &str) -> Result<PatternId, PatternFault> {
+        if let Some(id) = self.known.get(text) {
+            return Ok(*id);
+        }
+        if text.len() > limits::PATTERN_OCTETS {
+            let message =
+                format!("a pattern of {} octets; at most {} are taken", text.len(), limits::PATTERN_OCTETS);
+            return Err(PatternFault::whole(message));
+        }
+        if self.work > limits::ALL_PROGRAMS {
+            return Err(PatternFault::whole(
+                "the patterns of all rules together need too much memory; this one was not read",
+            ));
+        }
+        let hir = parse(text)?;
+        self.work += tree_work(&hir);
+        let program = self.measure(&hir);
+        self.work += *program.as_ref().unwrap_or(&limits::PROGRAM_OCTETS);
+        program?;
+        let id = PatternId(u32::try_from(self.patterns.len()).unwrap_or(u32::MAX));
+        let groups = group_names(&hir);
+        self.patterns.push(Pattern { text: text.to_owned(), groups, regex: OnceLock::new() });
+        self.shapes.push(Shape { hir });
+        self.known.insert(text.to_owned(), id);
+        Ok(id)
+    }
+
+    /// Octets of the program of `hir`, where it keeps within the limit.
+    fn measure(&self, hir: &Hir) -> Result<usize, PatternFault> {
+        let config =
+            thompson::Config::new().utf8(false).shrink(false).nfa_size_limit(Some(limits::PROGRAM_OCTETS));
+        let nfa = NFA::compiler().configure(config).build_from_hir(hir);
+        nfa.map(|nfa| nfa.memory_usage()).map_err(|error| match error.size_limit() {
+            Some(_) => PatternFault::whole(format!(
+                "the compiled pattern is larger than {} KiB; are its repetitions needed?",
+                limits::PROGRAM_OCTETS >> 10
+            )),
+            None => PatternFault::whole(error.to_string()),
+        })
+    }
+
+    pub(super) fn get(&self, id: PatternId) -> Option<&Pattern> {
+        self.patterns.get(id.index())
+    }
+
+    /// The patterns without what only compiling needs, and that beside them.
+    pub(super) fn into_parts(self) -> (Vec<Pattern>, Vec<Shape>) {
+        (self.patterns, self.shapes)
+    }
+}
+
+fn parse(text: &str) -> Result<Hir, PatternFault> {
+    let mut parser = regex_syntax::ParserBuilder::new();
+    let parser = parser.unicode(false).utf8(false).nest_limit(limits::PATTERN_NESTING);
+    parser.build().parse(text).map_err(|error| match &error {
+        regex_syntax::Error::Parse(fault) => syntax_fault(fault.span(), fault.kind()),
+        regex_syntax::Error::Translate(fault) => syntax_fault(fault.span(), fault.kind()),
+        other => PatternFault::whole(other.to_string()),
+    })
+}
+
+fn syntax_fault(span: &regex_syntax::ast::Span, kind: &impl ToString) -> PatternFault {
+    PatternFault { span: Some(span.start.offset..span.end.offset), message: kind.to_string() }
+}
+
+/// A measure of the time that reading the tree took: classes may hold many ranges.
+fn tree_work(hir: &Hir) -> usize {
+    let mut work = 0_usize;
+    visit(hir, &mut |hir| {
+        work += match hir.kind() {
+            HirKind::Class(regex_syntax::hir::Class::Unicode(class)) => 16 * class.ranges().len(),
+            HirKind::Class(regex_syntax::hir::Class::Bytes(class)) => 4 * class.ranges().len(),
+            HirKind::Literal(literal) => literal.0.len(),
+            _ => 64,
+        };
+    });
+    work
+}
+
+fn group_names(hir: &Hir) -> Vec<String> {
+    let mut names = Vec::new();
+    visit(hir, &mut |hir| {
+        if let HirKind::Capture(capture) = hir.kind() {
+            names.extend(capture.name.as_deref().map(str::to_owned));
+        }
+    });
+    names
+}
+
+/// Calls `on` for each node; the nesting is bounded by [`limits::PATTERN_NESTING`].
+fn visit(hir: &Hir, on: &mut impl FnMut(&Hir)) {
+    on(hir);
+    for sub in hir.kind().subs() {
+        visit(sub, on);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_octets_that_are_no_utf8() {
+        let mut patterns = Patterns::default();
+        let id = patterns.intern(r"^Open.SSH_(?<version>\d+)(?i:x)$").unwrap();
+        let pattern = patterns.get(id).unwrap();
+        assert!(pattern.is_match(b"Open\xffSSH_9X"));
+        assert!(pattern.has_group(VERSION));
+        let captures = pattern.captures(b"Open\xffSSH_12x").unwrap();
+        assert_eq!(captures.get_group_by_name(VERSION).map(|span| span.range()), Some(9..11));
+    }
+
+    #[test]
+    fn one_text_is_one_pattern() {
+        let mut patterns = Patterns::default();
+        let id = patterns.intern("a").unwrap();
+        assert_eq!(patterns.intern("a"), Ok(id));
+        assert_ne!(patterns.intern("b"), Ok(id));
+        assert_eq!(patterns.into_parts().0.len(), 2);
+    }
+
+    #[test]
+    fn faults_say_which_octets() {
+        let fault = Patterns::default().intern("ab(c").unwrap_err();
+        assert_eq!(fault.span, Some(2..3));
+        assert!(fault.message.contains("unclosed group"), "{}", fault.message);
+        let fault = Patterns::default().intern(r"x(?<a>1)(?<a>2)").unwrap_err();
+        assert!(fault.span.is_some(), "{fault:?}");
+    }
+
+    #[test]
+    fn exploding_patterns_are_refused_soon() {
+        let nested = format!("{}a{}", "(".repeat(2_000), ")".repeat(2_000));
+        let long = "a".repeat(limits::PATTERN_OCTETS + 1);
+        for text in ["(?:a{1000}){1000}", r"(?:(?:\w{99}){99}){99}", &nested, &long, r"(?u)\pL{1000}{1000}"] {
+            assert!(Patterns::default().intern(text).is_err(), "{text:.40}");
+        }
+    }
+
+    #[test]
+    fn all_patterns_together_are_bounded() {
+        let mut patterns = Patterns::default();
+        let refused = (0..10_000).find_map(|n| patterns.intern(&format!("a{{2000}}{n}")).err());
+        assert!(refused.is_some_and(|fault| fault.message.contains("together")));
+    }
+}

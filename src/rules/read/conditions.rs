@@ -1,0 +1,123 @@
+//! `match.FIELD` and `unless.FIELD`.
+
+use std::ops::Range;
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::super::field::{Field, FieldFault, Sender};
+use super::super::pattern::{PatternId, Patterns};
+use super::super::rule::{Condition, Test};
+use super::Lists;
+use super::value::{Reader, Text};
+use crate::event::Protocol;
+
+/// What decides which fields exist, and what patterns and lists are added to.
+pub(super) struct Context<'a> {
+    pub(super) protocol: Option<Protocol>,
+    pub(super) sender: Option<Sender>,
+    pub(super) lists: &'a mut Lists,
+    pub(super) patterns: &'a mut Patterns,
+}
+
+/// Reads the table of `key`, which is `match` or `unless`.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    context: &mut Context<'_>,
+) -> Vec<Condition> {
+    let mut conditions = Vec::new();
+    for (name, span, value) in reader.table(key, value).unwrap_or_default() {
+        // `match.header.server` says the same as `match."header.server"`.
+        if let ("header", DeValue::Table(_)) = (name, value.get_ref()) {
+            for (header, span, value) in reader.table(name, value).unwrap_or_default() {
+                let name = format!("header.{header}");
+                conditions.extend(condition(reader, &name, &span, value, context));
+            }
+            continue;
+        }
+        conditions.extend(condition(reader, name, &span, value, context));
+    }
+    conditions
+}
+
+fn condition(
+    reader: &mut Reader<'_>,
+    name: &str,
+    span: &Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    context: &mut Context<'_>,
+) -> Option<Condition> {
+    let field = match Field::parse(name, context.protocol, context.sender) {
+        Ok(field) => Some(field),
+        Err(fault) => {
+            report_field(reader, name, span, &fault, context);
+            None
+        }
+    };
+    // The value is read in any case, so that its faults are known, too.
+    let test = test(reader, name, value, context)?;
+    Some(Condition { field: field?, test })
+}
+
+fn report_field(
+    reader: &mut Reader<'_>,
+    name: &str,
+    span: &Range<usize>,
+    fault: &FieldFault,
+    context: &Context<'_>,
+) {
+    match fault {
+        FieldFault::Unknown { nearest: Some(nearest) } => {
+            let help = format!("did you mean `{nearest}`?");
+            reader.error_with_help(span, format!("unknown field `{name}`"), help);
+        }
+        FieldFault::Unknown { nearest: None } => {
+            let known = Field::names(context.protocol, context.sender).join(", ");
+            reader.error_with_help(span, format!("unknown field `{name}`"), format!("known fields: {known}"));
+        }
+        FieldFault::Protocol(protocol) => {
+            let message = format!("`{name}` is a field of {} rules", protocol.name());
+            let help = format!("fields here: {}", Field::names(context.protocol, context.sender).join(", "));
+            reader.error_with_help(span, message, help);
+        }
+        FieldFault::Side(side) => {
+            let message = format!("only a {} sends `{name}`", side.name());
+            reader.error_with_help(span, message, format!("write `from = \"{}\"`", side.name()));
+        }
+        FieldFault::HeaderName => reader.error(span, "not the name of a header field"),
+    }
+}
+
+/// A pattern, a list of patterns of which one must match, or `@name` of a list of values.
+fn test(
+    reader: &mut Reader<'_>,
+    name: &str,
+    value: &Spanned<DeValue<'_>>,
+    context: &mut Context<'_>,
+) -> Option<Test> {
+    if let DeValue::String(text) = value.get_ref()
+        && let Some(list) = text.strip_prefix('@')
+    {
+        return context.lists.values(reader, list, &value.span()).map(Test::Values);
+    }
+    let texts = reader.texts(name, value);
+    if let (true, DeValue::Array(_)) = (texts.is_empty(), value.get_ref()) {
+        reader.error(&value.span(), format!("`{name}` has no pattern"));
+    }
+    let ids: Vec<PatternId> =
+        texts.iter().filter_map(|text| pattern(reader, text, context.patterns)).collect();
+    (!ids.is_empty()).then_some(Test::Patterns(ids))
+}
+
+fn pattern(reader: &mut Reader<'_>, text: &Text, patterns: &mut Patterns) -> Option<PatternId> {
+    match patterns.intern(&text.value) {
+        Ok(id) => Some(id),
+        Err(fault) => {
+            let span = fault.span.map_or_else(|| text.span.clone(), |inner| reader.within(text, &inner));
+            reader.error(&span, fault.message);
+            None
+        }
+    }
+}

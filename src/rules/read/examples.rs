@@ -1,0 +1,185 @@
+//! `examples` and `counterexamples`: a banner as text, or a table of its parts.
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::super::example::{Algorithms, Content, Example, Message};
+use super::super::field::Sender;
+use super::value::{Entry, Reader};
+use crate::event::{ProductFacts, Protocol};
+
+const SSH_KEYS: &[&str] =
+    &["banner", "kex", "host_key", "encryption", "mac", "compression", "hassh", "product"];
+const HTTP_KEYS: &[&str] =
+    &["request", "response", "status", "reason", "method", "url", "headers", "body", "product"];
+const PRODUCT_KEYS: &[&str] = &["vendor", "product", "version", "cpe", "os"];
+
+/// Reads the list of examples of `key`.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    protocol: Protocol,
+    from: Sender,
+) -> Vec<Example> {
+    let values = match value.get_ref() {
+        DeValue::Array(values) => values.iter().collect(),
+        _ => vec![value],
+    };
+    values.into_iter().filter_map(|value| example(reader, key, value, protocol, from)).collect()
+}
+
+fn example(
+    reader: &mut Reader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    protocol: Protocol,
+    from: Sender,
+) -> Option<Example> {
+    let errors = reader.report.errors();
+    let example = match value.get_ref() {
+        DeValue::String(text) => Example::from_text(text, protocol, from),
+        DeValue::Table(_) => {
+            let entries = reader.table(key, value)?;
+            let (content, product) = match protocol {
+                Protocol::Ssh => ssh(reader, &entries),
+                Protocol::Http => http(reader, &entries, from),
+            };
+            let (place, _, _) = reader.source.locate(value.span().start);
+            let example = Example { place, content, product };
+            if reader.report.errors() > errors {
+                return None;
+            }
+            example.check(from).map(|()| example)
+        }
+        _ => {
+            reader.wrong_kind(key, "a list of strings or tables", value);
+            return None;
+        }
+    };
+    match example {
+        Ok(example) => {
+            let (place, _, _) = reader.source.locate(value.span().start);
+            Some(Example { place, ..example })
+        }
+        Err(reason) => {
+            let message = format!("not a banner that the rule could see: {reason}");
+            reader.error(&value.span(), message);
+            None
+        }
+    }
+}
+
+/// `{ banner = "SSH-2.0-…", kex = "…", mac = "…" }` or with `hassh = "…"`.
+fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<ProductFacts>) {
+    let (mut line, mut hassh, mut kex, mut facts) = (String::new(), None, None, None);
+    for (key, span, value) in entries {
+        if *key == "product" {
+            facts = product(reader, value);
+            continue;
+        }
+        if !SSH_KEYS.contains(key) {
+            reader.unknown_key(span, key, "an example", SSH_KEYS.iter().copied());
+            continue;
+        }
+        let Some(text) = reader.text(key, value) else { continue };
+        let lists: &mut Algorithms = match *key {
+            "banner" => {
+                line = text.value;
+                continue;
+            }
+            "hassh" => {
+                hassh = Some(text.value);
+                continue;
+            }
+            _ => kex.get_or_insert_default(),
+        };
+        match *key {
+            "kex" => lists.kex = text.value,
+            "host_key" => lists.host_key = text.value,
+            "encryption" => lists.encryption = text.value,
+            "mac" => lists.mac = text.value,
+            _ => lists.compression = text.value,
+        }
+    }
+    (Content::Ssh { line: line.into_bytes(), kex, hassh }, facts)
+}
+
+/// `{ status = 200, headers = { Server = "nginx" }, body = "…" }`, `{ method = "GET", url = "/" }`, or
+/// whole messages: `{ request = "…", response = "…" }`.
+fn http(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>], from: Sender) -> (Content, Option<ProductFacts>) {
+    let mut parts = HttpParts::default();
+    let mut facts = None;
+    for (key, span, value) in entries {
+        match *key {
+            "product" => facts = product(reader, value),
+            "status" => parts.status = reader.number(key, value, 100..=999),
+            "headers" => {
+                for (name, _, value) in reader.table(key, value).unwrap_or_default() {
+                    for text in reader.texts(name, value) {
+                        parts.headers.push_str(&format!("{name}: {}\n", text.value));
+                    }
+                }
+            }
+            "request" | "response" | "reason" | "method" | "url" | "body" => {
+                if let Some(text) = reader.text(key, value) {
+                    parts.texts.push((key, text.value));
+                }
+            }
+            _ => reader.unknown_key(span, key, "an example", HTTP_KEYS.iter().copied()),
+        }
+    }
+    (parts.content(from), facts)
+}
+
+#[derive(Default)]
+struct HttpParts<'k> {
+    status: Option<u32>,
+    headers: String,
+    texts: Vec<(&'k str, String)>,
+}
+
+impl HttpParts<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.texts.iter().find(|(known, _)| *known == key).map(|(_, text)| text.as_str())
+    }
+
+    fn content(&self, from: Sender) -> Content {
+        let method = self.text("method").unwrap_or("GET");
+        let line = self.text("url").map(|url| format!("{method} {url} HTTP/1.1"));
+        let is_request = self.status.is_none() && (from == Sender::Client || line.is_some());
+        let body = self.text("body").unwrap_or_default();
+        let head = |line: &str| Message::from_text(&format!("{line}\n{}\n{body}", self.headers));
+        let whole = |key| self.text(key).map(Message::from_text);
+        if is_request {
+            let line = line.unwrap_or_else(|| format!("{method} / HTTP/1.1"));
+            let request = whole("request").unwrap_or_else(|| head(&line));
+            return Content::Http { request: Some(request), response: whole("response") };
+        }
+        let status = self.status.unwrap_or(200);
+        let reason = self.text("reason").unwrap_or("OK");
+        let response = whole("response").unwrap_or_else(|| head(&format!("HTTP/1.1 {status} {reason}")));
+        let question = line.map(|line| Message::from_text(&format!("{line}\nHost: example\n")));
+        Content::Http { request: whole("request").or(question), response: Some(response) }
+    }
+}
+
+/// `product = { product = "OpenSSH", version = "9.2p1" }`: what a fingerprint database would say.
+fn product(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProductFacts> {
+    let mut facts = ProductFacts::default();
+    for (key, span, value) in reader.table("product", value)? {
+        let slot = match key {
+            "vendor" => &mut facts.vendor,
+            "product" => &mut facts.product,
+            "version" => &mut facts.version,
+            "cpe" => &mut facts.cpe,
+            "os" => &mut facts.os,
+            _ => {
+                reader.unknown_key(&span, key, "`product`", PRODUCT_KEYS.iter().copied());
+                continue;
+            }
+        };
+        *slot = reader.text(key, value).map(|text| text.value);
+    }
+    Some(facts)
+}

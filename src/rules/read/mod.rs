@@ -1,0 +1,169 @@
+//! TOML to rules: every fault of a file is found in one reading.
+//!
+//! The file is first read as TOML with recovery; what was understood is then read as rules, so that
+//! a missing quote does not hide a misspelt field further down.
+
+mod conditions;
+mod examples;
+mod fields;
+mod rule;
+mod scope;
+mod syntax;
+mod value;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use self::value::Reader;
+use super::diagnostic::{Diagnostic, Level, Report};
+use super::limits;
+use super::list::{List, Values};
+use super::pattern::Patterns;
+use super::rule::Rule;
+use super::scope::Addresses;
+use super::source::SourceFile;
+
+/// What all files of a rule set share while they are read.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    /// The rules so far, in the order of files and lines.
+    pub(super) rules: Vec<Rule>,
+    /// Their patterns.
+    pub(super) patterns: Patterns,
+    /// Where each id was given.
+    ids: HashMap<String, String>,
+}
+
+/// The keys of a rule file.
+const FILE_KEYS: &[&str] = &["rule", "lists"];
+
+/// Reads one file into `draft`; what is wrong with it goes to `report`.
+pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) {
+    let (document, broken) = syntax::parse(source, report);
+    let mut reader = Reader { source, report, broken: &broken, rule: None };
+    let mut lists = Lists::default();
+    let entries = value::entries(document.get_ref());
+    for (key, span, value) in &entries {
+        match *key {
+            "lists" => lists.read(&mut reader, value),
+            "rule" => {}
+            _ => reader.unknown_key(span, key, "a rule file", FILE_KEYS.iter().copied()),
+        }
+    }
+    let file: Arc<str> = source.name().into();
+    for (_, _, value) in entries.iter().filter(|(key, _, _)| *key == "rule") {
+        let DeValue::Array(tables) = value.get_ref() else {
+            reader.error_with_help(&value.span(), "`rule` must be a list of tables", "write `[[rule]]`");
+            continue;
+        };
+        for (index, table) in tables.iter().enumerate() {
+            if draft.rules.len() >= limits::RULES {
+                let message = format!("more than {} rules", limits::RULES);
+                reader.error(&table.span(), message);
+                return;
+            }
+            if reader.report.is_full() {
+                return;
+            }
+            let end = tables.get(index + 1).map_or(source.text().len(), |next| next.span().start);
+            if let Some(rule) = rule::read(&mut reader, table, end, &file, &mut lists, draft) {
+                draft.rules.push(rule);
+            }
+            reader.rule = None;
+        }
+    }
+    lists.warn_of_unused(&mut reader);
+}
+
+impl Draft {
+    /// Notes an id; where it was given before, says where.
+    fn claim(&mut self, id: &str, place: String) -> Option<String> {
+        if let Some(before) = self.ids.get(id) {
+            return Some(before.clone());
+        }
+        self.ids.insert(id.to_owned(), place);
+        None
+    }
+}
+
+/// The lists that a file names, read when they are first used.
+#[derive(Default)]
+pub(super) struct Lists {
+    known: HashMap<String, Named>,
+}
+
+struct Named {
+    span: Range<usize>,
+    list: Option<List>,
+    used: bool,
+    values: Option<Arc<Values>>,
+    addresses: Option<Addresses>,
+}
+
+impl Lists {
+    /// Reads the `[lists]` table and the files that it names.
+    fn read(&mut self, reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) {
+        for (name, span, value) in reader.table("lists", value).unwrap_or_default() {
+            let Some(path) = reader.text(name, value) else { continue };
+            let list = List::read(name, &path.value, reader.source.name());
+            if let Err(reason) = &list {
+                reader.error(&path.span, reason.clone());
+            }
+            let named = Named { span, list: list.ok(), used: false, values: None, addresses: None };
+            self.known.insert(name.to_owned(), named);
+        }
+    }
+
+    /// The list `name` as values; an unknown name is reported.
+    fn values(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<Arc<Values>> {
+        let named = self.find(reader, name, span)?;
+        let list = named.list.as_ref()?;
+        Some(named.values.get_or_insert_with(|| Arc::new(list.values())).clone())
+    }
+
+    /// The list `name` as networks; an unknown name is reported.
+    fn addresses(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<Addresses> {
+        let named = self.find(reader, name, span)?;
+        let list = named.list.as_ref()?;
+        Some(named.addresses.get_or_insert_with(|| list.addresses(reader.report)).clone())
+    }
+
+    fn find(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<&mut Named> {
+        if !self.known.contains_key(name) {
+            let message = format!("no list is named `{name}`");
+            let nearest = super::suggest::nearest(name, self.known.keys().map(String::as_str));
+            let help = nearest.map_or_else(
+                || format!("name its file: `[lists]` with `{name} = \"FILE\"`"),
+                |nearest| format!("did you mean `@{nearest}`?"),
+            );
+            reader.error_with_help(span, message, help);
+        }
+        let named = self.known.get_mut(name)?;
+        named.used = true;
+        Some(named)
+    }
+
+    fn warn_of_unused(&self, reader: &mut Reader<'_>) {
+        let mut unused: Vec<_> = self.known.iter().filter(|(_, named)| !named.used).collect();
+        unused.sort_by_key(|(_, named)| named.span.start);
+        for (name, named) in unused {
+            reader.warn(
+                &named.span,
+                format!("no rule of this file uses the list `{name}`"),
+                format!("write `\"@{name}\"` where its entries belong"),
+            );
+        }
+    }
+}
+
+/// A diagnostic of a rule that was already read, at its `[[rule]]`.
+pub(super) fn at_rule(rule: &Rule, source: &SourceFile, level: Level, message: String) -> Diagnostic {
+    let start = source.start_of(rule.place);
+    let mut diagnostic = Diagnostic::at(level, source, &(start..start + "[[rule]]".len()), message);
+    diagnostic.rule = Some(rule.id.clone());
+    diagnostic
+}

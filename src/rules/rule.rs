@@ -1,0 +1,191 @@
+//! One validated rule.
+
+use std::sync::Arc;
+
+use super::debian::Fixed;
+use super::diagnostic::Place;
+use super::example::Example;
+use super::field::{Field, Sender};
+use super::list::Values;
+use super::pattern::PatternId;
+use super::scope::Scope;
+use super::threshold::Count;
+use super::version::Requirement;
+use crate::event::{Action, Protocol, Severity};
+
+/// One validated rule; what it asks for is reached by getters.
+#[derive(Debug)]
+pub struct Rule {
+    pub(super) index: usize,
+    pub(super) id: String,
+    pub(super) title: String,
+    pub(super) protocol: Protocol,
+    pub(super) from: Sender,
+    pub(super) action: Action,
+    pub(super) mark: Option<Mark>,
+    pub(super) severity: Severity,
+    pub(super) category: String,
+    pub(super) references: Vec<String>,
+    pub(super) request: Option<ProbeRequest>,
+    pub(super) all: Vec<Condition>,
+    pub(super) unless: Vec<Condition>,
+    /// Header fields that must not be there, names in lower case.
+    pub(super) absent: Vec<String>,
+    /// Header fields that must be there, names in lower case.
+    pub(super) present: Vec<String>,
+    pub(super) version: Option<Requirement>,
+    pub(super) fixed_in: Vec<Fixed>,
+    pub(super) scope: Scope,
+    pub(super) count: Option<Count>,
+    pub(super) examples: Vec<Example>,
+    pub(super) counterexamples: Vec<Example>,
+    /// Whether it is about what comes behind the head.
+    pub(super) later: bool,
+    /// Whether it asks a fingerprint database.
+    pub(super) fingerprint: bool,
+    pub(super) file: Arc<str>,
+    pub(super) place: Place,
+}
+
+/// A field and what is tried on it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Condition {
+    pub(super) field: Field,
+    pub(super) test: Test,
+}
+
+/// What is tried on a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Test {
+    /// One of these patterns matches.
+    Patterns(Vec<PatternId>),
+    /// The whole value is an entry of the list.
+    Values(Arc<Values>),
+}
+
+/// The value and mask of `action = "mark"`, as `iptables -j MARK --set-xmark` takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// Bits to set.
+    pub value: u32,
+    /// Bits that are the rule's; all others are left alone.
+    pub mask: u32,
+}
+
+/// A request that a scan must make for a rule to see what it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProbeRequest {
+    /// `GET`.
+    pub method: String,
+    /// Request target in origin form.
+    pub path: String,
+    /// Header fields beside those that the scan sends anyway.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Rule {
+    /// Its position in [`RuleSet::rules`](super::RuleSet::rules).
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The name by which events, metrics and people call it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// One line for a person.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Which protocol it is about.
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Whose banners it judges.
+    pub const fn from(&self) -> Sender {
+        self.from
+    }
+
+    /// What it asks for.
+    pub const fn action(&self) -> Action {
+        self.action
+    }
+
+    /// The mark to set, for `action = "mark"`.
+    pub const fn mark(&self) -> Option<Mark> {
+        self.mark
+    }
+
+    /// How grave a match is.
+    pub const fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// What kind of weakness, perhaps empty.
+    pub fn category(&self) -> &str {
+        &self.category
+    }
+
+    /// CVE numbers and addresses.
+    pub fn references(&self) -> &[String] {
+        &self.references
+    }
+
+    /// What a scan must ask to see what the rule is about.
+    pub const fn request(&self) -> Option<&ProbeRequest> {
+        self.request.as_ref()
+    }
+
+    /// From how many matches of one source on it takes effect; [`Thresholds`](super::Thresholds)
+    /// keeps the count.
+    pub const fn count(&self) -> Option<Count> {
+        self.count
+    }
+
+    /// The file that holds it.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Where its `[[rule]]` stands in the file.
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether it can be judged only when the KEXINIT was seen.
+    pub fn needs_kex(&self) -> bool {
+        self.conditions().any(|condition| condition.field.needs_kex())
+    }
+
+    /// Whether it can be judged only when the body was collected.
+    pub fn needs_body(&self) -> bool {
+        self.conditions().any(|condition| condition.field.needs_body())
+    }
+
+    /// Whether it asks a fingerprint database.
+    pub fn needs_fingerprints(&self) -> bool {
+        self.fingerprint
+    }
+
+    /// A number for EVE's `signature_id`: made of the id, so that it stays when rules come and go.
+    pub fn signature_id(&self) -> u32 {
+        let hash = self.identity();
+        let folded = u32::try_from((hash ^ (hash >> 32)) & 0x7fff_ffff).unwrap_or(0);
+        folded.max(1)
+    }
+
+    /// FNV-1a of the id: the same in every run and on every machine.
+    pub(super) fn identity(&self) -> u64 {
+        self.id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+            (hash ^ u64::from(octet)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+
+    /// Everything tried on fields, `match` first.
+    pub(super) fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.all.iter().chain(&self.unless)
+    }
+}

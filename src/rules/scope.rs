@@ -1,0 +1,226 @@
+//! Which addresses and ports a rule is about.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+/// A set of addresses as merged, sorted ranges; an IPv4-mapped address is the IPv4 one.
+///
+/// A look-up costs a binary search, so that block lists of many thousand networks are cheap.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Addresses(Vec<(Number, Number)>);
+
+/// Family (4 or 6) and number of an address, so that `::/0` holds no IPv4.
+type Number = (u8, u128);
+
+impl Addresses {
+    pub(super) fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
+        let ends = |network: IpNet| (number(network.network()), number(network.broadcast()));
+        Self::merge(networks.into_iter().map(ends).collect())
+    }
+
+    fn merge(mut ranges: Vec<(Number, Number)>) -> Self {
+        ranges.sort_unstable();
+        let mut merged: Vec<(Number, Number)> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges {
+            match merged.last_mut() {
+                Some(previous) if first <= (previous.1.0, previous.1.1.saturating_add(1)) => {
+                    previous.1 = previous.1.max(last);
+                }
+                _ => merged.push((first, last)),
+            }
+        }
+        Self(merged)
+    }
+
+    /// The addresses of both.
+    pub(super) fn union(self, other: Self) -> Self {
+        Self::merge(self.0.into_iter().chain(other.0).collect())
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        let number = number(address);
+        let behind = self.0.partition_point(|(first, _)| *first <= number);
+        behind.checked_sub(1).and_then(|index| self.0.get(index)).is_some_and(|(_, last)| number <= *last)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether every address of `other` is in this set, too.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        other.0.iter().all(|(first, last)| self.0.iter().any(|(low, high)| low <= first && last <= high))
+    }
+}
+
+fn number(address: IpAddr) -> Number {
+    match address.to_canonical() {
+        IpAddr::V4(address) => (4, u128::from(address.to_bits())),
+        IpAddr::V6(address) => (6, address.to_bits()),
+    }
+}
+
+/// Reads a network, an address, or an IPv4-mapped one.
+pub(super) fn parse_network(text: &str) -> Option<IpNet> {
+    if let Ok(network) = text.parse::<IpNet>() {
+        return Some(network);
+    }
+    text.parse::<IpAddr>().ok().map(IpNet::from)
+}
+
+/// What an address must be in and must not be in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct AddressRule {
+    /// Must be in one of these; any address where this is `None`.
+    pub(super) within: Option<Addresses>,
+    /// Must not be in one of these.
+    pub(super) without: Addresses,
+}
+
+impl AddressRule {
+    /// Whether every address is admitted.
+    pub(super) fn is_any(&self) -> bool {
+        self.within.is_none() && self.without.is_empty()
+    }
+
+    /// Whether `address` is admitted; one that is not known never is by a rule that asks for one.
+    pub(super) fn admits(&self, address: Option<IpAddr>) -> bool {
+        let Some(address) = address else { return self.is_any() };
+        self.within.as_ref().is_none_or(|within| within.contains(address)) && !self.without.contains(address)
+    }
+
+    /// Whether no address can be admitted.
+    pub(super) fn is_never(&self) -> bool {
+        self.within.as_ref().is_some_and(|within| within.is_empty() || self.without.covers(within))
+    }
+}
+
+/// What a port must be and must not be; each list is short.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PortRule {
+    /// Must be in one of these; any port where this is empty.
+    pub(super) within: Vec<RangeInclusive<u16>>,
+    /// Must not be in one of these.
+    pub(super) without: Vec<RangeInclusive<u16>>,
+}
+
+impl PortRule {
+    /// Whether every port is admitted.
+    pub(super) fn is_any(&self) -> bool {
+        self.within.is_empty() && self.without.is_empty()
+    }
+
+    /// Whether `port` is admitted; one that is not known never is by a rule that asks for one.
+    pub(super) fn admits(&self, port: Option<u16>) -> bool {
+        let Some(port) = port else { return self.is_any() };
+        let inside = |ranges: &[RangeInclusive<u16>]| ranges.iter().any(|range| range.contains(&port));
+        (self.within.is_empty() || inside(&self.within)) && !inside(&self.without)
+    }
+
+    /// Whether no port can be admitted.
+    pub(super) fn is_never(&self) -> bool {
+        (0..=u16::MAX).all(|port| !self.admits(Some(port)))
+    }
+}
+
+/// Reads `22` or `8000-8010`.
+pub(super) fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let number = |text: &str| text.trim().parse::<u16>().ok();
+    match text.split_once('-') {
+        Some((first, last)) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then_some(first..=last)
+        }
+        None => number(text).map(|port| port..=port),
+    }
+}
+
+/// Everything of a rule that is about where a connection comes from and goes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// The client's address.
+    pub(super) source: AddressRule,
+    /// The server's address.
+    pub(super) destination: AddressRule,
+    /// The server's port.
+    pub(super) port: PortRule,
+}
+
+impl Scope {
+    /// Whether every connection is in scope.
+    pub(super) fn is_any(&self) -> bool {
+        self.source.is_any() && self.destination.is_any() && self.port.is_any()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn addresses(networks: &[&str]) -> Addresses {
+        Addresses::new(networks.iter().map(|text| parse_network(text).unwrap()))
+    }
+
+    #[test]
+    fn sets_hold_both_families_and_mapped_addresses() {
+        let set = addresses(&["192.0.2.0/25", "192.0.2.128/25", "2001:db8::/32", "198.51.100.7"]);
+        assert_eq!(set.0.len(), 3, "neighbours are merged");
+        for (address, inside) in [
+            ("192.0.2.200", true),
+            ("::ffff:192.0.2.1", true),
+            ("192.0.3.0", false),
+            ("198.51.100.7", true),
+            ("198.51.100.8", false),
+            ("2001:db8:ffff::1", true),
+            ("2001:db9::", false),
+        ] {
+            assert_eq!(set.contains(address.parse().unwrap()), inside, "{address}");
+        }
+    }
+
+    #[test]
+    fn negation_takes_back() {
+        let rule =
+            AddressRule { within: Some(addresses(&["192.0.2.0/24"])), without: addresses(&["192.0.2.7"]) };
+        assert!(rule.admits(Some("192.0.2.8".parse().unwrap())));
+        assert!(!rule.admits(Some("192.0.2.7".parse().unwrap())));
+        assert!(!rule.admits(None));
+        assert!(AddressRule::default().admits(None));
+        assert!(!rule.is_never());
+        assert!(AddressRule { without: addresses(&["0.0.0.0/0"]), ..rule }.is_never());
+    }
+
+    #[test]
+    fn ports_are_numbers_and_ranges() {
+        assert_eq!(parse_ports("22"), Some(22..=22));
+        assert_eq!(parse_ports("8000-8010"), Some(8000..=8010));
+        for text in ["", "x", "70000", "9-8", "1-", "-1", "1-2-3"] {
+            assert_eq!(parse_ports(text), None, "{text}");
+        }
+        let rule = PortRule { within: vec![1..=100], without: vec![22..=22] };
+        assert!(rule.admits(Some(23)) && !rule.admits(Some(22)) && !rule.admits(Some(101)));
+        assert!(!rule.admits(None) && PortRule::default().admits(None));
+        assert!(PortRule { within: vec![22..=22], without: vec![20..=30] }.is_never());
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_holds_what_its_networks_hold(
+            networks in prop::collection::vec((any::<u16>(), 16_u8..=32), 0..12),
+            probe in any::<u16>(),
+        ) {
+            let address = |low: u16| std::net::Ipv4Addr::from(0xC000_0000 | u32::from(low));
+            let networks: Vec<IpNet> = networks
+                .into_iter()
+                .map(|(low, length)| IpNet::new(address(low).into(), length).unwrap())
+                .collect();
+            let probe = IpAddr::from(address(probe));
+            let expected = networks.iter().any(|network| network.contains(&probe));
+            prop_assert_eq!(Addresses::new(networks).contains(probe), expected);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Rule files as text: found, read within bounds, and with an index of their lines.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::diagnostic::{Diagnostic, Level, Place, Report};
+use super::limits;
+
+/// One rule file's name and text.
+#[derive(Debug)]
+pub(super) struct SourceFile {
+    name: String,
+    text: String,
+    /// Where each line starts, in octets.
+    starts: Vec<usize>,
+}
+
+impl SourceFile {
+    pub(super) fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { name: name.into(), text, starts }
+    }
+
+    /// The name as it was given.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The place of the octet `offset`, its line without the line end, and where that starts.
+    pub(super) fn locate(&self, offset: usize) -> (Place, &str, usize) {
+        let offset = floor(&self.text, offset);
+        let index = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        let start = self.starts.get(index).copied().unwrap_or(0);
+        let end = self.starts.get(index + 1).copied().unwrap_or(self.text.len());
+        let line = self.text.get(start..end).unwrap_or_default().trim_end_matches(['\n', '\r']);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        (Place { line: index + 1, column: before.chars().count() + 1 }, line, start)
+    }
+
+    /// The octet at which a place of this file lies, for places in lines of ASCII.
+    pub(super) fn start_of(&self, place: Place) -> usize {
+        self.starts.get(place.line.saturating_sub(1)).map_or(0, |start| start + place.column - 1)
+    }
+
+    /// The lines (counted from 0) that the octets `span` touch.
+    pub(super) fn lines(&self, span: &Range<usize>) -> Range<usize> {
+        let line = |offset| self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        line(span.start)..line(span.end.max(span.start)) + 1
+    }
+}
+
+/// Reads every rule file of `paths`: files as they are, folders as their `*.toml` in the order of
+/// their names.
+pub(super) fn read(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            match folder(path) {
+                Ok(found) => files.extend(found),
+                Err(error) => report.push(unreadable(path, &error.to_string())),
+            }
+        } else {
+            files.push(path.clone());
+        }
+    }
+    if files.len() > limits::FILES {
+        let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+        let message = format!("{} rule files; at most {} are taken", files.len(), limits::FILES);
+        report.push(Diagnostic::of_file(Level::Error, first, message));
+        return Vec::new();
+    }
+    let mut sources = Vec::with_capacity(files.len());
+    for path in files {
+        match read_text(&path, limits::FILE_OCTETS) {
+            Ok(text) => sources.push(SourceFile::new(path.display().to_string(), text)),
+            Err(reason) => report.push(unreadable(&path, &reason)),
+        }
+    }
+    sources
+}
+
+/// The `*.toml` files of a folder, sorted by name; hidden files are left out.
+fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Reads a regular file of at most `limit` octets; else says why not.
+pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
+    // Asked before the file is opened: opening a named pipe would wait for its writer.
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut octets = Vec::new();
+    // The limit is kept while reading: a file may grow, and some say a length of 0.
+    let length = file.take(limit + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > limit {
+        return Err(format!("larger than {} MiB", limit >> 20));
+    }
+    String::from_utf8(octets).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(at).filter(|octet| **octet == b'\n').count() + 1;
+        format!("not UTF-8 at octet {at} (line {line})")
+    })
+}
+
+/// The greatest character boundary of `text` that is not behind `index`.
+pub(super) fn floor(text: &str, index: usize) -> usize {
+    (0..=index.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+fn unreadable(path: &Path, reason: &str) -> Diagnostic {
+    let name = path.display().to_string();
+    Diagnostic::of_file(Level::Error, name.clone(), format!("cannot read {name}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_characters_from_one() {
+        let source = SourceFile::new("a", "one\r\nzwölf = x\n");
+        let at = source.text().find('x').unwrap_or_default();
+        assert_eq!(source.locate(at), (Place { line: 2, column: 9 }, "zwölf = x", 5));
+        assert_eq!(source.locate(0).0, Place { line: 1, column: 1 });
+        assert_eq!(source.locate(10_000).0, Place { line: 3, column: 1 });
+        assert_eq!(source.lines(&(0..at)), 0..2);
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe.toml");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(read_text(&pipe, 10), Err("not a regular file".to_owned()));
+    }
+
+    #[test]
+    fn a_file_above_the_limit_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("big.toml");
+        std::fs::write(&file, "0123456789").unwrap();
+        assert_eq!(read_text(&file, 10).as_deref(), Ok("0123456789"));
+        assert!(read_text(&file, 9).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! The format of `design.md`, judged end to end.
+
+use super::*;
+use crate::banner::{Identification, Progress, Request, Response, SshBanner, http, ssh};
+use crate::event::Side;
+
+const DESIGN: &str = r#"
+[[rule]]
+id = "openssh-regresshion"
+title = "OpenSSH 8.5p1 to 9.7p1 (CVE-2024-6387)"
+protocol = "ssh"                       # ssh | http
+from = "server"                        # server | client | either
+match.software = '^OpenSSH_(?<version>\d+\.\d+(p\d+)?)'
+version = ">=8.5p1, <9.8p1"            # of the capture named version
+unless.comments = 'Debian-2\+deb12u([3-9]|\d\d)|Ubuntu-1ubuntu3\.[6-9]'
+action = "drop"                        # alert | drop | reject | mark
+severity = "high"
+references = ["CVE-2024-6387"]
+examples = ["SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2"]
+counterexamples = ["SSH-2.0-OpenSSH_9.8p1", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3"]
+
+[[rule]]
+id = "http-no-hsts"
+title = "Answer without Strict-Transport-Security"
+protocol = "http"
+from = "server"
+match.status = '^200$'
+absent = ["Strict-Transport-Security"]
+action = "alert"
+
+[[rule]]
+id = "apache-server-status-open"
+title = "Apache mod_status is public"
+protocol = "http"
+from = "server"
+request = { method = "GET", path = "/server-status" }   # what a scan must ask to see it
+match.status = '^200$'
+match."header.server" = '^Apache'
+action = "alert"
+"#;
+
+fn ids(set: &RuleSet, banner: &Banner<'_>, context: &Context<'_>) -> Vec<String> {
+    set.evaluate(banner, context).iter().map(|found| found.rule.id().to_owned()).collect()
+}
+
+fn load(text: &str) -> RuleSet {
+    RuleSet::parse("test.toml", text).map_err(|error| panic!("{error}")).unwrap().rules
+}
+
+fn server(line: &str) -> Banner<'_> {
+    let identification: Identification<'_> = ssh::parse_line(line.as_bytes()).0;
+    Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None })
+}
+
+fn response(head: &[u8]) -> Response<'_> {
+    let Progress::Done { value, .. } = http::parse_response(head) else { panic!("no response") };
+    value.message
+}
+
+fn request(head: &[u8]) -> Request<'_> {
+    let Progress::Done { value, .. } = http::parse_request(head) else { panic!("no request") };
+    value.message
+}
+
+#[test]
+fn the_design_s_rules_judge_ssh() {
+    let set = load(DESIGN);
+    for (line, expected) in [
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2", Some("9.2p1")),
+        ("SSH-2.0-OpenSSH_8.5p1", Some("8.5p1")),
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3", None),
+        ("SSH-2.0-OpenSSH_9.8p1", None),
+        ("SSH-2.0-dropbear_2022.83", None),
+    ] {
+        let banner = server(line);
+        let matches = set.evaluate(&banner, &Context::default());
+        assert_eq!(matches.first().and_then(|one| one.version.as_deref()), expected, "{line}");
+        assert_eq!(matches.len(), usize::from(expected.is_some()));
+    }
+    let identification = ssh::parse_line(b"SSH-2.0-OpenSSH_9.2p1").0;
+    let client = Banner::Ssh(SshBanner { from: Side::Client, identification, kex: None });
+    assert!(set.evaluate(&client, &Context::default()).is_empty(), "the rule is about servers");
+}
+
+#[test]
+fn the_design_s_rules_judge_http() {
+    let set = load(DESIGN);
+    let head = b"HTTP/1.1 200 OK\r\nServer: Apache/2.4.62\r\nServer: x\r\n\r\n";
+    let banner = Banner::Response(response(head));
+    assert_eq!(ids(&set, &banner, &Context::default()), ["http-no-hsts"]);
+    for (line, asked) in [
+        ("GET /server-status HTTP/1.1", true),
+        ("GET /server%2Dstatus?auto HTTP/1.1", true),
+        ("GET http://a/server-status HTTP/1.1", true),
+        ("GET /server-statuses HTTP/1.1", false),
+        ("HEAD /server-status HTTP/1.1", false),
+    ] {
+        let head = format!("{line}\r\nHost: a\r\n\r\n");
+        let request = request(head.as_bytes());
+        let context = Context { request: Some(&request), ..Context::default() };
+        let found = ids(&set, &banner, &context);
+        assert_eq!(found.contains(&"apache-server-status-open".to_owned()), asked, "{line}");
+    }
+    assert_eq!(set.needs().requests.len(), 1);
+    assert!(!set.needs().kex && set.needs().body == 0);
+}
+
+#[test]
+fn the_first_accept_that_matches_ends_the_evaluation() {
+    let text = "
+[[rule]]
+id = 'drop'
+protocol = 'ssh'
+match.software = 'OpenSSH'
+action = 'drop'
+[[rule]]
+id = 'alert'
+protocol = 'ssh'
+match.software = 'SSH'
+action = 'alert'
+[[rule]]
+id = 'accept'
+protocol = 'ssh'
+match.software = 'OpenSSH'
+source = ['192.0.2.0/24', '!192.0.2.7']
+action = 'accept'
+";
+    let set = load(text);
+    let banner = server("SSH-2.0-OpenSSH_9.2p1");
+    let from = |address: &str| Context { source: address.parse().ok(), ..Context::default() };
+    assert_eq!(ids(&set, &banner, &from("192.0.2.1")), ["accept"]);
+    assert_eq!(ids(&set, &banner, &from("192.0.2.7")), ["drop", "alert"]);
+    assert_eq!(ids(&set, &banner, &Context::default()), ["drop", "alert"]);
+}
+
+#[test]
+fn stages_judge_each_rule_once() {
+    let text = "
+[[rule]]
+id = 'head'
+protocol = 'http'
+match.status = '200'
+action = 'alert'
+[[rule]]
+id = 'rest'
+protocol = 'http'
+match.status = '200'
+unless.title = 'Good'
+action = 'alert'
+";
+    let set = load(text);
+    let mut message = response(b"HTTP/1.1 200 OK\r\n\r\n");
+    let at = |stage| Context { stage, ..Context::default() };
+    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Head)), ["head"]);
+    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Rest)), ["rest"]);
+    message.body = b"<title>Good</title>";
+    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Rest)), Vec::<String>::new());
+    assert_eq!(ids(&set, &Banner::Response(message), &at(Stage::Whole)), ["head"]);
+}

@@ -1,0 +1,198 @@
+//! A banner as rules see it: fields by name, and what is known beside the banner itself.
+
+use std::cell::OnceCell;
+use std::net::IpAddr;
+
+use super::field::Field;
+use crate::banner::title::title;
+use crate::banner::{Banner, Header, Headers, KexInit, Request};
+use crate::event::ProductFacts;
+
+/// What is known beside the banner.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Context<'a> {
+    /// The client's address.
+    pub source: Option<IpAddr>,
+    /// The server's address.
+    pub destination: Option<IpAddr>,
+    /// The server's port.
+    pub port: Option<u16>,
+    /// What a fingerprint database says.
+    pub product: Option<&'a ProductFacts>,
+    /// The request that a response answers.
+    pub request: Option<&'a Request<'a>>,
+    /// How much of the banner is there.
+    pub stage: Stage,
+}
+
+/// How much of a banner is there, and so which rules are judged.
+///
+/// A caller that cannot wait judges twice: first with `Head`, then, when the KEXINIT or the body was
+/// collected (or never will be), with `Rest`. Together these are `Whole`, but for the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// All there will be: every rule is judged.
+    #[default]
+    Whole,
+    /// The KEXINIT or the body may follow: rules that need them are left for later.
+    Head,
+    /// Only the rules that `Head` left.
+    Rest,
+}
+
+/// A banner with its context; derived fields are worked out when first asked for.
+pub(super) struct View<'a> {
+    pub(super) banner: &'a Banner<'a>,
+    pub(super) context: &'a Context<'a>,
+    status: [u8; 3],
+    hassh: OnceCell<Option<String>>,
+    title: OnceCell<Option<String>>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(banner: &'a Banner<'a>, context: &'a Context<'a>) -> Self {
+        let status = match banner {
+            Banner::Response(response) => digits(response.status),
+            _ => *b"000",
+        };
+        Self { banner, context, status, hassh: OnceCell::new(), title: OnceCell::new() }
+    }
+
+    /// The same with a HASSH that is known without the algorithm lists.
+    pub(super) fn with_hassh(self, hassh: Option<&str>) -> Self {
+        if let Some(hassh) = hassh {
+            let _ = self.hassh.set(Some(hassh.to_owned()));
+        }
+        self
+    }
+
+    /// The header fields of an HTTP message.
+    pub(super) fn headers(&self) -> Option<&'a Headers<'a>> {
+        match self.banner {
+            Banner::Ssh(_) => None,
+            Banner::Request(request) => Some(&request.headers),
+            Banner::Response(response) => Some(&response.headers),
+        }
+    }
+
+    /// Whether what comes behind the head was seen: the KEXINIT.
+    pub(super) fn kex(&self) -> Option<&'a KexInit<'a>> {
+        match self.banner {
+            Banner::Ssh(banner) => banner.kex.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Every value of a field: none where the banner lacks it, several for repeated headers.
+    pub(super) fn values<'v>(&'v self, field: &'v Field) -> Values<'v> {
+        if let Field::Header(name) = field {
+            return self
+                .headers()
+                .map_or(Values::NONE, |headers| Values::Headers { rest: headers.iter(), name });
+        }
+        if let Field::Product | Field::Vendor | Field::ProductVersion | Field::Cpe | Field::Os = field {
+            return Values::one(self.fingerprint(field));
+        }
+        match self.banner {
+            Banner::Ssh(banner) => match field {
+                Field::Banner => Values::one(Some(banner.identification.line)),
+                Field::Protocol => Values::one(Some(banner.identification.protocol_version)),
+                Field::Software => Values::one(Some(banner.identification.software)),
+                Field::Comments => Values::one(banner.identification.comments),
+                _ => self.algorithms(field),
+            },
+            Banner::Request(request) => Values::one(match field {
+                Field::Protocol => Some(request.version),
+                Field::Method => Some(request.method),
+                Field::Url => Some(request.url),
+                Field::Body => Some(request.body),
+                _ => None,
+            }),
+            Banner::Response(response) => Values::one(match field {
+                Field::Protocol => Some(response.version),
+                Field::Status => Some(self.status.as_slice()),
+                Field::Reason => Some(response.reason),
+                Field::Body => Some(response.body),
+                Field::Title => self.title.get_or_init(|| title(response.body)).as_deref().map(str::as_bytes),
+                _ => None,
+            }),
+        }
+    }
+
+    fn algorithms<'v>(&'v self, field: &Field) -> Values<'v> {
+        let Some(kex) = self.kex() else { return Values::NONE };
+        match field {
+            Field::Hassh | Field::HasshServer => {
+                let hash = || Some(kex.hassh_of(self.banner.from()).hash);
+                Values::one(self.hassh.get_or_init(hash).as_deref().map(str::as_bytes))
+            }
+            Field::Kex => Values::one(Some(kex.kex)),
+            Field::HostKey => Values::one(Some(kex.host_key)),
+            Field::Encryption => {
+                Values::two(kex.encryption_client_to_server, kex.encryption_server_to_client)
+            }
+            Field::Mac => Values::two(kex.mac_client_to_server, kex.mac_server_to_client),
+            Field::Compression => {
+                Values::two(kex.compression_client_to_server, kex.compression_server_to_client)
+            }
+            _ => Values::NONE,
+        }
+    }
+
+    fn fingerprint(&self, field: &Field) -> Option<&'a [u8]> {
+        let facts = self.context.product?;
+        let text = match field {
+            Field::Product => &facts.product,
+            Field::Vendor => &facts.vendor,
+            Field::ProductVersion => &facts.version,
+            Field::Cpe => &facts.cpe,
+            Field::Os => &facts.os,
+            _ => &None,
+        };
+        text.as_deref().map(str::as_bytes)
+    }
+}
+
+/// A status code as three digits.
+fn digits(status: u16) -> [u8; 3] {
+    let digit = |divisor: u16| b'0' + u8::try_from(status / divisor % 10).unwrap_or(0);
+    [digit(100), digit(10), digit(1)]
+}
+
+/// The values of one field.
+pub(super) enum Values<'v> {
+    /// At most two.
+    Few(Option<&'v [u8]>, Option<&'v [u8]>),
+    /// Of a header field.
+    Headers {
+        /// Fields not yet looked at.
+        rest: std::slice::Iter<'v, Header<'v>>,
+        /// Name in lower case.
+        name: &'v str,
+    },
+}
+
+impl<'v> Values<'v> {
+    const NONE: Self = Self::Few(None, None);
+
+    const fn one(value: Option<&'v [u8]>) -> Self {
+        Self::Few(value, None)
+    }
+
+    fn two(first: &'v [u8], second: &'v [u8]) -> Self {
+        Self::Few(Some(first), (first != second).then_some(second))
+    }
+}
+
+impl<'v> Iterator for Values<'v> {
+    type Item = &'v [u8];
+
+    fn next(&mut self) -> Option<&'v [u8]> {
+        match self {
+            Self::Few(first, second) => first.take().or_else(|| second.take()),
+            Self::Headers { rest, name } => rest
+                .find(|header| header.name.eq_ignore_ascii_case(name.as_bytes()))
+                .map(|header| header.value),
+        }
+    }
+}
