@@ -3,4 +3,5 @@
 pub mod capture;
 pub mod input;
 pub mod link;
+pub mod tunnel;
 mod window;

@@ -1,0 +1,279 @@
+//! From an IP packet to the packet that it carries: the tunnels that dissectors look into too.
+//!
+//! IP in IP (RFC 2003, 2473, 4213), GRE (RFC 2784, 2890, 2637) with ERSPAN, VXLAN (RFC 7348),
+//! Geneve (RFC 8926), Teredo (RFC 4380) and GTP-U (3GPP TS 29.281). Fragments are left as they are: what they carry shows
+//! only once they are put together.
+
+use super::link::{self, Carried, Vlans};
+
+/// Tunnels within tunnels that are followed.
+const DEPTH_LIMIT: usize = 4;
+
+/// IPv6 extension headers that are walked over.
+const EXTENSION_LIMIT: usize = 8;
+
+const IPV4: u8 = 4;
+const UDP: u8 = 17;
+const IPV6: u8 = 41;
+const GRE: u8 = 47;
+
+/// `EtherType` of transparent Ethernet bridging, a whole frame.
+const BRIDGED: u16 = 0x6558;
+
+/// What a tunnel's header says of its content.
+enum Inner<'a> {
+    Ip(&'a [u8]),
+    Ethernet(&'a [u8]),
+}
+
+/// Finds the innermost IP packet in a frame of the `LINKTYPE_` number `link`.
+pub fn innermost(link: u16, frame: &[u8]) -> Carried<'_> {
+    let mut found = link::carried(link, frame);
+    for _ in 0..DEPTH_LIMIT {
+        let Carried::Ip { packet, vlans } = found else { break };
+        let Some(inner) = inner(packet) else { break };
+        let next = match inner {
+            Inner::Ip(packet) => link::carried(101, packet),
+            Inner::Ethernet(frame) => link::carried(1, frame),
+        };
+        let Carried::Ip { packet, vlans: own } = next else { break };
+        let vlans = if own == Vlans::default() { vlans } else { own };
+        found = Carried::Ip { packet, vlans };
+    }
+    found
+}
+
+fn inner(packet: &[u8]) -> Option<Inner<'_>> {
+    let (protocol, payload) = payload(packet)?;
+    match protocol {
+        IPV4 | IPV6 => Some(Inner::Ip(payload)),
+        GRE => gre(payload),
+        UDP => udp(payload),
+        _ => None,
+    }
+}
+
+/// The protocol and payload of an unfragmented packet. TCP, the usual case, ends here at once.
+fn payload(packet: &[u8]) -> Option<(u8, &[u8])> {
+    match packet.first()? >> 4 {
+        4 => {
+            let header = usize::from(packet.first()? & 0x0f) * 4;
+            let fragment = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff;
+            let protocol = *packet.get(9)?;
+            let carries = fragment == 0 && matches!(protocol, IPV4 | IPV6 | GRE | UDP);
+            carries.then_some((protocol, packet.get(header.max(20)..)?))
+        }
+        6 => ipv6_payload(packet),
+        _ => None,
+    }
+}
+
+fn ipv6_payload(packet: &[u8]) -> Option<(u8, &[u8])> {
+    let (mut protocol, mut rest) = (*packet.get(6)?, packet.get(40..)?);
+    for _ in 0..EXTENSION_LIMIT {
+        match protocol {
+            IPV4 | IPV6 | GRE | UDP => return Some((protocol, rest)),
+            // Hop-by-hop options, routing, destination options.
+            0 | 43 | 60 => {
+                let length = (usize::from(*rest.get(1)?) + 1) * 8;
+                (protocol, rest) = (*rest.first()?, rest.get(length..)?);
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn gre(header: &[u8]) -> Option<Inner<'_>> {
+    let [flags, version, ..] = *header else { return None };
+    let kind = word(header, 2)?;
+    let has = |bit: u8| usize::from(flags & bit != 0) * 4;
+    match version & 7 {
+        0 if flags & 0x40 == 0 => {
+            let sequence = has(0x10);
+            let content = header.get(4 + has(0x80) + has(0x20) + sequence..)?;
+            gre_content(kind, sequence != 0, content)
+        }
+        // PPTP: key always, acknowledgement by a bit of the second octet.
+        1 if kind == 0x880b => {
+            let acknowledgement = usize::from(version & 0x80 != 0) * 4;
+            ppp(header.get(8 + has(0x10) + acknowledgement..)?)
+        }
+        _ => None,
+    }
+}
+
+fn gre_content(kind: u16, sequenced: bool, content: &[u8]) -> Option<Inner<'_>> {
+    match kind {
+        0x0800 | 0x86dd => Some(Inner::Ip(content)),
+        BRIDGED => Some(Inner::Ethernet(content)),
+        // ERSPAN type I has no header of its own, types II and III have 8 and 12 octets.
+        0x88be if sequenced => Some(Inner::Ethernet(content.get(8..)?)),
+        0x88be => Some(Inner::Ethernet(content)),
+        0x22eb => Some(Inner::Ethernet(content.get(12..)?)),
+        _ => None,
+    }
+}
+
+fn ppp(frame: &[u8]) -> Option<Inner<'_>> {
+    match frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame) {
+        [0x00, 0x21 | 0x57, packet @ ..] | [0x21 | 0x57, packet @ ..] => Some(Inner::Ip(packet)),
+        _ => None,
+    }
+}
+
+fn udp(header: &[u8]) -> Option<Inner<'_>> {
+    let (source, destination) = (word(header, 0)?, word(header, 2)?);
+    let content = header.get(8..)?;
+    match destination {
+        4789 => Some(Inner::Ethernet(content.get(8..)?)),
+        6081 => geneve(content),
+        _ if source == 3544 || destination == 3544 => teredo(content),
+        2152 => gtp(content),
+        _ => None,
+    }
+}
+
+fn geneve(header: &[u8]) -> Option<Inner<'_>> {
+    let options = usize::from(header.first()? & 0x3f) * 4;
+    let content = header.get(8 + options..)?;
+    match word(header, 2)? {
+        BRIDGED => Some(Inner::Ethernet(content)),
+        0x0800 | 0x86dd => Some(Inner::Ip(content)),
+        _ => None,
+    }
+}
+
+/// An IPv6 packet behind, perhaps, an authentication and an origin indication.
+fn teredo(mut content: &[u8]) -> Option<Inner<'_>> {
+    if let [0, 1, identifier, authentication, ..] = *content {
+        content = content.get(13 + usize::from(identifier) + usize::from(authentication)..)?;
+    }
+    if let [0, 0, ..] = content {
+        content = content.get(8..)?;
+    }
+    (content.first()? >> 4 == 6 && content.len() >= 40).then_some(Inner::Ip(content))
+}
+
+/// A G-PDU: message type 255, with optional fields and extension headers.
+fn gtp(header: &[u8]) -> Option<Inner<'_>> {
+    let [flags, 255, ..] = *header else { return None };
+    if flags >> 4 != 3 {
+        return None;
+    }
+    if flags & 7 == 0 {
+        return Some(Inner::Ip(header.get(8..)?));
+    }
+    let (mut next, mut rest) = (*header.get(11)?, header.get(12..)?);
+    for _ in 0..EXTENSION_LIMIT {
+        if next == 0 {
+            return Some(Inner::Ip(rest));
+        }
+        let length = usize::from(*rest.first()?) * 4;
+        next = *rest.get(length.checked_sub(1)?)?;
+        rest = rest.get(length..)?;
+    }
+    None
+}
+
+fn word(octets: &[u8], at: usize) -> Option<u16> {
+    octets.get(at..)?.first_chunk().map(|chunk| u16::from_be_bytes(*chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A recognisable innermost packet: IPv4 with TCP.
+    fn tcp() -> Vec<u8> {
+        ipv4(6, b"innermost")
+    }
+
+    fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol];
+        packet.resize(20, 1);
+        packet.extend(payload);
+        packet
+    }
+
+    fn ipv6(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, protocol, 64];
+        packet.resize(40, 1);
+        packet.extend(payload);
+        packet
+    }
+
+    fn to_port(port: u16, content: &[u8]) -> Vec<u8> {
+        ipv4(UDP, &[&[0, 9], port.to_be_bytes().as_slice(), &[0; 4], content].concat())
+    }
+
+    fn ethernet(packet: &[u8]) -> Vec<u8> {
+        [[0; 12].as_slice(), &[8, 0], packet].concat()
+    }
+
+    #[test]
+    fn every_tunnel_leads_to_its_packet() {
+        let frame = ethernet(&tcp());
+        let bridged = |prefix: &[u8]| [prefix, &frame].concat();
+        let routed = |prefix: &[u8]| [prefix, &tcp()].concat();
+        let teredo = ipv6(IPV4, &tcp());
+        for packet in [
+            tcp(),
+            ipv4(IPV4, &tcp()),
+            ipv6(IPV4, &tcp()),
+            ipv4(IPV6, &ipv6(IPV4, &tcp())),
+            ipv6(60, &[&[IPV4, 0, 0, 0, 0, 0, 0, 0], tcp().as_slice()].concat()),
+            ipv4(GRE, &routed(&[0, 0, 8, 0])),
+            ipv4(GRE, &routed(&[0xb0, 0, 8, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3])),
+            ipv4(GRE, &bridged(&[0, 0, 0x65, 0x58])),
+            ipv4(GRE, &bridged(&[0, 0, 0x88, 0xbe])),
+            ipv4(GRE, &bridged(&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])),
+            ipv4(
+                GRE,
+                &routed(&[0x30, 0x81, 0x88, 0x0b, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0xff, 3, 0, 0x21]),
+            ),
+            to_port(4789, &bridged(&[8, 0, 0, 0, 0, 0, 1, 0])),
+            to_port(6081, &bridged(&[1, 0, 0x65, 0x58, 0, 0, 1, 0, 9, 9, 9, 9])),
+            to_port(3544, &teredo),
+            to_port(
+                3544,
+                &[&[0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2, 2, 2, 2], teredo.as_slice()]
+                    .concat(),
+            ),
+            to_port(2152, &routed(&[0x30, 255, 0, 0, 0, 0, 0, 1])),
+            to_port(2152, &routed(&[0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 0, 0])),
+        ] {
+            let Carried::Ip { packet: found, .. } = innermost(101, &packet) else { panic!("{packet:?}") };
+            assert_eq!(found, tcp(), "{packet:?}");
+        }
+    }
+
+    #[test]
+    fn other_packets_stay_as_they_are() {
+        let fragment = |mut packet: Vec<u8>| {
+            packet[6] = 0x20;
+            packet
+        };
+        for packet in
+            [ipv4(UDP, b"short"), to_port(53, &tcp()), fragment(ipv4(IPV4, &tcp())), ipv4(IPV4, b"\x99none")]
+        {
+            let Carried::Ip { packet: found, .. } = innermost(101, &packet) else { panic!("{packet:?}") };
+            assert_eq!(found, packet);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_packets_never_panic(
+            protocol in proptest::sample::select(vec![IPV4, IPV6, GRE, UDP, 0, 43, 60]),
+            port in proptest::sample::select(vec![4789_u16, 6081, 3544, 2152, 1]),
+            payload in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let _ = innermost(101, &ipv4(protocol, &payload));
+            let _ = innermost(101, &ipv6(protocol, &payload));
+            let _ = innermost(101, &to_port(port, &payload));
+        }
+    }
+}
