@@ -25,6 +25,8 @@ pub mod cli;
 pub mod engine;
 pub mod event;
 pub mod flow;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod guard;
 pub mod hook;
 pub mod metrics;

@@ -1,0 +1,135 @@
+//! Targets for what is read from the application layer.
+
+use super::Choices;
+use crate::banner::framing::{BodyReader, Framing, Hostile, of_request, of_response};
+use crate::banner::{
+    Progress, Recognition, Side, http as heads, kex, recognise, ssh as identifications, title,
+};
+use crate::event::{HttpRequestFacts, HttpResponseFacts, SshSide};
+
+/// Asserts that `parse` of any prefix says `More` or what it says of the whole.
+fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
+    octets: &'a [u8],
+    cut: usize,
+    parse: impl Fn(&'a [u8]) -> Progress<T>,
+) {
+    let whole = parse(octets);
+    if let Progress::Done { consumed, .. } = &whole {
+        assert!(*consumed <= octets.len(), "consumed more than there was");
+        assert!(*consumed > 0, "consumed nothing");
+        let (needed, _) = octets.split_at(*consumed);
+        assert_eq!(parse(needed), whole, "what follows a message changes it");
+    }
+    let (part, _) = octets.split_at(cut.min(octets.len()));
+    let early = parse(part);
+    assert!(
+        matches!(early, Progress::More) || early == whole,
+        "a prefix says {early:?}, the whole {whole:?}"
+    );
+}
+
+/// SSH identifications, KEXINIT and recognition.
+pub fn ssh(data: &[u8]) {
+    let mut choices = Choices(data);
+    let from = if choices.octet() & 1 == 0 { Side::Server } else { Side::Client };
+    let cut = usize::from(choices.word());
+    let octets = choices.0;
+    holds_for_prefixes(octets, cut, |octets| identifications::identify(from, octets));
+    holds_for_prefixes(octets, cut, kex::parse);
+    recognition_is_final(from, octets, cut);
+    let settled = identifications::settled(octets);
+    assert!(settled <= octets.len(), "settled more than there was");
+    if let Some(read) = identifications::identify(from, octets).done() {
+        let facts = SshSide::from(&read.identification);
+        assert!(facts.software_version.len() <= facts.banner.len(), "software is part of the banner");
+    }
+    if let Some(lists) = kex::parse(octets).done() {
+        assert_eq!(lists.hassh_of(from).hash.len(), 32, "an MD5 in hexadecimal");
+    }
+}
+
+fn recognition_is_final(from: Side, octets: &[u8], cut: usize) {
+    let (part, _) = octets.split_at(cut.min(octets.len()));
+    let early = recognise(from, part);
+    let whole = recognise(from, octets);
+    assert!(early == Recognition::More || early == whole, "{early:?} became {whole:?}");
+}
+
+/// HTTP heads of both sides, with their framing and titles.
+pub fn http(data: &[u8]) {
+    let mut choices = Choices(data);
+    let cut = usize::from(choices.word());
+    let octets = choices.0;
+    holds_for_prefixes(octets, cut, heads::parse_request);
+    holds_for_prefixes(octets, cut, heads::parse_response);
+    recognition_is_final(Side::Client, octets, cut);
+    recognition_is_final(Side::Server, octets, cut);
+    if let Some(read) = heads::parse_request(octets).done() {
+        let _ = of_request(&read.message);
+        let facts = HttpRequestFacts::from(&read.message);
+        assert_eq!(facts.headers.len(), read.message.headers.iter().count(), "every field is told");
+    }
+    if let Some(read) = heads::parse_response(octets).done() {
+        let _ = of_response(&read.message, Some(b"GET"));
+        assert!(read.message.status < 1000, "a status of three digits");
+        let _ = HttpResponseFacts::from(&read.message);
+    }
+    let _ = title::title(octets);
+}
+
+/// Body framing, cut in any way, and against a plain reading of chunks.
+pub fn framing(data: &[u8]) {
+    let mut choices = Choices(data);
+    let kind = choices.octet();
+    let framing = match kind & 3 {
+        0 | 1 => Framing::Chunked,
+        2 => Framing::Length(u64::from(kind >> 2)),
+        _ => Framing::UntilClose,
+    };
+    let pieces = usize::from(choices.octet()).max(1);
+    let octets = choices.0;
+    let whole = read_in_pieces(framing, octets, octets.len().max(1));
+    assert_eq!(read_in_pieces(framing, octets, pieces), whole, "cuts change what is read");
+    if let (Framing::Chunked, Ok((content, consumed, true))) = (framing, &whole) {
+        let (message, _) = octets.split_at(*consumed);
+        assert_eq!(Some(content), plain_chunks(message).as_ref(), "the plain reading differs");
+    }
+}
+
+type Body = (Vec<u8>, usize, bool);
+
+fn read_in_pieces(framing: Framing, octets: &[u8], pieces: usize) -> Result<Body, Hostile> {
+    let mut reader = BodyReader::new(framing);
+    let (mut content, mut consumed) = (Vec::new(), 0);
+    for piece in octets.chunks(pieces) {
+        if reader.is_done() {
+            break;
+        }
+        let advance = reader.read(piece, |run| content.extend_from_slice(run))?;
+        consumed += advance.consumed;
+        assert!(advance.done || advance.consumed == piece.len(), "octets were left out");
+    }
+    assert_eq!(reader.content_length(), content.len() as u64, "content is counted");
+    Ok((content, consumed, reader.is_done()))
+}
+
+/// A whole chunked body decoded in the plainest way.
+fn plain_chunks(mut message: &[u8]) -> Option<Vec<u8>> {
+    let mut content = Vec::new();
+    loop {
+        let end = message.iter().position(|&octet| octet == b'\n')?;
+        let (line, rest) = message.split_at(end + 1);
+        let digits: String = line
+            .iter()
+            .take_while(|octet| octet.is_ascii_hexdigit())
+            .map(|&octet| char::from(octet))
+            .collect();
+        let size = usize::from_str_radix(&digits, 16).ok()?;
+        if size == 0 {
+            return Some(content);
+        }
+        content.extend_from_slice(rest.get(..size)?);
+        let rest = rest.get(size..)?;
+        message = rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n"))?;
+    }
+}

@@ -1,0 +1,49 @@
+//! What the fuzzers run: one function a target, octets in, a panic where something is wrong.
+//!
+//! The coverage-guided targets in `fuzz/` and the property tests in `tests/fuzzing.rs` share these
+//! functions, so that what one finds the other repeats. Nothing in the program uses this module.
+
+mod banners;
+mod streams;
+
+pub use banners::{framing, http, ssh};
+pub use streams::{capture, flow, netlink, packet};
+
+/// A fuzz target.
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its folder of seeds.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("packet", packet),
+    ("flow", flow),
+    ("ssh", ssh),
+    ("http", http),
+    ("framing", framing),
+    ("capture", capture),
+    ("netlink", netlink),
+];
+
+/// Takes choices from the front of a fuzzer's octets; zeros once they are used up.
+struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    fn octet(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.octet(), self.octet()])
+    }
+
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

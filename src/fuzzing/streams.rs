@@ -1,0 +1,108 @@
+//! Targets for what is read below the application layer.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+
+use bannerwall_ffi::queue::message::{Message, messages};
+
+use super::Choices;
+use crate::event::Timestamp;
+use crate::flow::{Collector, Limits, Stream};
+use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, Segment, parse};
+use crate::replay::capture::Capture;
+use crate::replay::link::Carried;
+use crate::replay::tunnel;
+
+/// One IP packet, whole, cut short and as fragments of one.
+pub fn packet(data: &[u8]) {
+    let mut choices = Choices(data);
+    let beyond = usize::from(choices.octet());
+    let packet = choices.0;
+    if let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len() + beyond) {
+        look_at(&segment, packet);
+    }
+    reassemble(packet);
+}
+
+fn look_at(segment: &Segment<'_>, packet: &[u8]) {
+    assert!(segment.payload().len() <= segment.wire_payload_length(), "captured more than was sent");
+    assert!(segment.payload().len() < packet.len(), "the payload is part of the packet");
+    let _ = (segment.source(), segment.destination(), segment.flags(), segment.window_scale());
+    let _ = (segment.timestamp(), segment.checksums_valid(), segment.sequence_length());
+}
+
+/// Takes `data` for a list of packets, each behind its length.
+fn reassemble(data: &[u8]) {
+    let mut choices = Choices(data);
+    let mut reassembler = Reassembler::new(ReassemblyLimits::default());
+    while !choices.is_empty() {
+        let length = usize::from(choices.octet());
+        let packet = choices.take(length);
+        if let Ok(Parsed::Fragment(fragment)) = parse(packet, packet.len())
+            && let Reassembled::Whole(whole) = reassembler.push(&fragment, Timestamp::default())
+            && let Ok(Parsed::Tcp(segment)) = parse(&whole, whole.len())
+        {
+            look_at(&segment, &whole);
+        }
+    }
+}
+
+/// Segments of one direction in any order, against a map of octets where the first one wins.
+pub fn flow(data: &[u8]) {
+    let mut choices = Choices(data);
+    let start = u32::from(choices.word()) << 16 | 0xff00;
+    let mut stream = Stream::default();
+    let mut collector = Collector::default();
+    let mut reference: BTreeMap<u32, u8> = BTreeMap::new();
+    let mut read = Vec::new();
+    let limits = Limits { pieces: usize::MAX, octets: usize::MAX };
+    // The first segment says where the direction begins.
+    let offer = collector.offer(&mut stream, start, b"!", limits);
+    collector.keep(offer.fresh);
+    reference.insert(0, b'!');
+    while !choices.is_empty() {
+        let offset = u32::from(choices.word() & 0x03ff);
+        let length = usize::from(choices.octet() & 0x3f) + 1;
+        let reads = usize::from(choices.octet());
+        let payload = choices.take(length);
+        if payload.is_empty() {
+            break;
+        }
+        for (at, octet) in (offset..).zip(payload) {
+            reference.entry(at).or_insert(*octet);
+        }
+        let offer = collector.offer(&mut stream, start.wrapping_add(offset), payload, limits);
+        collector.keep(offer.fresh);
+        let (taken, _) = collector.unread().split_at(reads.min(collector.unread().len()));
+        read.extend_from_slice(taken);
+        let count = taken.len();
+        collector.advance(count);
+    }
+    read.extend_from_slice(collector.unread());
+    let expected: Vec<u8> = (0..).map_while(|at| reference.get(&at).copied()).collect();
+    assert_eq!(read, expected, "the collector and the map of octets differ");
+}
+
+/// A capture file of any kind with its link layers and tunnels.
+pub fn capture(data: &[u8]) {
+    let Ok(mut capture) = Capture::open(Cursor::new(data.to_vec())) else { return };
+    let mut frames = 0;
+    while let Ok(Some(frame)) = capture.next_frame() {
+        frames += 1;
+        assert!(frames <= data.len(), "more frames than octets");
+        assert!(frame.wire_length >= frame.octets.len(), "captured more than was sent");
+        if let Carried::Ip { packet, .. } = tunnel::innermost(frame.link, frame.octets) {
+            let _ = parse(packet, packet.len());
+        }
+    }
+}
+
+/// A datagram from the kernel's queue.
+pub fn netlink(data: &[u8]) {
+    for message in messages(data).flatten() {
+        if let Message::Packet(packet) = message {
+            assert!(packet.payload.len() <= data.len(), "the payload is part of the datagram");
+            let _ = parse(packet.payload, packet.wire_length.max(packet.payload.len()));
+        }
+    }
+}
