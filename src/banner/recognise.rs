@@ -56,13 +56,13 @@ fn client(octets: &[u8]) -> Recognition {
     if method.is_empty() || method.len() > METHOD_LIMIT || !method.iter().all(u8::is_ascii_graphic) {
         return Recognition::Unknown;
     }
+    // Octets that no target holds tell a binary protocol, whose line may never end.
     let known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(method));
     let readable = rest.get(..FIRST_LINE_LIMIT).unwrap_or(rest);
     match memchr::memchr(b'\n', readable) {
         Some(end) => request_line(known, readable.get(..end).unwrap_or_default()),
         None if rest.len() >= FIRST_LINE_LIMIT => known_or_not(known),
-        // Octets that no target holds tell a binary protocol before its line ends.
-        None if known || rest.iter().all(|&octet| is_text(octet)) => Recognition::More,
+        None if known || is_all_text(rest) => Recognition::More,
         None => Recognition::Unknown,
     }
 }
@@ -73,7 +73,7 @@ fn request_line(known: bool, line: &[u8]) -> Recognition {
     let word = line.rsplit(|&octet| octet == b' ' || octet == b'\t').next().unwrap_or_default();
     let version = word.len() < line.len() && word.get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"HTTP/"));
     let foreign = [&b"RTSP/"[..], b"SIP/", b"ICAP/"].iter().any(|prefix| word.starts_with(prefix));
-    if version { Recognition::Http } else { known_or_not(known && !foreign) }
+    if version && (known || is_all_text(line)) { Recognition::Http } else { known_or_not(known && !foreign) }
 }
 
 const fn known_or_not(known: bool) -> Recognition {
@@ -112,6 +112,10 @@ fn server(octets: &[u8]) -> Recognition {
 pub(super) fn skip_leading(octets: &[u8]) -> &[u8] {
     let skip = octets.iter().take(LEADING_LIMIT).take_while(|octet| b"\r\n \t".contains(octet)).count();
     octets.get(skip..).unwrap_or_default()
+}
+
+fn is_all_text(octets: &[u8]) -> bool {
+    octets.iter().all(|&octet| is_text(octet))
 }
 
 /// Printable ASCII, UTF-8 or Latin-1, white space; not what binary protocols begin with.
@@ -153,6 +157,14 @@ mod tests {
             (Side::Client, b"\x16\x03\x01\x02\x00\x01", Recognition::Unknown),
         ] {
             assert_eq!(recognise(from, octets), expected, "{from:?} {:?}", octets.escape_ascii().to_string());
+        }
+    }
+
+    /// Found by the fuzz target `http`.
+    #[test]
+    fn a_control_octet_behind_an_unknown_method_stays_unknown() {
+        for octets in [&b"BREW /\x01"[..], b"BREW /\x01 HTTP/1.1\r\n"] {
+            assert_eq!(recognise(Side::Client, octets), Recognition::Unknown);
         }
     }
 
