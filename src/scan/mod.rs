@@ -9,10 +9,15 @@
 //! | [`target`] | what is asked next, and when |
 //! | [`outcome`] | what came of one target, and the sink that takes it |
 //! | [`config`] | everything a scan can be told |
+//! | [`targets`] | what users name, in permuted order, each exactly once |
+//! | [`permutation`], [`pacing`] | that order and its pace, without memory and without a clock |
 
 pub mod config;
 pub mod outcome;
+pub mod pacing;
+pub mod permutation;
 pub mod target;
+pub mod targets;
 
 pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};

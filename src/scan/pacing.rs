@@ -1,0 +1,173 @@
+//! How fast targets are handed out: a token bucket that is told the time.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+/// How far behind its schedule a bucket may be and still catch up. Time lost beyond that (a stopped
+/// process, a full window) is not made up for by a burst.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// The shortest wait that is asked for: at high rates several targets go out together instead of one
+/// wake-up each.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// The longest wait that is asked for, so that a slow scan notices when it is stopped.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// Picoseconds a second: fine enough that a million a second is exact to a millionth.
+const PICOSECONDS: u128 = 1_000_000_000_000;
+
+/// How many targets a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// At most so many.
+    Limited(NonZeroU32),
+    /// As fast as it goes.
+    Max,
+}
+
+/// Hands out permissions at a fixed rate.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    schedule: Option<Schedule>,
+}
+
+#[derive(Debug, Clone)]
+struct Schedule {
+    /// Picoseconds from one permission to the next.
+    interval: u128,
+    start: Option<Instant>,
+    /// When the next permission is due, in picoseconds since the start.
+    due: u128,
+}
+
+impl std::str::FromStr for Rate {
+    type Err = String;
+
+    /// Reads a number or `max`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "max" => Ok(Self::Max),
+            number => number
+                .replace('_', "")
+                .parse()
+                .map(Self::Limited)
+                .map_err(|_| "a rate is a whole number of targets a second from 1, or `max`".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limited(rate) => rate.fmt(f),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
+impl Bucket {
+    /// A bucket for one of `shares` threads that hold the `rate` together.
+    pub fn new(rate: Rate, shares: usize) -> Self {
+        let schedule = match rate {
+            Rate::Max => None,
+            Rate::Limited(rate) => Some(Schedule {
+                interval: PICOSECONDS * shares as u128 / u128::from(rate.get()),
+                start: None,
+                due: 0,
+            }),
+        };
+        Self { schedule }
+    }
+
+    /// Takes a permission.
+    ///
+    /// # Errors
+    /// How long to wait before asking again.
+    pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        match &mut self.schedule {
+            None => Ok(()),
+            Some(schedule) => schedule.take(now),
+        }
+    }
+}
+
+impl Schedule {
+    fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let start = *self.start.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(start).as_nanos() * 1000;
+        if elapsed < self.due {
+            let wait = u64::try_from((self.due - elapsed) / 1000).unwrap_or(u64::MAX);
+            return Err(Duration::from_nanos(wait).clamp(SHORTEST_WAIT, LONGEST_WAIT));
+        }
+        let oldest = elapsed.saturating_sub(CATCH_UP.as_nanos() * 1000);
+        self.due = self.due.max(oldest) + self.interval;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(rate: u32, shares: usize) -> Bucket {
+        Bucket::new(Rate::Limited(NonZeroU32::new(rate).unwrap()), shares)
+    }
+
+    /// Permissions within `length`, when the caller obeys every wait but wakes `late` each time.
+    fn permissions(bucket: &mut Bucket, length: Duration, late: Duration) -> u64 {
+        let start = Instant::now();
+        let (mut now, mut taken) = (start, 0);
+        while now.duration_since(start) < length {
+            match bucket.take(now) {
+                Ok(()) => taken += 1,
+                Err(wait) => now += wait + late,
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn the_rate_holds_within_two_percent_on_a_simulated_clock() {
+        for rate in [7, 100, 10_000, 33_333, 1_000_000] {
+            for late in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(7)] {
+                let seconds = 20;
+                let taken = permissions(&mut bucket(rate, 1), Duration::from_secs(seconds), late);
+                let wanted = u64::from(rate) * seconds;
+                let error = taken.abs_diff(wanted);
+                assert!(error * 50 <= wanted, "{taken} instead of {wanted} at {rate}/s, {late:?} late");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_share_the_rate() {
+        let mut buckets = vec![bucket(1000, 3); 3];
+        let second = Duration::from_secs(10);
+        let taken: u64 = buckets.iter_mut().map(|bucket| permissions(bucket, second, Duration::ZERO)).sum();
+        assert!((9_900..=10_100).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn a_stall_is_not_followed_by_a_flood() {
+        let mut bucket = bucket(1000, 1);
+        let start = Instant::now();
+        assert_eq!(bucket.take(start), Ok(()));
+        let later = start + Duration::from_secs(60);
+        let burst = (0..1_000_000).take_while(|_| bucket.take(later).is_ok()).count();
+        assert!(burst <= 52, "{burst} at once after a minute's stall");
+    }
+
+    #[test]
+    fn no_burst_at_the_start_and_no_limit_without_a_rate() {
+        let now = Instant::now();
+        let mut bucket = bucket(10, 1);
+        assert_eq!(bucket.take(now), Ok(()));
+        assert_eq!(bucket.take(now), Err(LONGEST_WAIT));
+        assert_eq!("max".parse(), Ok(Rate::Max));
+        assert_eq!("2_500".parse(), Ok(Rate::Limited(NonZeroU32::new(2500).unwrap())));
+        assert!(["0", "-1", "1.5", "", "fast"].iter().all(|word| word.parse::<Rate>().is_err()));
+        let mut free = Bucket::new(Rate::Max, 1);
+        assert!((0..1000).all(|_| free.take(now).is_ok()));
+    }
+}

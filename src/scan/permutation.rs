@@ -1,0 +1,149 @@
+//! A pseudo-random order of the numbers below `n` that needs no memory.
+//!
+//! A Feistel network over a rectangle `a` × `b` that is just large enough for `n` (Black and Rogaway,
+//! "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), walked again while a number falls into the
+//! small rest behind `n`. Not a cipher: it spreads a scan over the networks, it keeps no secret.
+
+/// Rounds of the network; four make it look random to whoever is scanned, two more cost nothing.
+const ROUNDS: usize = 6;
+
+/// A bijection of the numbers below [`Permutation::len`] onto themselves.
+#[derive(Debug, Clone)]
+pub struct Permutation {
+    length: u64,
+    /// Columns and rows of the rectangle; their product is at least the length.
+    columns: u64,
+    rows: u64,
+    keys: [u64; ROUNDS],
+}
+
+impl Permutation {
+    /// The permutation of the numbers below `length` that belongs to `seed`.
+    ///
+    /// # Panics
+    /// If `length` is more than 2^62.
+    pub fn new(length: u64, seed: u64) -> Self {
+        assert!(length <= 1 << 62, "the rectangle must fit 64 bits");
+        let columns = length.isqrt().max(1);
+        let rows = length.div_ceil(columns).max(1);
+        let mut state = seed;
+        let keys = std::array::from_fn(|_| {
+            state = state.wrapping_add(GOLDEN_GAMMA);
+            mix(state)
+        });
+        Self { length, columns, rows, keys }
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The number at `position`, which must be below the length.
+    pub fn at(&self, position: u64) -> u64 {
+        debug_assert!(position < self.length);
+        let mut number = position;
+        loop {
+            number = self.encrypt(number);
+            // The rest behind the length is smaller than one row, so this seldom repeats, and it
+            // ends: walking on from a number below the length comes back below it.
+            if number < self.length {
+                return number;
+            }
+        }
+    }
+
+    fn encrypt(&self, number: u64) -> u64 {
+        let (mut column, mut row) = (number % self.columns, number / self.columns);
+        for pair in self.keys.chunks_exact(2) {
+            let [even, odd] = pair else { continue };
+            column = add(column, scale(mix(row ^ even), self.columns), self.columns);
+            row = add(row, scale(mix(column ^ odd), self.rows), self.rows);
+        }
+        row * self.columns + column
+    }
+}
+
+/// The increment of `SplitMix64`: 2^64 divided by the golden ratio.
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// `SplitMix64`'s finalizer.
+fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// `value` out of 64 bits, evenly brought below `limit` without a division.
+fn scale(value: u64, limit: u64) -> u64 {
+    ((u128::from(value) * u128::from(limit)) >> 64) as u64
+}
+
+/// `(left + right) mod modulus`, of numbers that are below it.
+fn add(left: u64, right: u64, modulus: u64) -> u64 {
+    let sum = left + right;
+    if sum >= modulus { sum - modulus } else { sum }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_small_length_is_permuted_whole() {
+        for length in 0..300 {
+            for seed in 0..4 {
+                let permutation = Permutation::new(length, seed);
+                let seen: HashSet<u64> = (0..length).map(|position| permutation.at(position)).collect();
+                assert_eq!(seen.len() as u64, length);
+                assert!(seen.iter().all(|number| *number < length));
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_bijection_for_any_seed(length in 1_u64..60_000, seed: u64) {
+            let permutation = Permutation::new(length, seed);
+            let mut seen = vec![false; usize::try_from(length).unwrap()];
+            for position in 0..length {
+                let number = permutation.at(position);
+                let slot = &mut seen[usize::try_from(number).unwrap()];
+                proptest::prop_assert!(!std::mem::replace(slot, true), "{number} twice");
+            }
+        }
+
+        #[test]
+        fn huge_lengths_stay_in_bounds(length in 1_u64..=1 << 62, seed: u64, at: u64) {
+            let permutation = Permutation::new(length, seed);
+            proptest::prop_assert!(permutation.at(at % length) < length);
+        }
+    }
+
+    #[test]
+    fn neighbours_are_scattered_and_seeds_differ() {
+        let permutation = Permutation::new(1 << 16, 1);
+        let first: Vec<u64> = (0..256).map(|position| permutation.at(position)).collect();
+        let networks: HashSet<u64> = first.iter().map(|number| number >> 8).collect();
+        // 256 balls into 256 boxes fill 162 in the mean; far fewer would mean runs.
+        assert!(networks.len() > 120, "{} of 256 networks", networks.len());
+        let other = Permutation::new(1 << 16, 2);
+        let same = (0..256).filter(|position| other.at(*position) == permutation.at(*position)).count();
+        assert!(same < 8, "{same} of 256 alike");
+    }
+
+    #[test]
+    fn a_seed_means_the_same_order_for_ever() {
+        // A checkpoint names a position in this order: it must survive new versions.
+        let order: Vec<u64> = (0..8).map(|position| Permutation::new(1000, 42).at(position)).collect();
+        assert_eq!(order, [351, 227, 600, 857, 525, 787, 864, 469]);
+    }
+}

@@ -1,0 +1,377 @@
+//! What a scan asks: addresses and names, less what is excluded, times ports.
+//!
+//! Everything is a sorted list of ranges, so that a /8 costs no more than an address. This module
+//! reads what users write and looks names up; the order and the pace are others' concern.
+
+mod feed;
+mod intervals;
+mod reserved;
+mod spec;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+
+use sha1::{Digest as _, Sha1};
+
+use intervals::{Indexed, Intervals};
+use reserved::Reserved;
+use spec::Spec;
+
+pub use feed::{Counts, Feed, Plan, Shard, Snapshot, Tracker};
+
+/// The most targets that one scan can have: 2^62.
+const MOST: u64 = 1 << 62;
+
+/// Why targets could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// A word is none.
+    #[error("{place}: `{word}`: {reason}")]
+    Word {
+        /// Where it stood.
+        place: Place,
+        /// The word.
+        word: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file could not be read.
+    #[error("{flag} {file}: {error}")]
+    File {
+        /// The flag that named it.
+        flag: &'static str,
+        /// Its name.
+        file: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// More than can be counted.
+    #[error("more than 2^62 targets: a network of that size cannot be scanned whole")]
+    TooMany,
+}
+
+/// Where a word stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// On the command line: the flag or argument.
+    Flag(&'static str),
+    /// In a file: the flag that named it, its name and the line, counted from 1.
+    Line(&'static str, String, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => f.write_str(flag),
+            Self::Line(flag, file, line) => write!(f, "{flag} {file}, line {line}"),
+        }
+    }
+}
+
+/// Ports, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(Intervals<u16>);
+
+impl std::str::FromStr for Ports {
+    type Err = String;
+
+    /// Reads `22,80,8000-8010`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        spec::ports(text).map(Self)
+    }
+}
+
+/// Gathers words into a [`TargetSet`].
+#[derive(Debug, Default)]
+pub struct Builder {
+    wanted: Words,
+    excluded: Words,
+    unresolved: Vec<String>,
+}
+
+/// What words name, names looked up.
+#[derive(Debug, Default)]
+struct Words {
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+    named: Vec<(IpAddr, Arc<str>)>,
+}
+
+/// How a set is made of what was gathered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SetOptions {
+    /// Keep reserved and multicast addresses.
+    pub include_reserved: bool,
+    /// Ask an address once for each name that it has, since the name goes into the request.
+    pub ask_each_name: bool,
+}
+
+impl Builder {
+    /// Adds a target from the command line.
+    ///
+    /// # Errors
+    /// The word is none.
+    pub fn target(&mut self, word: &str) -> Result<(), TargetError> {
+        self.add(word, Place::Flag("TARGET"), false)
+    }
+
+    /// Adds an exclusion from the command line.
+    ///
+    /// # Errors
+    /// The word is none.
+    pub fn exclude(&mut self, word: &str) -> Result<(), TargetError> {
+        self.add(word, Place::Flag("--exclude"), true)
+    }
+
+    /// Adds the targets in a file or, for `-`, on standard input.
+    ///
+    /// # Errors
+    /// The file cannot be read or holds a word that is no target.
+    pub fn target_file(&mut self, file: &str) -> Result<(), TargetError> {
+        self.file("-i", file, false)
+    }
+
+    /// Adds the exclusions in a file.
+    ///
+    /// # Errors
+    /// The file cannot be read or holds a word that is no target.
+    pub fn exclude_file(&mut self, file: &str) -> Result<(), TargetError> {
+        self.file("--exclude-file", file, true)
+    }
+
+    /// Names that no address was found for, with what the resolver said.
+    pub fn unresolved(&self) -> &[String] {
+        &self.unresolved
+    }
+
+    /// The set of all that was gathered.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn build(mut self, ports: &Ports, options: SetOptions) -> Result<TargetSet, TargetError> {
+        let named = self.named(options.ask_each_name);
+        // A named address is asked by its name, not once more without.
+        let (mut taken_v4, mut taken_v6) = (Vec::new(), Vec::new());
+        for (address, _) in &named {
+            match address {
+                IpAddr::V4(address) => taken_v4.push((address.to_bits(), address.to_bits())),
+                IpAddr::V6(address) => taken_v6.push((address.to_bits(), address.to_bits())),
+            }
+        }
+        let v4 = Sieve::new(self.wanted.v4, &taken_v4, self.excluded.v4, &reserved::V4);
+        let v6 = Sieve::new(self.wanted.v6, &taken_v6, self.excluded.v6, &reserved::V6);
+        let every_name = named.len() as u128;
+        let named: Vec<_> = named
+            .into_iter()
+            .filter(|(address, _)| match address {
+                IpAddr::V4(address) => v4.passes(address.to_bits(), options.include_reserved),
+                IpAddr::V6(address) => v6.passes(address.to_bits(), options.include_reserved),
+            })
+            .collect();
+        let ports: Vec<u16> = ports.0.ranges().iter().flat_map(|(first, last)| *first..=*last).collect();
+        let input = v4.wanted.count().saturating_add(v6.wanted.count()).saturating_add(every_name);
+        let (left_out, v4) = v4.finish(options.include_reserved, spec::show_v4);
+        let (left_out_v6, v6) = v6.finish(options.include_reserved, spec::show_v6);
+        let set = TargetSet {
+            v4: Indexed::new(v4).ok_or(TargetError::TooMany)?,
+            v6: Indexed::new(v6).ok_or(TargetError::TooMany)?,
+            named,
+            input: input.saturating_mul(ports.len() as u128),
+            left_out: left_out.into_iter().chain(left_out_v6).collect(),
+            ports,
+        };
+        set.checked_len().filter(|count| *count <= MOST).ok_or(TargetError::TooMany)?;
+        Ok(set)
+    }
+
+    /// The named targets without duplicates, in the order they were given.
+    fn named(&mut self, ask_each_name: bool) -> Vec<(IpAddr, Arc<str>)> {
+        let mut seen = HashSet::new();
+        let mut named = std::mem::take(&mut self.wanted.named);
+        named.retain(|(address, name)| seen.insert((*address, ask_each_name.then(|| Arc::clone(name)))));
+        named
+    }
+
+    fn file(&mut self, flag: &'static str, file: &str, exclude: bool) -> Result<(), TargetError> {
+        let failed = |error| TargetError::File { flag, file: file.to_owned(), error };
+        let text = match file {
+            "-" => std::io::read_to_string(std::io::stdin()).map_err(failed)?,
+            _ => std::fs::read_to_string(file).map_err(failed)?,
+        };
+        for (number, line) in text.lines().enumerate() {
+            let words = line.split('#').next().unwrap_or_default();
+            for word in words.split([' ', '\t', ',', '\r']).filter(|word| !word.is_empty()) {
+                self.add(word, Place::Line(flag, file.to_owned(), number + 1), exclude)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, word: &str, place: Place, exclude: bool) -> Result<(), TargetError> {
+        let words = if exclude { &mut self.excluded } else { &mut self.wanted };
+        match spec::parse(word) {
+            Ok(Spec::V4(first, last)) => words.v4.push((first, last)),
+            Ok(Spec::V6(first, last)) => words.v6.push((first, last)),
+            Ok(Spec::Name(name)) if exclude => {
+                // An exclusion that cannot be looked up must not be taken for an empty one.
+                let addresses = look_up(&name).map_err(|reason| TargetError::Word {
+                    place,
+                    word: word.to_owned(),
+                    reason,
+                })?;
+                for address in addresses {
+                    match address {
+                        IpAddr::V4(address) => words.v4.push((address.to_bits(), address.to_bits())),
+                        IpAddr::V6(address) => words.v6.push((address.to_bits(), address.to_bits())),
+                    }
+                }
+            }
+            Ok(Spec::Name(name)) => match look_up(&name) {
+                Ok(addresses) => {
+                    let host: Arc<str> = name.as_str().into();
+                    words.named.extend(addresses.into_iter().map(|address| (address, Arc::clone(&host))));
+                }
+                Err(reason) => self.unresolved.push(format!("{place}: `{name}`: {reason}")),
+            },
+            Err(reason) => return Err(TargetError::Word { place, word: word.to_owned(), reason }),
+        }
+        Ok(())
+    }
+}
+
+/// All addresses of a host.
+fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
+    let addresses = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+    Ok(addresses.map(|address| address.ip().to_canonical()).collect())
+}
+
+/// One address family on its way from what is wanted to what is asked.
+struct Sieve<N: 'static> {
+    wanted: Intervals<N>,
+    excluded: Intervals<N>,
+    table: &'static [Reserved<N>],
+}
+
+impl<N: intervals::Number> Sieve<N> {
+    fn new(
+        wanted: Vec<(N, N)>,
+        named: &[(N, N)],
+        excluded: Vec<(N, N)>,
+        table: &'static [Reserved<N>],
+    ) -> Self {
+        let wanted = Intervals::new(wanted).without(&Intervals::new(named.to_vec()));
+        Self { wanted, excluded: Intervals::new(excluded), table }
+    }
+
+    fn passes(&self, address: N, include_reserved: bool) -> bool {
+        let reserved = !include_reserved && reserved::set(self.table).contains(address);
+        !reserved && !self.excluded.contains(address)
+    }
+
+    /// What is left, and what of the reserved ranges was wanted but is left out.
+    fn finish(self, include_reserved: bool, show: fn(N, N) -> String) -> (Vec<LeftOut>, Intervals<N>) {
+        let allowed = self.wanted.without(&self.excluded);
+        if include_reserved {
+            return (Vec::new(), allowed);
+        }
+        let left_out = self.table.iter().filter_map(|reserved| {
+            let hit = allowed.intersection(&Intervals::new(vec![(reserved.first, reserved.last)]));
+            let (first, last) = (hit.ranges().first()?.0, hit.ranges().last()?.1);
+            Some(LeftOut { addresses: hit.count(), what: show(first, last), range: reserved.name })
+        });
+        (left_out.collect(), allowed.without(&reserved::set(self.table)))
+    }
+}
+
+/// Reserved addresses that were named as targets but aren't asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many.
+    pub addresses: u128,
+    /// From where to where.
+    pub what: String,
+    /// The reserved range that they are in.
+    pub range: &'static str,
+}
+
+/// All targets of a scan, to be had by number.
+#[derive(Debug)]
+pub struct TargetSet {
+    v4: Indexed<u32>,
+    v6: Indexed<u128>,
+    named: Vec<(IpAddr, Arc<str>)>,
+    ports: Vec<u16>,
+    input: u128,
+    left_out: Vec<LeftOut>,
+}
+
+impl TargetSet {
+    /// How many targets will be asked.
+    pub fn len(&self) -> u64 {
+        self.checked_len().unwrap_or(MOST)
+    }
+
+    /// Whether nothing is left to ask.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many targets were named, with those that were excluded and left out.
+    pub fn input(&self) -> u128 {
+        self.input
+    }
+
+    /// Reserved addresses that were named but aren't asked.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// Target `number`, none behind the last.
+    pub fn at(&self, number: u64) -> Option<(SocketAddr, Option<Arc<str>>)> {
+        let addresses = self.addresses()?;
+        let (address, port) = (number % addresses.max(1), number / addresses.max(1));
+        let port = *self.ports.get(usize::try_from(port).ok()?)?;
+        let behind_v4 = address.checked_sub(self.v4.count());
+        let behind_v6 = behind_v4.and_then(|number| number.checked_sub(self.v6.count()));
+        let (address, host) = match (behind_v4, behind_v6) {
+            (None, _) => (Ipv4Addr::from_bits(self.v4.at(address)?).into(), None),
+            (Some(number), None) => (Ipv6Addr::from_bits(self.v6.at(number)?).into(), None),
+            (_, Some(number)) => {
+                let (address, name) = self.named.get(usize::try_from(number).ok()?)?;
+                (*address, Some(Arc::clone(name)))
+            }
+        };
+        Some((SocketAddr::new(address, port), host))
+    }
+
+    /// A name for exactly these targets, to tell a checkpoint of others.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha1::new();
+        for (first, last) in self.v4.ranges() {
+            hash.update(format!("{first}-{last};"));
+        }
+        for (first, last) in self.v6.ranges() {
+            hash.update(format!("{first}-{last}:"));
+        }
+        for (address, name) in &self.named {
+            hash.update(format!("{address}={name};"));
+        }
+        for port in &self.ports {
+            hash.update(format!(",{port}"));
+        }
+        hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+
+    fn addresses(&self) -> Option<u64> {
+        self.v4.count().checked_add(self.v6.count())?.checked_add(self.named.len() as u64)
+    }
+
+    fn checked_len(&self) -> Option<u64> {
+        self.addresses()?.checked_mul(self.ports.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

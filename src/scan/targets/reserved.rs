@@ -1,0 +1,35 @@
+//! Addresses that no host answers at, from IANA's special-purpose registries.
+//!
+//! Private, loopback, shared and documentation networks are not among them: people have hosts there.
+
+use super::intervals::Intervals;
+
+/// A range that is left out unless it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reserved<N> {
+    pub(super) first: N,
+    pub(super) last: N,
+    /// Its name and what it is for.
+    pub(super) name: &'static str,
+}
+
+/// IPv4 (RFC 6890, RFC 5771, RFC 1112).
+pub(super) const V4: [Reserved<u32>; 3] = [
+    Reserved { first: 0, last: 0x00ff_ffff, name: "0.0.0.0/8, \"this network\"" },
+    Reserved { first: 0xe000_0000, last: 0xefff_ffff, name: "224.0.0.0/4, multicast" },
+    Reserved { first: 0xf000_0000, last: 0xffff_ffff, name: "240.0.0.0/4, reserved and broadcast" },
+];
+
+/// IPv6 (RFC 4291): without an interface a link-local address cannot be reached, and addresses in
+/// `::ffff:0:0/96` would be IPv4 ones by another name.
+pub(super) const V6: [Reserved<u128>; 4] = [
+    Reserved { first: 0, last: 0, name: "::, unspecified" },
+    Reserved { first: 0xffff_0000_0000, last: 0xffff_ffff_ffff, name: "::ffff:0:0/96, IPv4-mapped" },
+    Reserved { first: 0xfe80 << 112, last: (0xfec0 << 112) - 1, name: "fe80::/10, link-local" },
+    Reserved { first: 0xff00 << 112, last: u128::MAX, name: "ff00::/8, multicast" },
+];
+
+/// The ranges of `table` as a set.
+pub(super) fn set<N: super::intervals::Number>(table: &[Reserved<N>]) -> Intervals<N> {
+    Intervals::new(table.iter().map(|reserved| (reserved.first, reserved.last)).collect())
+}

@@ -1,0 +1,236 @@
+//! One target or one list of ports as a user writes it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::intervals::Intervals;
+
+/// What one word names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Spec {
+    /// IPv4 addresses, first and last.
+    V4(u32, u32),
+    /// IPv6 addresses, first and last.
+    V6(u128, u128),
+    /// A host to be looked up.
+    Name(String),
+}
+
+/// Reads an address, `ADDRESS/PREFIX`, a range `A-B` or a host name.
+pub(super) fn parse(word: &str) -> Result<Spec, String> {
+    if let Some((address, prefix)) = word.split_once('/') {
+        return network(address, prefix);
+    }
+    if let Some(address) = address(word) {
+        return Ok(single(address));
+    }
+    if let Some((first, last)) = word.split_once('-')
+        && let Some(first) = address(first)
+    {
+        return range(first, last);
+    }
+    name(word)
+}
+
+/// An address, IPv6 perhaps in brackets. An IPv4 address in IPv6 clothes is the IPv4 address.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+fn single(address: IpAddr) -> Spec {
+    match address {
+        IpAddr::V4(address) => Spec::V4(address.to_bits(), address.to_bits()),
+        IpAddr::V6(address) => Spec::V6(address.to_bits(), address.to_bits()),
+    }
+}
+
+fn network(text: &str, prefix: &str) -> Result<Spec, String> {
+    let address = address(text).ok_or_else(|| {
+        if text.ends_with(':') {
+            "give a host, not a URL".to_owned()
+        } else {
+            format!("`{text}` is not an address")
+        }
+    })?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let length: u8 = prefix
+        .parse()
+        .ok()
+        .filter(|length| *length <= bits)
+        .ok_or_else(|| format!("the prefix length `/{prefix}` is not a number from 0 to {bits}"))?;
+    Ok(match address {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+            Spec::V4(address.to_bits() & !host, address.to_bits() | host)
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+            Spec::V6(address.to_bits() & !host, address.to_bits() | host)
+        }
+    })
+}
+
+/// `A-B`, where `B` is an address or only the end of one: `192.0.2.1-20`, `2001:db8::1-ff`.
+fn range(first: IpAddr, last: &str) -> Result<Spec, String> {
+    let wrong = || format!("`{last}` cannot end a range that begins with {first}");
+    let spec = match (first, address(last)) {
+        (IpAddr::V4(first), Some(IpAddr::V4(last))) => Spec::V4(first.to_bits(), last.to_bits()),
+        (IpAddr::V6(first), Some(IpAddr::V6(last))) => Spec::V6(first.to_bits(), last.to_bits()),
+        (IpAddr::V4(first), None) => {
+            Spec::V4(first.to_bits(), tail(first, last).ok_or_else(wrong)?.to_bits())
+        }
+        (IpAddr::V6(first), None) => {
+            let group = u16::from_str_radix(last, 16).map_err(|_| wrong())?;
+            let end = (first.to_bits() & !0xffff) | u128::from(group);
+            Spec::V6(first.to_bits(), end)
+        }
+        _ => return Err(wrong()),
+    };
+    let backwards = match spec {
+        Spec::V4(first, last) => last < first,
+        Spec::V6(first, last) => last < first,
+        Spec::Name(_) => false,
+    };
+    if backwards { Err(format!("the range ends before it begins: {first} to {last}")) } else { Ok(spec) }
+}
+
+/// `first` with its last octets replaced by those of `text`.
+fn tail(first: Ipv4Addr, text: &str) -> Option<Ipv4Addr> {
+    let octets: Vec<u8> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let mut address = first.octets();
+    let kept = address.len().checked_sub(octets.len())?;
+    address.get_mut(kept..)?.copy_from_slice(&octets);
+    Some(address.into())
+}
+
+fn name(word: &str) -> Result<Spec, String> {
+    let plain = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
+    };
+    let labels = word.strip_suffix('.').unwrap_or(word);
+    let last = labels.rsplit('.').next().unwrap_or_default();
+    if word.contains('%') {
+        return Err("addresses with a zone (`%eth0`) are not supported".to_owned());
+    }
+    if !last.is_empty() && last.chars().all(|c| c.is_ascii_digit() || c == '-') {
+        return Err("not an IPv4 address, CIDR or range".to_owned());
+    }
+    if word.len() > 253 || !labels.split('.').all(plain) {
+        return Err("neither an address, CIDR or range nor a host name".to_owned());
+    }
+    Ok(Spec::Name(word.to_owned()))
+}
+
+/// Reads `22,80,8000-8010`; `-` alone or an open end (`-1024`, `60000-`) means up to the edge.
+pub(super) fn ports(text: &str) -> Result<Intervals<u16>, String> {
+    text.split(',').map(|part| port_range(part.trim())).collect::<Result<_, _>>().map(Intervals::new)
+}
+
+fn port_range(part: &str) -> Result<(u16, u16), String> {
+    let wrong = || format!("`{part}` is not a port from 1 to 65535 or a range of them");
+    let port = |text: &str, open: u16| match text {
+        "" => Ok(open),
+        text => text.parse().ok().filter(|port| *port != 0).ok_or_else(wrong),
+    };
+    let (first, last) = match part.split_once('-') {
+        Some((first, last)) => (port(first, 1)?, port(last, u16::MAX)?),
+        None if part.is_empty() => return Err(wrong()),
+        None => (port(part, 0)?, port(part, 0)?),
+    };
+    if last < first {
+        Err(format!("the range of ports ends before it begins: `{part}`"))
+    } else {
+        Ok((first, last))
+    }
+}
+
+/// The first and last address of ranges, for messages.
+pub(super) fn show_v4(first: u32, last: u32) -> String {
+    show(Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into())
+}
+
+/// The first and last address of ranges, for messages.
+pub(super) fn show_v6(first: u128, last: u128) -> String {
+    show(Ipv6Addr::from_bits(first).into(), Ipv6Addr::from_bits(last).into())
+}
+
+fn show(first: IpAddr, last: IpAddr) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(word: &str) -> String {
+        match parse(word) {
+            Ok(Spec::V4(first, last)) => show_v4(first, last),
+            Ok(Spec::V6(first, last)) => show_v6(first, last),
+            Ok(Spec::Name(name)) => format!("name {name}"),
+            Err(error) => format!("error {error}"),
+        }
+    }
+
+    #[test]
+    fn addresses_networks_and_ranges() {
+        for (word, expected) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7/24", "192.0.2.0-192.0.2.255"),
+            ("0.0.0.0/0", "0.0.0.0-255.255.255.255"),
+            ("192.0.2.7/32", "192.0.2.7"),
+            ("192.0.2.1-192.0.3.9", "192.0.2.1-192.0.3.9"),
+            ("192.0.2.1-20", "192.0.2.1-192.0.2.20"),
+            ("192.0.2.1-3.4", "192.0.2.1-192.0.3.4"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::/126", "2001:db8::-2001:db8::3"),
+            ("2001:db8::1-2001:db8::ff", "2001:db8::1-2001:db8::ff"),
+            ("2001:db8::1-ff", "2001:db8::1-2001:db8::ff"),
+            ("::/0", "::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("example.org", "name example.org"),
+            ("my-host", "name my-host"),
+            ("1-2.example.org", "name 1-2.example.org"),
+            ("localhost", "name localhost"),
+        ] {
+            assert_eq!(shown(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (word, part) in [
+            ("192.0.2.300", "not an IPv4 address"),
+            ("192.0.2", "not an IPv4 address"),
+            ("192.0.2.0/33", "from 0 to 32"),
+            ("2001:db8::/129", "from 0 to 128"),
+            ("192.0.2.0/x", "prefix length"),
+            ("192.0.2.9-3", "ends before it begins"),
+            ("192.0.2.1-2001:db8::1", "cannot end a range"),
+            ("192.0.2.1-1.2.3.4.5", "cannot end a range"),
+            ("192.0.2.1-", "cannot end a range"),
+            ("2001:db8::1-zz", "cannot end a range"),
+            ("example.org/24", "is not an address"),
+            ("http://example.org/", "not a URL"),
+            ("fe80::1%eth0", "zone"),
+            ("a b", "nor a host name"),
+            ("", "nor a host name"),
+            ("..", "nor a host name"),
+        ] {
+            let error = parse(word).unwrap_err();
+            assert!(error.contains(part), "{word}: {error}");
+        }
+    }
+
+    #[test]
+    fn port_lists() {
+        assert_eq!(ports("22,80,8000-8010,81").unwrap().ranges(), [(22, 22), (80, 81), (8000, 8010)]);
+        assert_eq!(ports("-").unwrap().ranges(), [(1, 65535)]);
+        assert_eq!(ports("-3,65534-").unwrap().ranges(), [(1, 3), (65534, 65535)]);
+        for wrong in ["", "0", "65536", "22,,80", "x", "9-3", "22-x", "-0"] {
+            assert!(ports(wrong).is_err(), "{wrong}");
+        }
+    }
+}
