@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 pub use ruby::{Options, Translated, Untranslatable, translate};
 
-use super::fingerprint::{DatabaseEntry, Document, FieldEntry, FingerprintEntry, Fingerprints};
+use super::fingerprint::{
+    DatabaseEntry, Document, FieldEntry, FingerprintEntry, FingerprintError, Fingerprints,
+};
 
 /// A database in our form, and what was met on the way.
 #[derive(Debug)]
@@ -198,7 +200,10 @@ fn convert_one(source: &xml::Fingerprint, path: &Path) -> Result<(FingerprintEnt
         }
     }
     let alone = DatabaseEntry { fingerprint: vec![entry.clone()], ..DatabaseEntry::default() };
-    Fingerprints::compile("", &Document { database: vec![alone] }).map_err(|error| error.to_string())?;
+    Fingerprints::compile("", &Document { database: vec![alone] }).map_err(|error| match error {
+        FingerprintError::Fingerprint { reason, .. } => reason,
+        other => other.to_string(),
+    })?;
     Ok((entry, notes))
 }
 

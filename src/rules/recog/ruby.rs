@@ -109,6 +109,7 @@ impl<'p> Translator<'p> {
                 '{' => self.brace(offset),
                 '}' | ']' => self.literal(letter),
                 '*' | '+' | '?' => self.repetition(letter),
+                '.' => self.dot(offset),
                 '|' => {
                     self.alternation_at_top |= self.open.is_empty();
                     self.out.push('|');
@@ -134,6 +135,20 @@ impl<'p> Translator<'p> {
     fn literal(&mut self, letter: char) {
         let mut buffer = [0; 4];
         self.out.push_str(&regex::escape(letter.encode_utf8(&mut buffer)));
+    }
+
+    /// Ruby's dot takes a whole character of UTF-8 text, ours an octet. That is the same in `.*`,
+    /// hardly differs where dots are counted, and between letters or digits (`1.0`) a full stop was
+    /// meant.
+    fn dot(&mut self, offset: usize) {
+        let next = self.rest.peek().map(|(_, next)| *next);
+        let before = self.pattern[..offset].chars().next_back();
+        let alphanumeric = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+        if matches!(next, Some('*' | '+' | '{')) || (alphanumeric(before) && alphanumeric(next)) {
+            self.out.push('.');
+        } else {
+            self.out.push_str(r"(?:[\xC2-\xF4][\x80-\xBF]{1,3}|.)");
+        }
     }
 
     /// `a++` is possessive in Ruby and would be a repetition of a repetition here.
