@@ -5,6 +5,8 @@
 mod config;
 mod exit;
 mod hook;
+mod rule_paths;
+mod rules;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -45,6 +47,8 @@ pub struct Global {
 enum Command {
     /// Lead packets to the guard with iptables rules, and take those away again.
     Hook(hook::HookArgs),
+    /// Check, list and try rule files.
+    Rules(rules::RulesArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -76,6 +80,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
+        Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);

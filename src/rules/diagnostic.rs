@@ -2,6 +2,7 @@
 //!
 //! A diagnostic owns its quotation, so that it can be shown long after its file was closed.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -190,17 +191,20 @@ fn summary(diagnostics: &[Diagnostic], omitted: usize) -> String {
 /// Diagnostics as they are found, bounded.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    diagnostics: Vec<Diagnostic>,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
     omitted: usize,
-    errors: usize,
 }
 
 impl Report {
-    /// Takes one diagnostic.
+    /// Takes one diagnostic; behind the limit errors are only counted and warnings forgotten.
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
-        self.errors += usize::from(diagnostic.level == Level::Error);
-        if self.diagnostics.len() < limits::DIAGNOSTICS {
-            self.diagnostics.push(diagnostic);
+        let kept = match diagnostic.level {
+            Level::Error => &mut self.errors,
+            Level::Warning => &mut self.warnings,
+        };
+        if kept.len() < limits::DIAGNOSTICS {
+            kept.push(diagnostic);
         } else {
             self.omitted += usize::from(diagnostic.level == Level::Error);
         }
@@ -208,28 +212,26 @@ impl Report {
 
     /// How many errors were found so far.
     pub(super) fn errors(&self) -> usize {
-        self.errors
+        self.errors.len() + self.omitted
     }
 
     /// Whether errors are only counted by now.
     pub(super) fn is_full(&self) -> bool {
-        self.diagnostics.len() >= limits::DIAGNOSTICS
+        self.errors.len() >= limits::DIAGNOSTICS
     }
 
     /// The warnings where nothing is refused, else everything as an error.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, LoadError> {
-        // A stable sort: files stay in the order in which they were read.
-        let mut order = Vec::<String>::new();
-        for diagnostic in &self.diagnostics {
-            if !order.contains(&diagnostic.file) {
-                order.push(diagnostic.file.clone());
-            }
+        let refused = !self.errors.is_empty();
+        let mut diagnostics = self.errors;
+        diagnostics.append(&mut self.warnings);
+        // A stable sort: files stay in the order in which they were first named.
+        let mut files = HashMap::new();
+        for diagnostic in &diagnostics {
+            let next = files.len();
+            files.entry(diagnostic.file.clone()).or_insert(next);
         }
-        self.diagnostics
-            .sort_by_key(|one| (order.iter().position(|file| *file == one.file), one.place, one.level));
-        if self.errors == 0 {
-            return Ok(self.diagnostics);
-        }
-        Err(LoadError { diagnostics: self.diagnostics, omitted: self.omitted })
+        diagnostics.sort_by_key(|one| (files.get(&one.file).copied(), one.place, one.level));
+        if refused { Err(LoadError { diagnostics, omitted: self.omitted }) } else { Ok(diagnostics) }
     }
 }

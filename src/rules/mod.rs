@@ -18,15 +18,16 @@
 //! From the first group named `version` that took part in a match, in the order in which the fields
 //! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
 //! `cpe` or `os`, from the fingerprint.
-#![expect(dead_code, reason = "the warnings, explanations and the shared automaton follow")]
 
 mod debian;
 mod diagnostic;
 mod example;
+mod explain;
 mod field;
 pub mod fingerprint;
 mod judge;
 mod limits;
+mod lint;
 mod list;
 mod pattern;
 mod read;
@@ -45,6 +46,7 @@ use std::path::PathBuf;
 
 use self::diagnostic::Report;
 use self::judge::{Captured, Scoped, judge};
+use self::lint::{Depth, lint};
 use self::pattern::Pattern;
 use self::read::Draft;
 use self::source::SourceFile;
@@ -55,6 +57,7 @@ use crate::event::Action;
 pub use self::debian::{Fixed, Revision, compare as compare_packages};
 pub use self::diagnostic::{Diagnostic, Level, LoadError, Place};
 pub use self::example::Example;
+pub use self::explain::{Explanation, Trial};
 pub use self::field::Sender;
 pub use self::rule::{Mark, ProbeRequest, Rule};
 pub use self::threshold::{Count, Thresholds};
@@ -114,7 +117,19 @@ impl RuleSet {
     pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
         let mut report = Report::default();
         let sources = source::read(paths, &mut report);
-        Self::build(&sources, report)
+        Self::build(&sources, report, Depth::Quick)
+    }
+
+    /// Loads like [`Self::load`] and warns of all that is suspicious: rules without examples, too, and
+    /// those that an accept rule shadows.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of the files.
+    pub fn check(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
+        let mut report = Report::default();
+        let sources = source::read(paths, &mut report);
+        Self::build(&sources, report, Depth::Thorough)
     }
 
     /// Reads rules from the text of one file; `name` is shown in diagnostics, and lists are looked for
@@ -124,7 +139,7 @@ impl RuleSet {
     ///
     /// Everything that is wrong with the text.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, LoadError> {
-        Self::build(&[SourceFile::new(name, text)], Report::default())
+        Self::build(&[SourceFile::new(name, text)], Report::default(), Depth::Quick)
     }
 
     /// No rules.
@@ -132,7 +147,7 @@ impl RuleSet {
         Self::default()
     }
 
-    fn build(sources: &[SourceFile], mut report: Report) -> Result<Loaded, LoadError> {
+    fn build(sources: &[SourceFile], mut report: Report, depth: Depth) -> Result<Loaded, LoadError> {
         let mut draft = Draft::default();
         for source in sources {
             read::file(source, &mut draft, &mut report);
@@ -142,9 +157,10 @@ impl RuleSet {
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;
         }
+        let (patterns, _shapes) = patterns.into_parts();
+        lint(&rules, &patterns, sources, depth, &mut report);
         let warnings = report.finish()?;
         let needs = Needs::of(&rules);
-        let (patterns, _shapes) = patterns.into_parts();
         Ok(Loaded { rules: Self { rules, patterns, needs }, warnings })
     }
 

@@ -40,6 +40,7 @@ pub(super) const REVISION: &str = "revision";
 pub(super) struct Pattern {
     text: String,
     groups: Vec<String>,
+    impossible: bool,
     regex: OnceLock<Option<Regex>>,
 }
 
@@ -49,9 +50,9 @@ impl Pattern {
         &self.text
     }
 
-    /// Names of its groups.
-    pub(super) fn groups(&self) -> &[String] {
-        &self.groups
+    /// Whether it matches nothing at all, such as `[^\s\S]`.
+    pub(super) fn is_impossible(&self) -> bool {
+        self.impossible
     }
 
     /// Whether it has a group of this name.
@@ -113,6 +114,7 @@ impl PatternFault {
 #[derive(Debug)]
 pub(super) struct Shape {
     /// Its syntax tree.
+    #[expect(dead_code, reason = "the shared automaton is made of it, which follows")]
     pub(super) hir: Hir,
 }
 
@@ -148,7 +150,8 @@ impl Patterns {
         program?;
         let id = PatternId(u32::try_from(self.patterns.len()).unwrap_or(u32::MAX));
         let groups = group_names(&hir);
-        self.patterns.push(Pattern { text: text.to_owned(), groups, regex: OnceLock::new() });
+        let impossible = hir.properties().minimum_len().is_none();
+        self.patterns.push(Pattern { text: text.to_owned(), groups, impossible, regex: OnceLock::new() });
         self.shapes.push(Shape { hir });
         self.known.insert(text.to_owned(), id);
         Ok(id)

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_spanned::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use self::value::Reader;
 use super::diagnostic::{Diagnostic, Level, Report};
@@ -43,7 +43,8 @@ const FILE_KEYS: &[&str] = &["rule", "lists"];
 
 /// Reads one file into `draft`; what is wrong with it goes to `report`.
 pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) {
-    let (document, broken) = syntax::parse(source, report);
+    let (text, broken) = syntax::sound(source, report);
+    let (document, _) = DeTable::parse_recoverable(&text);
     let mut reader = Reader { source, report, broken: &broken, rule: None };
     let mut lists = Lists::default();
     let entries = value::entries(document.get_ref());

@@ -1,32 +1,151 @@
 //! The TOML of a rule file, with every fault of its syntax.
+//!
+//! A parser that has stumbled guesses where it is, and may lose the rest of a file. So a file with
+//! faults is read table by table, that each shows its own faults only; the lines at fault are then
+//! overwritten with spaces, and what is left is read as usual: places stay what they were.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_spanned::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, Error};
 
 use super::super::diagnostic::{Diagnostic, Level, Report};
 use super::super::source::SourceFile;
 
-/// What could be understood, and the lines (counted from 0) that could not.
-pub(super) fn parse<'s>(
-    source: &'s SourceFile,
-    report: &mut Report,
-) -> (Spanned<DeTable<'s>>, Vec<Range<usize>>) {
-    let (document, faults) = DeTable::parse_recoverable(source.text());
-    let mut broken: Vec<Range<usize>> = Vec::new();
+/// The text without what is no TOML, and the lines (counted from 0) that were taken out.
+pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s, str>, Vec<Range<usize>>) {
+    let text = source.text();
+    if DeTable::parse(text).is_ok() {
+        return (Cow::Borrowed(text), Vec::new());
+    }
+    let mut damage = Damage { source, report, broken: Vec::new() };
+    let mut sound = String::with_capacity(text.len());
+    for table in tables(text) {
+        let repaired = damage.repair(text.get(table.clone()).unwrap_or_default(), table.start);
+        sound.push_str(&repaired);
+    }
+    // What is left are faults between tables, such as one that is defined twice.
+    let (_, faults) = DeTable::parse_recoverable(&sound);
     for fault in faults {
-        let span = fault.span().unwrap_or(0..0);
-        let lines = source.lines(&span);
-        // One fault makes the parser stumble several times over one line.
-        if broken.iter().any(|known| known.start < lines.end && lines.start < known.end) {
-            continue;
+        damage.note(&fault, 0);
+    }
+    let broken = damage.broken;
+    (Cow::Owned(sound), broken)
+}
+
+/// The octets of each table, header first; before the first header there may be some, too.
+fn tables(text: &str) -> Vec<Range<usize>> {
+    let headers = text.match_indices("\n[").map(|(at, _)| at + 1);
+    let starts: Vec<usize> = std::iter::once(0).chain(headers).collect();
+    let ends = starts.iter().skip(1).copied().chain(std::iter::once(text.len()));
+    starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
+}
+
+/// How often a table is tried again without the lines that were at fault.
+const ATTEMPTS: usize = 8;
+
+struct Damage<'a, 's> {
+    source: &'s SourceFile,
+    report: &'a mut Report,
+    broken: Vec<Range<usize>>,
+}
+
+impl Damage<'_, '_> {
+    /// The table at octet `start` of the file without its lines that are no TOML. Only faults of the
+    /// first reading are reported: later ones may be consequences of what was taken out.
+    fn repair<'t>(&mut self, table: &'t str, start: usize) -> Cow<'t, str> {
+        let mut text = Cow::Borrowed(table);
+        for attempt in 0..ATTEMPTS {
+            let (_, faults) = DeTable::parse_recoverable(&text);
+            if faults.is_empty() {
+                return text;
+            }
+            let mut octets = text.into_owned().into_bytes();
+            for fault in &faults {
+                if attempt == 0 {
+                    self.note(fault, start);
+                }
+                blank(&mut octets, fault.span().unwrap_or(0..0).start);
+            }
+            text = Cow::Owned(String::from_utf8(octets).unwrap_or_default());
         }
-        broken.push(lines);
-        report.push(Diagnostic::at(Level::Error, source, &span, fault.message()));
-        if report.is_full() {
-            break;
+        // A bracket or quote without its end: nothing can be said of the rest of the table.
+        self.broken.push(self.source.lines(&(start..(start + table.len()).saturating_sub(1))));
+        let header = table.find('\n').unwrap_or(table.len());
+        let mut octets = table.as_bytes().to_vec();
+        for octet in octets.iter_mut().skip(header).filter(|octet| **octet != b'\n') {
+            *octet = b' ';
+        }
+        let header_only = String::from_utf8(octets).unwrap_or_default();
+        if DeTable::parse(&header_only).is_ok() { Cow::Owned(header_only) } else { Cow::Owned(spaces(table)) }
+    }
+
+    /// Reports a fault, once a line.
+    fn note(&mut self, fault: &Error, start: usize) {
+        let span = fault.span().unwrap_or(0..0);
+        let span = span.start + start..span.end + start;
+        let lines = self.source.lines(&span);
+        if self.broken.iter().any(|known| known.start < lines.end && lines.start < known.end) {
+            return;
+        }
+        self.broken.push(lines);
+        self.report.push(Diagnostic::at(Level::Error, self.source, &span, fault.message()));
+    }
+}
+
+/// Overwrites the line that holds the octet `at`.
+fn blank(octets: &mut [u8], at: usize) {
+    let at = at.min(octets.len().saturating_sub(1));
+    let before = octets.get(..at).unwrap_or_default();
+    let start = before.iter().rposition(|octet| *octet == b'\n').map_or(0, |end| end + 1);
+    for octet in octets.iter_mut().skip(start).take_while(|octet| **octet != b'\n') {
+        *octet = b' ';
+    }
+}
+
+/// As many octets as `text` has, its line ends kept.
+fn spaces(text: &str) -> String {
+    text.bytes().map(|octet| if octet == b'\n' { '\n' } else { ' ' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn faults(text: &str) -> (String, Vec<String>) {
+        let source = SourceFile::new("a.toml", text);
+        let mut report = Report::default();
+        let (sound, _) = sound(&source, &mut report);
+        let found = report.finish().err().map(|error| error.diagnostics).unwrap_or_default();
+        let places = found.iter().filter_map(|one| one.place).map(|place| place.to_string()).collect();
+        (sound.into_owned(), places)
+    }
+
+    #[test]
+    fn each_table_shows_its_own_faults() {
+        let text = "[[rule]]\nid = \"a\nb\nc = 1\n[[rule]]\nd = [1,\ne = 2\n[[rule]]\nf = 1\nf = 2\ng = x\n";
+        let (sound, places) = faults(text);
+        assert_eq!(places, ["2:8", "3:2", "7:3", "10:1", "11:5"]);
+        assert_eq!(sound.len(), text.len());
+        assert!(sound.contains("c = 1") && sound.contains("f = 1") && !sound.contains("f = 2"), "{sound}");
+        assert!(toml::from_str::<toml::Table>(&sound).is_ok(), "{sound}");
+    }
+
+    #[test]
+    fn sound_text_stays_as_it_is() {
+        let text = "[lists]\na = 'b'\n[[rule]]\nid = '''\n[[rule]]\n'''\n";
+        assert_eq!(faults(text), (text.to_owned(), Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn offsets_survive(text in "(\\[\\[rule\\]\\]\n|[a-c] = |\"|'''|\\[|\\]|x|é|\n|#|1){0,40}") {
+            let (sound, _) = faults(&text);
+            prop_assert_eq!(sound.len(), text.len());
+            let ends = |text: &str| text.match_indices('\n').map(|(at, _)| at).collect::<Vec<_>>();
+            prop_assert_eq!(ends(&sound), ends(&text));
         }
     }
-    (document, broken)
 }

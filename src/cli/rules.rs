@@ -1,0 +1,357 @@
+//! `bannerwall rules`: check, list and try rule files.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::rule_paths::RulesFlag;
+use super::{Exit, Failure};
+use crate::event::Protocol;
+use crate::rules::{Diagnostic, Example, Explanation, Loaded, Rule, RuleSet, Sender, Trial};
+
+/// Flags of `bannerwall rules`.
+#[derive(Debug, Args)]
+pub(super) struct RulesArgs {
+    #[command(subcommand)]
+    command: RulesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RulesCommand {
+    /// Look for faults and for what is suspicious; exit code 1 where something is, 2 where a file is
+    /// refused.
+    #[command(
+        after_help = "Examples:\n  bannerwall rules check\n  bannerwall rules check mine.toml --format json"
+    )]
+    Check(Files),
+    /// Show the rules in the order in which they are judged.
+    #[command(after_help = "Example:\n  bannerwall rules list --format csv > rules.csv")]
+    List(Files),
+    /// Try every example and counterexample, or explain what each rule says of one banner.
+    #[command(
+        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'"
+    )]
+    Test(TestArgs),
+}
+
+/// Which rules, and how results are written.
+#[derive(Debug, Args)]
+struct Files {
+    /// Rule files, or folders of *.toml files; the default of --rules where none is given.
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: RulesFlag,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct TestArgs {
+    #[command(flatten)]
+    files: Files,
+    /// An SSH identification line, or the head of an HTTP message, where \r and \n stand for line
+    /// ends.
+    #[arg(long, value_name = "STRING")]
+    banner: Option<String>,
+    /// What the banner is; by default told by its beginning.
+    #[arg(long, value_name = "PROTOCOL", requires = "banner")]
+    protocol: Option<ProtocolName>,
+    /// Who sent the banner; by default the server, unless it is an HTTP request.
+    #[arg(long, value_name = "SIDE", requires = "banner")]
+    from: Option<SideName>,
+}
+
+#[derive(Debug, Args)]
+struct Output {
+    /// How results are written.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// Write results to this file.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For a person.
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Comma-separated, with a header.
+    Csv,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProtocolName {
+    Ssh,
+    Http,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SideName {
+    Server,
+    Client,
+}
+
+/// Runs `bannerwall rules`.
+pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
+    match &arguments.command {
+        RulesCommand::Check(files) => check(files, quiet),
+        RulesCommand::List(files) => list(files, quiet),
+        RulesCommand::Test(arguments) => match &arguments.banner {
+            Some(banner) => explain(arguments, banner, quiet),
+            None => test(&arguments.files, quiet, verbose),
+        },
+    }
+}
+
+impl Files {
+    /// PATH and `--rules` say the same.
+    fn flag(&self) -> RulesFlag {
+        RulesFlag { rules: self.paths.iter().chain(&self.rules.rules).cloned().collect() }
+    }
+}
+
+fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
+    let checked = RuleSet::check(&files.flag().paths()?);
+    let findings = match &checked {
+        Ok(Loaded { warnings, .. }) => warnings.as_slice(),
+        // A machine reads the faults as results; a person on stderr, like those of every subcommand.
+        Err(error) if files.output.format != Format::Text => error.diagnostics.as_slice(),
+        Err(_) => &[],
+    };
+    let mut table = Table::new(&["level", "file", "line", "column", "rule", "message", "help"]);
+    for one in findings {
+        table.add(finding(one), format!("{one}\n"));
+    }
+    if let (Ok(loaded), false) = (&checked, quiet) {
+        let (count, warnings) = (loaded.rules.rules().len(), findings.len());
+        table.say(format!("{count} rules, {warnings} warnings"));
+    }
+    table.write(&files.output)?;
+    match checked {
+        Ok(_) if findings_exist(&table) => Ok(Exit::Findings),
+        Ok(_) => Ok(Exit::Done),
+        Err(error) => Err(Failure::usage(error)),
+    }
+}
+
+fn findings_exist(table: &Table) -> bool {
+    !table.rows.is_empty()
+}
+
+fn finding(one: &Diagnostic) -> serde_json::Value {
+    json!({
+        "level": one.level.name(),
+        "file": one.file,
+        "line": one.place.map(|place| place.line),
+        "column": one.place.map(|place| place.column),
+        "rule": one.rule,
+        "message": one.message,
+        "help": one.help,
+    })
+}
+
+fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
+    let set = files.flag().load(quiet)?;
+    let mut table = Table::new(&[
+        "id",
+        "action",
+        "severity",
+        "protocol",
+        "from",
+        "title",
+        "category",
+        "references",
+        "signature_id",
+        "file",
+        "line",
+    ]);
+    let width = set.rules().iter().map(|rule| rule.id().len()).max().unwrap_or(0);
+    for rule in set.rules() {
+        let (action, severity) = (rule.action().name(), rule.severity().name());
+        let about = format!("{} {}", rule.protocol().name(), rule.from().name());
+        let text =
+            format!("{:<width$}  {action:<6}  {severity:<8}  {about:<11}  {}", rule.id(), rule.title());
+        table.add(listed(rule), text);
+    }
+    table.write(&files.output)?;
+    Ok(Exit::Done)
+}
+
+fn listed(rule: &Rule) -> serde_json::Value {
+    json!({
+        "id": rule.id(),
+        "action": rule.action().name(),
+        "severity": rule.severity().name(),
+        "protocol": rule.protocol().name(),
+        "from": rule.from().name(),
+        "title": rule.title(),
+        "category": rule.category(),
+        "references": rule.references(),
+        "signature_id": rule.signature_id(),
+        "file": rule.file(),
+        "line": rule.place().line,
+    })
+}
+
+fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
+    let set = files.flag().load(quiet)?;
+    let mut table =
+        Table::new(&["rule", "example", "expected", "matches", "passed", "reason", "file", "line"]);
+    let (mut tried, mut failed) = (0_usize, 0_usize);
+    for trial in set.trials() {
+        tried += 1;
+        failed += usize::from(!trial.passed());
+        if !trial.passed() || verbose > 0 || files.output.format != Format::Text {
+            table.add(tried_out(&trial), trial_text(&trial));
+        }
+    }
+    if !quiet {
+        table.say(format!("{tried} examples of {} rules, {failed} failed", set.rules().len()));
+    }
+    table.write(&files.output)?;
+    Ok(if failed > 0 { Exit::Findings } else { Exit::Done })
+}
+
+fn tried_out(trial: &Trial<'_>) -> serde_json::Value {
+    json!({
+        "rule": trial.rule.id(),
+        "example": trial.example.summary(),
+        "expected": trial.expected,
+        "matches": trial.explanation.matches,
+        "passed": trial.passed(),
+        "reason": trial.explanation.reason,
+        "file": trial.rule.file(),
+        "line": trial.example.place().line,
+    })
+}
+
+fn trial_text(trial: &Trial<'_>) -> String {
+    let verdict = if trial.passed() { "ok    " } else { "FAILED" };
+    let kind = if trial.expected { "example" } else { "counterexample" };
+    let said = if trial.explanation.matches { "matches" } else { "does not match" };
+    format!(
+        "{verdict} {} {kind} {}:{} {:?}\n       {said}: {}",
+        trial.rule.id(),
+        trial.rule.file(),
+        trial.example.place(),
+        trial.example.summary(),
+        trial.explanation.reason,
+    )
+}
+
+fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
+    let set = arguments.files.flag().load(quiet)?;
+    let protocol = match arguments.protocol {
+        Some(ProtocolName::Ssh) => Protocol::Ssh,
+        Some(ProtocolName::Http) => Protocol::Http,
+        None if banner.starts_with("SSH-") => Protocol::Ssh,
+        None => Protocol::Http,
+    };
+    let from = match arguments.from {
+        Some(SideName::Server) => Sender::Server,
+        Some(SideName::Client) => Sender::Client,
+        None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
+        None => Sender::Server,
+    };
+    let text = if protocol == Protocol::Http { unescape(banner) } else { banner.to_owned() };
+    let example = Example::from_text(&text, protocol, from)
+        .map_err(|reason| Failure::Usage(anyhow!("--banner is no banner that can be judged: {reason}")))?;
+    let mut table = Table::new(&["rule", "matches", "action", "reason"]);
+    for explanation in set.explain(&example, from) {
+        table.add(explained(&explanation), explanation_text(&explanation));
+    }
+    table.write(&arguments.files.output)?;
+    Ok(Exit::Done)
+}
+
+fn explained(explanation: &Explanation<'_>) -> serde_json::Value {
+    json!({
+        "rule": explanation.rule.id(),
+        "matches": explanation.matches,
+        "action": explanation.rule.action().name(),
+        "reason": explanation.reason,
+    })
+}
+
+fn explanation_text(explanation: &Explanation<'_>) -> String {
+    let rule = explanation.rule;
+    let mark = if explanation.matches { rule.action().name() } else { "-" };
+    format!("{mark:<7} {}: {}", rule.id(), explanation.reason)
+}
+
+/// `\r`, `\n` and `\t` as a shell's single quotes hand them over.
+fn unescape(text: &str) -> String {
+    text.replace("\\r", "\r").replace("\\n", "\n").replace("\\t", "\t")
+}
+
+/// Results in every format, written at the end.
+struct Table {
+    columns: &'static [&'static str],
+    rows: Vec<(serde_json::Value, String)>,
+    summary: Option<String>,
+}
+
+impl Table {
+    fn new(columns: &'static [&'static str]) -> Self {
+        Self { columns, rows: Vec::new(), summary: None }
+    }
+
+    fn add(&mut self, object: serde_json::Value, text: String) {
+        self.rows.push((object, text));
+    }
+
+    /// A last line for a person.
+    fn say(&mut self, summary: String) {
+        self.summary = Some(summary);
+    }
+
+    fn write(&self, output: &Output) -> Result<(), Failure> {
+        let text = self.render(output.format)?;
+        let Some(path) = &output.output else { return super::print(&text).map(|_| ()) };
+        let written = std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()));
+        written.map_err(Failure::Usage)
+    }
+
+    fn render(&self, format: Format) -> Result<Vec<u8>, Failure> {
+        let mut octets = Vec::new();
+        match format {
+            Format::Text => {
+                for text in self.rows.iter().map(|(_, text)| text).chain(&self.summary) {
+                    writeln!(octets, "{text}")?;
+                }
+            }
+            Format::Json => {
+                for (object, _) in &self.rows {
+                    writeln!(octets, "{object}")?;
+                }
+            }
+            Format::Csv => {
+                let mut writer = csv::Writer::from_writer(&mut octets);
+                writer.write_record(self.columns).map_err(Failure::usage)?;
+                for (object, _) in &self.rows {
+                    writer
+                        .write_record(self.columns.iter().map(|name| cell(&object[*name])))
+                        .map_err(Failure::usage)?;
+                }
+                writer.flush()?;
+            }
+        }
+        Ok(octets)
+    }
+}
+
+/// A JSON value as the cell of a table.
+fn cell(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,174 @@
+//! Why each rule did or did not match a banner, for `rules test`.
+
+use super::example::Example;
+use super::field::{Field, Sender};
+use super::judge::{Captured, Miss, Scoped, judge};
+use super::pattern::Pattern;
+use super::rule::{Condition, Rule, Test};
+use super::view::View;
+use super::{Action, RuleSet};
+
+/// What one rule says of a banner.
+#[derive(Debug, Clone)]
+pub struct Explanation<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// Whether it matches.
+    pub matches: bool,
+    /// Why, on one line.
+    pub reason: String,
+}
+
+/// One example of a rule, tried.
+#[derive(Debug, Clone)]
+pub struct Trial<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The example.
+    pub example: &'r Example,
+    /// Whether it should match: false for counterexamples.
+    pub expected: bool,
+    /// Whether it does, and why.
+    pub explanation: Explanation<'r>,
+}
+
+impl Trial<'_> {
+    /// Whether the rule did with it as it should.
+    pub const fn passed(&self) -> bool {
+        self.explanation.matches == self.expected
+    }
+}
+
+impl RuleSet {
+    /// Tries every example and counterexample on its own rule.
+    pub fn trials(&self) -> impl Iterator<Item = Trial<'_>> {
+        self.rules.iter().flat_map(move |rule| {
+            let examples = rule.examples.iter().map(|example| (example, true));
+            let counterexamples = rule.counterexamples.iter().map(|example| (example, false));
+            examples.chain(counterexamples).map(move |(example, expected)| {
+                let explanation = self.explain_rule(rule, example, rule.from());
+                Trial { rule, example, expected, explanation }
+            })
+        })
+    }
+
+    /// What every rule says of a banner that `from` sent, in the order in which they are judged.
+    ///
+    /// Addresses and port are not asked, and a response is taken for the answer to what a rule asks.
+    pub fn explain(&self, example: &Example, from: Sender) -> Vec<Explanation<'_>> {
+        let mut accepted: Option<&Rule> = None;
+        let mut explanations = Vec::with_capacity(self.rules.len());
+        for rule in &self.rules {
+            let mut explanation = self.explain_rule(rule, example, from);
+            if let Some(accept) = accepted {
+                let ended =
+                    format!("not asked: the accept rule `{}` ended the evaluation; else: ", accept.id);
+                explanation.reason.insert_str(0, &ended);
+                explanation.matches = false;
+            } else if explanation.matches && rule.action == Action::Accept && rule.scope.is_any() {
+                accepted = Some(rule);
+            }
+            explanations.push(explanation);
+        }
+        explanations
+    }
+
+    fn explain_rule<'r>(&'r self, rule: &'r Rule, example: &Example, from: Sender) -> Explanation<'r> {
+        let outcome = example.with(from, rule.request.as_ref(), |banner, context, hassh| {
+            let view = View::new(banner, context).with_hassh(hassh);
+            match judge(rule, &self.patterns, &view, Scoped::No) {
+                Ok(captured) => (true, because(rule, captured)),
+                Err(miss) => (false, self.why(rule, miss, &view)),
+            }
+        });
+        let (matches, reason) = outcome.unwrap_or_else(|reason| (false, reason));
+        Explanation { rule, matches, reason }
+    }
+
+    fn why(&self, rule: &Rule, miss: Miss<'_, '_>, view: &View<'_>) -> String {
+        match miss {
+            Miss::Protocol => format!("it is about {}", rule.protocol.name()),
+            Miss::Sender => format!("it is about what the {} sends", rule.from.name()),
+            Miss::Stage => "it needs the KEXINIT, which is not there".to_owned(),
+            Miss::Source => "the client's address is not in `source`".to_owned(),
+            Miss::Destination => "the server's address is not in `destination`".to_owned(),
+            Miss::Port => "the server's port is not in `port`".to_owned(),
+            Miss::Request(probe) => format!("it is about answers to {} {}", probe.method, probe.path),
+            Miss::Present(name) => format!("the header field {name} is there"),
+            Miss::Absent(name) => format!("the header field {name} is missing"),
+            Miss::NoField(condition) => format!("the banner has no `{}`", condition.field),
+            Miss::NoMatch(condition) => {
+                format!("{} does not match {}", shown(&condition.field, view), self.tested(condition))
+            }
+            Miss::Unless(condition) => {
+                format!(
+                    "{} matches unless.{1} {2}",
+                    shown(&condition.field, view),
+                    condition.field,
+                    self.tested(condition)
+                )
+            }
+            Miss::NoVersion => "no version could be read".to_owned(),
+            Miss::Version(version) => {
+                let wanted = rule.version.as_ref().map(ToString::to_string).unwrap_or_default();
+                format!("the version {} is not {wanted}", lossy(version))
+            }
+            Miss::Fixed(fixed, package) => {
+                let (distribution, revision) = (lossy(package.distribution), lossy(package.revision));
+                format!("{distribution}-{revision} is fixed: it is at least {fixed}")
+            }
+        }
+    }
+
+    fn tested(&self, condition: &Condition) -> String {
+        match &condition.test {
+            Test::Values(list) => format!("an entry of the list @{}", list.name),
+            Test::Patterns(ids) => {
+                let texts: Vec<String> = ids
+                    .iter()
+                    .filter_map(|id| self.patterns.get(id.index()))
+                    .map(|pattern: &Pattern| format!("'{}'", pattern.text()))
+                    .collect();
+                texts.join(" or ")
+            }
+        }
+    }
+}
+
+/// What made a rule match, beside its patterns.
+fn because(rule: &Rule, captured: Captured<'_>) -> String {
+    let mut reasons = vec!["all its conditions hold".to_owned()];
+    if let (Some(version), Some(requirement)) = (captured.version, &rule.version) {
+        reasons.push(format!("the version {} is {requirement}", lossy(version)));
+    }
+    if !rule.fixed_in.is_empty() {
+        reasons.push("no fixed package covers it".to_owned());
+    }
+    if !rule.scope.is_any() {
+        reasons.push("addresses and port were not asked".to_owned());
+    }
+    if let Some(request) = &rule.request {
+        reasons.push(format!("if it answers {} {}", request.method, request.path));
+    }
+    if let Some(count) = rule.count {
+        reasons.push(format!("from {} times within {} s on", count.times, count.within.as_secs()));
+    }
+    reasons.join("; ")
+}
+
+fn shown(field: &Field, view: &View<'_>) -> String {
+    let values: Vec<String> = view.values(field).take(3).map(|value| format!("{:?}", cut(value))).collect();
+    format!("{field} {}", values.join(", "))
+}
+
+fn cut(value: &[u8]) -> String {
+    let text = lossy(value);
+    match text.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+fn lossy(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}

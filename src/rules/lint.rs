@@ -1,0 +1,145 @@
+//! Warnings: rules that are well-formed and yet cannot be what their author meant.
+
+use std::collections::HashMap;
+
+use super::diagnostic::{Level, Report};
+use super::field::Field;
+use super::judge::{Scoped, judge};
+use super::pattern::{Pattern, PatternId};
+use super::read::at_rule;
+use super::rule::{Condition, Rule, Test};
+use super::source::SourceFile;
+use super::view::View;
+use crate::event::Action;
+
+/// How much is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// What costs nothing: every start of the program does it.
+    Quick,
+    /// Everything: `rules check` does it.
+    Thorough,
+}
+
+/// Reports what is suspicious about `rules`, which stand in the order in which they are judged.
+pub(super) fn lint(
+    rules: &[Rule],
+    patterns: &[Pattern],
+    sources: &[SourceFile],
+    depth: Depth,
+    report: &mut Report,
+) {
+    let sources: HashMap<&str, &SourceFile> = sources.iter().map(|source| (source.name(), source)).collect();
+    let mut statuses = HashMap::new();
+    for rule in rules {
+        let Some(source) = sources.get(rule.file()) else { continue };
+        if let Some(reason) = never(rule, patterns, &mut statuses) {
+            let diagnostic =
+                at_rule(rule, source, Level::Warning, format!("the rule never matches: {reason}"));
+            report.push(diagnostic);
+        }
+        if depth == Depth::Quick {
+            continue;
+        }
+        if rule.examples.is_empty() {
+            let diagnostic = at_rule(rule, source, Level::Warning, "the rule has no example".to_owned())
+                .with_help("add a banner that it matches: `examples = [\"…\"]`; `rules test` tries it");
+            report.push(diagnostic);
+        }
+        if let Some(accept) = shadow(rule, rules, patterns) {
+            let message = format!(
+                "the accept rule `{}` ({}:{}) takes every banner that this rule is about",
+                accept.id(),
+                accept.file(),
+                accept.place()
+            );
+            report.push(at_rule(rule, source, Level::Warning, message));
+        }
+    }
+}
+
+/// Why no banner can match, where that is certain.
+fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> Option<String> {
+    for (name, address) in [("source", &rule.scope.source), ("destination", &rule.scope.destination)] {
+        if address.is_never() {
+            return Some(format!("its `{name}` admits no address"));
+        }
+    }
+    if rule.scope.port.is_never() {
+        return Some("its `port` admits no port".to_owned());
+    }
+    if let Some(name) = rule.absent.iter().find(|name| rule.present.contains(name)) {
+        return Some(format!("the header field {name} must be both absent and present"));
+    }
+    let asked = |name: &String| rule.all.iter().any(|one| one.field == Field::Header(name.clone()));
+    if let Some(name) = rule.absent.iter().find(|name| asked(name)) {
+        return Some(format!("the header field {name} must be absent and match a pattern"));
+    }
+    if let Some(condition) = rule.all.iter().find(|condition| rule.unless.contains(condition)) {
+        return Some(format!("`match.{0}` and `unless.{0}` are the same", condition.field));
+    }
+    if let Some(condition) = rule.all.iter().find(|condition| !possible(condition, patterns, statuses)) {
+        return Some(format!("nothing can match its pattern for `{}`", condition.field));
+    }
+    let body = rule.all.iter().any(|condition| condition.field.needs_body());
+    if body && rule.request.as_ref().is_some_and(|request| request.method == "HEAD") {
+        return Some("the answer to HEAD has no body".to_owned());
+    }
+    None
+}
+
+/// Whether some value of the field could satisfy the condition, as far as that is easily told.
+fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> bool {
+    let ids = match &condition.test {
+        Test::Values(list) => return !list.entries.is_empty(),
+        Test::Patterns(ids) => ids,
+    };
+    ids.iter().any(|id| {
+        let Some(pattern) = patterns.get(id.index()) else { return true };
+        if pattern.is_impossible() {
+            return false;
+        }
+        let status = || (100..=999_u16).any(|status| pattern.is_match(status.to_string().as_bytes()));
+        condition.field != Field::Status || *statuses.entry(*id).or_insert_with(status)
+    })
+}
+
+/// The first accept rule before `rule` that takes every banner that `rule` could match: one that
+/// asks for no more than `rule` does, or that takes each of its examples.
+fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern]) -> Option<&'r Rule> {
+    let before = rules.get(..rule.index).unwrap_or_default();
+    before
+        .iter()
+        .take_while(|accept| accept.action == Action::Accept)
+        .find(|accept| covers(accept, rule) || takes_examples(accept, rule, patterns))
+}
+
+/// Whether `accept` matches whatever `rule` matches, seen from their texts alone.
+fn covers(accept: &Rule, rule: &Rule) -> bool {
+    use super::field::Sender;
+    let subset = |less: &[Condition], more: &[Condition]| less.iter().all(|one| more.contains(one));
+    accept.protocol == rule.protocol
+        && (accept.from == Sender::Either || accept.from == rule.from)
+        && subset(&accept.all, &rule.all)
+        && subset(&accept.unless, &rule.unless)
+        && accept.absent.iter().all(|name| rule.absent.contains(name))
+        && accept.present.iter().all(|name| rule.present.contains(name))
+        && (accept.version.is_none() || accept.version == rule.version)
+        && (accept.fixed_in.is_empty() || accept.fixed_in == rule.fixed_in)
+        && (accept.request.is_none() || accept.request == rule.request)
+        && (accept.scope.is_any() || accept.scope == rule.scope)
+        && accept.count.is_none()
+        && accept.later <= rule.later
+}
+
+fn takes_examples(accept: &Rule, rule: &Rule, patterns: &[Pattern]) -> bool {
+    if rule.examples.is_empty() || !accept.scope.is_any() || accept.count.is_some() {
+        return false;
+    }
+    rule.examples.iter().all(|example| {
+        let taken = example.with(rule.from, rule.request.as_ref(), |banner, context, hassh| {
+            judge(accept, patterns, &View::new(banner, context).with_hassh(hassh), Scoped::No).is_ok()
+        });
+        taken == Ok(true)
+    })
+}
