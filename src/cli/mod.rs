@@ -5,6 +5,7 @@
 mod config;
 mod exit;
 mod hook;
+mod import;
 mod rule_paths;
 mod rules;
 

@@ -1,4 +1,4 @@
-//! `bannerwall rules`: check, list and try rule files.
+//! `bannerwall rules`: check, list and try rule files; import fingerprints.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+use super::import::{self, ImportArgs};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
 use crate::event::Protocol;
@@ -35,6 +36,8 @@ enum RulesCommand {
         after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'"
     )]
     Test(TestArgs),
+    /// Turn other projects' databases into our own form.
+    Import(ImportArgs),
 }
 
 /// Which rules, and how results are written.
@@ -106,6 +109,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
             Some(banner) => explain(arguments, banner, quiet),
             None => test(&arguments.files, quiet, verbose),
         },
+        RulesCommand::Import(arguments) => import::run(arguments, quiet),
     }
 }
 

@@ -1,0 +1,87 @@
+//! `bannerwall rules import`: databases of other projects in our own form.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+
+use super::{Exit, Failure, print};
+use crate::rules::fingerprint::{Document, Fingerprints};
+use crate::rules::recog;
+
+/// Flags of `bannerwall rules import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, Subcommand)]
+enum From {
+    /// Turn Recog's XML databases into one fingerprint file (TOML) for --fingerprints.
+    ///
+    /// Every example is tried on the result. What can't be said in linear-time patterns is left
+    /// out and named on stderr.
+    #[command(
+        after_help = "Examples:\n  bannerwall rules import recog ssh_banners.xml http_servers.xml -o fingerprints.toml\n  bannerwall replay capture.pcap --fingerprints fingerprints.toml"
+    )]
+    Recog(RecogFlags),
+}
+
+#[derive(Debug, Args)]
+struct RecogFlags {
+    /// Recog databases, as github.com/rapid7/recog has them in its folder xml.
+    #[arg(required = true, value_name = "FILE.xml")]
+    files: Vec<PathBuf>,
+    /// Write the fingerprint file here instead of to stdout.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> {
+    match &arguments.from {
+        From::Recog(flags) => import_recog(flags, quiet),
+    }
+}
+
+fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
+    let mut document = Document::default();
+    for path in &flags.files {
+        let imported = recog::import(path).map_err(Failure::usage)?;
+        for remark in &imported.remarks {
+            eprintln!("{}:{remark}", path.display());
+        }
+        let alone = Document { database: vec![imported.database] };
+        let fingerprints =
+            Fingerprints::compile(&path.display().to_string(), &alone).map_err(Failure::usage)?;
+        let (examples, mismatches) =
+            alone.database.first().map_or((0, Vec::new()), |database| recog::verify(database, &fingerprints));
+        for mismatch in &mismatches {
+            eprintln!("{}: {mismatch}", path.display());
+        }
+        if !quiet {
+            let given = examples - mismatches.len();
+            eprintln!(
+                "{}: {} fingerprints; {given} of {examples} examples give their fields",
+                path.display(),
+                fingerprints.len()
+            );
+        }
+        document.database.extend(alone.database);
+    }
+    let text = written(&document).map_err(Failure::usage)?;
+    match &flags.output {
+        None => print(text.as_bytes()),
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| path.display().to_string()).map_err(Failure::Usage)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// The file's text, with the notice that Recog's license asks for.
+fn written(document: &Document) -> Result<String, toml::ser::Error> {
+    let notice = "# Converted by `bannerwall rules import recog` from Recog, https://github.com/rapid7/recog,\n\
+                  # Copyright Rapid7, Inc., under the BSD 2-Clause License.\n\n";
+    Ok(notice.to_owned() + &toml::to_string_pretty(document)?)
+}
