@@ -5,10 +5,14 @@
 
 pub mod csv;
 pub mod eve;
+mod finding;
+pub mod grepable;
+pub mod table;
 pub mod text;
 mod text_safe;
 mod time;
 pub mod writer;
+pub mod xml;
 
 use std::io;
 
@@ -35,11 +39,54 @@ pub trait Format: Send {
     /// Only what `out` itself gives.
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()>;
 
+    /// Events that belong together: all that was found out about one target.
+    ///
+    /// # Errors
+    /// Only what `out` itself gives.
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        events.iter().try_for_each(|event| self.event(event, out))
+    }
+
     /// What stands behind the last event.
     ///
     /// # Errors
     /// Only what `out` itself gives.
     fn end(&mut self, _out: &mut Vec<u8>) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A format that goes on where an earlier run stopped, so that the file has but one beginning.
+pub struct Continued<F>(pub F);
+
+impl<F: Format> Format for Continued<F> {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        self.0.event(event, out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        self.0.group(events, out)
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.0.end(out)
+    }
+}
+
+impl<F: Format + ?Sized> Format for Box<F> {
+    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        (**self).begin(out)
+    }
+
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        (**self).event(event, out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        (**self).group(events, out)
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        (**self).end(out)
     }
 }

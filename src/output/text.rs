@@ -33,7 +33,7 @@ impl Colour {
     }
 
     /// `text` in the SGR colour `code`.
-    fn paint(self, code: &'static str, text: impl Display) -> Painted<impl Display> {
+    pub(super) fn paint(self, code: &'static str, text: impl Display) -> Painted<impl Display> {
         Painted { colour: self, code, text }
     }
 }
@@ -51,7 +51,7 @@ impl Format for Text {
     }
 }
 
-struct Painted<T> {
+pub(super) struct Painted<T> {
     colour: Colour,
     code: &'static str,
     text: T,
@@ -198,7 +198,7 @@ fn stats(facts: &StatsFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn severity_colour(severity: Severity) -> &'static str {
+pub(super) fn severity_colour(severity: Severity) -> &'static str {
     match severity {
         Severity::Critical => "1;31",
         Severity::High => "31",

@@ -15,6 +15,16 @@ pub(super) struct EveTime(pub(super) Timestamp);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockTime(pub(super) Timestamp);
 
+/// `Sat Jan 31 12:00:00 2026`, as nmap writes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LongTime(pub(super) Timestamp);
+
+impl fmt::Display for LongTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", civil(self.0).strftime("%a %b %e %H:%M:%S %Y"))
+    }
+}
+
 impl fmt::Display for EveTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = civil(self.0);
@@ -62,6 +72,7 @@ mod tests {
         let timestamp = Timestamp::from_nanos(1_769_860_800_123_456_789);
         assert_eq!(EveTime(timestamp).to_string(), "2026-01-31T12:00:00.123456+0000");
         assert_eq!(ClockTime(timestamp).to_string(), "12:00:00.123");
+        assert_eq!(LongTime(timestamp).to_string(), "Sat Jan 31 12:00:00 2026");
     }
 
     #[test]

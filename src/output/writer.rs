@@ -94,6 +94,8 @@ struct Shared {
 enum Message {
     One(Event),
     Group(Vec<Event>),
+    /// Write what came before, then say so by dropping the sender.
+    Sync(Sender<()>),
 }
 
 /// The writer's thread, to be finished at the end of the run.
@@ -173,6 +175,15 @@ impl Handle {
         }
     }
 
+    /// Waits until everything that was emitted before this call is written (or lost, and counted).
+    pub fn sync(&self) {
+        let (done, written) = bounded::<()>(0);
+        if self.channel.send(Message::Sync(done)).is_ok() {
+            // Nothing is ever sent: the sender is dropped when it is done.
+            let _ = written.recv();
+        }
+    }
+
     /// Events that were lost so far: no room in the channel, or refused by the destination.
     pub fn lost(&self) -> u64 {
         self.shared.overflowed.load(Relaxed) + self.shared.failed.load(Relaxed)
@@ -215,6 +226,7 @@ impl Message {
         match self {
             Self::One(_) => 1,
             Self::Group(events) => events.len() as u64,
+            Self::Sync(_) => 0,
         }
     }
 }
@@ -275,22 +287,26 @@ impl Scribe {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::One(event) => self.spell(&event),
-            Message::Group(events) => events.iter().for_each(|event| self.spell(event)),
+            Message::One(event) => self.spell(1, |format, bytes| format.event(&event, bytes)),
+            Message::Group(events) => self.spell(events.len(), |format, bytes| format.group(&events, bytes)),
+            Message::Sync(done) => {
+                self.flush();
+                drop(done);
+            }
         }
     }
 
-    fn spell(&mut self, event: &Event) {
+    fn spell(&mut self, events: usize, spell: impl FnOnce(&mut dyn Format, &mut Vec<u8>) -> io::Result<()>) {
         let pending = &mut self.pending;
         let whole = pending.bytes.len();
-        match self.format.event(event, &mut pending.bytes) {
+        match spell(self.format.as_mut(), &mut pending.bytes) {
             Ok(()) => {
-                pending.events += 1;
+                pending.events += events as u64;
                 pending.since.get_or_insert_with(Instant::now);
             }
             Err(error) => {
                 pending.bytes.truncate(whole);
-                self.shared.failed.fetch_add(1, Relaxed);
+                self.shared.failed.fetch_add(events as u64, Relaxed);
                 self.note(Err(error));
             }
         }

@@ -1,0 +1,75 @@
+//! nmap's grepable format: one line a host and port, fields parted by tabs.
+
+use std::io::{self, Write as _};
+
+use crate::event::{Event, Timestamp};
+
+use super::finding::Finding;
+use super::time::LongTime;
+use super::{Format, escape};
+
+/// A scan's results as a [`Format`]; wants the events of a target together.
+#[derive(Debug, Clone)]
+pub struct Grepable {
+    arguments: String,
+    start: Timestamp,
+    last: Timestamp,
+    targets: u64,
+}
+
+impl Grepable {
+    /// For a scan that was started with these `arguments`.
+    pub fn new(arguments: String, start: Timestamp) -> Self {
+        Self { arguments, start, last: start, targets: 0 }
+    }
+}
+
+impl Format for Grepable {
+    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let version = env!("CARGO_PKG_VERSION");
+        let (start, arguments) = (LongTime(self.start), escape(&self.arguments));
+        writeln!(out, "# bannerwall {version} scan initiated {start} as: {arguments}")
+    }
+
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        self.group(std::slice::from_ref(event), out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(finding) = Finding::new(events) else { return Ok(()) };
+        self.targets += 1;
+        self.last = self.last.max(finding.timestamp);
+        let state = finding.state().name();
+        let service = finding.service().unwrap_or_default();
+        let (address, port) = (finding.target.ip(), finding.target.port());
+        write!(out, "Host: {address} ()\tPorts: {port}/{state}/tcp//{service}//{}/", version(&finding))?;
+        if !finding.alerts.is_empty() {
+            let alerts =
+                finding.alerts.iter().map(|alert| format!("{}({})", alert.rule, alert.severity.name()));
+            write!(out, "\tAlerts: {}", escape(&alerts.collect::<Vec<_>>().join(", ")))?;
+        }
+        writeln!(out)
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let elapsed = self.last.since(self.start).as_secs_f64();
+        writeln!(
+            out,
+            "# bannerwall done at {} -- {} targets listed in {elapsed:.2} seconds",
+            LongTime(self.last),
+            self.targets
+        )
+    }
+}
+
+/// Product and version, or the banner where there is no name for it. A slash parts fields, so it is
+/// written as nmap writes it.
+fn version(finding: &Finding<'_>) -> String {
+    let product = finding.product().and_then(|facts| {
+        let product = facts.product.as_deref()?;
+        Some(format!("{product} {}", facts.version.as_deref().unwrap_or_default()).trim_end().to_owned())
+    });
+    let banner = finding.ssh.map(|side| side.software_version.as_str()).or_else(|| finding.server());
+    let text = product.or_else(|| banner.map(str::to_owned)).unwrap_or_default();
+    escape(&text).replace('/', "|")
+}

@@ -1,0 +1,118 @@
+//! A scan's results for a person: a line a target as it comes, what a rule says of it below.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write as _};
+
+use crate::event::{AlertFacts, ConnectFacts, Event, HttpFacts, PortState, ProductFacts};
+
+use super::finding::Finding;
+use super::text::{Colour, severity_colour};
+use super::{Escaped, Format};
+
+/// Width of the column of addresses: any IPv4 address with its port.
+const ADDRESS_WIDTH: usize = 21;
+
+/// Width of the column of states.
+const STATE_WIDTH: usize = 8;
+
+/// A scan's results as a [`Format`]; wants the events of a target together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Table {
+    /// Whether lines are coloured.
+    pub colour: Colour,
+}
+
+impl Format for Table {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        self.group(std::slice::from_ref(event), out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(finding) = Finding::new(events) else { return Ok(()) };
+        self.first_line(&finding, out)?;
+        finding.http.iter().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", Http(facts)))?;
+        finding.alerts.iter().try_for_each(|facts| self.alert(facts, out))
+    }
+}
+
+impl Table {
+    fn first_line(&self, finding: &Finding<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        let state = finding.state();
+        let colour = if state == PortState::Open { "32" } else { "2" };
+        let state = format!("{:STATE_WIDTH$}", state.name());
+        write!(out, "{:ADDRESS_WIDTH$}  {}  ", finding.target.to_string(), self.colour.paint(colour, state))?;
+        match (finding.ssh, finding.http.first()) {
+            (Some(side), _) => write!(out, "{}", Escaped(&side.banner))?,
+            (None, Some(facts)) => write!(out, "{}", Http(facts))?,
+            (None, None) => write!(out, "{}", Connect(finding.connect))?,
+        }
+        writeln!(out, "{}", Product(finding.product()))
+    }
+
+    fn alert(&self, facts: &AlertFacts, out: &mut Vec<u8>) -> io::Result<()> {
+        let severity = format!("{:STATE_WIDTH$}", facts.severity.name());
+        let severity = self.colour.paint(severity_colour(facts.severity), severity);
+        write!(
+            out,
+            "{:ADDRESS_WIDTH$}  {severity}  {}: {}",
+            "",
+            Escaped(&facts.rule),
+            Escaped(&facts.title)
+        )?;
+        match facts.references.first() {
+            Some(reference) => writeln!(out, " [{}]", Escaped(reference)),
+            None => writeln!(out),
+        }
+    }
+}
+
+/// How long the connect took, and why there is no more to say.
+struct Connect<'a>(Option<&'a ConnectFacts>);
+
+impl Display for Connect<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(facts) = self.0 else { return Ok(()) };
+        f.write_str(&facts.reason)?;
+        if let (Some(time), PortState::Open) = (facts.round_trip, facts.state) {
+            write!(f, ", {:.1} ms", time.as_secs_f64() * 1000.0)?;
+        }
+        if facts.said.is_empty() { Ok(()) } else { write!(f, ": {}", Escaped(&facts.said)) }
+    }
+}
+
+/// An answer, and what was asked where that was not simply `/`.
+struct Http<'a>(&'a HttpFacts);
+
+impl Display for Http<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let request = self.0.request.as_ref().filter(|request| request.method != "GET" || request.url != "/");
+        if let Some(request) = request {
+            write!(f, "{} {}: ", Escaped(&request.method), Escaped(&request.url))?;
+        }
+        let Some(response) = &self.0.response else { return f.write_str("no answer") };
+        write!(f, "{} {} {}", Escaped(&response.version), response.status, Escaped(&response.reason))?;
+        for field in response.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("server")) {
+            write!(f, "  {}", Escaped(&field.value))?;
+        }
+        match &response.title {
+            Some(title) => write!(f, "  \"{}\"", Escaped(title)),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Product<'a>(Option<&'a ProductFacts>);
+
+impl Display for Product<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(ProductFacts { product: Some(product), version: Some(version), .. }) => {
+                write!(f, "  ({} {})", Escaped(product), Escaped(version))
+            }
+            Some(ProductFacts { product: Some(product), version: None, .. }) => {
+                write!(f, "  ({})", Escaped(product))
+            }
+            _ => Ok(()),
+        }
+    }
+}

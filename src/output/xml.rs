@@ -1,0 +1,253 @@
+//! nmap's XML, so that what reads nmap's results reads these; a `host` element a target, written as
+//! it comes, so that a scan of any size fits into memory.
+//!
+//! The banner stands where nmap's `banner` script puts it, and each rule that matched is a script of
+//! its own, `bannerwall-RULE`.
+
+use std::borrow::Cow;
+use std::io::{self, Write as _};
+
+use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event as Xml};
+use quick_xml::writer::Writer;
+
+use crate::event::{AlertFacts, Event, PortState, Timestamp};
+
+use super::finding::Finding;
+use super::time::LongTime;
+use super::{Format, escape};
+
+/// The version of nmap's XML that is written.
+const XML_VERSION: &str = "1.05";
+
+/// A scan's results as a [`Format`]; wants the events of a target together.
+#[derive(Debug, Clone)]
+pub struct NmapXml {
+    run: XmlRun,
+    last: Timestamp,
+    up: u64,
+    down: u64,
+}
+
+/// What the document says of the run.
+#[derive(Debug, Clone)]
+pub struct XmlRun {
+    /// The command line.
+    pub arguments: String,
+    /// When it was started.
+    pub start: Timestamp,
+    /// The ports as the user wrote them.
+    pub services: String,
+    /// How many ports those are.
+    pub service_count: usize,
+}
+
+impl NmapXml {
+    /// A document about `run`.
+    pub fn new(run: XmlRun) -> Self {
+        Self { last: run.start, run, up: 0, down: 0 }
+    }
+}
+
+impl Format for NmapXml {
+    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut xml = Writer::new(&mut *out);
+        xml.write_event(Xml::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+        xml.get_mut().write_all(b"\n")?;
+        xml.write_event(Xml::DocType(BytesText::from_escaped("nmaprun")))?;
+        xml.get_mut().write_all(b"\n")?;
+        let mut root = BytesStart::new("nmaprun");
+        // The document type knows no other scanner.
+        attribute(&mut root, "scanner", "nmap");
+        attribute(&mut root, "args", &self.run.arguments);
+        attribute(&mut root, "start", &seconds(self.run.start));
+        attribute(&mut root, "startstr", &LongTime(self.run.start).to_string());
+        attribute(&mut root, "version", concat!("bannerwall ", env!("CARGO_PKG_VERSION")));
+        attribute(&mut root, "xmloutputversion", XML_VERSION);
+        xml.write_event(Xml::Start(root))?;
+        let count = self.run.service_count.to_string();
+        let services = [("type", "connect"), ("protocol", "tcp"), ("numservices", &count)];
+        empty(&mut xml, "scaninfo", &[&services[..], &[("services", &self.run.services)]].concat())?;
+        empty(&mut xml, "verbose", &[("level", "0")])?;
+        empty(&mut xml, "debugging", &[("level", "0")])?;
+        out.write_all(b"\n")
+    }
+
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        self.group(std::slice::from_ref(event), out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(finding) = Finding::new(events) else { return Ok(()) };
+        self.last = self.last.max(finding.timestamp);
+        let answered = matches!(finding.state(), PortState::Open | PortState::Closed);
+        *if answered { &mut self.up } else { &mut self.down } += 1;
+        host(&mut Writer::new(&mut *out), &finding, answered)?;
+        out.write_all(b"\n")
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let elapsed = format!("{:.2}", self.last.since(self.run.start).as_secs_f64());
+        let total = self.up + self.down;
+        let time = LongTime(self.last).to_string();
+        let summary =
+            format!("bannerwall done at {time}; {total} targets ({} answered) in {elapsed} seconds", self.up);
+        let mut xml = Writer::new(&mut *out);
+        start(&mut xml, "runstats", &[])?;
+        let finished = [
+            ("time", seconds(self.last)),
+            ("timestr", time),
+            ("summary", summary),
+            ("elapsed", elapsed),
+            ("exit", "success".to_owned()),
+        ];
+        empty(&mut xml, "finished", &finished.each_ref().map(|(name, value)| (*name, value.as_str())))?;
+        let (up, down, total) = (self.up.to_string(), self.down.to_string(), total.to_string());
+        empty(&mut xml, "hosts", &[("up", &up), ("down", &down), ("total", &total)])?;
+        end(&mut xml, "runstats")?;
+        end(&mut xml, "nmaprun")?;
+        out.write_all(b"\n")
+    }
+}
+
+type Out<'a> = Writer<&'a mut Vec<u8>>;
+
+fn host(xml: &mut Out<'_>, finding: &Finding<'_>, answered: bool) -> io::Result<()> {
+    let time = seconds(finding.timestamp);
+    start(xml, "host", &[("starttime", &time), ("endtime", &time)])?;
+    let state = if answered { "up" } else { "unknown" };
+    empty(xml, "status", &[("state", state), ("reason", "user-set"), ("reason_ttl", "0")])?;
+    let family = if finding.target.is_ipv4() { "ipv4" } else { "ipv6" };
+    empty(xml, "address", &[("addr", &finding.target.ip().to_string()), ("addrtype", family)])?;
+    start(xml, "ports", &[])?;
+    start(xml, "port", &[("protocol", "tcp"), ("portid", &finding.target.port().to_string())])?;
+    let (state, reason) = (finding.state(), reason(finding));
+    empty(xml, "state", &[("state", state.name()), ("reason", reason), ("reason_ttl", "0")])?;
+    service(xml, finding)?;
+    scripts(xml, finding)?;
+    end(xml, "port")?;
+    end(xml, "ports")?;
+    end(xml, "host")
+}
+
+/// nmap's word for why, else ours.
+fn reason<'a>(finding: &Finding<'a>) -> &'a str {
+    match (finding.state(), finding.connect) {
+        (PortState::Open, _) => "syn-ack",
+        (PortState::Closed, _) => "conn-refused",
+        (_, Some(facts)) => &facts.reason,
+        (_, None) => "no-response",
+    }
+}
+
+fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
+    let Some(name) = finding.service() else { return Ok(()) };
+    let mut element = BytesStart::new("service");
+    attribute(&mut element, "name", name);
+    let facts = finding.product();
+    let product = facts.and_then(|facts| facts.product.as_deref()).or_else(|| finding.server());
+    if let Some(product) = product {
+        attribute(&mut element, "product", product);
+    }
+    if let Some(version) = facts.and_then(|facts| facts.version.as_deref()) {
+        attribute(&mut element, "version", version);
+    }
+    if let Some(side) = finding.ssh {
+        attribute(&mut element, "extrainfo", &format!("protocol {}", side.protocol_version));
+    }
+    attribute(&mut element, "method", "probed");
+    attribute(&mut element, "conf", "10");
+    match facts.and_then(|facts| facts.cpe.as_deref()) {
+        None => xml.write_event(Xml::Empty(element)),
+        Some(cpe) => {
+            xml.write_event(Xml::Start(element))?;
+            start(xml, "cpe", &[])?;
+            xml.write_event(Xml::Text(BytesText::new(&clean(cpe))))?;
+            end(xml, "cpe")?;
+            end(xml, "service")
+        }
+    }
+}
+
+fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
+    let said = finding.connect.map_or("", |facts| facts.said.as_str());
+    let banner = finding.ssh.map_or(said, |side| side.banner.as_str());
+    if !banner.is_empty() {
+        empty(xml, "script", &[("id", "banner"), ("output", banner)])?;
+    }
+    let mut headers = String::new();
+    for response in finding.responses() {
+        headers.push_str(&format!(
+            "\n  {} {} {}",
+            response.version,
+            response.status,
+            escape(&response.reason)
+        ));
+        for field in &response.headers {
+            headers.push_str(&format!("\n  {}: {}", escape(&field.name), escape(&field.value)));
+        }
+        headers.push_str("\n  ");
+    }
+    if !headers.is_empty() {
+        empty(xml, "script", &[("id", "http-headers"), ("output", &headers)])?;
+    }
+    if let Some(title) = finding.responses().find_map(|response| response.title.as_deref()) {
+        empty(xml, "script", &[("id", "http-title"), ("output", title)])?;
+    }
+    finding.alerts.iter().try_for_each(|alert| alert_script(xml, alert))
+}
+
+fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {
+    let references = facts.references.join(" ");
+    let output = format!("{}: {} {references}", facts.severity.name(), facts.title);
+    let id = format!("bannerwall-{}", facts.rule);
+    start(xml, "script", &[("id", &id), ("output", output.trim_end())])?;
+    for (key, value) in [
+        ("rule", facts.rule.as_str()),
+        ("severity", facts.severity.name()),
+        ("title", &facts.title),
+        ("references", &references),
+        ("banner", &facts.banner),
+    ] {
+        start(xml, "elem", &[("key", key)])?;
+        xml.write_event(Xml::Text(BytesText::new(&clean(value))))?;
+        end(xml, "elem")?;
+    }
+    end(xml, "script")
+}
+
+fn start(xml: &mut Out<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
+    xml.write_event(Xml::Start(element(name, attributes)))
+}
+
+fn empty(xml: &mut Out<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
+    xml.write_event(Xml::Empty(element(name, attributes)))
+}
+
+fn end(xml: &mut Out<'_>, name: &str) -> io::Result<()> {
+    xml.write_event(Xml::End(BytesEnd::new(name)))
+}
+
+fn element<'a>(name: &'a str, attributes: &[(&str, &str)]) -> BytesStart<'a> {
+    let mut element = BytesStart::new(name);
+    attributes.iter().for_each(|(name, value)| attribute(&mut element, name, value));
+    element
+}
+
+fn attribute(element: &mut BytesStart<'_>, name: &str, value: &str) {
+    element.push_attribute((name, clean(value).as_ref()));
+}
+
+/// Text without what XML 1.0 cannot hold at all, not even escaped: control characters (but a line end)
+/// and non-characters.
+fn clean(text: &str) -> Cow<'_, str> {
+    let allowed = |c: char| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'));
+    if text.chars().all(allowed) {
+        return text.into();
+    }
+    let lines: Vec<_> = text.split('\n').map(|line| escape(line).into_owned()).collect();
+    lines.join("\n").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}").into()
+}
+
+fn seconds(timestamp: Timestamp) -> String {
+    (timestamp.as_nanos() / 1_000_000_000).to_string()
+}
