@@ -172,9 +172,7 @@ impl Rule {
 
     /// A number for EVE's `signature_id`: made of the id, so that it stays when rules come and go.
     pub fn signature_id(&self) -> u32 {
-        let hash = self.identity();
-        let folded = u32::try_from((hash ^ (hash >> 32)) & 0x7fff_ffff).unwrap_or(0);
-        folded.max(1)
+        crate::event::signature_id(&self.id)
     }
 
     /// FNV-1a of the id: the same in every run and on every machine.

@@ -1,0 +1,154 @@
+//! What is written of each target: its events held until it is over, judged by `--match` and
+//! `--open`, then handed to the writer together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ahash::AHashMap;
+use regex::bytes::Regex;
+
+use super::targets::{Plan, Tracker};
+use super::{Conversation, Outcome, Report};
+use crate::event::{
+    Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source, Timestamp,
+};
+use crate::output::Handle;
+
+/// Octets of an answer in a foreign protocol that are shown.
+const SHOWN: usize = 256;
+
+/// Which results are written.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only open ports.
+    pub open_only: bool,
+    /// Neither closed ports nor those that didn't answer (a long table for a person).
+    pub hide_unanswered: bool,
+    /// A `connect` event for every target, not only where there is nothing else to say.
+    pub always_connect: bool,
+    /// Only targets of which all these hold.
+    pub patterns: Vec<Pattern>,
+}
+
+/// One `--match`.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    /// The SSH identification line.
+    Banner(Regex),
+    /// A header field of an HTTP answer, by name.
+    Header(String, Regex),
+}
+
+impl Pattern {
+    fn matches(&self, events: &[Event]) -> bool {
+        events.iter().any(|event| match (&event.kind, self) {
+            (EventKind::Ssh(facts), Self::Banner(regex)) => {
+                facts.server.as_ref().is_some_and(|side| regex.is_match(side.banner.as_bytes()))
+            }
+            (EventKind::Http(facts), Self::Header(name, regex)) => {
+                let headers = facts.response.iter().flat_map(|response| &response.headers);
+                let mut named = headers.filter(|field| field.name.eq_ignore_ascii_case(name));
+                named.any(|field| regex.is_match(field.value.as_bytes()))
+            }
+            _ => false,
+        })
+    }
+}
+
+/// One thread's results on their way to the writer.
+#[derive(Debug)]
+pub struct ScanReport {
+    plan: Arc<Plan>,
+    tracker: Arc<Tracker>,
+    writer: Handle,
+    selection: Arc<Selection>,
+    /// Events of targets that are not over: what is stopped halfway is asked again when the scan
+    /// is resumed, and must not be reported twice.
+    pending: AHashMap<SocketAddr, Vec<Event>>,
+}
+
+impl ScanReport {
+    /// A report of the targets that `tracker` keeps for `plan`.
+    pub fn new(plan: Arc<Plan>, tracker: Arc<Tracker>, writer: Handle, selection: Arc<Selection>) -> Self {
+        Self { plan, tracker, writer, selection, pending: AHashMap::new() }
+    }
+
+    fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
+        let selection = &self.selection;
+        let hidden = match outcome.state {
+            PortState::Open => false,
+            PortState::Closed | PortState::Filtered => selection.open_only || selection.hide_unanswered,
+            PortState::Error => selection.open_only,
+        };
+        !hidden && (matched || selection.patterns.is_empty())
+    }
+}
+
+impl EventSink for ScanReport {
+    fn emit(&mut self, event: Event) {
+        let Some(flow) = &event.flow else { return };
+        let Endpoint { address, port } = flow.endpoints.server;
+        self.pending.entry(SocketAddr::new(address, port)).or_default().push(event);
+    }
+}
+
+impl Report for ScanReport {
+    fn finished(&mut self, outcome: &Outcome<'_>) {
+        let key = outcome.target.address;
+        let mut events = match self.pending.is_empty() {
+            true => Vec::new(),
+            false => self.pending.remove(&key).unwrap_or_default(),
+        };
+        let patterns = &self.selection.patterns;
+        let matched = match patterns.is_empty() {
+            true => outcome.matches > 0,
+            false => patterns.iter().all(|pattern| pattern.matches(&events)),
+        };
+        if self.is_shown(outcome, matched) {
+            if self.selection.always_connect || events.is_empty() {
+                events.insert(0, connect_event(outcome));
+            }
+            self.writer.emit_group(events);
+        }
+        // Counted as over only now that its result is on its way: a checkpoint first waits for that.
+        self.plan.finish(&self.tracker, outcome, matched);
+    }
+}
+
+/// The `connect` event of a target.
+fn connect_event(outcome: &Outcome<'_>) -> Event {
+    let mut facts = outcome.facts();
+    if outcome.conversation != Conversation::None {
+        facts.reason = outcome.conversation.name().into();
+    }
+    if outcome.conversation != Conversation::Complete && !outcome.banner.is_empty() {
+        let shown = outcome.banner.get(..SHOWN).unwrap_or(outcome.banner);
+        facts.said = String::from_utf8_lossy(shown).into_owned();
+    }
+    let address = outcome.target.address;
+    let unspecified = match address {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let flow = FlowContext {
+        id: outcome.target.index,
+        endpoints: Endpoints {
+            client: Endpoint { address: unspecified, port: 0 },
+            server: Endpoint { address: address.ip(), port: address.port() },
+        },
+        from: Some(Side::Server),
+        interface: None,
+        vlan: Vec::new(),
+        packet_number: None,
+        transaction: None,
+        protocol: None,
+    };
+    Event { timestamp: wall_clock(), source: Source::Scan, flow: Some(flow), kind: EventKind::Connect(facts) }
+}
+
+/// The time of day: a report is where a scan's results get it.
+fn wall_clock() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+}
