@@ -8,7 +8,7 @@ use bannerwall::rules::{Context, RuleSet};
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("rules");
-    let loaded = RuleSet::load(&[folder]).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = RuleSet::check(&[folder]).unwrap_or_else(|error| panic!("{error}"));
     let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
     loaded.rules
@@ -23,12 +23,47 @@ fn matching<'r>(rules: &'r RuleSet, line: &str, from: Side) -> Vec<&'r str> {
 }
 
 #[test]
-fn the_packs_hold_rules_with_references_and_examples() {
+fn the_packs_hold_at_least_eighty_rules_with_references_and_examples() {
     let rules = shipped();
-    assert!(rules.rules().len() >= 25, "{} rules", rules.rules().len());
+    assert!(rules.rules().len() >= 80, "{} rules", rules.rules().len());
     for rule in rules.rules() {
         assert!(!rule.references().is_empty(), "{} names no reference", rule.id());
         assert!(!rule.category().is_empty(), "{} has no category", rule.id());
+    }
+}
+
+#[test]
+fn every_example_matches_its_rule_and_no_counterexample_does() {
+    let rules = shipped();
+    let failed: Vec<_> = rules
+        .trials()
+        .filter(|trial| !trial.passed())
+        .map(|trial| format!("{}: {}", trial.rule.id(), trial.example.summary()))
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    for rule in rules.rules() {
+        for expected in [true, false] {
+            let count =
+                rules.trials().filter(|trial| trial.rule.id() == rule.id() && trial.expected == expected);
+            assert!(count.count() > 0, "{} lacks examples that should give {expected}", rule.id());
+        }
+    }
+}
+
+#[test]
+fn terrapin_is_judged_by_the_package_where_a_banner_names_it() {
+    let rules = shipped();
+    for (line, vulnerable) in [
+        ("SSH-2.0-OpenSSH_7.9p1 Debian-10+deb10u2", true),
+        ("SSH-2.0-OpenSSH_7.9p1 Debian-10+deb10u4", false),
+        ("SSH-2.0-OpenSSH_8.2p1 Ubuntu-4ubuntu0.9", true),
+        ("SSH-2.0-OpenSSH_8.2p1 Ubuntu-4ubuntu0.10", false),
+        ("SSH-2.0-OpenSSH_7.6p1 Ubuntu-4ubuntu0.7", true),
+        ("SSH-2.0-OpenSSH_9.3p1 Ubuntu-1ubuntu3", true),
+        ("SSH-2.0-OpenSSH_9.3p1 Ubuntu-1ubuntu3.6", false),
+        ("SSH-2.0-OpenSSH_9.6p1 Debian-1", false),
+    ] {
+        assert_eq!(matching(&rules, line, Side::Server).contains(&"openssh-terrapin"), vulnerable, "{line}");
     }
 }
 
