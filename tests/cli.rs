@@ -24,6 +24,8 @@ fn subcommands(path: &[&str]) -> Vec<String> {
     let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
     list.lines()
         .take_while(|line| !line.is_empty())
+        // A description's second line stands deeper than a name.
+        .filter_map(|line| line.strip_prefix("  ").filter(|name| !name.starts_with(' ')))
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
         .filter(|name| name != "help")
         .collect()
