@@ -33,18 +33,17 @@ fn subcommands(path: &[&str]) -> Vec<String> {
 
 #[test]
 fn every_subcommand_has_help_with_an_example() {
-    for name in subcommands(&[]) {
-        let nested = subcommands(&[&name]);
-        let paths: Vec<Vec<&str>> = match nested.is_empty() {
-            true => vec![vec![&name]],
-            false => nested.iter().map(|inner| vec![name.as_str(), inner]).collect(),
-        };
-        for mut path in paths {
-            path.push("--help");
-            let output = bannerwall(&path);
+    let mut waiting: Vec<Vec<String>> = vec![Vec::new()];
+    while let Some(path) = waiting.pop() {
+        let mut arguments: Vec<&str> = path.iter().map(String::as_str).collect();
+        let nested = subcommands(&arguments);
+        if nested.is_empty() {
+            arguments.push("--help");
+            let output = bannerwall(&arguments);
             assert_eq!(output.status.code(), Some(0), "{path:?}");
             assert!(stdout(&output).contains("Example"), "no example in {path:?}");
         }
+        waiting.extend(nested.into_iter().map(|name| [path.as_slice(), &[name]].concat()));
     }
 }
 
