@@ -1,0 +1,127 @@
+"""The firewalls that are compared, and what each of them used and lost."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BASELINE = ROOT / "bench/baseline/bin"
+RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+QUEUE = 0
+READY_SECONDS = 30
+
+
+@dataclasses.dataclass
+class Usage:
+    """CPU seconds and packets up to now, or between two moments."""
+
+    cpu: float = 0.0
+    packets: int = 0
+    lost: int = 0
+
+    def __sub__(self, earlier):
+        return Usage(self.cpu - earlier.cpu, self.packets - earlier.packets, self.lost - earlier.lost)
+
+    def costs(self, connections, elapsed):
+        """What each packet and connection cost, as metrics."""
+        costs = {"firewall CPU, cores": self.cpu / elapsed} if self.cpu else {}
+        if self.packets:
+            costs["firewall CPU a packet, µs"] = self.cpu / self.packets * 1e6
+            costs["packets queued"] = self.packets
+            costs["packets lost"] = self.lost
+        if connections and self.cpu:
+            costs["firewall CPU a connection, µs"] = self.cpu / (connections * elapsed) * 1e6
+        return costs
+
+
+class Firewall:
+    """A running firewall program and its rules; both may be absent."""
+
+    def __init__(self, network, process=None, plain_rules=False):
+        self.network = network
+        self.process = process
+        if plain_rules:
+            for hook in network.hooks:
+                self._iptables("-A", hook, "-p", "tcp", "-j", "NFQUEUE", "--queue-num", QUEUE)
+
+    def _iptables(self, *words):
+        return self.network.inside(self.network.server, "iptables", "-t", "mangle", *words)
+
+    def usage(self):
+        """CPU time of the program, packets it was given, and packets that it should have been given."""
+        if self.process is None:
+            return Usage()
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks = int(fields[11]) + int(fields[12])
+        table = self.network.inside(self.network.server, "cat", "/proc/net/netfilter/nfnetlink_queue")
+        counts = [list(map(int, line.split())) for line in table.splitlines()]
+        queued = sum(row[7] for row in counts)
+        dropped = sum(row[5] + row[6] for row in counts)
+        listing = self._iptables("-nvxL")
+        reached = sum(int(line.split()[0]) for line in listing.splitlines() if re.search(r"\bNFQUEUE\b", line))
+        # What reached the rule and was never numbered went by uninspected or was dropped; what was
+        # numbered and not delivered is among `dropped`.
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), queued, max(reached - queued, 0) + dropped)
+
+
+@dataclasses.dataclass
+class Case:
+    """One thing to compare: a name, and the command of its program if it has one."""
+
+    name: str
+    command: list = dataclasses.field(default_factory=list)
+    hook: bool = False
+
+    @contextlib.contextmanager
+    def firewall(self, network):
+        """Starts the program, waits until it is ready, and ends it with SIGTERM."""
+        if not self.command:
+            yield Firewall(network)
+            return
+        words = list(self.command)
+        if self.hook:
+            words += ["--hook", ",".join(hook.lower() for hook in network.hooks)]
+        with tempfile.TemporaryFile("w+") as log:
+            process = network.start(network.server, *words, stdout=subprocess.DEVNULL, stderr=log)
+            try:
+                _wait_until_ready(process, log, self.name)
+                yield Firewall(network, process, plain_rules=not self.hook)
+            finally:
+                network.inside(network.server, "iptables", "-t", "mangle", "-F")
+                process.send_signal(signal.SIGTERM)
+                process.wait(READY_SECONDS)
+
+
+def _wait_until_ready(process, log, name):
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        log.seek(0)
+        if "ready" in log.read():
+            return
+        time.sleep(0.02)
+    log.seek(0)
+    raise RuntimeError(f"{name} did not get ready: {log.read()}")
+
+
+def _guard(*options):
+    return [RELEASE / "bannerwall", "guard", "--rules", ROOT / "rules", "--queue", QUEUE,
+            "--events", "/dev/null", "--format", "json", *options]
+
+
+CASES = {
+    "none": Case("no rule"),
+    "paper": Case("paper.c", [BASELINE / "paper", QUEUE]),
+    "tuned": Case("tuned.c", [BASELINE / "tuned", QUEUE]),
+    "guard-nfq": Case("guard, nfq crate, every packet", _guard("--backend", "nfq", "--no-offload")),
+    "guard": Case("guard, every packet", _guard("--no-offload")),
+    "offload": Case("guard, offload", _guard(), hook=True),
+    "source-nfq": Case("source alone, nfq crate", [RELEASE / "examples/accept", QUEUE, "nfq"]),
+    "source": Case("source alone", [RELEASE / "examples/accept", QUEUE, "libnetfilter_queue"]),
+}
+DEFAULT = ["none", "paper", "tuned", "guard-nfq", "guard", "offload"]

@@ -1,0 +1,158 @@
+"""Results of one run: CSV as measured, tables in Markdown, box plots in PNG."""
+
+import collections
+import csv
+import datetime
+import itertools
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+from . import figures
+from .cases import ROOT
+
+REFERENCE = "tuned.c"
+UNITS = {"connections": "connections a second"}
+
+
+class Run:
+    """Collects what was measured; every value is on disk as soon as it is known."""
+
+    def __init__(self, folder, seed):
+        machine = f"{os.cpu_count()}cpu-{platform.machine()}"
+        name = f"{datetime.date.today().isoformat()}-{machine}"
+        self.folder = pathlib.Path(folder) if folder else ROOT / "bench/runs" / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.values = collections.defaultdict(lambda: collections.defaultdict(list))
+        self.file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
+        self.csv = csv.writer(self.file)
+        self.csv.writerow(["where", "test", "case", "round", "metric", "value"])
+        self.head = _head(seed)
+
+    def add(self, where, test, case, round_number, metric, value):
+        """Takes one value."""
+        self.csv.writerow([where, test, case, round_number, metric, value])
+        self.file.flush()
+        self.values[(where, test, metric)][case].append(value)
+
+    def finish(self):
+        """Writes the tables and the picture."""
+        self.file.close()
+        text = [self.head, f"- load at the end: {_load()}", ""]
+        text += _sections(self.values)
+        (self.folder / "README.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+        try:
+            _plot(self.values, self.folder / "figures.png")
+        except ImportError:
+            print("no picture: Debian's python3-matplotlib is missing", file=sys.stderr)
+
+
+def _head(seed):
+    def command(*words):
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+        return done.stdout.strip()
+
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="ascii")
+                  if line.startswith("model name")), "unknown")
+    dirty = " with uncommitted changes" if command("git", "status", "--porcelain", "--untracked-files=no") else ""
+    lines = [
+        "# Measured by bench/run",
+        "",
+        f"- command: `{' '.join(['bench/run', *sys.argv[1:]])}` (order seed {seed})",
+        f"- commit: {command('git', 'rev-parse', '--short=12', 'HEAD')}{dirty}",
+        f"- kernel: {platform.release()}, {command('iptables', '--version')}",
+        f"- CPU: {os.cpu_count()} × {model}",
+        f"- started: {datetime.datetime.now().isoformat(timespec='minutes')}, load {_load()}",
+    ]
+    return "\n".join(lines)
+
+
+def _load():
+    return " ".join(f"{load:.2f}" for load in os.getloadavg())
+
+
+def _is_cost(metric):
+    return metric.startswith(("firewall", "packets", "retransmissions", "failed"))
+
+
+def _sections(values):
+    """A table with p-values for each figure, then one table of what each test cost."""
+    for (where, test, metric), cases in values.items():
+        if not _is_cost(metric):
+            yield from _figure(f"{test}, {where}: {UNITS.get(metric, metric)}", cases)
+    for where, test in dict.fromkeys(key[:2] for key in values):
+        metrics = {key[2]: values[key] for key in values if key[:2] == (where, test) and _is_cost(key[2])}
+        if metrics:
+            yield from _costs(f"{test}, {where}: what it cost (means; sums of lost packets and failed runs)", metrics)
+
+
+def _figure(title, cases):
+    reference = figures.summary(cases[REFERENCE])["mean"] if cases.get(REFERENCE) else None
+    yield from (f"## {title}", "")
+    yield f"| case | n | mean | min | max | σ | outside 95 % | ÷ {REFERENCE} |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for case, values in cases.items():
+        row = figures.summary(values)
+        ratio = f"{row['mean'] / reference:.3f}" if reference else "–"
+        numbers = " | ".join(_short(row[name]) for name in ("mean", "min", "max", "σ"))
+        yield f"| {case} | {row['n']} | {numbers} | {row['outside 95 %']} | {ratio} |"
+    yield ""
+    if len(cases) > 1:
+        yield from _pairs(cases)
+
+
+def _costs(title, metrics):
+    yield from (f"## {title}", "")
+    yield "| case | " + " | ".join(metrics) + " |"
+    yield "|---" * (len(metrics) + 1) + "|"
+    for case in dict.fromkeys(case for cases in metrics.values() for case in cases):
+        cells = []
+        for metric, cases in metrics.items():
+            values = cases.get(case)
+            total = sum if metric in ("packets lost", "failed runs") else statistics.fmean
+            cells.append(_short(total(values)) if values else "")
+        yield f"| {case} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _pairs(cases):
+    names = list(cases)
+    yield "p-value of each pair (Mann–Whitney, two-sided):"
+    yield ""
+    yield "| | " + " | ".join(names[1:]) + " |"
+    yield "|---" * len(names) + "|"
+    for index, first in enumerate(names[:-1]):
+        cells = ["" if position <= index else f"{figures.mann_whitney(cases[first], cases[second]):.2g}"
+                 for position, second in enumerate(names[1:], start=1)]
+        yield f"| {first} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _short(value):
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _plot(values, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    keys = [key for key in values if not _is_cost(key[2]) or key[2].startswith("firewall")]
+    columns = 3
+    rows = -(-len(keys) // columns)
+    figure, grid = pyplot.subplots(rows, columns, figsize=(6 * columns, 3 * rows), squeeze=False)
+    for axes, key in itertools.zip_longest(grid.flat, keys):
+        if key is None:
+            axes.axis("off")
+            continue
+        cases = values[key]
+        axes.boxplot(list(cases.values()), labels=list(cases), vert=False)
+        axes.set_title(f"{key[1]}, {key[0]}: {key[2]}", fontsize=9)
+        axes.tick_params(labelsize=7)
+        axes.set_xlim(left=0)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
