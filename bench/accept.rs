@@ -1,7 +1,7 @@
 //! The source alone: accepts every packet without looking at it, to tell the cost of a backend from
 //! the cost of inspection.
 //!
-//! usage: accept QUEUE libnetfilter_queue|nfq; prints its counts on SIGTERM or SIGINT.
+//! usage: `accept QUEUE libnetfilter_queue|nfq`; prints its counts on SIGTERM or SIGINT.
 
 use std::env;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ fn main() -> anyhow::Result<()> {
         bail!("usage: accept QUEUE libnetfilter_queue|nfq");
     };
     let queue = queue.parse().context("QUEUE is a number up to 65535")?;
-    let backend = Backend::ALL.into_iter().find(|known| known.name() == backend).context("no such backend")?;
+    let backend =
+        Backend::ALL.into_iter().find(|known| known.name() == backend).context("no such backend")?;
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&stop))?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;

@@ -1,7 +1,7 @@
 //! Connections a second in which both sides send an SSH identification: what an inspecting firewall
 //! has to keep up with, which connections without a word do not show.
 //!
-//! usage: banners serve | banners connect SECONDS ADDRESS...; `connect` prints the rate.
+//! usage: `banners serve` or `banners connect SECONDS ADDRESS...`, which prints the rate.
 
 use std::env;
 use std::io::{self, Read, Write};
