@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use bannerwall::banner::{Banner, Progress, Side, SshBanner, ssh};
-use bannerwall::rules::{Context, RuleSet};
+use bannerwall::rules::fingerprint::{Document, Fingerprints};
+use bannerwall::rules::{Context, RuleSet, recog};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
@@ -47,6 +48,43 @@ fn every_example_matches_its_rule_and_no_counterexample_does() {
                 rules.trials().filter(|trial| trial.rule.id() == rule.id() && trial.expected == expected);
             assert!(count.count() > 0, "{} lacks examples that should give {expected}", rule.id());
         }
+    }
+}
+
+/// The fenced blocks of the guide that open with `fence`.
+fn guide_blocks(fence: &str) -> Vec<&'static str> {
+    let guide = include_str!("../rules/README.md");
+    let opening = format!("\n{fence}\n");
+    let blocks = guide.split(opening.as_str()).skip(1);
+    blocks.filter_map(|behind| behind.split_once("\n```").map(|(block, _)| block)).collect()
+}
+
+#[test]
+fn the_guide_s_worked_examples_hold() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("admins.txt"), "# ours\n192.0.2.0/24\n").expect("it can be written");
+    let blocks = guide_blocks("```toml");
+    assert_eq!(blocks.len(), 5);
+    for (number, block) in blocks.iter().enumerate() {
+        let file = folder.path().join(format!("{number}.toml"));
+        std::fs::write(&file, block).expect("it can be written");
+        let loaded = RuleSet::check(&[file]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(loaded.warnings.is_empty(), "{block}");
+        for trial in loaded.rules.trials() {
+            assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());
+        }
+    }
+}
+
+#[test]
+fn the_guide_s_fingerprints_hold() {
+    let blocks = guide_blocks("```toml fingerprints");
+    assert_eq!(blocks.len(), 1);
+    for block in blocks {
+        let document: Document = toml::from_str(block).expect("the guide's file is well-formed");
+        let fingerprints = Fingerprints::parse("README.md", block).expect("it compiles");
+        let (count, mismatches) = recog::verify(&document.database[0], &fingerprints);
+        assert_eq!((count, mismatches), (1, Vec::new()));
     }
 }
 
