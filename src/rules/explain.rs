@@ -2,7 +2,7 @@
 
 use super::example::Example;
 use super::field::{Field, Sender};
-use super::judge::{Captured, Miss, Scoped, judge};
+use super::judge::{Captured, Memo, Miss, Scoped, judge};
 use super::pattern::Pattern;
 use super::rule::{Condition, Rule, Test};
 use super::view::View;
@@ -76,7 +76,8 @@ impl RuleSet {
     fn explain_rule<'r>(&'r self, rule: &'r Rule, example: &Example, from: Sender) -> Explanation<'r> {
         let outcome = example.with(from, rule.request.as_ref(), |banner, context, hassh| {
             let view = View::new(banner, context).with_hassh(hassh);
-            match judge(rule, &self.patterns, &view, Scoped::No) {
+            let memo = Memo::default();
+            match judge(rule, &self.patterns, &view, &memo, Scoped::No) {
                 Ok(captured) => (true, because(rule, captured)),
                 Err(miss) => (false, self.why(rule, miss, &view)),
             }

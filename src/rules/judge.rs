@@ -3,6 +3,8 @@
 //! `evaluate` and `explain` ask the same function, so that an explanation can never tell another
 //! story than the verdict.
 
+use std::cell::RefCell;
+
 use super::debian::{Fixed, Revision};
 use super::field::Field;
 use super::pattern::{self, Pattern, PatternId};
@@ -68,6 +70,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     rule: &'r Rule,
     patterns: &'r [Pattern],
     view: &'v View<'_>,
+    memo: &Memo<'v>,
     scoped: Scoped,
 ) -> Result<Captured<'v>, Miss<'r, 'v>> {
     if rule.protocol != view.banner.protocol() {
@@ -88,11 +91,11 @@ pub(super) fn judge<'r: 'v, 'v>(
     headers(rule, view)?;
     let mut captured = Captured::default();
     for condition in &rule.all {
-        let found = run(condition, patterns, view)?;
+        let found = run(condition, patterns, view, memo)?;
         captured = captured.or(found);
     }
     for condition in &rule.unless {
-        if run(condition, patterns, view).is_ok() {
+        if run(condition, patterns, view, memo).is_ok() {
             return Err(Miss::Unless(condition));
         }
     }
@@ -190,6 +193,7 @@ fn run<'r, 'v>(
     condition: &'r Condition,
     patterns: &'r [Pattern],
     view: &'v View<'_>,
+    memo: &Memo<'v>,
 ) -> Result<Captured<'v>, Miss<'r, 'v>>
 where
     'r: 'v,
@@ -201,13 +205,40 @@ where
             Test::Values(list) if list.entries.contains(value) => return Ok(Captured::default()),
             Test::Values(_) => {}
             Test::Patterns(ids) => {
-                if let Some(captured) = ids.iter().find_map(|id| capture(*id, patterns, value)) {
+                if let Some(captured) = ids.iter().find_map(|id| memo.capture(*id, patterns, value)) {
                     return Ok(captured);
                 }
             }
         }
     }
     Err(if seen { Miss::NoMatch(condition) } else { Miss::NoField(condition) })
+}
+
+/// What the last patterns said, so that one that many rules share runs once a banner.
+#[derive(Default)]
+pub(super) struct Memo<'v>(RefCell<[Option<Remembered<'v>>; MEMO_SLOTS]>);
+
+/// A pattern, the value that it was tried on, and what came of it.
+type Remembered<'v> = (PatternId, &'v [u8], Option<Captured<'v>>);
+
+/// Patterns that are remembered; which slot is told by the pattern's number.
+const MEMO_SLOTS: usize = 16;
+
+impl<'v> Memo<'v> {
+    fn capture(&self, id: PatternId, patterns: &[Pattern], value: &'v [u8]) -> Option<Captured<'v>> {
+        let mut slots = self.0.borrow_mut();
+        let Some(slot) = slots.get_mut(id.index() % MEMO_SLOTS) else { return capture(id, patterns, value) };
+        // The very same octets, not equal ones: a comparison of pointers tells.
+        if let Some((known, on, captured)) = *slot
+            && known == id
+            && std::ptr::eq(on, value)
+        {
+            return captured;
+        }
+        let captured = capture(id, patterns, value);
+        *slot = Some((id, value, captured));
+        captured
+    }
 }
 
 /// Runs one pattern over one value.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::diagnostic::{Level, Report};
 use super::field::Field;
-use super::judge::{Scoped, judge};
+use super::judge::{Memo, Scoped, judge};
 use super::pattern::{Pattern, PatternId};
 use super::read::at_rule;
 use super::rule::{Condition, Rule, Test};
@@ -138,7 +138,8 @@ fn takes_examples(accept: &Rule, rule: &Rule, patterns: &[Pattern]) -> bool {
     }
     rule.examples.iter().all(|example| {
         let taken = example.with(rule.from, rule.request.as_ref(), |banner, context, hassh| {
-            judge(accept, patterns, &View::new(banner, context).with_hassh(hassh), Scoped::No).is_ok()
+            let view = View::new(banner, context).with_hassh(hassh);
+            judge(accept, patterns, &view, &Memo::default(), Scoped::No).is_ok()
         });
         taken == Ok(true)
     })

@@ -25,10 +25,12 @@ mod example;
 mod explain;
 mod field;
 pub mod fingerprint;
+mod index;
 mod judge;
 mod limits;
 mod lint;
 mod list;
+mod literals;
 mod pattern;
 mod read;
 pub mod recog;
@@ -45,7 +47,8 @@ mod view;
 use std::path::PathBuf;
 
 use self::diagnostic::Report;
-use self::judge::{Captured, Scoped, judge};
+use self::index::Index;
+use self::judge::{Captured, Memo, Scoped, judge};
 use self::lint::{Depth, lint};
 use self::pattern::Pattern;
 use self::read::Draft;
@@ -69,6 +72,7 @@ pub use self::view::{Context, Stage};
 pub struct RuleSet {
     rules: Vec<Rule>,
     patterns: Vec<Pattern>,
+    index: Index,
     needs: Needs,
 }
 
@@ -157,11 +161,12 @@ impl RuleSet {
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;
         }
-        let (patterns, _shapes) = patterns.into_parts();
+        let (patterns, shapes) = patterns.into_parts();
         lint(&rules, &patterns, sources, depth, &mut report);
         let warnings = report.finish()?;
         let needs = Needs::of(&rules);
-        Ok(Loaded { rules: Self { rules, patterns, needs }, warnings })
+        let index = Index::new(&rules, &patterns, &shapes);
+        Ok(Loaded { rules: Self { rules, patterns, index, needs }, warnings })
     }
 
     /// The rules in the order in which they are judged.
@@ -179,9 +184,12 @@ impl RuleSet {
     /// Rules with a `count` are among them: ask [`Thresholds::admit`] whether they take effect.
     pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let view = View::new(banner, context);
+        let memo = Memo::default();
+        let mut candidates = Vec::new();
+        self.index.candidates(&view, &mut candidates);
         let mut matches = Vec::new();
-        for rule in &self.rules {
-            let Ok(captured) = judge(rule, &self.patterns, &view, Scoped::Yes) else { continue };
+        for rule in candidates.iter().filter_map(|index| self.rules.get(usize::try_from(*index).ok()?)) {
+            let Ok(captured) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
             matches.push(Match::new(rule, captured));
             if rule.action == Action::Accept {
                 break;

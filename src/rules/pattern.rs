@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use regex_automata::MatchKind;
 use regex_automata::meta::{self, Regex};
-use regex_automata::nfa::thompson::{self, NFA};
+use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_automata::util::captures::Captures;
 use regex_automata::util::syntax;
 use regex_syntax::hir::{Hir, HirKind};
@@ -93,6 +94,18 @@ fn compile(text: &str) -> Option<Regex> {
     meta::Regex::builder().configure(config).syntax(language()).build(text).ok()
 }
 
+/// Several patterns as one, which is asked which of them match; none where that is too large.
+pub(super) fn together(patterns: &[&Pattern]) -> Option<Regex> {
+    let texts: Vec<&str> = patterns.iter().map(|pattern| pattern.text()).collect();
+    let config = meta::Config::new()
+        .match_kind(MatchKind::All)
+        .utf8_empty(false)
+        .which_captures(WhichCaptures::None)
+        .nfa_size_limit(Some(limits::PROGRAM_OCTETS * 64))
+        .hybrid_cache_capacity(limits::LAZY_AUTOMATON_OCTETS * 16);
+    meta::Regex::builder().configure(config).syntax(language()).build_many(&texts).ok()
+}
+
 fn language() -> syntax::Config {
     syntax::Config::new().unicode(false).utf8(false).nest_limit(limits::PATTERN_NESTING)
 }
@@ -114,7 +127,6 @@ impl PatternFault {
 #[derive(Debug)]
 pub(super) struct Shape {
     /// Its syntax tree.
-    #[expect(dead_code, reason = "the shared automaton is made of it, which follows")]
     pub(super) hir: Hir,
 }
 

@@ -157,3 +157,84 @@ action = 'alert'
     assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Rest)), Vec::<String>::new());
     assert_eq!(ids(&set, &Banner::Response(message), &at(Stage::Whole)), ["head"]);
 }
+
+mod index {
+    //! The index may only leave out rules that do not match: it is compared with asking every rule.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pattern() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            "[ab1]{1,3}",
+            Just("\\d".to_owned()),
+            Just(".".to_owned()),
+            Just("[a-c]".to_owned()),
+            Just("\\b".to_owned()),
+            Just("\\x{ff}".to_owned()),
+        ];
+        let tree = leaf.prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 1..4).prop_map(|parts| parts.concat()),
+                prop::collection::vec(inner.clone(), 1..4)
+                    .prop_map(|parts| format!("(?:{})", parts.join("|"))),
+                (inner.clone(), "[*+?]|\\{1,2\\}|\\{2\\}")
+                    .prop_map(|(part, times)| format!("(?:{part}){times}")),
+                inner.clone().prop_map(|part| format!("(?i:{part})")),
+                inner.prop_map(|part| format!("(?<version>{part})")),
+            ]
+        });
+        let ends = (prop::bool::ANY, prop::bool::ANY);
+        (tree, ends).prop_filter_map("a group has one name only once", |(tree, (start, end))| {
+            let once = tree.matches("version").count() <= 1;
+            let (start, end) = (if start { "^" } else { "" }, if end { "$" } else { "" });
+            once.then(|| format!("{start}{tree}{end}"))
+        })
+    }
+
+    fn rule(number: usize, conditions: &[(usize, String)], absent: bool) -> String {
+        let fields = ["status", "\"header.server\"", "\"header.x-a\"", "body"];
+        let mut text = format!("[[rule]]\nid = 'r{number}'\nprotocol = 'http'\naction = 'alert'\n");
+        let mut seen = Vec::new();
+        for (field, pattern) in conditions {
+            if !seen.contains(field) {
+                text.push_str(&format!("match.{} = '{pattern}'\n", fields[*field]));
+                seen.push(*field);
+            }
+        }
+        text.push_str(if absent { "absent = ['x-b']\n" } else { "present = ['server']\n" });
+        text
+    }
+
+    proptest! {
+        #[test]
+        fn it_leaves_out_no_rule_that_matches(
+            rules in prop::collection::vec(
+                (prop::collection::vec((0_usize..4, pattern()), 0..3), any::<bool>()), 1..12),
+            server in "[ab1AB ]{0,8}",
+            other in "[ab1Bc]{0,4}",
+            body in "[ab1A]{0,8}",
+        ) {
+            let text: String = rules
+                .iter()
+                .enumerate()
+                .map(|(number, (conditions, absent))| rule(number, conditions, *absent))
+                .collect();
+            let set = load(&text);
+            let head = format!("HTTP/1.1 111 OK\r\nSeRVer: {server}\r\nX-A: {other}\r\nServer: {other}\r\n\r\n");
+            let mut message = response(head.as_bytes());
+            message.body = body.as_bytes();
+            let banner = Banner::Response(message);
+            let context = Context::default();
+            let view = View::new(&banner, &context);
+            let expected: Vec<String> = set
+                .rules()
+                .iter()
+                .filter(|rule| judge(rule, &set.patterns, &view, &Memo::default(), Scoped::Yes).is_ok())
+                .map(|rule| rule.id().to_owned())
+                .collect();
+            prop_assert_eq!(ids(&set, &banner, &context), expected);
+        }
+    }
+}

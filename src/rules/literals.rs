@@ -1,0 +1,232 @@
+//! What a text must hold for a pattern to have a chance: literals that no match can do without.
+//!
+//! Everything here is in ASCII lower case and only ever used to leave patterns out, so that a set may
+//! promise too much but never too little.
+
+use std::collections::BTreeSet;
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
+
+/// Literals of which at least one is in every match.
+pub(super) type Literals = BTreeSet<Vec<u8>>;
+
+/// Most literals of one set.
+const SET_LIMIT: usize = 32;
+
+/// Longest literal that is put together, in octets.
+const LENGTH_LIMIT: usize = 64;
+
+/// Shorter literals are in too many texts to leave anything out.
+const SHORTEST: usize = 2;
+
+/// How a text that a pattern matches is told from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Requirement {
+    /// The whole text, in lower case, is one of these.
+    Whole(Literals),
+    /// For each of these sets, the text holds one of its literals.
+    Holds(Vec<Literals>),
+}
+
+/// What is required of a text for `hir` to match somewhere in it.
+pub(super) fn required(hir: &Hir) -> Requirement {
+    let facts = facts(hir);
+    let anchored = hir.properties().look_set_prefix().contains(Look::Start)
+        && hir.properties().look_set_suffix().contains(Look::End);
+    match facts.exact {
+        Some(exact) if anchored => Requirement::Whole(exact),
+        Some(exact) => Requirement::Holds(useful(exact).into_iter().collect()),
+        None => Requirement::Holds(facts.required),
+    }
+}
+
+/// What is known of the texts that a part of a pattern matches.
+#[derive(Default)]
+struct Facts {
+    /// All of them, where these are few.
+    exact: Option<Literals>,
+    /// Sets of which each match holds a literal.
+    required: Vec<Literals>,
+}
+
+impl Facts {
+    fn exactly(literals: Literals) -> Self {
+        Self { exact: Some(literals), required: Vec::new() }
+    }
+
+    /// The best single set.
+    fn best(self) -> Option<Literals> {
+        let exact = self.exact.and_then(useful);
+        exact
+            .into_iter()
+            .chain(self.required)
+            .max_by_key(|set| (shortest(set), SET_LIMIT - set.len().min(SET_LIMIT)))
+    }
+}
+
+fn facts(hir: &Hir) -> Facts {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Facts::exactly(empty()),
+        HirKind::Literal(literal) if literal.0.len() <= LENGTH_LIMIT => {
+            Facts::exactly(BTreeSet::from([literal.0.to_ascii_lowercase()]))
+        }
+        HirKind::Literal(literal) => {
+            let head = literal.0.get(..LENGTH_LIMIT).unwrap_or_default().to_ascii_lowercase();
+            Facts { exact: None, required: vec![BTreeSet::from([head])] }
+        }
+        HirKind::Class(class) => class_literals(class).map(Facts::exactly).unwrap_or_default(),
+        HirKind::Repetition(repetition) => repeated(repetition),
+        HirKind::Capture(capture) => facts(&capture.sub),
+        HirKind::Concat(parts) => concatenated(parts),
+        HirKind::Alternation(parts) => alternatives(parts),
+    }
+}
+
+fn empty() -> Literals {
+    BTreeSet::from([Vec::new()])
+}
+
+fn class_literals(class: &Class) -> Option<Literals> {
+    // With both cases of each letter there are twice as many members as literals.
+    let limit = 2 * SET_LIMIT;
+    let members: Vec<Vec<u8>> = match class {
+        Class::Bytes(class) => class
+            .iter()
+            .flat_map(|range| range.start()..=range.end())
+            .take(limit + 1)
+            .map(|octet| vec![octet])
+            .collect(),
+        Class::Unicode(class) => class
+            .iter()
+            .flat_map(|range| range.start()..=range.end())
+            .take(limit + 1)
+            .map(|character| character.to_string().into_bytes())
+            .collect(),
+    };
+    if members.len() > limit {
+        return None;
+    }
+    let literals: Literals = members.into_iter().map(|member| member.to_ascii_lowercase()).collect();
+    (literals.len() <= SET_LIMIT).then_some(literals)
+}
+
+fn repeated(repetition: &Repetition) -> Facts {
+    let sub = facts(&repetition.sub);
+    match (repetition.min, repetition.max) {
+        (0, Some(1)) => {
+            let exact = sub.exact.and_then(|exact| bounded(exact.into_iter().chain(empty()).collect()));
+            Facts { exact, required: Vec::new() }
+        }
+        (0, _) => Facts::default(),
+        (1, Some(1)) => sub,
+        // At least one of them is there.
+        _ => Facts {
+            exact: None,
+            required: sub.exact.and_then(useful).into_iter().chain(sub.required).collect(),
+        },
+    }
+}
+
+fn concatenated(parts: &[Hir]) -> Facts {
+    let mut required = Vec::new();
+    let mut run = empty();
+    let mut whole = true;
+    for part in parts {
+        let part = facts(part);
+        let joined = part.exact.as_ref().and_then(|exact| joined(&run, exact));
+        match (joined, part.exact) {
+            (Some(joined), _) => run = joined,
+            (None, exact) => {
+                whole = false;
+                required.extend(useful(std::mem::replace(&mut run, exact.unwrap_or_else(empty))));
+                required.extend(part.required);
+            }
+        }
+    }
+    if whole {
+        return Facts::exactly(run);
+    }
+    required.extend(useful(run));
+    Facts { exact: None, required }
+}
+
+fn alternatives(parts: &[Hir]) -> Facts {
+    let parts: Vec<Facts> = parts.iter().map(facts).collect();
+    if parts.iter().all(|part| part.exact.is_some()) {
+        let all: Literals = parts.iter().filter_map(|part| part.exact.clone()).flatten().collect();
+        if let Some(exact) = bounded(all) {
+            return Facts::exactly(exact);
+        }
+    }
+    let best: Option<Vec<Literals>> = parts.into_iter().map(Facts::best).collect();
+    let union = best.and_then(|sets| bounded(sets.into_iter().flatten().collect()));
+    Facts { exact: None, required: union.into_iter().collect() }
+}
+
+/// Each of `left` with each of `right` behind it, unless that is too much.
+fn joined(left: &Literals, right: &Literals) -> Option<Literals> {
+    if left.len() * right.len() > SET_LIMIT {
+        return None;
+    }
+    let pairs = left.iter().flat_map(|head| right.iter().map(move |tail| [head.as_slice(), tail].concat()));
+    let joined: Literals = pairs.collect();
+    joined.iter().all(|literal| literal.len() <= LENGTH_LIMIT).then_some(joined)
+}
+
+fn bounded(literals: Literals) -> Option<Literals> {
+    (literals.len() <= SET_LIMIT).then_some(literals)
+}
+
+fn useful(literals: Literals) -> Option<Literals> {
+    (shortest(&literals) >= SHORTEST).then_some(literals)
+}
+
+/// Length of the shortest literal, 0 for none.
+pub(super) fn shortest(literals: &Literals) -> usize {
+    literals.iter().map(Vec::len).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pattern: &str) -> Hir {
+        regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(pattern).unwrap()
+    }
+
+    fn holds(pattern: &str) -> Vec<Vec<String>> {
+        let Requirement::Holds(sets) = required(&parse(pattern)) else { panic!("{pattern}: whole") };
+        sets.into_iter()
+            .map(|set| set.into_iter().map(|literal| String::from_utf8(literal).unwrap()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn literals_that_no_match_can_do_without_are_found() {
+        assert_eq!(holds("^OpenSSH_(?<version>\\d+\\.\\d+)"), [["openssh_"]]);
+        assert_eq!(holds("(?i)^Apache/2\\.4\\.(49|50)\\b"), [["apache/2.4.49", "apache/2.4.50"]]);
+        assert_eq!(holds("foo.*bar"), [["foo"], ["bar"]]);
+        assert_eq!(
+            holds("(foo|ba[rz])x+"),
+            [vec!["barx", "bazx", "foox"]].map(|_| vec!["bar", "baz", "foo"])
+        );
+        assert_eq!(holds("(ab){2,}c?"), [["ab"]]);
+        assert_eq!(holds("\\d+\\.\\d+"), Vec::<Vec<String>>::new());
+        assert_eq!(holds("(foo)?\\d+"), Vec::<Vec<String>>::new());
+        assert_eq!(holds("foo|\\d"), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn a_pattern_of_the_whole_text_is_known_as_such() {
+        let whole = |pattern: &str| required(&parse(pattern));
+        let set = |literals: &[&str]| {
+            Requirement::Whole(literals.iter().map(|literal| literal.as_bytes().to_vec()).collect())
+        };
+        assert_eq!(whole("^200$"), set(&["200"]));
+        assert_eq!(whole("^(?:GET|POST)$"), set(&["get", "post"]));
+        assert_eq!(whole("^a?$"), set(&["", "a"]));
+        assert!(matches!(whole("^200"), Requirement::Holds(_)));
+        assert!(matches!(whole("(?m)^200$"), Requirement::Holds(_)));
+        assert!(matches!(whole("^a|b$"), Requirement::Holds(_)));
+    }
+}
