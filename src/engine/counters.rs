@@ -2,6 +2,7 @@
 
 use super::{Anomaly, Decision};
 use crate::event::{Protocol, Side};
+use crate::flow::Class;
 
 /// Counts since the engine's start, and a few present values.
 #[derive(Debug, Clone, Default)]
@@ -24,8 +25,8 @@ pub struct Counters {
     pub flows: u64,
     /// Flows begun without a SYN.
     pub midstream: u64,
-    /// Flows forgotten before their time because the table was full.
-    pub evictions: u64,
+    /// Flows forgotten before their time because the table was full, by their state.
+    pub evictions: FlowCounts,
     /// Packets that found no room in the table or buffers.
     pub no_room: u64,
     /// Flows that ran out of their octet or time budget.
@@ -34,6 +35,10 @@ pub struct Counters {
     pub overlap_octets: u64,
     /// Segments that came before their turn.
     pub out_of_order: u64,
+    /// Octets of lines before SSH identifications.
+    pub preamble_octets: u64,
+    /// Anomalies of the application layer.
+    pub application_anomalies: u64,
     /// Matches that a rule's threshold kept silent.
     pub suppressed: u64,
     /// Matches by the rule's index in the rule set in force.
@@ -76,6 +81,18 @@ pub struct FlowCounts {
     pub blocked: u64,
     /// Closed or reset.
     pub closed: u64,
+}
+
+impl FlowCounts {
+    pub(super) const fn of(&mut self, class: Class) -> &mut u64 {
+        match class {
+            Class::Opening => &mut self.opening,
+            Class::Undecided => &mut self.undecided,
+            Class::Passed => &mut self.passed,
+            Class::Blocked => &mut self.blocked,
+            Class::Closed => &mut self.closed,
+        }
+    }
 }
 
 impl Counters {

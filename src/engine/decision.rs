@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use crate::event::Timestamp;
-use crate::packet::{self, Addresses, Flags, Reset, Segment};
+use crate::packet::{self, Reset, Segment};
+use crate::rules::Mark;
 
 /// Whether checksums are to be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +60,8 @@ pub enum Decision {
 pub struct Inspected {
     /// What to do with the packet.
     pub decision: Decision,
-    /// The mark that a rule's `mark` action asks for, for this and later packets of the flow.
-    pub mark: Option<u32>,
+    /// The mark that rules ask for, for this and every later packet of the flow.
+    pub mark: Option<Mark>,
 }
 
 impl From<Decision> for Inspected {
@@ -86,22 +87,23 @@ impl Resets {
     /// Resets for the connection of `segment`, which is stopped on its way.
     ///
     /// RFC 5961 section 3.2: a receiver takes a reset at once only when its sequence number is
-    /// exactly what it expects next. `receiver_expects` is that number for the segment's receiver.
-    /// The sender expects what it acknowledges in this very segment; before it acknowledges
-    /// anything (SYN-SENT) it looks at the reset's acknowledgement number only.
-    pub fn new(segment: &Segment<'_>, receiver_expects: u32) -> Self {
+    /// exactly what it expects next. `receiver_expects` is that number for the segment's receiver, and
+    /// `sender_expects` for its sender: what was let through towards it, which is more than the segment
+    /// acknowledges while data is under way. Before the sender has seen anything of its peer (SYN-SENT)
+    /// it looks at the reset's acknowledgement number only.
+    pub fn new(segment: &Segment<'_>, receiver_expects: u32, sender_expects: Option<u32>) -> Self {
         let addresses = segment.addresses();
         let sent = segment.sequence().wrapping_add(segment.sequence_length());
-        let flags: Flags = segment.flags();
-        let expected_back = if flags.ack() { segment.acknowledgement() } else { 0 };
+        let acknowledged = if segment.flags().ack() { segment.acknowledgement() } else { 0 };
+        let expected_back = sender_expects.unwrap_or(acknowledged);
         let to_receiver = packet::reset(&Reset {
             addresses,
             source_port: segment.source_port(),
             destination_port: segment.destination_port(),
             sequence: receiver_expects,
-            acknowledgement: expected_back,
+            acknowledgement: acknowledged,
         });
-        let back: Addresses = addresses.reversed();
+        let back = addresses.reversed();
         let to_sender = packet::reset(&Reset {
             addresses: back,
             source_port: segment.destination_port(),

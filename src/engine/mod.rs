@@ -3,14 +3,239 @@
 //! The engine does no I/O, reads no clock, and never waits. It finds each packet's flow, collects
 //! the first octets of both directions in order, recognises SSH and HTTP by those octets, asks the
 //! rules about every complete banner and says what to do with the packet.
-
-#![expect(dead_code, reason = "the inspector that counts these follows")]
+//!
+//! The segment that completes a matching banner is the one that is stopped, so that its receiver
+//! never has the whole banner. Decided flows cost a look-up and nothing else.
 
 mod config;
+mod conversation;
 mod counters;
 mod decision;
+mod flows;
+mod http;
+mod judge;
+mod segment;
+mod ssh;
 
+use std::sync::Arc;
+
+pub use self::config::{AnomalyPolicy, EngineConfig, HttpInspect, OnFailure, Timeouts};
+pub use self::counters::{Counters, DecisionCounts, FlowCounts};
+pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 pub use crate::flow::Anomaly;
-pub use config::{AnomalyPolicy, EngineConfig, HttpInspect, OnFailure, Timeouts};
-pub use counters::{Counters, DecisionCounts, FlowCounts};
-pub use decision::{Checksums, Decision, Inspected, PacketInput, Resets};
+
+use self::conversation::Conversation;
+use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Source, Timestamp};
+use crate::flow::{Class, FlowTable, Tracking};
+use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Mark, RuleSet, Thresholds};
+
+/// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
+const COPY_LIMIT: usize = 65_531;
+
+/// Flows of each class that one tick forgets at most, so that it stays short.
+const TICK_LIMIT: usize = 1 << 14;
+
+/// Conversations that are kept for the next flows instead of being freed.
+const SPARE_CONVERSATIONS: usize = 256;
+
+/// The inspector.
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    rules: Arc<RuleSet>,
+    fingerprints: Option<Arc<Fingerprints>>,
+    flows: FlowTable<Conversation>,
+    fragments: Reassembler,
+    thresholds: Thresholds,
+    counters: Counters,
+    /// The different marks that rules asked for; flows hold their position, counted from 1.
+    marks: Vec<Mark>,
+    #[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
+    spare: Vec<Box<Conversation>>,
+    tracking: Tracking,
+}
+
+impl Engine {
+    /// An engine that has seen nothing.
+    pub fn new(config: EngineConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
+        let tracking = match config.source {
+            Source::Guard => Tracking::Inline,
+            Source::Replay | Source::Scan => Tracking::Lossy,
+        };
+        let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
+        Self {
+            flows: FlowTable::new(config.flow_limit),
+            fragments: Reassembler::new(ReassemblyLimits::default()),
+            thresholds: Thresholds::default(),
+            marks: Vec::new(),
+            spare: Vec::new(),
+            config,
+            rules,
+            fingerprints,
+            counters,
+            tracking,
+        }
+    }
+
+    /// Takes one packet and says what to do with it.
+    pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
+        let inspected = self.inspect_any(packet, sink);
+        if !matches!(inspected.decision, Decision::More { .. }) {
+            self.counters.packets += 1;
+            self.counters.octets += packet.wire_length.max(packet.ip.len()) as u64;
+        }
+        self.counters.count_decision(&inspected.decision);
+        inspected
+    }
+
+    /// Forgets flows that have been silent for too long, and tells what they still owed.
+    pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
+        for class in Class::ALL {
+            let timeout = self.config.timeouts.of(class);
+            for _ in 0..TICK_LIMIT {
+                let Some(id) = self.flows.expired(class, timeout, now) else { break };
+                self.forget(id, now, sink);
+            }
+        }
+        self.refresh();
+    }
+
+    /// Forgets every flow, at the end of the input, and tells what they still owed.
+    pub fn finish(&mut self, now: Timestamp, sink: &mut impl EventSink) {
+        for class in Class::ALL {
+            while let Some(id) = self.flows.oldest(class) {
+                self.forget(id, now, sink);
+            }
+        }
+        self.refresh();
+    }
+
+    /// Puts other rules in force; counts of rules that stay (by their id) go on.
+    pub fn set_rules(&mut self, rules: Arc<RuleSet>) {
+        let old = self.rules.rules().iter().zip(&self.counters.matches);
+        let known: std::collections::HashMap<&str, u64> =
+            old.map(|(rule, count)| (rule.id(), *count)).collect();
+        let matches =
+            rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
+        self.counters.matches = matches;
+        self.rules = rules;
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What it was told at its start.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    fn inspect_any(&mut self, packet: &PacketInput<'_>, sink: &mut dyn EventSink) -> Inspected {
+        match packet::parse(packet.ip, packet.wire_length) {
+            Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
+            Ok(Parsed::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
+            Ok(Parsed::Other) => {
+                self.counters.not_tcp += 1;
+                Decision::Pass.into()
+            }
+            Err(PacketError::Captured { needed, .. }) if self.may_ask_for_more(packet) => {
+                Decision::More { octets: needed }.into()
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                self.note_packet(Anomaly::MalformedPacket, packet, sink)
+            }
+        }
+    }
+
+    fn inspect_fragment(
+        &mut self,
+        fragment: &Fragment<'_>,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        if !fragment.is_whole() && self.may_ask_for_more(packet) {
+            return Decision::More { octets: packet.wire_length }.into();
+        }
+        self.counters.fragments += 1;
+        match self.fragments.push(fragment, packet.now) {
+            Reassembled::Waiting => Decision::Undecided.into(),
+            Reassembled::Conflict => self.note_packet(Anomaly::FragmentConflict, packet, sink),
+            Reassembled::Malformed => self.note_packet(Anomaly::FragmentMalformed, packet, sink),
+            Reassembled::Whole(whole) => {
+                self.counters.reassembled += 1;
+                let whole = PacketInput { ip: &whole, wire_length: whole.len(), ..*packet };
+                match packet::parse(whole.ip, whole.wire_length) {
+                    Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, &whole, sink),
+                    Ok(_) => Decision::Pass.into(),
+                    Err(_) => {
+                        self.counters.malformed += 1;
+                        self.note_packet(Anomaly::MalformedPacket, packet, sink)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the packet can be shown again with more of its octets.
+    fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
+        self.tracking == Tracking::Inline
+            && packet.ip.len() < packet.wire_length
+            && packet.ip.len() < COPY_LIMIT
+    }
+
+    /// An anomaly of a packet that belongs to no flow.
+    fn note_packet(
+        &mut self,
+        anomaly: Anomaly,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        self.counters.count_anomaly(anomaly);
+        let mut emit = |kind| {
+            let (timestamp, source) = (packet.now, self.config.source);
+            sink.emit(Event { timestamp, source, flow: None, kind });
+        };
+        emit(EventKind::Anomaly(AnomalyFacts {
+            layer: anomaly.layer(),
+            name: anomaly.name(),
+            detail: anomaly.detail().to_owned(),
+        }));
+        if self.config.on_anomaly != AnomalyPolicy::Drop {
+            return Decision::Undecided.into();
+        }
+        emit(EventKind::Drop(DropFacts {
+            reason: anomaly.drop_reason(),
+            rule: None,
+            enforced: self.config.enforce,
+            rejected: false,
+            header: PacketHeader::default(),
+        }));
+        if self.config.enforce { Decision::Drop.into() } else { Decision::Undecided.into() }
+    }
+}
+
+impl Timeouts {
+    const fn of(&self, class: Class) -> std::time::Duration {
+        match class {
+            Class::Opening => self.opening,
+            Class::Undecided => self.undecided,
+            Class::Passed => self.passed,
+            Class::Blocked => self.blocked,
+            Class::Closed => self.closed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -82,6 +82,12 @@ impl Anomaly {
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
 
+    /// Whether dropping the packet helps: not where the octets went another way already, and not where
+    /// honest ends do the same.
+    pub const fn is_refusable(self) -> bool {
+        !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent)
+    }
+
     /// The reason that drop events give.
     pub const fn drop_reason(self) -> DropReason {
         match self.layer() {

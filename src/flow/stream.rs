@@ -87,6 +87,18 @@ impl Stream {
         self.known.has(Known::ACKNOWLEDGED) && distance(sequence, self.acknowledged) > 0
     }
 
+    /// Goes over `count` octets at `sequence` that nobody wants to read.
+    pub fn pass_over(&mut self, sequence: u32, count: usize) {
+        let end = sequence.wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if !self.is_open() {
+            self.open(sequence);
+        }
+        self.reach(end);
+        if distance(self.next, end) > 0 {
+            self.next = end;
+        }
+    }
+
     /// Begins the direction with the octet at `sequence`.
     pub(super) const fn open(&mut self, sequence: u32) {
         self.next = sequence;

@@ -75,8 +75,8 @@ pub struct Flow<C> {
     next: u32,
     /// Initial sequence number of a SYN that may begin the flow anew.
     pub(super) reopening: Option<(u32, End)>,
-    /// The mark that a rule asked for.
-    pub mark: Option<u32>,
+    /// A number that the owner may note; 0 at the start.
+    pub label: u16,
     /// Anomalies that were reported already.
     pub reported: AnomalySet,
     /// What was decided.
@@ -100,7 +100,7 @@ impl<C> Flow<C> {
             previous: NONE,
             next: NONE,
             reopening: None,
-            mark: None,
+            label: 0,
             reported: AnomalySet::default(),
             verdict: Verdict::Undecided,
             class: Class::Opening,

@@ -79,6 +79,20 @@ impl<C> Flow<C> {
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
     }
 
+    /// Takes FIN and RST of a decided flow, whose octets are not followed, into account.
+    pub fn note_end(&mut self, segment: &Segment<'_>, from: End) {
+        let flags = segment.flags();
+        let stream = self.stream_mut(from);
+        if flags.rst() {
+            stream.known.set(Known::RESET);
+        }
+        if flags.fin() {
+            stream.end = stream.next;
+            stream.known.set(Known::END);
+            stream.known.set(Known::NEXT);
+        }
+    }
+
     /// Takes a segment's header into account; its data is the caller's next step.
     pub fn track(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
         let flags = segment.flags();

@@ -1,0 +1,426 @@
+//! What two ends say to each other while a flow is undecided: which protocol each direction speaks,
+//! and how far its banners were read.
+
+use crate::banner::{Progress, Recognition, recognise, ssh as identification};
+use crate::event::{Side, Timestamp};
+use crate::flow::{Collector, Limits, Offer, Stream};
+
+use super::HttpInspect;
+use super::http::{self, Http, Message};
+use super::judge::Judge;
+use super::ssh::{self, Ssh};
+
+/// A body's octets count so much less against the budget than others: they are cheap to go over, and
+/// what decides comes behind them.
+const BODY_DISCOUNT: u64 = 16;
+
+/// Buffers beyond this are given back instead of being kept for the next conversation.
+const SPARE_MEMORY: usize = 16 << 10;
+
+/// Everything that is known of an undecided flow beside its table entry.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    directions: [Direction; 2],
+    ssh: Ssh,
+    http: Http,
+    /// When the first data was seen.
+    pub(super) began: Option<Timestamp>,
+    /// Octets that were inspected, weighed.
+    pub(super) spent: u64,
+    /// Names of the application layer's anomalies that were told.
+    pub(super) told: Vec<&'static str>,
+    /// Octets of memory that were accounted for.
+    pub(super) accounted: usize,
+}
+
+#[derive(Debug, Default)]
+struct Direction {
+    collector: Collector,
+    state: State,
+}
+
+/// How far one direction was read.
+#[derive(Debug, Default)]
+enum State {
+    /// Not recognised yet.
+    #[default]
+    New,
+    /// Lines of text from a server that may precede its SSH identification.
+    Preamble,
+    /// SSH, before the end of the identification.
+    Ssh,
+    /// SSH, behind this identification line.
+    Kex(Vec<u8>),
+    /// HTTP, where a head begins.
+    Head,
+    /// HTTP, within a body.
+    Body(Box<Message>),
+    /// Octets are missing: whatever comes next is looked at as if it were new.
+    Resync,
+    /// Nothing more is to be read. `foreign` tells a protocol that is neither SSH nor HTTP.
+    Done { foreign: bool },
+}
+
+/// What one step of reading did.
+enum Step {
+    /// So many octets were read.
+    Used(usize),
+    /// More octets are needed.
+    Wait,
+}
+
+impl Conversation {
+    /// Takes the payload at `sequence` of one side into account.
+    pub(super) fn take<'p>(
+        &mut self,
+        from: Side,
+        stream: &mut Stream,
+        sequence: u32,
+        payload: &'p [u8],
+        limits: Limits,
+        judge: &mut Judge<'_>,
+    ) -> Offer<'p> {
+        self.began.get_or_insert(judge.packet.now);
+        let mut collector = std::mem::take(&mut self.direction_mut(from).collector);
+        let offer = collector.offer(stream, sequence, payload, limits);
+        if offer.gap > 0 {
+            self.lose(from, u64::from(offer.gap), judge);
+        }
+        if collector.unread().is_empty() {
+            let used = self.read(from, offer.fresh, judge);
+            if used == offer.fresh.len() && self.reads_body(from) {
+                collector.skip();
+            } else {
+                collector.keep(offer.fresh);
+                collector.advance(used);
+            }
+        } else {
+            collector.keep(offer.fresh);
+            let used = self.read(from, collector.unread(), judge);
+            collector.advance(used);
+        }
+        self.direction_mut(from).collector = collector;
+        self.spent += self.price(from, offer.fresh.len() + usize::from(offer.ahead));
+        offer
+    }
+
+    /// Reads on through `input` as far as it goes.
+    fn read(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> usize {
+        let mut at = 0;
+        while judge.outcome.stop.is_none() || !judge.enforces() {
+            let rest = input.get(at..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            match self.step(from, rest, judge) {
+                Step::Used(count) => at += count,
+                Step::Wait => break,
+            }
+        }
+        at
+    }
+
+    fn step(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> Step {
+        let state = std::mem::take(&mut self.direction_mut(from).state);
+        let (state, step) = match state {
+            State::New => self.recognise(from, input),
+            State::Resync => self.resume(from, input, judge),
+            State::Preamble => self.read_preamble(from, input, judge),
+            State::Ssh => {
+                let reached = self.ssh.identify(from, input, judge);
+                after_ssh(reached, State::Ssh, input)
+            }
+            State::Kex(line) => {
+                let reached = self.ssh.exchange(from, &line, input, judge);
+                after_ssh(reached, State::Kex(line), input)
+            }
+            State::Head => self.read_head(from, input, judge),
+            State::Body(message) => self.read_body(from, message, input, judge),
+            State::Done { foreign } => (State::Done { foreign }, Step::Used(input.len())),
+        };
+        self.direction_mut(from).state = state;
+        if matches!(step, Step::Used(_)) {
+            self.settle(judge);
+        }
+        step
+    }
+
+    fn recognise(&self, from: Side, input: &[u8]) -> (State, Step) {
+        match recognise(from, input) {
+            Recognition::Ssh => (State::Ssh, Step::Used(0)),
+            Recognition::Http => (State::Head, Step::Used(0)),
+            Recognition::PerhapsSsh => (State::Preamble, Step::Used(0)),
+            Recognition::Unknown => (State::Done { foreign: true }, Step::Used(0)),
+            Recognition::More => (State::New, Step::Wait),
+        }
+    }
+
+    /// Looks for a message where octets are missing before: one that begins with this segment is read,
+    /// anything else is left out.
+    fn resume(&self, from: Side, input: &[u8], judge: &Judge<'_>) -> (State, Step) {
+        let (state, step) = self.recognise(from, input);
+        let foreign = matches!(state, State::Done { .. } | State::Preamble);
+        if foreign && judge.config.http_inspect == HttpInspect::All {
+            return (State::Resync, Step::Used(input.len()));
+        }
+        (state, step)
+    }
+
+    /// Reads lines that may precede a server's identification, as long as the client may speak SSH.
+    fn read_preamble(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+        if let Progress::Done { .. } = identification::identify(from, input) {
+            return (State::Ssh, Step::Used(0));
+        }
+        if self.speaks_other_than_ssh(from.other()) {
+            return (State::Done { foreign: true }, Step::Used(0));
+        }
+        match identification::identify(from, input) {
+            Progress::Never(_) => (State::Done { foreign: true }, Step::Used(0)),
+            _ => match identification::settled(input) {
+                0 => (State::Preamble, Step::Wait),
+                settled => {
+                    judge.counters.preamble_octets += settled as u64;
+                    (State::Preamble, Step::Used(settled))
+                }
+            },
+        }
+    }
+
+    fn read_head(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+        let reached = match from {
+            Side::Client => self.http.request(input, judge),
+            Side::Server => self.http.response(input, judge),
+        };
+        match reached {
+            http::Reached::More => (State::Head, Step::Wait),
+            http::Reached::Interim(count) => (State::Head, Step::Used(count)),
+            http::Reached::Never => (State::Done { foreign: true }, Step::Used(0)),
+            http::Reached::Head(count, message) => {
+                (self.behind_message(from, Box::new(message), judge), Step::Used(count))
+            }
+        }
+    }
+
+    fn read_body(
+        &mut self,
+        from: Side,
+        mut message: Box<Message>,
+        input: &[u8],
+        judge: &mut Judge<'_>,
+    ) -> (State, Step) {
+        match message.read(input) {
+            Ok(count) => (self.behind_message(from, message, judge), Step::Used(count)),
+            Err(hostile) => {
+                self.http.finish(from, *message, judge);
+                judge.note_application(hostile.name(), hostile.detail());
+                (State::Done { foreign: false }, Step::Used(0))
+            }
+        }
+    }
+
+    /// Where a direction stands once so much of a message was read.
+    fn behind_message(&mut self, from: Side, mut message: Box<Message>, judge: &mut Judge<'_>) -> State {
+        if message.is_tunnel() {
+            self.http.finish(from, *message, judge);
+            self.direction_mut(from.other()).state = State::Done { foreign: false };
+            return State::Done { foreign: false };
+        }
+        if message.is_done() {
+            self.http.finish(from, *message, judge);
+            return self.behind_transaction(from, judge);
+        }
+        if message.is_satisfied() {
+            self.http.judge_body(from, &mut message, judge);
+            if judge.config.http_inspect == HttpInspect::First {
+                self.http.finish(from, *message, judge);
+                return self.behind_transaction(from, judge);
+            }
+        }
+        State::Body(message)
+    }
+
+    fn behind_transaction(&mut self, from: Side, judge: &Judge<'_>) -> State {
+        match (judge.config.http_inspect, from) {
+            (HttpInspect::All, _) => State::Head,
+            (HttpInspect::First, Side::Client) => State::Done { foreign: false },
+            (HttpInspect::First, Side::Server) => {
+                self.direction_mut(Side::Client).state = State::Done { foreign: false };
+                State::Done { foreign: false }
+            }
+        }
+    }
+
+    /// Draws conclusions of one direction for the other, and tells what is complete.
+    fn settle(&mut self, judge: &mut Judge<'_>) {
+        if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
+            self.ssh.tell(judge);
+        }
+        if matches!(self.direction(Side::Server).state, State::Preamble)
+            && self.speaks_other_than_ssh(Side::Client)
+        {
+            self.direction_mut(Side::Server).state = State::Done { foreign: true };
+        }
+    }
+
+    /// Whether nothing more is to be read in either direction.
+    pub(super) fn is_decided(&self) -> bool {
+        self.directions.iter().all(|direction| matches!(direction.state, State::Done { .. }))
+    }
+
+    /// Whether nothing more is to be read of one side.
+    pub(super) fn is_done(&self, from: Side) -> bool {
+        matches!(self.direction(from).state, State::Done { .. })
+    }
+
+    /// Whether `count` octets of one side may be missing without harm.
+    pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
+        match &self.direction(from).state {
+            State::Done { .. } => true,
+            State::Body(message) => message.is_satisfied() && message.skippable() >= count,
+            _ => false,
+        }
+    }
+
+    /// Goes over `count` octets that are missing for good, then on as well as can be.
+    pub(super) fn lose(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
+        let state = std::mem::take(&mut self.direction_mut(from).state);
+        self.direction_mut(from).state = match state {
+            State::Done { foreign } => State::Done { foreign },
+            State::Body(mut message) if message.skippable() >= count => {
+                message.skip(count);
+                self.behind_message(from, message, judge)
+            }
+            State::Body(message) => {
+                self.http.finish(from, *message, judge);
+                State::Resync
+            }
+            State::Kex(line) => {
+                self.ssh.give_up_kex(from, &line, judge);
+                State::Done { foreign: false }
+            }
+            _ => State::Resync,
+        };
+    }
+
+    /// What one side said in its SYN was not accepted: it begins afresh.
+    pub(super) fn rewind(&mut self, from: Side, stream: &mut Stream, sequence: u32) {
+        let direction = self.direction_mut(from);
+        direction.collector.rewind(stream, sequence);
+        direction.state = State::New;
+        self.http.forget();
+    }
+
+    /// One side has said all: a body that ends with the connection is whole.
+    pub(super) fn end(&mut self, from: Side, judge: &mut Judge<'_>) {
+        let state = std::mem::take(&mut self.direction_mut(from).state);
+        self.direction_mut(from).state = match state {
+            State::Body(message) => {
+                self.http.finish(from, *message, judge);
+                State::Head
+            }
+            State::Kex(line) => {
+                self.ssh.give_up_kex(from, &line, judge);
+                State::Done { foreign: false }
+            }
+            state => state,
+        };
+    }
+
+    /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
+    pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
+        for from in [Side::Client, Side::Server] {
+            self.end(from, judge);
+        }
+        self.ssh.tell(judge);
+        self.http.tell_rest(judge);
+    }
+
+    /// Whether something was begun and is not whole: a budget that runs out here leaves a banner unread,
+    /// elsewhere only a side that is silent.
+    pub(super) fn is_amid(&self) -> bool {
+        self.directions.iter().any(|direction| match direction.state {
+            State::Preamble => true,
+            State::Ssh | State::Kex(_) | State::Head => !direction.collector.unread().is_empty(),
+            _ => false,
+        })
+    }
+
+    /// Whether one side speaks SSH and the other HTTP.
+    pub(super) fn is_mismatched(&self) -> bool {
+        let http = |direction: &Direction| matches!(direction.state, State::Head | State::Body(_));
+        let ssh = self.ssh.knows(Side::Client) || self.ssh.knows(Side::Server);
+        ssh && self.directions.iter().any(http)
+    }
+
+    /// Octets of memory held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        let directions: usize = self
+            .directions
+            .iter()
+            .map(|direction| {
+                direction.collector.memory()
+                    + match &direction.state {
+                        State::Body(message) => message.memory(),
+                        State::Kex(line) => line.capacity(),
+                        _ => 0,
+                    }
+            })
+            .sum();
+        size_of::<Self>() + directions + self.http.memory()
+    }
+
+    /// Forgets everything but buffers of a usual size, for another flow; false when it is not worth it.
+    pub(super) fn recycle(&mut self) -> bool {
+        let mut fresh = Self::default();
+        for (new, old) in fresh.directions.iter_mut().zip(&mut self.directions) {
+            old.collector.forget();
+            new.collector = std::mem::take(&mut old.collector);
+        }
+        *self = fresh;
+        self.memory() <= SPARE_MEMORY
+    }
+
+    fn price(&self, from: Side, count: usize) -> u64 {
+        let count = count as u64;
+        if self.reads_body(from) { count / BODY_DISCOUNT } else { count }
+    }
+
+    fn reads_body(&self, from: Side) -> bool {
+        matches!(self.direction(from).state, State::Body(_))
+    }
+
+    fn speaks_other_than_ssh(&self, from: Side) -> bool {
+        match &self.direction(from).state {
+            State::Head | State::Body(_) | State::Done { foreign: true } => true,
+            State::Done { foreign: false } => !self.ssh.knows(from),
+            _ => false,
+        }
+    }
+
+    const fn direction(&self, from: Side) -> &Direction {
+        let [client, server] = &self.directions;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+
+    const fn direction_mut(&mut self, from: Side) -> &mut Direction {
+        let [client, server] = &mut self.directions;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+}
+
+fn after_ssh(reached: ssh::Reached, same: State, input: &[u8]) -> (State, Step) {
+    match reached {
+        ssh::Reached::More => (same, Step::Wait),
+        ssh::Reached::Identified(count, Some(line)) => (State::Kex(line), Step::Used(count)),
+        ssh::Reached::Identified(count, None) | ssh::Reached::Finished(count) => {
+            (State::Done { foreign: false }, Step::Used(count))
+        }
+        ssh::Reached::Never => (State::Done { foreign: true }, Step::Used(input.len())),
+    }
+}

@@ -1,0 +1,289 @@
+//! HTTP transactions of one connection: each response with the request that it answers.
+
+use std::collections::VecDeque;
+
+use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
+use crate::banner::http::{self, Read};
+use crate::banner::{Banner, Progress, Request, Response, title};
+use crate::event::{Application, EventKind, HttpFacts, HttpRequestFacts, HttpResponseFacts, Protocol, Side};
+use crate::rules::Stage;
+
+use super::judge::{Judge, Question};
+
+/// Requests that wait for their response; with more, the oldest is told without one.
+const WAITING_LIMIT: usize = 128;
+
+/// The transactions of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Http {
+    /// Requests without a response, oldest first.
+    waiting: VecDeque<Transaction>,
+    /// The one whose response is being read.
+    answering: Option<Transaction>,
+    next: u32,
+}
+
+#[derive(Debug, Default)]
+struct Transaction {
+    number: u32,
+    /// The octets of the request's head; empty where it was not seen.
+    head: Vec<u8>,
+    facts: HttpFacts,
+}
+
+/// A message whose body is being read.
+#[derive(Debug)]
+pub(super) struct Message {
+    reader: BodyReader,
+    body: BodyBuffer,
+    /// The octets of the head, as long as rules about the body have not been asked.
+    head: Option<Vec<u8>>,
+    /// Octets behind the head belong to another protocol.
+    tunnel: bool,
+}
+
+/// How far one direction came.
+#[derive(Debug)]
+pub(super) enum Reached {
+    /// More octets are needed.
+    More,
+    /// A head of so many octets; a body follows, perhaps an empty one.
+    Head(usize, Message),
+    /// An interim response of so many octets.
+    Interim(usize),
+    /// It was not HTTP after all.
+    Never,
+}
+
+impl Http {
+    /// Reads the request head at the start of `input`.
+    pub(super) fn request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+        let (Read { message, anomalies }, consumed) = match http::parse_request(input) {
+            Progress::More => return Reached::More,
+            Progress::Never(_) => return Reached::Never,
+            Progress::Done { value, consumed } => (value, consumed),
+        };
+        judge.counters.count_banner(Protocol::Http, Side::Client);
+        judge.note_message(anomalies);
+        let framed = framing::of_request(&message);
+        note_hostile(framed.hostile, judge);
+        let head = input.get(..consumed).unwrap_or_default();
+        let transaction = Transaction {
+            number: self.number(),
+            head: head.to_vec(),
+            facts: HttpFacts { request: Some(HttpRequestFacts::from(&message)), response: None },
+        };
+        let body = Message::new(framed, head, judge);
+        ask_request(message, body.stage(), &transaction, judge);
+        self.waiting.push_back(transaction);
+        if self.waiting.len() > WAITING_LIMIT
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            tell(oldest, judge);
+        }
+        Reached::Head(consumed, body)
+    }
+
+    /// Reads the response head at the start of `input`.
+    pub(super) fn response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+        let (Read { message, anomalies }, consumed) = match http::parse_response(input) {
+            Progress::More => return Reached::More,
+            Progress::Never(_) => return Reached::Never,
+            Progress::Done { value, consumed } => (value, consumed),
+        };
+        judge.note_message(anomalies);
+        if framing::is_interim(message.status) {
+            return Reached::Interim(consumed);
+        }
+        judge.counters.count_banner(Protocol::Http, Side::Server);
+        let mut transaction = match self.waiting.pop_front() {
+            Some(transaction) => transaction,
+            None => Transaction { number: self.number(), ..Transaction::default() },
+        };
+        let method = transaction.facts.request.as_ref().map(|request| request.method.as_bytes());
+        let framed = framing::of_response(&message, method);
+        note_hostile(framed.hostile, judge);
+        let mut facts = HttpResponseFacts::from(&message);
+        facts.fingerprint = judge.fingerprints.and_then(|known| known.http_response(&message, None));
+        transaction.facts.response = Some(facts);
+        let body = Message::new(framed, input.get(..consumed).unwrap_or_default(), judge);
+        ask_response(message, body.stage(), &transaction, judge);
+        self.answering = Some(transaction);
+        Reached::Head(consumed, body)
+    }
+
+    /// Judges what waited for a body and ends the message; a response ends its transaction.
+    pub(super) fn finish(&mut self, from: Side, mut message: Message, judge: &mut Judge<'_>) {
+        self.judge_body(from, &mut message, judge);
+        if from == Side::Client {
+            return;
+        }
+        let Some(mut transaction) = self.answering.take() else { return };
+        if let Some(response) = &mut transaction.facts.response {
+            response.body_length = message.reader.content_length();
+        }
+        tell(transaction, judge);
+    }
+
+    /// Asks the rules that wait for a message's body, once.
+    pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, judge: &mut Judge<'_>) {
+        let title = title::title(message.body.as_slice());
+        if from == Side::Server
+            && let Some(response) = self.answering.as_mut().and_then(|it| it.facts.response.as_mut())
+        {
+            response.title = title;
+        }
+        let Some(head) = message.head.take() else { return };
+        let body = message.body.as_slice();
+        match from {
+            Side::Client => {
+                let request = http::parse_request(&head).done();
+                if let (Some(read), Some(transaction)) = (request, self.waiting.back()) {
+                    let request = Request { body, ..read.message };
+                    ask_request(request, Stage::Rest, transaction, judge);
+                }
+            }
+            Side::Server => {
+                let response = http::parse_response(&head).done();
+                if let (Some(read), Some(transaction)) = (response, self.answering.as_mut()) {
+                    let response = Response { body, ..read.message };
+                    name_by_title(&response, transaction, judge);
+                    ask_response(response, Stage::Rest, transaction, judge);
+                }
+            }
+        }
+    }
+
+    /// Tells of every transaction that will not be finished.
+    pub(super) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
+        if let Some(transaction) = self.answering.take() {
+            tell(transaction, judge);
+        }
+        for transaction in std::mem::take(&mut self.waiting) {
+            tell(transaction, judge);
+        }
+    }
+
+    /// Octets of memory held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.capacity() * 2).sum()
+    }
+
+    /// Forgets the requests that wait: they were never accepted.
+    pub(super) fn forget(&mut self) {
+        self.waiting.clear();
+        self.next = 0;
+    }
+
+    const fn number(&mut self) -> u32 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        number
+    }
+}
+
+impl Message {
+    fn new(framed: Framed, head: &[u8], judge: &Judge<'_>) -> Self {
+        let wanted = judge.rules.needs().body;
+        let reader = BodyReader::new(framed.framing);
+        let tunnel = framed.framing == Framing::Tunnel;
+        let waits = wanted > 0 && !reader.is_done() && !tunnel;
+        Self {
+            reader,
+            body: BodyBuffer::new(if tunnel { 0 } else { wanted.max(judge.config.body_limit) }),
+            head: waits.then(|| head.to_vec()),
+            tunnel,
+        }
+    }
+
+    /// Which rules are asked at the head.
+    const fn stage(&self) -> Stage {
+        if self.head.is_some() { Stage::Head } else { Stage::Whole }
+    }
+
+    /// Goes through octets of the body; gives how many belonged to it.
+    ///
+    /// # Errors
+    ///
+    /// The body's framing can't be followed.
+    pub(super) fn read(&mut self, input: &[u8]) -> Result<usize, Hostile> {
+        let body = &mut self.body;
+        self.reader.read(input, |content| body.push(content)).map(|advance| advance.consumed)
+    }
+
+    /// Whether the message has ended.
+    pub(super) const fn is_done(&self) -> bool {
+        self.reader.is_done()
+    }
+
+    /// Whether all that is wanted of the body was seen.
+    pub(super) fn is_satisfied(&self) -> bool {
+        self.is_done() || self.body.is_full()
+    }
+
+    /// Whether the octets that follow are another protocol's.
+    pub(super) const fn is_tunnel(&self) -> bool {
+        self.tunnel
+    }
+
+    /// How many octets may be missing without harm.
+    pub(super) const fn skippable(&self) -> u64 {
+        self.reader.skippable()
+    }
+
+    /// Goes over octets that are not there; they must be skippable.
+    pub(super) fn skip(&mut self, count: u64) {
+        self.reader.skip(count);
+    }
+
+    /// Octets of memory held.
+    pub(super) fn memory(&self) -> usize {
+        self.body.as_slice().len() + self.head.as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+fn note_hostile(hostile: Option<Hostile>, judge: &mut Judge<'_>) {
+    if let Some(hostile) = hostile {
+        judge.note_application(hostile.name(), hostile.detail());
+    }
+}
+
+fn ask_request(request: Request<'_>, stage: Stage, transaction: &Transaction, judge: &mut Judge<'_>) {
+    let banner = Banner::Request(request);
+    let question = Question {
+        banner: &banner,
+        stage,
+        request: None,
+        product: None,
+        transaction: Some(transaction.number),
+    };
+    judge.ask(&question, || Application::Http(Box::new(transaction.facts.clone())));
+}
+
+fn ask_response(response: Response<'_>, stage: Stage, transaction: &Transaction, judge: &mut Judge<'_>) {
+    let ruled = !judge.rules.rules().is_empty();
+    let read = ruled.then(|| http::parse_request(&transaction.head).done()).flatten();
+    let product = transaction.facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
+    let banner = Banner::Response(response);
+    let question = Question {
+        banner: &banner,
+        stage,
+        request: read.as_ref().map(|read| &read.message),
+        product,
+        transaction: Some(transaction.number),
+    };
+    judge.ask(&question, || Application::Http(Box::new(transaction.facts.clone())));
+}
+
+/// A page's title may name a product that the header fields don't.
+fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: &Judge<'_>) {
+    let (Some(known), Some(facts)) = (judge.fingerprints, &mut transaction.facts.response) else {
+        return;
+    };
+    facts.fingerprint = known.http_response(response, facts.title.as_deref().map(str::as_bytes));
+}
+
+fn tell(transaction: Transaction, judge: &mut Judge<'_>) {
+    let Transaction { number, facts, .. } = transaction;
+    judge.emit(EventKind::Http(Box::new(facts)), None, Some(Protocol::Http), Some(number));
+}

@@ -1,0 +1,250 @@
+//! Asks the rules about one banner and turns what they say into events and an outcome.
+
+use crate::banner::{self, Banner, Request};
+use crate::event::{
+    Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, DropFacts, DropReason, Endpoints, Event,
+    EventKind, EventSink, FlowContext, Protocol, Side,
+};
+use crate::flow::AnomalySet;
+use crate::packet::Segment;
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Context, Mark, Match, RuleSet, Stage, Thresholds};
+
+use super::{AnomalyPolicy, Counters, EngineConfig, PacketInput};
+
+/// Why a flow is to be stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stop {
+    pub(super) reason: DropReason,
+    pub(super) rule: Option<String>,
+    pub(super) reject: bool,
+}
+
+/// What one packet led to.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The flow is to be stopped with this packet.
+    pub(super) stop: Option<Stop>,
+    /// Only this packet is to be dropped.
+    pub(super) refuse: Option<DropReason>,
+    /// The mark that rules asked for.
+    pub(super) mark: Option<Mark>,
+}
+
+/// Which flow, and what of it events show.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FlowFacts {
+    pub(super) id: u64,
+    pub(super) endpoints: Endpoints,
+}
+
+/// Everything that judging one packet's banners takes.
+pub(super) struct Judge<'e> {
+    pub(super) config: &'e EngineConfig,
+    pub(super) rules: &'e RuleSet,
+    pub(super) fingerprints: Option<&'e Fingerprints>,
+    pub(super) thresholds: &'e mut Thresholds,
+    pub(super) counters: &'e mut Counters,
+    pub(super) sink: &'e mut dyn EventSink,
+    pub(super) packet: &'e PacketInput<'e>,
+    pub(super) segment: Option<&'e Segment<'e>>,
+    pub(super) flow: FlowFacts,
+    /// Who sent the packet; absent where a flow is only cleared away.
+    pub(super) from: Option<Side>,
+    /// Names of the application layer's anomalies that were told of this flow.
+    pub(super) told: Vec<&'static str>,
+    pub(super) outcome: Outcome,
+}
+
+/// A banner with what belongs to it.
+pub(super) struct Question<'q> {
+    pub(super) banner: &'q Banner<'q>,
+    pub(super) stage: Stage,
+    /// The request that a response answers.
+    pub(super) request: Option<&'q Request<'q>>,
+    pub(super) product: Option<&'q crate::event::ProductFacts>,
+    pub(super) transaction: Option<u32>,
+}
+
+impl Judge<'_> {
+    /// Whether blocking is more than talk.
+    pub(super) const fn enforces(&self) -> bool {
+        self.config.enforce
+    }
+
+    /// Asks the rules about a banner; `application` is made only when one matches.
+    pub(super) fn ask(&mut self, question: &Question<'_>, application: impl Fn() -> Application) {
+        let Endpoints { client, server } = self.flow.endpoints;
+        let context = Context {
+            source: Some(client.address),
+            destination: Some(server.address),
+            port: Some(server.port),
+            product: question.product,
+            request: question.request,
+            stage: question.stage,
+        };
+        for found in self.rules.evaluate(question.banner, &context) {
+            self.take_match(&found, question, &application);
+        }
+    }
+
+    fn take_match(
+        &mut self,
+        found: &Match<'_>,
+        question: &Question<'_>,
+        application: impl Fn() -> Application,
+    ) {
+        let rule = found.rule;
+        if let Some(count) = self.counters.matches.get_mut(rule.index()) {
+            *count += 1;
+        }
+        let source = self.flow.endpoints.client.address;
+        if !self.thresholds.admit(rule, source, self.packet.now) {
+            self.counters.suppressed += 1;
+            return;
+        }
+        let action = rule.action();
+        if action == Action::Accept {
+            return;
+        }
+        if let Some(mark) = rule.mark() {
+            self.outcome.mark = Some(merge(self.outcome.mark, mark));
+        }
+        let banner = question.banner;
+        let alert = AlertFacts {
+            rule: rule.id().to_owned(),
+            title: rule.title().to_owned(),
+            category: rule.category().to_owned(),
+            action,
+            blocked: action.blocks() && self.enforces(),
+            severity: rule.severity(),
+            references: rule.references().to_vec(),
+            product: product_of(found, question),
+            from: banner.from(),
+            banner: deciding_line(banner),
+            application: application(),
+        };
+        let protocol = banner.protocol();
+        let from = banner.from();
+        self.emit(EventKind::Alert(Box::new(alert)), Some(from), Some(protocol), question.transaction);
+        if action.blocks() && self.outcome.stop.is_none() {
+            self.outcome.stop = Some(Stop {
+                reason: DropReason::Rules,
+                rule: Some(rule.id().to_owned()),
+                reject: action == Action::Reject,
+            });
+        }
+    }
+
+    /// Notes what was odd about a packet or stream: an event for the first of its kind in a flow.
+    pub(super) fn note(&mut self, anomalies: AnomalySet, reported: &mut AnomalySet) {
+        if anomalies.is_empty() {
+            return;
+        }
+        for anomaly in anomalies.iter() {
+            self.counters.count_anomaly(anomaly);
+            if reported.insert(anomaly) {
+                self.tell(AnomalyFacts {
+                    layer: anomaly.layer(),
+                    name: anomaly.name(),
+                    detail: anomaly.detail().to_owned(),
+                });
+            }
+            if anomaly.is_refusable() && self.config.on_anomaly == AnomalyPolicy::Drop {
+                self.outcome.refuse.get_or_insert(anomaly.drop_reason());
+            }
+        }
+    }
+
+    /// Notes what was odd about a message.
+    pub(super) fn note_message(&mut self, anomalies: banner::Anomalies) {
+        for anomaly in anomalies.iter() {
+            self.note_application(anomaly.name(), anomaly.detail());
+        }
+    }
+
+    /// Notes something odd of the application layer.
+    pub(super) fn note_application(&mut self, name: &'static str, detail: &str) {
+        self.counters.application_anomalies += 1;
+        if !self.told.contains(&name) {
+            self.told.push(name);
+            self.tell(AnomalyFacts { layer: AnomalyLayer::Application, name, detail: detail.to_owned() });
+        }
+        self.stop_for_anomaly(DropReason::AppLayerError);
+    }
+
+    /// Stops the flow where the policy says that anomalies do.
+    pub(super) fn stop_for_anomaly(&mut self, reason: DropReason) {
+        if self.config.on_anomaly == AnomalyPolicy::Drop && self.outcome.stop.is_none() {
+            self.outcome.stop = Some(Stop { reason, rule: None, reject: false });
+        }
+    }
+
+    /// Tells of a packet that is, or would be, dropped.
+    pub(super) fn tell_drop(&mut self, reason: DropReason, rule: Option<String>, rejected: bool) {
+        let facts = DropFacts {
+            reason,
+            rule,
+            enforced: self.enforces(),
+            rejected: rejected && self.enforces(),
+            header: self.segment.map(Segment::header_facts).unwrap_or_default(),
+        };
+        self.emit(EventKind::Drop(facts), self.from, None, None);
+    }
+
+    pub(super) fn tell(&mut self, facts: AnomalyFacts) {
+        self.emit(EventKind::Anomaly(facts), self.from, None, None);
+    }
+
+    pub(super) fn emit(
+        &mut self,
+        kind: EventKind,
+        from: Option<Side>,
+        protocol: Option<Protocol>,
+        transaction: Option<u32>,
+    ) {
+        let packet = self.packet;
+        let flow = FlowContext {
+            id: self.flow.id,
+            endpoints: self.flow.endpoints,
+            from,
+            interface: packet.interface.map(str::to_owned),
+            vlan: packet.vlan.to_vec(),
+            packet_number: packet.packet_number,
+            transaction,
+            protocol,
+        };
+        let source = self.config.source;
+        self.sink.emit(Event { timestamp: packet.now, source, flow: Some(flow), kind });
+    }
+}
+
+/// Both marks in one; where they touch the same bits the later one wins.
+pub(super) const fn merge(earlier: Option<Mark>, later: Mark) -> Mark {
+    match earlier {
+        None => later,
+        Some(earlier) => {
+            Mark { value: (earlier.value & !later.mask) | later.value, mask: earlier.mask | later.mask }
+        }
+    }
+}
+
+fn product_of(found: &Match<'_>, question: &Question<'_>) -> crate::event::ProductFacts {
+    let mut product = question.product.cloned().unwrap_or_default();
+    if found.product.is_some() {
+        product.product.clone_from(&found.product);
+    }
+    if found.version.is_some() {
+        product.version.clone_from(&found.version);
+    }
+    product
+}
+
+fn deciding_line(banner: &Banner<'_>) -> String {
+    let line = match banner {
+        Banner::Ssh(ssh) => ssh.identification.line,
+        Banner::Request(request) => request.line,
+        Banner::Response(response) => response.line,
+    };
+    String::from_utf8_lossy(line).into_owned()
+}

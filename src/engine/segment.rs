@@ -1,0 +1,520 @@
+//! One TCP segment's way through the engine.
+
+use super::judge::{FlowFacts, Judge, Outcome, Stop, merge};
+use super::{AnomalyPolicy, Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
+use crate::banner::{Recognition, recognise};
+use crate::event::{DropReason, EventSink, Side};
+use crate::flow::{Anomaly, AnomalySet, Class, End, FlowId, Key, Limits, Tracked, Verdict};
+use crate::packet::Segment;
+use crate::rules::Mark;
+
+/// A segment with what was worked out about it.
+#[derive(Clone, Copy)]
+struct Seen<'s> {
+    segment: &'s Segment<'s>,
+    packet: &'s PacketInput<'s>,
+    id: FlowId,
+    from: End,
+}
+
+impl Engine {
+    pub(super) fn inspect_segment(
+        &mut self,
+        segment: &Segment<'_>,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let (key, from) = Key::of(segment);
+        let found = self.flows.find(&key);
+        if let Some(id) = found
+            && let Some(inspected) = self.inspect_decided(id, segment, from, packet)
+        {
+            return inspected;
+        }
+        let wrong = packet.checksums == Checksums::Verify && !segment.checksums_valid();
+        let id = match found {
+            Some(id) => id,
+            None if segment.flags().rst() || wrong => {
+                return self.inspect_stray(segment, packet, wrong, sink);
+            }
+            None => match self.begin(key, guess_client(segment, from), packet.now, sink) {
+                Ok(id) => id,
+                Err(_) => return self.refuse_flow(segment, packet, sink),
+            },
+        };
+        let seen = Seen { segment, packet, id, from };
+        if wrong {
+            return self.refuse_segment(seen, Anomaly::BadChecksum, sink);
+        }
+        self.inspect_undecided(seen, sink)
+    }
+
+    /// The whole story of a packet whose flow is decided; `None` where it may begin a new connection.
+    fn inspect_decided(
+        &mut self,
+        id: FlowId,
+        segment: &Segment<'_>,
+        from: End,
+        packet: &PacketInput<'_>,
+    ) -> Option<Inspected> {
+        let flow = self.flows.get_mut(id);
+        let decision = match flow.verdict {
+            Verdict::Undecided => return None,
+            Verdict::Passed => Decision::Pass,
+            Verdict::Blocked | Verdict::Rejected => Decision::Block,
+        };
+        let flags = segment.flags();
+        if flags.syn() && !packet_is_repeated(flow.stream(from).next(), segment) {
+            return None;
+        }
+        let mark = label_mark(&self.marks, flow.label);
+        let passed = flow.verdict == Verdict::Passed;
+        if passed && (flags.fin() || flags.rst()) {
+            flow.note_end(segment, from);
+            if flow.is_closed() {
+                self.flows.set_class(id, Class::Closed, packet.now);
+            }
+        }
+        self.flows.touch(id, packet.now);
+        Some(Inspected { decision, mark })
+    }
+
+    /// A segment that belongs to no flow and begins none.
+    fn inspect_stray(
+        &mut self,
+        segment: &Segment<'_>,
+        packet: &PacketInput<'_>,
+        wrong: bool,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        if !wrong {
+            return Decision::Undecided.into();
+        }
+        let (key, from) = Key::of(segment);
+        let client = guess_client(segment, from);
+        let flow = FlowFacts {
+            id: key.flow_id(packet.now.as_nanos()),
+            endpoints: crate::event::Endpoints {
+                client: key.endpoint(client),
+                server: key.endpoint(client.other()),
+            },
+        };
+        let mut judge = self.judge(flow, None, segment, packet, sink);
+        let mut anomalies = AnomalySet::default();
+        anomalies.insert(Anomaly::BadChecksum);
+        judge.note(anomalies, &mut AnomalySet::default());
+        finish_refused(judge).into()
+    }
+
+    /// There is no room for the segment's flow.
+    fn refuse_flow(
+        &mut self,
+        segment: &Segment<'_>,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        self.counters.no_room += 1;
+        if self.config.on_failure == OnFailure::Open {
+            return Decision::Undecided.into();
+        }
+        let (key, from) = Key::of(segment);
+        let client = guess_client(segment, from);
+        let flow = FlowFacts {
+            id: key.flow_id(packet.now.as_nanos()),
+            endpoints: crate::event::Endpoints {
+                client: key.endpoint(client),
+                server: key.endpoint(client.other()),
+            },
+        };
+        let mut judge = self.judge(flow, None, segment, packet, sink);
+        judge.tell_drop(DropReason::FlowMemcap, None, false);
+        Decision::Drop.into()
+    }
+
+    /// A segment of an undecided flow whose receiver will not accept it.
+    fn refuse_segment(&mut self, seen: Seen<'_>, anomaly: Anomaly, sink: &mut dyn EventSink) -> Inspected {
+        let mut anomalies = AnomalySet::default();
+        anomalies.insert(anomaly);
+        let (facts, side, mut reported) = self.facts(seen);
+        let mut judge = self.judge(facts, Some(side), seen.segment, seen.packet, sink);
+        judge.note(anomalies, &mut reported);
+        let decision = finish_refused(judge);
+        self.flows.get_mut(seen.id).reported = reported;
+        decision.into()
+    }
+
+    fn inspect_undecided(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        if self.flows.get(id).begins_anew(segment, from, self.tracking) {
+            self.begin_anew(seen, sink);
+        }
+        self.flows.touch(id, packet.now);
+        let tracking = self.tracking;
+        let flow = self.flows.get_mut(id);
+        let decided = flow.verdict != Verdict::Undecided;
+        let receiver_expects = flow.stream(from).next();
+        let tracked = flow.track(segment, from, tracking);
+        if decided {
+            // A SYN of a decided flow that may yet turn out to begin another one.
+            let blocked = flow.verdict != Verdict::Passed && !segment.flags().syn();
+            return if blocked { Decision::Block.into() } else { Decision::Undecided.into() };
+        }
+        let quiet = segment.wire_payload_length() == 0 || tracked.ignore;
+        if quiet && tracked.anomalies.is_empty() && flow.conversation.is_none() {
+            return self.inspect_quiet(seen);
+        }
+        self.inspect_loud(seen, &tracked, receiver_expects, sink)
+    }
+
+    /// A segment without data of a flow without data: most of a handshake.
+    fn inspect_quiet(&mut self, seen: Seen<'_>) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        let flow = self.flows.get_mut(id);
+        let class = if flow.is_closed() {
+            Class::Closed
+        } else if segment.flags().syn() && !flow.stream(from.other()).is_open() {
+            Class::Opening
+        } else {
+            Class::Undecided
+        };
+        let blind = !flow.stream(from).from_start() && !flow.stream(from.other()).from_start();
+        if blind && packet.now.since(flow.started()) > self.config.time_budget {
+            // Only one direction's acknowledgements come by here: there will never be data to read.
+            return self.let_pass(id, packet);
+        }
+        self.flows.set_class(id, class, packet.now);
+        Decision::Undecided.into()
+    }
+
+    fn inspect_loud(
+        &mut self,
+        seen: Seen<'_>,
+        tracked: &Tracked,
+        receiver_expects: u32,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        self.settle_client(seen);
+        let mut conversation = match self.flows.get_mut(id).conversation.take() {
+            Some(conversation) => conversation,
+            None => self.spare.pop().unwrap_or_default(),
+        };
+        let (facts, side, mut reported) = self.facts(seen);
+        let mut stream = *self.flows.get(id).stream(from);
+        let mut refused = tracked.refused.map(|at| (at, *self.flows.get(id).stream(from.other())));
+        let may_ask = self.may_ask_for_more(packet);
+        let mut judge = self.judge(facts, Some(side), segment, packet, sink);
+        judge.told = std::mem::take(&mut conversation.told);
+        judge.note(tracked.anomalies, &mut reported);
+        if let Some((at, peer)) = &mut refused {
+            conversation.rewind(side.other(), peer, *at);
+        }
+        let mut more = false;
+        let refused_already = judge.outcome.refuse.is_some() && judge.enforces();
+        if !segment.payload().is_empty() && !tracked.ignore && !refused_already {
+            let sequence = segment.sequence().wrapping_add(u32::from(segment.flags().syn()));
+            if conversation.is_done(side) {
+                stream.pass_over(sequence, segment.payload().len());
+                conversation.spent += segment.payload().len() as u64;
+            } else {
+                let offer = conversation.take(
+                    side,
+                    &mut stream,
+                    sequence,
+                    segment.payload(),
+                    Limits::default(),
+                    &mut judge,
+                );
+                judge.counters.overlap_octets += u64::from(offer.overlap);
+                judge.counters.out_of_order += u64::from(offer.ahead);
+                judge.note(offer.anomalies, &mut reported);
+            }
+        }
+        let missing = segment.wire_payload_length() - segment.payload().len();
+        if missing > 0 && judge.outcome.stop.is_none() && !tracked.ignore {
+            if !may_ask || conversation.can_spare(side, missing as u64) {
+                conversation.lose(side, missing as u64, &mut judge);
+                stream.pass_over(stream.next(), missing);
+            } else {
+                more = true;
+            }
+        }
+        if stream.is_complete() || stream.is_reset() {
+            conversation.end(side, &mut judge);
+        }
+        if conversation.is_mismatched() {
+            let mut anomalies = AnomalySet::default();
+            anomalies.insert(Anomaly::ProtocolMismatch);
+            judge.note(anomalies, &mut reported);
+        }
+        let Judge { outcome, told, .. } = judge;
+        conversation.told = told;
+        let flow = self.flows.get_mut(id);
+        *flow.stream_mut(from) = stream;
+        if let Some((_, peer)) = refused {
+            *flow.stream_mut(from.other()) = peer;
+        }
+        flow.reported = reported;
+        let memory = conversation.memory();
+        self.counters.buffered_now = self.counters.buffered_now - conversation.accounted + memory;
+        conversation.accounted = memory;
+        flow.conversation = Some(conversation);
+        if more {
+            return Decision::More { octets: segment.wire_length() }.into();
+        }
+        self.conclude(seen, outcome, receiver_expects, sink)
+    }
+
+    /// Turns what a packet led to into a decision.
+    fn conclude(
+        &mut self,
+        seen: Seen<'_>,
+        outcome: Outcome,
+        receiver_expects: u32,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let Seen { segment, packet, id, .. } = seen;
+        let mark = self.remember_mark(id, outcome.mark);
+        if let Some(stop) = outcome.stop {
+            return self.stop(seen, stop, receiver_expects, mark, sink);
+        }
+        if let Some(reason) = outcome.refuse {
+            let (facts, side, _) = self.facts(seen);
+            self.judge(facts, Some(side), segment, packet, sink).tell_drop(reason, None, false);
+            let decision = if self.config.enforce { Decision::Drop } else { Decision::Undecided };
+            return Inspected { decision, mark };
+        }
+        let flow = self.flows.get(id);
+        let closed = flow.is_closed();
+        let Some(conversation) = &flow.conversation else {
+            return Inspected { decision: Decision::Undecided, mark };
+        };
+        if conversation.is_decided() {
+            self.end_conversation(seen, sink);
+            return Inspected { mark, ..self.let_pass(id, packet) };
+        }
+        let late = conversation.began.is_some_and(|began| packet.now.since(began) > self.config.time_budget);
+        if late || conversation.spent > self.config.stream_budget {
+            return self.give_up(seen, receiver_expects, mark, sink);
+        }
+        if self.counters.buffered_now > self.config.buffer_limit {
+            return self.run_short(seen, receiver_expects, mark, sink);
+        }
+        let class = if closed { Class::Closed } else { Class::Undecided };
+        self.flows.set_class(id, class, packet.now);
+        if closed {
+            self.tell_owed(seen, sink);
+        }
+        Inspected { decision: Decision::Undecided, mark }
+    }
+
+    /// The budget is spent without a decision.
+    fn give_up(
+        &mut self,
+        seen: Seen<'_>,
+        receiver_expects: u32,
+        mark: Option<Mark>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        self.counters.budget_spent += 1;
+        let amid = self.flows.get(seen.id).conversation.as_ref().is_some_and(|it| it.is_amid());
+        if amid {
+            let mut anomalies = AnomalySet::default();
+            anomalies.insert(Anomaly::BudgetSpent);
+            let (facts, side, mut reported) = self.facts(seen);
+            self.judge(facts, Some(side), seen.segment, seen.packet, sink).note(anomalies, &mut reported);
+            if self.config.on_anomaly == AnomalyPolicy::Drop {
+                let stop = Stop { reason: Anomaly::BudgetSpent.drop_reason(), rule: None, reject: false };
+                return self.stop(seen, stop, receiver_expects, mark, sink);
+            }
+        }
+        self.end_conversation(seen, sink);
+        Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
+    }
+
+    /// The buffers of all flows together are full.
+    fn run_short(
+        &mut self,
+        seen: Seen<'_>,
+        receiver_expects: u32,
+        mark: Option<Mark>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        self.counters.no_room += 1;
+        if self.config.on_failure == OnFailure::Closed {
+            let stop = Stop { reason: DropReason::FlowMemcap, rule: None, reject: false };
+            return self.stop(seen, stop, receiver_expects, mark, sink);
+        }
+        self.end_conversation(seen, sink);
+        Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
+    }
+
+    /// Stops a flow with this segment, or says that it would have been stopped.
+    fn stop(
+        &mut self,
+        seen: Seen<'_>,
+        stop: Stop,
+        receiver_expects: u32,
+        mark: Option<Mark>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        let enforce = self.config.enforce || stop.reason == DropReason::FlowMemcap;
+        let (facts, side, _) = self.facts(seen);
+        self.judge(facts, Some(side), segment, packet, sink).tell_drop(stop.reason, stop.rule, stop.reject);
+        if !enforce {
+            let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
+            if decided || stop.reason == Anomaly::BudgetSpent.drop_reason() && self.is_spent(id) {
+                self.end_conversation(seen, sink);
+                return Inspected { mark, ..self.let_pass(id, packet) };
+            }
+            self.flows.set_class(id, Class::Undecided, packet.now);
+            return Inspected { decision: Decision::Undecided, mark };
+        }
+        self.end_conversation(seen, sink);
+        let flow = self.flows.get_mut(id);
+        let peer = flow.stream(from.other());
+        let sender_expects = peer.is_open().then(|| peer.next());
+        flow.verdict = if stop.reject { Verdict::Rejected } else { Verdict::Blocked };
+        self.flows.set_class(id, Class::Blocked, packet.now);
+        let decision = if stop.reject {
+            Decision::Reject(Resets::new(segment, receiver_expects, sender_expects))
+        } else {
+            Decision::Block
+        };
+        Inspected { decision, mark }
+    }
+
+    fn is_spent(&self, id: FlowId) -> bool {
+        let flow = self.flows.get(id);
+        flow.conversation.as_ref().is_some_and(|it| it.spent > self.config.stream_budget)
+    }
+
+    fn let_pass(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {
+        let flow = self.flows.get_mut(id);
+        flow.verdict = Verdict::Passed;
+        let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
+        self.flows.set_class(id, class, packet.now);
+        Decision::Pass.into()
+    }
+
+    /// Tells what the flow still owes and gives its buffers back.
+    fn end_conversation(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
+        self.tell_owed(seen, sink);
+        if let Some(conversation) = self.flows.get_mut(seen.id).conversation.take() {
+            self.recycle(conversation);
+        }
+    }
+
+    /// Tells what the flow still owes.
+    fn tell_owed(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
+        let (facts, side, _) = self.facts(seen);
+        let Some(mut conversation) = self.flows.get_mut(seen.id).conversation.take() else { return };
+        let mut judge = self.judge(facts, Some(side), seen.segment, seen.packet, sink);
+        judge.told = std::mem::take(&mut conversation.told);
+        conversation.close(&mut judge);
+        conversation.told = judge.told;
+        self.flows.get_mut(seen.id).conversation = Some(conversation);
+    }
+
+    /// The ends begin a new connection with the same ports.
+    fn begin_anew(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
+        self.end_conversation(seen, sink);
+        self.flows.get_mut(seen.id).begin_anew(seen.packet.now);
+        self.flows.set_class(seen.id, Class::Opening, seen.packet.now);
+        self.counters.flows += 1;
+    }
+
+    /// Settles who the client is before the first data is read.
+    fn settle_client(&mut self, seen: Seen<'_>) {
+        let flow = self.flows.get_mut(seen.id);
+        if flow.client_known() || seen.segment.payload().is_empty() {
+            return;
+        }
+        self.counters.midstream += 1;
+        let payload = seen.segment.payload();
+        let client = if recognise(Side::Server, payload) == Recognition::Http {
+            seen.from.other()
+        } else if recognise(Side::Client, payload) == Recognition::Http {
+            seen.from
+        } else {
+            guess_client(seen.segment, seen.from)
+        };
+        flow.set_client(client);
+    }
+
+    fn remember_mark(&mut self, id: FlowId, asked: Option<Mark>) -> Option<Mark> {
+        let flow = self.flows.get_mut(id);
+        let before = label_mark(&self.marks, flow.label);
+        let Some(asked) = asked else { return before };
+        let mark = merge(before, asked);
+        let index = match self.marks.iter().position(|known| *known == mark) {
+            Some(index) => index,
+            None => {
+                self.marks.push(mark);
+                self.marks.len() - 1
+            }
+        };
+        flow.label = u16::try_from(index + 1).unwrap_or(0);
+        Some(mark)
+    }
+
+    fn facts(&self, seen: Seen<'_>) -> (FlowFacts, Side, AnomalySet) {
+        let flow = self.flows.get(seen.id);
+        let facts = FlowFacts { id: flow.id(), endpoints: flow.endpoints() };
+        (facts, flow.side(seen.from), flow.reported)
+    }
+
+    fn judge<'e>(
+        &'e mut self,
+        flow: FlowFacts,
+        from: Option<Side>,
+        segment: &'e Segment<'e>,
+        packet: &'e PacketInput<'e>,
+        sink: &'e mut dyn EventSink,
+    ) -> Judge<'e> {
+        Judge {
+            config: &self.config,
+            rules: &self.rules,
+            fingerprints: self.fingerprints.as_deref(),
+            thresholds: &mut self.thresholds,
+            counters: &mut self.counters,
+            sink,
+            packet,
+            segment: Some(segment),
+            flow,
+            from,
+            told: Vec::new(),
+            outcome: Outcome::default(),
+        }
+    }
+}
+
+/// Drops the packet where the anomaly policy says so.
+fn finish_refused(mut judge: Judge<'_>) -> Decision {
+    match judge.outcome.refuse {
+        Some(reason) => {
+            judge.tell_drop(reason, None, false);
+            if judge.enforces() { Decision::Drop } else { Decision::Undecided }
+        }
+        None => Decision::Undecided,
+    }
+}
+
+/// Whether a SYN is only the flow's own, sent again.
+fn packet_is_repeated(next: u32, segment: &Segment<'_>) -> bool {
+    let behind = next.wrapping_sub(segment.sequence()).wrapping_sub(1);
+    behind == 0
+}
+
+/// The sender is the client if it sends to the smaller port: the guess where no SYN was seen.
+fn guess_client(segment: &Segment<'_>, from: End) -> End {
+    let flags = segment.flags();
+    let to_server =
+        if flags.syn() { !flags.ack() } else { segment.destination_port() <= segment.source_port() };
+    if to_server { from } else { from.other() }
+}
+
+fn label_mark(marks: &[Mark], label: u16) -> Option<Mark> {
+    usize::from(label).checked_sub(1).and_then(|index| marks.get(index)).copied()
+}

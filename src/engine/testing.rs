@@ -1,0 +1,192 @@
+//! Hand-made conversations for the engine's tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Checksums, Decision, Engine, EngineConfig, Inspected, PacketInput};
+use crate::event::{Endpoint, Event, EventKind, Timestamp};
+use crate::packet::Flags;
+use crate::packet::testing::{SegmentBuilder, endpoint};
+use crate::rules::{LoadError, RuleSet};
+
+/// An engine to be, and whether it sees IPv4 or IPv6.
+pub(super) struct Setup {
+    pub(super) config: EngineConfig,
+    rules: RuleSet,
+    v6: bool,
+}
+
+impl Setup {
+    pub(super) fn enforcing(rules: &str) -> Self {
+        Self::try_enforcing(rules).expect("rules without errors")
+    }
+
+    pub(super) fn try_enforcing(rules: &str) -> Result<Self, LoadError> {
+        let rules = RuleSet::parse("test.toml", rules)?.rules;
+        Ok(Self { config: EngineConfig { enforce: true, ..EngineConfig::default() }, rules, v6: false })
+    }
+
+    pub(super) fn monitoring(rules: &str) -> Self {
+        let mut setup = Self::enforcing(rules);
+        setup.config.enforce = false;
+        setup
+    }
+
+    pub(super) fn v6(mut self, v6: bool) -> Self {
+        self.v6 = v6;
+        self
+    }
+
+    /// A conversation whose handshake was not seen.
+    pub(super) fn midstream(self) -> Conversation {
+        let (client, server) = if self.v6 {
+            ("[2001:db8::1]:40000", "[2001:db8::2]:22")
+        } else {
+            ("192.0.2.1:40000", "198.51.100.2:22")
+        };
+        Conversation {
+            engine: Engine::new(self.config, Arc::new(self.rules), None),
+            events: Vec::new(),
+            now: Timestamp::from_nanos(1_000_000_000_000),
+            client: endpoint(client),
+            server: endpoint(server),
+            next: [1000, 5000],
+        }
+    }
+
+    /// A conversation behind its handshake.
+    pub(super) fn open(self) -> Conversation {
+        let mut conversation = self.midstream();
+        conversation.handshake();
+        conversation
+    }
+}
+
+/// Two ends and the engine between them; what they send arrives in order unless a test says otherwise.
+pub(super) struct Conversation {
+    pub(super) engine: Engine,
+    pub(super) events: Vec<Event>,
+    pub(super) now: Timestamp,
+    client: Endpoint,
+    server: Endpoint,
+    /// What client and server send next.
+    next: [u32; 2],
+}
+
+/// Another client of the same engine.
+pub(super) struct Other<'c>(&'c mut Conversation);
+
+impl Other<'_> {
+    pub(super) fn syn(&mut self) -> Decision {
+        let source = Endpoint { port: 41_000, ..self.0.client };
+        let packet = SegmentBuilder::new(source, self.0.server).flags(Flags::SYN).build();
+        self.0.inspect_cut(&packet, packet.len()).decision
+    }
+}
+
+impl Conversation {
+    pub(super) fn other(&mut self) -> Other<'_> {
+        Other(self)
+    }
+
+    fn handshake(&mut self) {
+        let [client, server] = self.next;
+        let syn = self.segment(true).sequence(client.wrapping_sub(1)).flags(Flags::SYN);
+        let answer = self
+            .segment(false)
+            .sequence(server.wrapping_sub(1))
+            .acknowledgement(client)
+            .flags(Flags::SYN | Flags::ACK);
+        for segment in [syn, answer, self.segment(true)] {
+            assert_eq!(self.show(&segment), Decision::Undecided);
+        }
+    }
+
+    /// A segment of one end at its next sequence number.
+    pub(super) fn segment(&self, from_client: bool) -> SegmentBuilder {
+        let [client, server] = self.next;
+        if from_client {
+            SegmentBuilder::new(self.client, self.server).sequence(client).acknowledgement(server)
+        } else {
+            SegmentBuilder::new(self.server, self.client).sequence(server).acknowledgement(client)
+        }
+    }
+
+    pub(super) fn server_segment(&self, payload: &[u8]) -> SegmentBuilder {
+        self.segment(false).payload(payload)
+    }
+
+    pub(super) fn server_packet(&self, payload: &[u8]) -> Vec<u8> {
+        self.server_segment(payload).build()
+    }
+
+    /// Sends payload with these flags.
+    pub(super) fn send(&mut self, from_client: bool, flags: u8, payload: &[u8]) -> Decision {
+        let segment = self.segment(from_client).flags(flags).payload(payload);
+        let next = &mut self.next[usize::from(!from_client)];
+        *next = next.wrapping_add(u32::try_from(payload.len()).unwrap());
+        self.show(&segment)
+    }
+
+    pub(super) fn client(&mut self, payload: &[u8]) -> Decision {
+        self.send(true, Flags::ACK | Flags::PSH, payload)
+    }
+
+    pub(super) fn server(&mut self, payload: &[u8]) -> Decision {
+        self.send(false, Flags::ACK | Flags::PSH, payload)
+    }
+
+    pub(super) fn client_next(&self) -> u32 {
+        self.next[0]
+    }
+
+    pub(super) fn server_next(&self) -> u32 {
+        self.next[1]
+    }
+
+    pub(super) fn client_endpoint(&self) -> Endpoint {
+        self.client
+    }
+
+    pub(super) fn server_endpoint(&self) -> Endpoint {
+        self.server
+    }
+
+    /// Shows any segment to the engine.
+    pub(super) fn show(&mut self, segment: &SegmentBuilder) -> Decision {
+        let packet = segment.build();
+        self.inspect_cut(&packet, packet.len()).decision
+    }
+
+    /// Shows the first octets of a packet to the engine.
+    pub(super) fn inspect_cut(&mut self, packet: &[u8], captured: usize) -> Inspected {
+        self.now = self.now.after(Duration::from_millis(1));
+        let input = PacketInput {
+            now: self.now,
+            ip: &packet[..captured],
+            wire_length: packet.len(),
+            checksums: Checksums::Verify,
+            interface: None,
+            vlan: &[],
+            packet_number: None,
+        };
+        self.engine.inspect(&input, &mut self.events)
+    }
+
+    /// Number, target, status and body length of the transactions that were told.
+    pub(super) fn transactions(&self) -> Vec<(u32, String, u16, u64)> {
+        self.events
+            .iter()
+            .filter_map(|event| {
+                let EventKind::Http(facts) = &event.kind else { return None };
+                let number = event.flow.as_ref()?.transaction?;
+                let url = facts.request.as_ref().map(|request| request.url.clone()).unwrap_or_default();
+                let (status, length) = facts
+                    .response
+                    .as_ref()
+                    .map_or((0, 0), |response| (response.status, response.body_length));
+                Some((number, url, status, length))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,218 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::testing::{Conversation, Setup};
+use super::*;
+use crate::event::{Event, EventKind};
+use crate::packet::{Flags, Parsed, parse};
+
+const DROP_OLD_SSH: &str = r#"
+[[rule]]
+id = "old-ssh"
+title = "An old server"
+protocol = "ssh"
+from = "server"
+match.software = '^OpenSSH_7'
+action = "drop"
+"#;
+
+const BANNER: &[u8] = b"SSH-2.0-OpenSSH_7.2p2 Ubuntu-4ubuntu2.10\r\n";
+
+fn kinds(events: &[Event]) -> Vec<&'static str> {
+    events
+        .iter()
+        .map(|event| match &event.kind {
+            EventKind::Ssh(_) => "ssh",
+            EventKind::Http(_) => "http",
+            EventKind::Alert(_) => "alert",
+            EventKind::Drop(_) => "drop",
+            EventKind::Anomaly(_) => "anomaly",
+            EventKind::Connect(_) | EventKind::Stats(_) => "other",
+        })
+        .collect()
+}
+
+#[test]
+fn the_segment_that_completes_a_matching_banner_is_the_one_that_is_stopped() {
+    for v6 in [false, true] {
+        let mut talk = Setup::enforcing(DROP_OLD_SSH).v6(v6).open();
+        assert_eq!(talk.server(&BANNER[..20]), Decision::Undecided);
+        assert_eq!(talk.server(&BANNER[20..BANNER.len() - 1]), Decision::Undecided);
+        assert_eq!(talk.server(&BANNER[BANNER.len() - 1..]), Decision::Block);
+        assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Block);
+        assert_eq!(kinds(&talk.events), ["alert", "drop", "ssh"]);
+    }
+}
+
+#[test]
+fn both_sides_of_a_harmless_connection_are_told_once_and_then_it_passes() {
+    let mut talk = Setup::enforcing(DROP_OLD_SSH).open();
+    assert_eq!(talk.server(b"SSH-2.0-OpenSSH_9.8\r\n"), Decision::Undecided);
+    assert_eq!(talk.client(b"SSH-2.0-OpenSSH_9.9\r\n"), Decision::Pass);
+    assert_eq!(talk.server(b"whatever follows"), Decision::Pass);
+    assert_eq!(kinds(&talk.events), ["ssh"]);
+}
+
+#[test]
+fn monitoring_tells_the_same_and_lets_everything_through() {
+    let mut talk = Setup::monitoring(DROP_OLD_SSH).open();
+    assert_eq!(talk.server(BANNER), Decision::Undecided);
+    assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Pass);
+    assert_eq!(kinds(&talk.events), ["alert", "drop", "ssh"]);
+    for event in &talk.events {
+        match &event.kind {
+            EventKind::Alert(alert) => assert!(!alert.blocked),
+            EventKind::Drop(drop) => assert!(!drop.enforced),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn reject_resets_both_ends_with_the_numbers_that_they_expect() {
+    for v6 in [false, true] {
+        let rules = DROP_OLD_SSH.replace("\"drop\"", "\"reject\"");
+        let mut talk = Setup::enforcing(&rules).v6(v6).open();
+        talk.server(&BANNER[..10]);
+        talk.client(b"SSH-2.0-x\r\n");
+        let (client_next, server_next) = (talk.client_next(), talk.server_next());
+        let Decision::Reject(resets) = talk.server(&BANNER[10..]) else { panic!("not rejected") };
+        for (octets, sequence) in [(&resets.to_receiver, server_next), (&resets.to_sender, client_next)] {
+            let Ok(Parsed::Tcp(reset)) = parse(octets, octets.len()) else { panic!("no segment") };
+            assert!(reset.flags().rst() && reset.checksums_valid());
+            assert_eq!(reset.sequence(), sequence);
+        }
+        assert_eq!(resets.receiver, talk.client_endpoint().address);
+        assert_eq!(resets.sender, talk.server_endpoint().address);
+    }
+}
+
+#[test]
+fn http_is_recognised_by_its_octets_and_each_transaction_is_told() {
+    let mut setup = Setup::monitoring("");
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = setup.open();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc");
+    talk.server(b"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\n\r\n");
+    let transactions: Vec<_> = talk.transactions();
+    assert_eq!(transactions, [(0, "/a".to_owned(), 200, 3), (1, "/b".to_owned(), 404, 2)]);
+}
+
+#[test]
+fn the_first_transaction_decides_unless_told_otherwise() {
+    let mut talk = Setup::monitoring("").open();
+    assert_eq!(talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"), Decision::Undecided);
+    assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\nabc"), Decision::Pass);
+    assert_eq!(kinds(&talk.events), ["http"]);
+}
+
+#[test]
+fn a_request_is_blocked_before_its_head_is_whole_at_the_server() {
+    let rules = r#"
+[[rule]]
+id = "old-curl"
+title = "curl"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^curl/7'
+action = "drop"
+"#;
+    let mut talk = Setup::enforcing(rules).open();
+    assert_eq!(talk.client(b"GET / HTTP/1.1\r\nUser-Agent: curl/7.1\r\n"), Decision::Undecided);
+    assert_eq!(talk.client(b"\r\n"), Decision::Block);
+    assert_eq!(kinds(&talk.events), ["alert", "drop", "http"]);
+}
+
+#[test]
+fn another_protocol_is_let_pass_as_soon_as_both_sides_have_spoken() {
+    let mut talk = Setup::monitoring("").open();
+    assert_eq!(talk.client(&[22, 3, 1, 2, 0, 1, 0, 1]), Decision::Undecided);
+    assert_eq!(talk.server(&[22, 3, 3, 0, 60, 2]), Decision::Pass);
+    assert!(talk.events.is_empty());
+}
+
+#[test]
+fn a_segment_cut_by_the_copy_range_is_asked_for_again() {
+    let mut talk = Setup::enforcing(DROP_OLD_SSH).open();
+    let packet = talk.server_packet(BANNER);
+    let inspected = talk.inspect_cut(&packet, 60);
+    assert_eq!(inspected.decision, Decision::More { octets: packet.len() });
+    assert_eq!(talk.engine.counters().packets, 3, "it is the same packet when it comes again");
+    assert_eq!(talk.inspect_cut(&packet, packet.len()).decision, Decision::Block);
+}
+
+#[test]
+fn a_flow_without_a_syn_is_picked_up() {
+    let mut talk = Setup::enforcing(DROP_OLD_SSH).midstream();
+    assert_eq!(talk.server(BANNER), Decision::Block);
+    assert_eq!(kinds(&talk.events), ["alert", "drop", "ssh"]);
+}
+
+#[test]
+fn a_mark_is_given_with_this_and_every_later_packet() {
+    let rules = DROP_OLD_SSH.replace("action = \"drop\"", "action = \"mark\"\nmark = \"0x10/0xf0\"");
+    let Ok(setup) = Setup::try_enforcing(&rules) else { return };
+    let mut talk = setup.open();
+    let packet = talk.server_packet(BANNER);
+    assert_eq!(talk.inspect_cut(&packet, packet.len()).mark.map(|mark| mark.value), Some(0x10));
+}
+
+#[test]
+fn a_flow_that_ends_early_tells_what_was_seen() {
+    let mut talk = Setup::monitoring("").open();
+    talk.server(b"SSH-2.0-OpenSSH_9.8\r\n");
+    talk.engine.tick(talk.now.after(Duration::from_secs(3600)), &mut talk.events);
+    assert_eq!(kinds(&talk.events), ["ssh"]);
+    assert_eq!(talk.engine.counters().buffered_now, 0);
+    assert_eq!(talk.engine.counters().flows_now.undecided, 0);
+}
+
+#[test]
+fn a_full_table_makes_room_when_failing_open_and_refuses_when_failing_closed() {
+    for closed in [false, true] {
+        let mut setup = Setup::monitoring("");
+        setup.config.flow_limit = 1;
+        setup.config.on_failure = if closed { OnFailure::Closed } else { OnFailure::Open };
+        let mut talk = setup.open();
+        talk.server(b"SSH-2.0-");
+        let mut other = Conversation::other(&mut talk);
+        let decision = other.syn();
+        assert_eq!(decision, if closed { Decision::Drop } else { Decision::Undecided });
+    }
+}
+
+#[test]
+fn reloaded_rules_keep_the_counts_of_those_that_stay() {
+    let mut talk = Setup::monitoring(DROP_OLD_SSH).open();
+    talk.server(BANNER);
+    assert_eq!(talk.engine.counters().matches, [1]);
+    let rules = RuleSet::parse("again.toml", DROP_OLD_SSH).unwrap().rules;
+    talk.engine.set_rules(Arc::new(rules));
+    assert_eq!(talk.engine.counters().matches, [1]);
+    talk.engine.set_rules(Arc::new(RuleSet::empty()));
+    assert!(talk.engine.counters().matches.is_empty());
+}
+
+#[test]
+fn fragments_are_put_together_and_the_last_one_is_stopped() {
+    for v6 in [false, true] {
+        let mut talk = Setup::enforcing(DROP_OLD_SSH).v6(v6).open();
+        let mut fragments = talk.server_segment(BANNER).identification(9).fragments(24);
+        let last = fragments.pop().unwrap();
+        for fragment in &fragments {
+            assert_eq!(talk.inspect_cut(fragment, fragment.len()).decision, Decision::Undecided);
+        }
+        assert_eq!(talk.inspect_cut(&last, last.len()).decision, Decision::Block);
+    }
+}
+
+#[test]
+fn a_retransmitted_end_of_a_blocked_banner_stays_blocked() {
+    let mut talk = Setup::enforcing(DROP_OLD_SSH).open();
+    let packet = talk.server_packet(BANNER);
+    for _ in 0..3 {
+        assert_eq!(talk.inspect_cut(&packet, packet.len()).decision, Decision::Block);
+    }
+    assert_eq!(talk.send(false, Flags::SYN, b""), Decision::Undecided, "another connection may begin");
+}
