@@ -37,6 +37,7 @@ enum RulesCommand {
     )]
     Test(TestArgs),
     /// Turn other projects' databases into our own form.
+    #[command(after_help = "Example:\n  bannerwall rules import recog ssh_banners.xml -o fingerprints.toml")]
     Import(ImportArgs),
 }
 
