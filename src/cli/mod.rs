@@ -4,6 +4,7 @@
 
 mod config;
 mod exit;
+mod guard;
 mod hook;
 mod import;
 mod rule_paths;
@@ -50,6 +51,8 @@ enum Command {
     Hook(hook::HookArgs),
     /// Check, list and try rule files.
     Rules(rules::RulesArgs),
+    /// Judge the packets of netfilter queues by rules: watch, and with --enforce block.
+    Guard(Box<guard::GuardArgs>),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -80,6 +83,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
+        Command::Guard(arguments) => guard::run(arguments),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
         Command::Completions { shell } => {

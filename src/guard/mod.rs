@@ -1,3 +1,105 @@
 //! The verdict loop: packets from a netfilter queue, judged inline.
-
+//!
+//! One thread a queue, each with its own [`source`] and engine and no lock on the packet path; the main
+//! thread waits for signals, reloads rules and keeps accounts. Nothing here parses a packet or knows
+//! what a rule says.
+//!
+//! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook
+//! is taken down before they are given back, so that no packet is led to a queue without a listener.
+mod config;
+mod interfaces;
+mod loss;
+mod policy;
+mod privileges;
+mod resets;
+mod signals;
 pub mod source;
+mod start;
+mod stats;
+mod supervise;
+mod tally;
+mod worker;
+
+pub use config::{GuardConfig, Output};
+
+use std::io;
+
+use crate::hook::HookError;
+use crate::metrics::MetricsError;
+use crate::rules::LoadError;
+use crate::rules::fingerprint::FingerprintError;
+use source::SourceError;
+
+/// Why a run could not start, or ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// The rules are bad.
+    #[error(transparent)]
+    Rules(#[from] LoadError),
+    /// The fingerprint database is bad.
+    #[error(transparent)]
+    Fingerprints(#[from] FingerprintError),
+    /// A queue could not be bound, read or answered.
+    #[error("queue {queue}: {source}")]
+    Source {
+        /// Its number.
+        queue: u16,
+        /// Why.
+        source: SourceError,
+    },
+    /// The hook could not be put up or taken down.
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    /// The metrics could not be shown.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// The destination of events cannot be opened.
+    #[error("cannot write events: {0}")]
+    Output(io::Error),
+    /// Raw sockets for resets cannot be opened.
+    #[error("resets need CAP_NET_RAW and CAP_NET_ADMIN: {0}")]
+    Resets(io::Error),
+    /// A thread or the signal handlers could not be set up.
+    #[error("cannot start: {0}")]
+    Start(#[from] io::Error),
+    /// A worker ended by a panic, whose message stands above on stderr.
+    #[error("the worker of queue {0} has failed")]
+    Worker(u16),
+    /// A second signal came before the clean stop was done.
+    #[error("stopped by force; packets in hand were dropped")]
+    Forced,
+}
+
+impl GuardError {
+    /// Whether a permission or a feature of this machine is missing, rather than good input.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Source { source, .. } => source.is_unsupported(),
+            Self::Hook(error) => error.is_unsupported(),
+            Self::Resets(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// What the main thread is told.
+enum Message {
+    /// End the run (SIGINT, SIGTERM).
+    Stop,
+    /// Read the rules again (SIGHUP).
+    Reload,
+    /// Emit a stats event (SIGUSR1).
+    Report,
+    /// A worker has ended: by itself, by an error, or by a panic (`None`).
+    Ended(u16, Option<Result<(), SourceError>>),
+}
+
+/// Guards until a signal ends the run; prints `ready` with the queues on stderr once packets are judged.
+///
+/// # Errors
+/// Where something that the run needs is missing or fails. Whatever the end, a hook that this run put up
+/// is taken down again.
+pub fn run(config: &GuardConfig, outputs: Vec<Output>) -> Result<(), GuardError> {
+    let (run, queues) = start::start(config, outputs)?;
+    run.guard(queues)
+}

@@ -29,12 +29,14 @@ mod mark;
 mod plan;
 mod status;
 mod tables;
+mod watch;
 
 use std::fmt;
 
 pub use config::{Chain, ConfigError, HookConfig, Ports, Queues};
 pub use mark::{MarkField, MarkState};
 pub use status::{Counters, FamilyStatus, Installed};
+pub use watch::Watch;
 
 use tables::{Listing, Tables};
 
@@ -159,6 +161,45 @@ pub enum Up {
     Replaced,
     /// Made anew.
     Created,
+}
+
+/// A hook that comes down with this value, however its owner ends: by return, error or panic.
+#[derive(Debug)]
+pub struct Raised {
+    variant: Variant,
+    is_up: bool,
+}
+
+impl Raised {
+    /// Puts the hook up as [`up`] does. One that was there before (left by a guard that was killed)
+    /// belongs to this value from then on.
+    ///
+    /// # Errors
+    /// As [`up`].
+    pub fn up(config: &HookConfig, variant: Variant) -> Result<Self, HookError> {
+        up(config, variant)?;
+        Ok(Self { variant, is_up: true })
+    }
+
+    /// Takes the hook down now.
+    ///
+    /// # Errors
+    /// As [`down`].
+    pub fn down(mut self) -> Result<(), HookError> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), HookError> {
+        if std::mem::take(&mut self.is_up) { down(self.variant).map(drop) } else { Ok(()) }
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_down() {
+            eprintln!("bannerwall: the hook is still up: {error}");
+        }
+    }
 }
 
 /// The commands that put the hook up on a machine that has none, for both families.

@@ -104,7 +104,7 @@ fn option<'a>(rule: &'a str, name: &str) -> Option<&'a str> {
     rule.split(' ').skip_while(|word| *word != name).nth(1)
 }
 
-fn read_counters(counted: &Listing) -> Counters {
+pub(super) fn read_counters(counted: &Listing) -> Counters {
     let mut counters = Counters::default();
     for rule in counted.rules(MAIN) {
         let packets = option(rule, "-c").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);

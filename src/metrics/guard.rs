@@ -63,6 +63,8 @@ pub struct GuardMetrics {
     pub verdict_latency: Latency,
     /// Verdicts for packets that the kernel no longer held.
     pub late_verdicts: IntCounter,
+    /// Packets that did not fit into a queue's socket; under `--on-failure open` they passed.
+    pub socket_overruns: IntCounter,
     /// Messages from the kernel that could not be read.
     pub receive_errors: IntCounter,
     /// Flows forgotten before their time because the table was full.
@@ -133,6 +135,8 @@ impl GuardMetrics {
             verdict_latency: Latency::new(registry)?,
             late_verdicts: registry
                 .counter("late_verdicts_total", "Verdicts for packets that the kernel no longer held")?,
+            socket_overruns: registry
+                .counter("socket_overruns_total", "Packets that did not fit into a queue's socket")?,
             receive_errors: registry.counter(
                 "receive_errors_total",
                 "Messages from the kernel that were errors or could not be read",

@@ -1,0 +1,221 @@
+//! `bannerwall guard`: flags to a [`GuardConfig`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::hook::{OnFailureFlag, VariantFlag, unique};
+use super::rule_paths::RulesFlag;
+use super::{Exit, Failure};
+use crate::engine::{AnomalyPolicy, EngineConfig, HttpInspect, OnFailure};
+use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
+use crate::guard::{self, GuardConfig, GuardError, Output};
+use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
+use crate::output::csv::Csv;
+use crate::output::eve::{Eve, EveOptions};
+use crate::output::text::{Colour, Text};
+use crate::output::{Destination, Format};
+
+/// Flags of `bannerwall guard`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall guard --hook input,output,forward            watch everything, block nothing
+  bannerwall guard --hook forward --ports 22,80 --enforce block what the rules say on a router
+  bannerwall guard --queue 0:3 --pin --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
+  bannerwall guard --hook input --enforce --on-failure closed
+
+Signals: SIGHUP reads the rules again and opens the event file anew, SIGUSR1 writes a stats event,
+SIGINT and SIGTERM end the run cleanly.")]
+pub(super) struct GuardArgs {
+    #[command(flatten)]
+    rules: RulesFlag,
+    /// Fingerprint file or folder: names products, versions and CPEs in events.
+    #[arg(long, value_name = "PATH")]
+    fingerprints: Option<PathBuf>,
+
+    /// Queue number, or a range with one worker each.
+    #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
+    queue: Queues,
+    /// Library that talks to the kernel.
+    #[arg(long, value_name = "NAME", default_value = "libnetfilter_queue", help_heading = "Packets")]
+    backend: BackendName,
+    /// Put the iptables hook up for the run and take it down at its end: chains input, output,
+    /// forward, separated by commas.
+    #[arg(long, value_name = "CHAINS", value_delimiter = ',', help_heading = "Packets")]
+    hook: Vec<Chain>,
+    /// With --hook: queue only these source or destination ports (22,80,8000-8010).
+    #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
+    ports: Option<Ports>,
+    #[command(flatten)]
+    variant: VariantFlag,
+    /// Octets of each packet to copy at first; grown by itself where a flow needs more.
+    #[arg(long, value_name = "BYTES", default_value_t = 512, help_heading = "Packets",
+          value_parser = clap::value_parser!(u32).range(128..=i64::from(MAXIMUM_COPY_RANGE)))]
+    copy_range: u32,
+    /// Packets that may wait in each queue.
+    #[arg(long, value_name = "N", default_value_t = SourceConfig::new(0).maximum_length,
+          help_heading = "Packets", value_parser = clap::value_parser!(u32).range(1..))]
+    queue_length: u32,
+    /// Keep each worker on a CPU of its own.
+    #[arg(long, help_heading = "Packets")]
+    pin: bool,
+
+    /// Block what blocking rules match; without it alerts say what would have been blocked.
+    #[arg(long, help_heading = "Verdicts")]
+    enforce: bool,
+    /// What becomes of packets that cannot be inspected (queue full, memory short, guard dead): open
+    /// lets them pass, closed drops them.
+    #[arg(long, value_name = "MODE", default_value = "open", help_heading = "Verdicts")]
+    on_failure: OnFailureFlag,
+    /// What is done about traffic that an inspector could be misled with; drop needs --enforce.
+    #[arg(long, value_name = "POLICY", default_value = "alert", help_heading = "Verdicts")]
+    on_anomaly: AnomalyName,
+    /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them.
+    #[arg(long, value_name = "WHICH", default_value = "first", help_heading = "Verdicts")]
+    http_inspect: HttpName,
+    /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
+    #[arg(long, help_heading = "Verdicts")]
+    no_offload: bool,
+    /// Flows remembered at once, over all queues.
+    #[arg(long, value_name = "N", default_value_t = EngineConfig::default().flow_limit as u64,
+          help_heading = "Verdicts", value_parser = clap::value_parser!(u64).range(1..))]
+    flow_limit: u64,
+    /// Lowest of the two neighbouring mark bits that are ours.
+    #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Verdicts",
+          value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
+    mark: u8,
+
+    /// Write events as JSON lines (EVE) to FILE, appending; nothing goes to stdout then unless
+    /// --format says so.
+    #[arg(long, value_name = "FILE", help_heading = "Events")]
+    events: Option<PathBuf>,
+    /// How events look on stdout [default: text].
+    #[arg(long, value_name = "FORMAT", help_heading = "Events")]
+    format: Option<FormatName>,
+    /// Write what would go to stdout to FILE instead.
+    #[arg(short, long, value_name = "FILE", help_heading = "Events")]
+    output: Option<PathBuf>,
+    /// Leave everything out of JSON events that EVE has no name for.
+    #[arg(long, help_heading = "Events")]
+    eve_strict: bool,
+    /// Show /metrics, /healthz and /readyz on this address.
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Events")]
+    metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BackendName {
+    /// Our own binding of the C library: many packets a call.
+    #[value(name = "libnetfilter_queue")]
+    LibnetfilterQueue,
+    /// The nfq crate: one packet a call.
+    Nfq,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AnomalyName {
+    /// Report it.
+    Alert,
+    /// Report and drop it.
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HttpName {
+    /// The first transaction decides the connection.
+    First,
+    /// Every transaction.
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    /// One readable line an event.
+    Text,
+    /// JSON lines in EVE names.
+    Json,
+    /// Comma-separated values.
+    Csv,
+}
+
+/// Runs `bannerwall guard`.
+pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
+    let outputs = arguments.outputs();
+    let config = arguments.config()?;
+    match guard::run(&config, outputs) {
+        Ok(()) => Ok(Exit::Done),
+        Err(GuardError::Forced) => Ok(Exit::Interrupted),
+        Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
+        Err(error) => Err(Failure::usage(error)),
+    }
+}
+
+impl GuardArgs {
+    fn config(&self) -> Result<GuardConfig, Failure> {
+        let mark = MarkField::new(self.mark).unwrap_or_default();
+        let hook = HookConfig {
+            chains: unique(&self.hook),
+            ports: self.ports.clone(),
+            queues: self.queue,
+            bypass: self.on_failure == OnFailureFlag::Open,
+            mark,
+        };
+        Ok(GuardConfig {
+            rules: self.rules.paths()?,
+            fingerprints: self.fingerprints.clone(),
+            queues: self.queue,
+            backend: match self.backend {
+                BackendName::LibnetfilterQueue => Backend::LibnetfilterQueue,
+                BackendName::Nfq => Backend::Nfq,
+            },
+            enforce: self.enforce,
+            on_failure: match self.on_failure {
+                OnFailureFlag::Open => OnFailure::Open,
+                OnFailureFlag::Closed => OnFailure::Closed,
+            },
+            on_anomaly: match self.on_anomaly {
+                AnomalyName::Alert => AnomalyPolicy::Alert,
+                AnomalyName::Drop => AnomalyPolicy::Drop,
+            },
+            http_inspect: match self.http_inspect {
+                HttpName::First => HttpInspect::First,
+                HttpName::All => HttpInspect::All,
+            },
+            hook: (!hook.chains.is_empty()).then_some(hook),
+            variant: self.variant.variant(),
+            offload: !self.no_offload,
+            copy_range: self.copy_range,
+            queue_length: self.queue_length,
+            flow_limit: usize::try_from(self.flow_limit).unwrap_or(usize::MAX),
+            mark,
+            pin: self.pin,
+            metrics: self.metrics,
+        })
+    }
+
+    /// Where events go: the event file, and stdout (or what stands for it) unless only the event file
+    /// was asked for.
+    fn outputs(&self) -> Vec<Output> {
+        let eve = || Box::new(Eve(EveOptions { strict: self.eve_strict }));
+        let mut outputs = Vec::new();
+        if let Some(file) = &self.events {
+            outputs.push(Output { destination: Destination::Log(file.clone()), format: eve() });
+        }
+        if self.events.is_some() && self.format.is_none() && self.output.is_none() {
+            return outputs;
+        }
+        let colour = match &self.output {
+            Some(_) => Colour::Never,
+            None => Colour::for_stream(&std::io::stdout()),
+        };
+        let format: Box<dyn Format> = match self.format.unwrap_or(FormatName::Text) {
+            FormatName::Text => Box::new(Text { colour }),
+            FormatName::Json => eve(),
+            FormatName::Csv => Box::new(Csv),
+        };
+        let destination = self.output.clone().map_or(Destination::Stdout, Destination::Log);
+        outputs.push(Output { destination, format });
+        outputs
+    }
+}

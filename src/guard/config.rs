@@ -1,0 +1,56 @@
+//! What a run of the guard is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::source::Backend;
+use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
+use crate::hook::{HookConfig, MarkField, Queues, Variant};
+use crate::output::{Destination, Format};
+
+/// One place that events go to.
+pub struct Output {
+    /// Where.
+    pub destination: Destination,
+    /// Spelled how.
+    pub format: Box<dyn Format>,
+}
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct GuardConfig {
+    /// Rule files and folders.
+    pub rules: Vec<PathBuf>,
+    /// A fingerprint database.
+    pub fingerprints: Option<PathBuf>,
+    /// The queues, one worker each.
+    pub queues: Queues,
+    /// Which library talks to the kernel.
+    pub backend: Backend,
+    /// Whether blocking rules block.
+    pub enforce: bool,
+    /// What becomes of packets that cannot be inspected.
+    pub on_failure: OnFailure,
+    /// What is done about traffic that an inspector could be misled with.
+    pub on_anomaly: AnomalyPolicy,
+    /// How much of an HTTP connection is read.
+    pub http_inspect: HttpInspect,
+    /// The hook to put up for the run.
+    pub hook: Option<HookConfig>,
+    /// Which iptables holds the hook.
+    pub variant: Variant,
+    /// Let the kernel pass or drop decided flows by itself.
+    pub offload: bool,
+    /// Octets of each packet to copy at first.
+    pub copy_range: u32,
+    /// Packets that may wait in each queue.
+    pub queue_length: u32,
+    /// Flows remembered at once, over all queues.
+    pub flow_limit: usize,
+    /// Our two bits of the mark.
+    pub mark: MarkField,
+    /// Pin each worker to a CPU of its own.
+    pub pin: bool,
+    /// Where to show metrics.
+    pub metrics: Option<SocketAddr>,
+}

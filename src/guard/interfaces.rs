@@ -1,0 +1,51 @@
+//! Interface names for events, by index.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketType, netdevice};
+
+/// Names already looked up; asking the kernel for each packet would cost a system call.
+#[derive(Debug)]
+pub(super) struct Interfaces {
+    socket: Option<OwnedFd>,
+    names: HashMap<u32, Option<String>, ahash::RandomState>,
+}
+
+impl Interfaces {
+    pub(super) fn new() -> Self {
+        // Any socket will do to ask by; without one, events have no names.
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).ok();
+        Self { socket, names: HashMap::default() }
+    }
+
+    /// The name of interface `index`, `None` for 0 and for one that is gone.
+    pub(super) fn name(&mut self, index: u32) -> Option<&str> {
+        if index == 0 {
+            return None;
+        }
+        let socket = &self.socket;
+        let look_up = || netdevice::index_to_name(socket.as_ref()?, index).ok();
+        self.names.entry(index).or_insert_with(look_up).as_deref()
+    }
+
+    /// Forgets all names, since interfaces come, go and are renamed.
+    pub(super) fn forget(&mut self) {
+        self.names.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_its_name_and_nothing_has_none() {
+        let mut interfaces = Interfaces::new();
+        assert_eq!(interfaces.name(1), Some("lo"));
+        assert_eq!(interfaces.name(0), None);
+        assert_eq!(interfaces.name(u32::MAX), None);
+        interfaces.forget();
+        assert_eq!(interfaces.name(1), Some("lo"));
+    }
+}

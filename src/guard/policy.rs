@@ -1,0 +1,193 @@
+//! From the engine's decision to the kernel's verdict: offload by marks, and what a cut packet gets.
+//!
+//! Pure: resets are sent and counters kept elsewhere.
+
+use super::source::{Answer, MAXIMUM_COPY_RANGE, Queued, Verdict};
+use crate::engine::Decision;
+use crate::hook::{MarkField, MarkState};
+use crate::rules::Mark;
+
+/// Answers in a row to packets that still come too short, after which asking for more of them is
+/// given up: as many as can have been queued before a larger copy range took effect.
+const PATIENCE: u32 = 1 << 16;
+
+/// How decisions become verdicts.
+#[derive(Debug, Clone)]
+pub(super) struct Policy {
+    /// Our two bits of the mark.
+    pub(super) mark: MarkField,
+    /// Tell the kernel to pass or drop decided flows by itself.
+    pub(super) offload: bool,
+    /// What becomes of a packet that cannot be shown to the engine whole.
+    pub(super) failure: Verdict,
+    /// Octets of each packet that the kernel copies now.
+    pub(super) copy_range: u32,
+    /// Packets in a row that came too short.
+    short: u32,
+}
+
+impl Policy {
+    pub(super) fn new(mark: MarkField, offload: bool, failure: Verdict, copy_range: u32) -> Self {
+        Self { mark, offload, failure, copy_range, short: 0 }
+    }
+
+    /// The answer to a packet that was decided before it came here: it would not have come at all if
+    /// the hook's own rules had led it, so the mark is honoured without them.
+    pub(super) fn known(&self, queued: &Queued<'_>) -> Option<Answer> {
+        match self.mark.read(queued.mark) {
+            MarkState::Undecided => None,
+            MarkState::Pass | MarkState::Ours => Some(Answer::new(Verdict::Accept)),
+            MarkState::Block => Some(Answer::new(Verdict::Drop)),
+        }
+    }
+
+    /// The answer to a packet that the engine has just judged; `mark` is what a rule wants on it.
+    pub(super) fn answer(&mut self, queued: &Queued<'_>, decision: &Decision, mark: Option<Mark>) -> Answer {
+        if let Decision::More { octets } = decision {
+            return self.show_again(queued, *octets);
+        }
+        self.short = 0;
+        match decision {
+            Decision::Undecided | Decision::More { .. } => self.accept(queued, mark),
+            // A flow that a rule marks stays with us: each of its packets has to get the mark.
+            Decision::Pass if mark.is_some() || !self.offload => self.accept(queued, mark),
+            Decision::Pass => self.repeat(queued, MarkState::Pass),
+            Decision::Block | Decision::Reject(_) if self.offload => self.repeat(queued, MarkState::Block),
+            Decision::Drop | Decision::Block | Decision::Reject(_) => Answer::new(Verdict::Drop),
+        }
+    }
+
+    /// Accepts, with a rule's mark on the bits that are the rule's and not ours.
+    fn accept(&self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
+        match mark {
+            None => Answer::new(Verdict::Accept),
+            Some(Mark { value, mask }) => {
+                let mask = mask & !self.mark.mask();
+                Answer::with_mark(Verdict::Accept, (queued.mark & !mask) | (value & mask))
+            }
+        }
+    }
+
+    /// Sends the packet through the hook once more, which saves `state` to its connection.
+    fn repeat(&self, queued: &Queued<'_>, state: MarkState) -> Answer {
+        Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, state))
+    }
+
+    /// Sends a cut packet around with a larger copy range, as long as that can help.
+    fn show_again(&mut self, queued: &Queued<'_>, octets: usize) -> Answer {
+        let wanted = u32::try_from(octets).unwrap_or(u32::MAX).min(MAXIMUM_COPY_RANGE);
+        let longest = usize::try_from(wanted).unwrap_or(usize::MAX).min(queued.wire_length);
+        self.short = self.short.saturating_add(1);
+        if queued.payload.len() >= longest || self.short > PATIENCE {
+            return Answer::new(self.failure);
+        }
+        // Grow in steps, so that a stream of slightly larger packets does not ask again and again.
+        let range =
+            wanted.checked_next_power_of_two().unwrap_or(wanted).clamp(self.copy_range, MAXIMUM_COPY_RANGE);
+        self.copy_range = range;
+        Answer::again_with(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::engine::Resets;
+
+    fn queued(payload: &[u8], wire_length: usize, mark: u32) -> Queued<'_> {
+        Queued {
+            payload,
+            wire_length,
+            mark,
+            checksum_ready: true,
+            input_interface: 1,
+            output_interface: 0,
+            hook: 1,
+            hardware_protocol: 0x0800,
+            timestamp: None,
+        }
+    }
+
+    fn policy(offload: bool) -> Policy {
+        Policy::new(MarkField::default(), offload, Verdict::Accept, 512)
+    }
+
+    fn answer(offload: bool, decision: &Decision, mark: Option<Mark>) -> Answer {
+        policy(offload).answer(&queued(&[0; 40], 40, 0x5), decision, mark)
+    }
+
+    fn reject() -> Decision {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let packet = Vec::new;
+        Decision::Reject(Resets {
+            to_receiver: packet(),
+            receiver: address,
+            to_sender: packet(),
+            sender: address,
+        })
+    }
+
+    #[test]
+    fn decided_flows_are_handed_to_the_kernel_with_foreign_marks_kept() {
+        assert_eq!(answer(true, &Decision::Undecided, None), Answer::new(Verdict::Accept));
+        assert_eq!(answer(true, &Decision::Pass, None), Answer::with_mark(Verdict::Repeat, 0x4000_0005));
+        assert_eq!(answer(true, &Decision::Block, None), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
+        assert_eq!(answer(true, &reject(), None), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
+        assert_eq!(answer(true, &Decision::Drop, None), Answer::new(Verdict::Drop));
+    }
+
+    #[test]
+    fn without_offload_every_packet_is_answered_here() {
+        assert_eq!(answer(false, &Decision::Pass, None), Answer::new(Verdict::Accept));
+        assert_eq!(answer(false, &Decision::Block, None), Answer::new(Verdict::Drop));
+        assert_eq!(answer(false, &reject(), None), Answer::new(Verdict::Drop));
+    }
+
+    #[test]
+    fn a_rules_mark_takes_its_own_bits_only_and_keeps_the_flow_with_us() {
+        let marked = Answer::with_mark(Verdict::Accept, 0x15);
+        let mark = Some(Mark { value: 0x10, mask: 0xf0 });
+        assert_eq!(answer(true, &Decision::Undecided, mark), marked);
+        assert_eq!(answer(true, &Decision::Pass, mark), marked);
+        let greedy = Some(Mark { value: 0xC000_0015, mask: u32::MAX });
+        assert_eq!(answer(true, &Decision::Pass, greedy), marked, "our bits are not for rules");
+        assert_eq!(answer(true, &Decision::Block, mark), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
+    }
+
+    #[test]
+    fn a_packet_that_comes_back_decided_is_answered_without_the_engine() {
+        let known = |mark| policy(true).known(&queued(&[0; 40], 40, mark)).map(|answer| answer.verdict);
+        assert_eq!(known(0x5), None);
+        assert_eq!(known(0x4000_0000), Some(Verdict::Accept));
+        assert_eq!(known(0x8000_0000), Some(Verdict::Drop));
+        assert_eq!(known(0xC000_0000), Some(Verdict::Accept));
+    }
+
+    #[test]
+    fn a_cut_packet_comes_again_with_enough_of_it() {
+        let mut policy = policy(true);
+        let cut = [0; 512];
+        let more = |octets| Decision::More { octets };
+        assert_eq!(policy.answer(&queued(&cut, 1500, 0), &more(1500), None), Answer::again_with(2048));
+        assert_eq!(policy.copy_range, 2048);
+        // Another one that was queued before the range grew.
+        assert_eq!(policy.answer(&queued(&cut, 600, 0), &more(600), None), Answer::again_with(2048));
+        let largest = Answer::again_with(MAXIMUM_COPY_RANGE);
+        assert_eq!(policy.answer(&queued(&cut, 70_000, 0), &more(70_000), None), largest);
+    }
+
+    #[test]
+    fn what_cannot_be_shown_whole_gets_the_failure_verdict_and_never_goes_around_for_ever() {
+        let mut policy = policy(true);
+        policy.failure = Verdict::Drop;
+        let all = vec![0; usize::try_from(MAXIMUM_COPY_RANGE).unwrap_or_default()];
+        let more = Decision::More { octets: 70_000 };
+        assert_eq!(policy.answer(&queued(&all, 70_000, 0), &more, None), Answer::new(Verdict::Drop));
+        let cut = queued(&[0; 512], 1500, 0);
+        let more = Decision::More { octets: 1500 };
+        let mut answers = (0..=PATIENCE).map(|_| policy.answer(&cut, &more, None));
+        assert!(answers.any(|answer| answer == Answer::new(Verdict::Drop)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Everything that must be had before the first packet is judged.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::ArcSwap;
+use crossbeam_channel::unbounded;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::config::{GuardConfig, Output};
+use super::interfaces::Interfaces;
+use super::policy::Policy;
+use super::resets::Injector;
+use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
+use super::supervise::Run;
+use super::tally::{Answers, Publisher, Tally};
+use super::worker::{Judge, Shared, Sinks, Worker};
+use super::{GuardError, Message, privileges, signals};
+use crate::engine::{Engine, EngineConfig, OnFailure};
+use crate::event;
+use crate::hook::MarkState;
+use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
+use crate::output::{Writer, WriterConfig};
+use crate::rules::RuleSet;
+use crate::rules::fingerprint::Fingerprints;
+
+/// A worker that is ready to run on a thread of its own.
+pub(super) struct Queue {
+    pub(super) number: u16,
+    pub(super) worker: Worker,
+    /// The CPU to stay on.
+    pub(super) cpu: Option<usize>,
+}
+
+/// Opens everything; what fails here leaves nothing behind.
+pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, Vec<Queue>), GuardError> {
+    let rules = load_rules(config)?;
+    let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
+    let registry = Registry::new()?;
+    let metrics = GuardMetrics::new(&registry)?;
+    let health = Arc::new(Health::default());
+    let endpoint = match config.metrics {
+        Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
+        None => None,
+    };
+    let (sender, messages) = unbounded::<Message>();
+    let listener = signals::Listener::start(sender.clone())?;
+    let sources = bind(config)?;
+    let injector = match config.enforce {
+        true => Some(open_injector(config, &metrics)?),
+        false => None,
+    };
+    let writers = outputs
+        .into_iter()
+        .map(|output| Writer::start(WriterConfig::COUNTING, output.destination, output.format))
+        .collect::<Result<Vec<Writer>, _>>()
+        .map_err(GuardError::Output)?;
+    metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
+    let run = Run {
+        config: config.clone(),
+        stop: Arc::new(AtomicBool::new(false)),
+        rules: Arc::new(ArcSwap::from_pointee(rules)),
+        metrics,
+        health,
+        messages,
+        sender,
+        writers,
+        workers: Vec::new(),
+        _listener: listener,
+        _endpoint: endpoint,
+    };
+    let parts = Parts { run: &run, fingerprints, injector, cpus: allowed_cpus(config.pin) };
+    let numbered = config.queues.numbers().zip(sources).enumerate();
+    let queues = numbered.map(|(index, (number, source))| parts.queue(index, number, source)).collect();
+    Ok((run, queues))
+}
+
+/// Reads the rules; warnings go to stderr.
+pub(super) fn load_rules(config: &GuardConfig) -> Result<RuleSet, GuardError> {
+    let loaded = RuleSet::load(&config.rules)?;
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
+    Ok(loaded.rules)
+}
+
+fn bind(config: &GuardConfig) -> Result<Vec<Box<dyn Source>>, GuardError> {
+    let open = |queue: u16| {
+        let source = SourceConfig {
+            backend: config.backend,
+            copy_range: config.copy_range.min(MAXIMUM_COPY_RANGE),
+            maximum_length: config.queue_length,
+            fail_open: config.on_failure == OnFailure::Open,
+            ..SourceConfig::new(queue)
+        };
+        source.open().map_err(|source: SourceError| GuardError::Source { queue, source })
+    };
+    config.queues.numbers().map(open).collect()
+}
+
+fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<Injector>, GuardError> {
+    let mark = config.mark.value(MarkState::Ours);
+    Injector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
+}
+
+/// The CPUs that this process may run on, in order; none where workers are not pinned.
+fn allowed_cpus(pin: bool) -> Vec<usize> {
+    if !pin {
+        return Vec::new();
+    }
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
+}
+
+/// What the workers are made of.
+struct Parts<'a> {
+    run: &'a Run,
+    fingerprints: Option<Arc<Fingerprints>>,
+    injector: Option<Arc<Injector>>,
+    cpus: Vec<usize>,
+}
+
+impl Parts<'_> {
+    fn queue(&self, index: usize, number: u16, source: Box<dyn Source>) -> Queue {
+        let run = self.run;
+        let rules = run.rules.load_full();
+        let engine = Engine::new(self.engine_config(), Arc::clone(&rules), self.fingerprints.clone());
+        let copy_range = source.copy_range();
+        let judge = Judge {
+            engine,
+            policy: Policy::new(run.config.mark, run.config.offload, self.failure(), copy_range),
+            injector: self.injector.clone(),
+            sink: Sinks(run.writers.iter().map(Writer::handle).collect()),
+            interfaces: Interfaces::new(),
+            answers: Answers::default(),
+            grown: None,
+        };
+        let shared = Shared {
+            stop: Arc::clone(&run.stop),
+            rules: Arc::clone(&run.rules),
+            tally: Arc::new(Tally::default()),
+        };
+        let publisher = Publisher::new(run.metrics.clone(), number, &rules);
+        let worker = Worker { source, judge, publisher, shared, rules, copy_range };
+        let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
+        Queue { number, worker, cpu }
+    }
+
+    fn engine_config(&self) -> EngineConfig {
+        let config = &self.run.config;
+        let queues = config.queues.numbers().len();
+        let defaults = EngineConfig::default();
+        EngineConfig {
+            source: event::Source::Guard,
+            enforce: config.enforce,
+            on_failure: config.on_failure,
+            on_anomaly: config.on_anomaly,
+            http_inspect: config.http_inspect,
+            flow_limit: config.flow_limit.div_ceil(queues),
+            buffer_limit: defaults.buffer_limit.div_ceil(queues),
+            ..defaults
+        }
+    }
+
+    /// The verdict of a packet that cannot be judged.
+    fn failure(&self) -> Verdict {
+        match self.run.config.on_failure {
+            OnFailure::Open => Verdict::Accept,
+            OnFailure::Closed => Verdict::Drop,
+        }
+    }
+}
+
+impl Queue {
+    /// Runs the worker on this very thread.
+    pub(super) fn run(self) -> Result<(), SourceError> {
+        if let Some(cpu) = self.cpu {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            if let Err(error) = sched_setaffinity(None, &only) {
+                eprintln!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number);
+            }
+        }
+        if let Err(error) = privileges::keep_network_only() {
+            eprintln!("bannerwall: queue {}: cannot give up capabilities: {error}", self.number);
+        }
+        self.worker.run()
+    }
+}

@@ -1,0 +1,77 @@
+//! The counters of a stats event, under EVE's names where EVE has one.
+
+use super::tally::{Latest, total};
+use crate::engine::{Anomaly, Counters};
+use crate::event::{Protocol, Side};
+
+/// The sums over all workers.
+pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static str, u64)> {
+    let mut sums: Vec<(&'static str, u64)> = Vec::new();
+    for worker in workers {
+        let of_one = of(&worker);
+        if sums.is_empty() {
+            sums = of_one;
+        } else {
+            for (sum, (_, value)) in sums.iter_mut().zip(of_one) {
+                sum.1 += value;
+            }
+        }
+    }
+    sums
+}
+
+fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
+    let Latest { statistics, engine, answers, octets } = worker;
+    let banners = |protocol| engine.banners(protocol, Side::Client) + engine.banners(protocol, Side::Server);
+    let mut counters = vec![
+        ("capture.kernel_packets", statistics.received),
+        ("capture.kernel_drops", statistics.dropped_queue_full + statistics.dropped_socket_full),
+        ("capture.errors", statistics.malformed + statistics.refused),
+        ("capture.late_verdicts", statistics.late_verdicts),
+        ("capture.socket_overruns", statistics.socket_drops),
+        ("decoder.pkts", engine.packets),
+        ("decoder.bytes", *octets),
+        ("decoder.invalid", engine.malformed),
+        ("tcp.sessions", engine.flows),
+        ("tcp.midstream_pickups", engine.midstream),
+        ("ips.accepted", answers.accept),
+        ("ips.blocked", answers.drop + engine.decisions.block),
+        ("ips.rejected", engine.decisions.reject),
+        ("flow.total", engine.flows),
+        ("flow.active", total(engine.flows_now)),
+        ("flow.memcap", engine.no_room),
+        ("flow.evicted", total(engine.evictions)),
+        ("banners.ssh", banners(Protocol::Ssh)),
+        ("banners.http", banners(Protocol::Http)),
+        ("detect.alert", engine.matches.iter().sum()),
+    ];
+    counters.extend(anomalies(engine));
+    counters
+}
+
+/// The anomalies that EVE counts too.
+fn anomalies(engine: &Counters) -> [(&'static str, u64); 3] {
+    [
+        ("tcp.invalid_checksum", engine.anomalies(Anomaly::BadChecksum)),
+        ("tcp.overlap_diff_data", engine.anomalies(Anomaly::OverlapDifferentData)),
+        ("tcp.reassembly_gap", engine.anomalies(Anomaly::Gap)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_summed_up_name_by_name() {
+        let mut worker = Latest { octets: 10, ..Latest::default() };
+        worker.statistics.received = 3;
+        worker.answers.drop = 1;
+        let sums = counters([worker.clone(), worker].into_iter());
+        let value = |name| sums.iter().find(|(path, _)| *path == name).map(|(_, value)| *value);
+        assert_eq!(value("capture.kernel_packets"), Some(6));
+        assert_eq!(value("decoder.bytes"), Some(20));
+        assert_eq!(value("ips.blocked"), Some(2));
+        assert_eq!(value("flow.total"), Some(0));
+    }
+}

@@ -1,0 +1,248 @@
+//! The main thread's work: signals, reloads, accounts, and the end of a run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use crossbeam_channel::{Receiver, Sender};
+
+use super::config::GuardConfig;
+use super::loss::{Loss, Seen};
+use super::signals::Listener;
+use super::source::SourceError;
+use super::start::{self, Queue};
+use super::tally::Tally;
+use super::{GuardError, Message};
+use crate::engine::OnFailure;
+use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts, Timestamp};
+use crate::hook::Raised;
+use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
+use crate::output::Writer;
+use crate::rules::RuleSet;
+
+/// How often accounts are looked at.
+const ACCOUNTS: Duration = Duration::from_secs(1);
+/// How often the hook's counters are read, which runs iptables.
+const HOOK_COUNTERS: Duration = Duration::from_secs(5);
+
+/// A run: what all workers share, and the workers themselves.
+pub(super) struct Run {
+    pub(super) config: GuardConfig,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) rules: Arc<ArcSwap<RuleSet>>,
+    pub(super) metrics: GuardMetrics,
+    pub(super) health: Arc<Health>,
+    pub(super) messages: Receiver<Message>,
+    pub(super) sender: Sender<Message>,
+    pub(super) writers: Vec<Writer>,
+    pub(super) workers: Vec<Running>,
+    pub(super) _listener: Listener,
+    pub(super) _endpoint: Option<Endpoint>,
+}
+
+/// A worker on its thread.
+pub(super) struct Running {
+    number: u16,
+    tally: Arc<Tally>,
+    thread: JoinHandle<()>,
+}
+
+/// Tells the main thread how a worker ended, also when it panics.
+struct Farewell {
+    number: u16,
+    outcome: Option<Result<(), SourceError>>,
+    sender: Sender<Message>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // The main thread is gone only when it was forced to end.
+        let _ = self.sender.send(Message::Ended(self.number, self.outcome.take()));
+    }
+}
+
+impl Run {
+    /// Runs the workers till a signal or a failure ends the run.
+    pub(super) fn guard(mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+        let started = Instant::now();
+        let served = self.spawn_all(queues).and_then(|()| self.serve(started));
+        let ended = self.end_workers();
+        if matches!(ended, Err(GuardError::Forced)) {
+            // Whatever does not end is left to the end of the process.
+            return ended;
+        }
+        self.emit_stats(started);
+        self.finish_writers();
+        served.and(ended)
+    }
+
+    /// From the hook's coming up to its going down.
+    fn serve(&self, started: Instant) -> Result<(), GuardError> {
+        let hook = match &self.config.hook {
+            Some(hook) => Some(Raised::up(hook, self.config.variant)?),
+            None => None,
+        };
+        let uninspected = self.metrics.uninspected_packets.clone();
+        let mut loss = Loss::new(self.config.variant, self.config.queues, uninspected);
+        loss.update(|| self.seen());
+        self.health.set_ready(true);
+        eprintln!("{}", self.ready_line());
+        let watched = self.watch(&mut loss, started);
+        self.health.set_ready(false);
+        loss.update(|| self.seen());
+        watched.and(hook.map_or(Ok(()), Raised::down).map_err(GuardError::from))
+    }
+
+    fn spawn_all(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+        for queue in queues {
+            let running = self.spawn(queue)?;
+            self.workers.push(running);
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, queue: Queue) -> Result<Running, GuardError> {
+        let number = queue.number;
+        let tally = Arc::clone(&queue.worker.shared.tally);
+        let sender = self.sender.clone();
+        let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
+            let mut farewell = Farewell { number, outcome: None, sender };
+            farewell.outcome = Some(queue.run());
+        })?;
+        Ok(Running { number, tally, thread })
+    }
+
+    /// What tells people and scripts that packets are judged now.
+    fn ready_line(&self) -> String {
+        let config = &self.config;
+        let queues: Vec<String> = config.queues.numbers().map(|queue| queue.to_string()).collect();
+        format!(
+            "ready: queue {} by {}, {} rules, {}, on failure {}",
+            queues.join(","),
+            config.backend.name(),
+            self.rules.load().rules().len(),
+            if config.enforce { "enforcing" } else { "monitoring only" },
+            match config.on_failure {
+                OnFailure::Open => "open",
+                OnFailure::Closed => "closed",
+            }
+        )
+    }
+
+    /// Serves messages until the run has to end.
+    fn watch(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
+        let mut read = Instant::now();
+        loop {
+            match self.messages.recv_timeout(ACCOUNTS) {
+                Ok(Message::Stop) => return Ok(()),
+                Ok(Message::Reload) => self.reload(),
+                Ok(Message::Report) => self.emit_stats(started),
+                Ok(Message::Ended(queue, outcome)) => {
+                    self.health.set_failed();
+                    return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
+                }
+                Err(_) => {}
+            }
+            self.count_lost_events();
+            if read.elapsed() >= HOOK_COUNTERS {
+                read = Instant::now();
+                loss.update(|| self.seen());
+            }
+        }
+    }
+
+    /// Puts new rules in force; bad ones change nothing.
+    fn reload(&self) {
+        for writer in &self.writers {
+            writer.handle().reopen();
+        }
+        let result = match start::load_rules(&self.config) {
+            Ok(rules) => {
+                let count = rules.rules().len();
+                self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
+                self.rules.store(Arc::new(rules));
+                eprintln!("bannerwall: reloaded: {count} rules are in force");
+                ReloadResult::Success
+            }
+            Err(error) => {
+                eprintln!("{error}\nbannerwall: not reloaded: the old rules stay in force");
+                ReloadResult::Failure
+            }
+        };
+        self.metrics.reloads(result).inc();
+    }
+
+    /// Lets the workers answer what they have in hand; a second signal does not wait for that.
+    fn end_workers(&mut self) -> Result<(), GuardError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut outcome = Ok(());
+        while self.workers.iter().any(|worker| !worker.thread.is_finished()) {
+            match self.messages.recv_timeout(ACCOUNTS) {
+                Ok(Message::Stop) => return Err(GuardError::Forced),
+                Ok(Message::Ended(queue, ended)) => {
+                    outcome = outcome.and(failure(queue, ended).map_or(Ok(()), Err));
+                }
+                Ok(Message::Reload | Message::Report) | Err(_) => {}
+            }
+        }
+        outcome
+    }
+
+    /// All workers' counts together, as of now.
+    fn seen(&self) -> Seen {
+        let mut seen = Seen::default();
+        for worker in &self.workers {
+            seen.add(worker.number, || worker.tally.received());
+        }
+        seen
+    }
+
+    fn count_lost_events(&self) {
+        let lost: u64 = self.writers.iter().map(|writer| writer.handle().lost()).sum();
+        let counter = &self.metrics.events_dropped;
+        counter.inc_by(lost.saturating_sub(counter.get()));
+    }
+
+    fn emit_stats(&self, started: Instant) {
+        self.count_lost_events();
+        let latest = self.workers.iter().map(|worker| worker.tally.latest());
+        let mut counters = super::stats::counters(latest);
+        counters.push(("capture.uninspected", self.metrics.uninspected_packets.get()));
+        counters.push(("events.dropped", self.metrics.events_dropped.get()));
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let event = Event {
+            timestamp: Timestamp::default().after(since_epoch),
+            source: event::Source::Guard,
+            flow: None,
+            kind: EventKind::Stats(Box::new(StatsFacts { uptime: started.elapsed(), counters })),
+        };
+        for writer in &self.writers {
+            writer.handle().emit(event.clone());
+        }
+    }
+
+    fn finish_writers(self) {
+        for worker in self.workers {
+            // How it ended was told by its farewell.
+            let _ = worker.thread.join();
+        }
+        for writer in self.writers {
+            let report = writer.finish();
+            let lost = report.overflowed + report.failed;
+            if lost > 0 {
+                eprintln!("bannerwall: {lost} events were lost, {} written", report.written);
+            }
+        }
+    }
+}
+
+/// The error that a worker ended by, if any; `None` in place of an outcome is a panic.
+fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
+    match outcome {
+        None => Some(GuardError::Worker(queue)),
+        Some(Err(source)) => Some(GuardError::Source { queue, source }),
+        Some(Ok(())) => None,
+    }
+}

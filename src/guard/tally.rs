@@ -1,0 +1,203 @@
+//! What a worker counts, and how it gets into the metrics: as differences, on the worker's ticks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus::{IntCounter, IntGauge};
+
+use super::source::{Received, Statistics, Verdict};
+use crate::engine::{Anomaly, Counters, FlowCounts};
+use crate::event::{Protocol, Side};
+use crate::metrics::{GuardMetrics, QueueDrop, Verdict as Label};
+use crate::rules::RuleSet;
+
+/// What other threads may see of a worker at any time.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    received: AtomicU64,
+    latest: Mutex<Latest>,
+}
+
+/// A worker's counts as of its last tick.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Latest {
+    pub(super) statistics: Statistics,
+    pub(super) engine: Counters,
+    pub(super) answers: Answers,
+    pub(super) octets: u64,
+}
+
+impl Tally {
+    /// Packets received, up to date by the batch.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Acquire)
+    }
+
+    pub(super) fn latest(&self) -> Latest {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn store(&self, latest: Latest) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+    }
+}
+
+/// Packets by their answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Answers {
+    pub(super) accept: u64,
+    pub(super) drop: u64,
+    pub(super) repeat: u64,
+}
+
+impl Answers {
+    pub(super) fn count(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Accept => self.accept += 1,
+            Verdict::Drop => self.drop += 1,
+            Verdict::Repeat => self.repeat += 1,
+        }
+    }
+}
+
+/// Writes one worker's counts into the metrics that all workers share.
+pub(super) struct Publisher {
+    metrics: GuardMetrics,
+    packets: [IntCounter; 3],
+    depth: IntGauge,
+    /// Handles by rule index, for the rule set in force.
+    matches: Vec<IntCounter>,
+    anomalies: HashMap<&'static str, IntCounter>,
+    flows: [IntGauge; 5],
+    before: Latest,
+}
+
+impl Publisher {
+    pub(super) fn new(metrics: GuardMetrics, queue: u16, rules: &RuleSet) -> Self {
+        let packets = [Label::Accept, Label::Drop, Label::Repeat].map(|label| metrics.packets(queue, label));
+        let flows = ["opening", "undecided", "passed", "blocked", "closed"].map(|state| metrics.flows(state));
+        let depth = metrics.queue_depth(queue);
+        let mut publisher = Self {
+            metrics,
+            packets,
+            depth,
+            matches: Vec::new(),
+            anomalies: HashMap::new(),
+            flows,
+            before: Latest::default(),
+        };
+        publisher.set_rules(rules);
+        publisher
+    }
+
+    /// Counts matches of another rule set from now on, whose engine counts from zero.
+    pub(super) fn set_rules(&mut self, rules: &RuleSet) {
+        let handle = |rule: &crate::rules::Rule| self.metrics.rule_matches(rule.id(), rule.action());
+        self.matches = rules.rules().iter().map(handle).collect();
+        self.before.engine.matches.clear();
+    }
+
+    /// Takes a batch: the packets in it and how long they waited for their verdicts, where known.
+    pub(super) fn batch(&mut self, tally: &Tally, received: Received, waited: Option<Duration>) {
+        let packets = received.packets as u64;
+        if let Some(waited) = waited {
+            self.metrics.verdict_latency.observe(waited, packets);
+        }
+        self.metrics.bytes.inc_by(received.octets);
+        self.before.octets += received.octets;
+        tally.received.fetch_add(packets, Ordering::Release);
+    }
+
+    /// Publishes everything counted since the last call.
+    pub(super) fn publish(&mut self, tally: &Tally, engine: &Counters, answers: Answers) {
+        self.publish_answers(answers);
+        self.publish_engine(engine);
+        self.before.engine.clone_from(engine);
+        tally.store(self.before.clone());
+    }
+
+    /// Publishes what the kernel and the queue's socket have counted.
+    pub(super) fn publish_statistics(&mut self, now: Statistics) {
+        let before = self.before.statistics;
+        let metrics = &self.metrics;
+        self.depth.set(signed(now.waiting));
+        for (counter, new, old) in [
+            (&metrics.queue_dropped(QueueDrop::QueueFull), now.dropped_queue_full, before.dropped_queue_full),
+            (
+                &metrics.queue_dropped(QueueDrop::SocketOverrun),
+                now.dropped_socket_full,
+                before.dropped_socket_full,
+            ),
+            (&metrics.socket_overruns, now.socket_drops, before.socket_drops),
+            (&metrics.late_verdicts, now.late_verdicts, before.late_verdicts),
+            (&metrics.receive_errors, now.malformed + now.refused, before.malformed + before.refused),
+        ] {
+            counter.inc_by(new.saturating_sub(old));
+        }
+        self.before.statistics = now;
+    }
+
+    fn publish_answers(&mut self, now: Answers) {
+        let before = self.before.answers;
+        let differences = [now.accept - before.accept, now.drop - before.drop, now.repeat - before.repeat];
+        for (counter, difference) in self.packets.iter().zip(differences) {
+            counter.inc_by(difference);
+        }
+        self.before.answers = now;
+    }
+
+    fn publish_engine(&mut self, now: &Counters) {
+        let before = &self.before.engine;
+        let metrics = &self.metrics;
+        for (counter, new, old) in [
+            (&metrics.flow_evictions, total(now.evictions), total(before.evictions)),
+            (&metrics.no_room_packets, now.no_room, before.no_room),
+            (&metrics.budget_spent_flows, now.budget_spent, before.budget_spent),
+            (&metrics.suppressed_matches, now.suppressed, before.suppressed),
+        ] {
+            counter.inc_by(new.saturating_sub(old));
+        }
+        for protocol in [Protocol::Ssh, Protocol::Http] {
+            for from in [Side::Client, Side::Server] {
+                let difference = now.banners(protocol, from) - before.banners(protocol, from);
+                if difference > 0 {
+                    metrics.banners(protocol, from).inc_by(difference);
+                }
+            }
+        }
+        for (index, (counter, new)) in self.matches.iter().zip(&now.matches).enumerate() {
+            let old = before.matches.get(index).copied().unwrap_or_default();
+            counter.inc_by(new.saturating_sub(old));
+        }
+        for anomaly in Anomaly::ALL {
+            let difference = now.anomalies(*anomaly) - before.anomalies(*anomaly);
+            if difference > 0 {
+                let handle = || metrics.anomalies(anomaly.name());
+                self.anomalies.entry(anomaly.name()).or_insert_with(handle).inc_by(difference);
+            }
+        }
+        // Gauges are sums over all workers: each moves them by its own difference.
+        for ((gauge, new), old) in
+            self.flows.iter().zip(by_state(now.flows_now)).zip(by_state(before.flows_now))
+        {
+            gauge.add(signed(new) - signed(old));
+        }
+        metrics.buffered_bytes.add(signed(now.buffered_now as u64) - signed(before.buffered_now as u64));
+    }
+}
+
+/// In the order of [`Publisher::flows`].
+fn by_state(flows: FlowCounts) -> [u64; 5] {
+    [flows.opening, flows.undecided, flows.passed, flows.blocked, flows.closed]
+}
+
+/// Flows in all states together.
+pub(super) fn total(flows: FlowCounts) -> u64 {
+    by_state(flows).iter().sum()
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

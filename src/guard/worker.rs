@@ -1,0 +1,186 @@
+//! One queue's loop: packets in, the engine's decisions out as verdicts.
+//!
+//! Everything here belongs to one thread; what it shares with others are atomics and channels.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+
+use super::interfaces::Interfaces;
+use super::policy::Policy;
+use super::resets::Injector;
+use super::source::{Answer, Queued, Source, SourceError};
+use super::tally::{Answers, Publisher, Tally};
+use crate::engine::{Checksums, Decision, Engine, PacketInput};
+use crate::event::{Event, EventSink, Timestamp};
+use crate::output::Handle;
+use crate::rules::RuleSet;
+
+/// How often expiry, reloads and metrics are looked after.
+const TICK: Duration = Duration::from_millis(100);
+/// How often the kernel's counters are read.
+const STATISTICS: Duration = Duration::from_secs(1);
+/// How long nothing must have asked for more octets before the copy range shrinks again.
+const QUIET: Duration = Duration::from_secs(30);
+/// How long the packets in hand may take at the end.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What a worker shares with the main thread.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    /// Set once, when the run ends.
+    pub(super) stop: Arc<AtomicBool>,
+    /// The rules in force.
+    pub(super) rules: Arc<ArcSwap<RuleSet>>,
+    /// This worker's counts.
+    pub(super) tally: Arc<Tally>,
+}
+
+/// One queue with its own engine.
+pub(super) struct Worker {
+    pub(super) source: Box<dyn Source>,
+    pub(super) judge: Judge,
+    pub(super) publisher: Publisher,
+    pub(super) shared: Shared,
+    /// The rules that the engine has.
+    pub(super) rules: Arc<RuleSet>,
+    /// The copy range to go back to.
+    pub(super) copy_range: u32,
+}
+
+/// Everything that one packet needs.
+pub(super) struct Judge {
+    pub(super) engine: Engine,
+    pub(super) policy: Policy,
+    /// Absent in monitor mode, which rejects nothing.
+    pub(super) injector: Option<Arc<Injector>>,
+    pub(super) sink: Sinks,
+    pub(super) interfaces: Interfaces,
+    pub(super) answers: Answers,
+    /// When a packet was last asked for again, with more octets.
+    pub(super) grown: Option<Timestamp>,
+}
+
+/// Where a worker's events go: every writer gets each.
+#[derive(Debug, Clone)]
+pub(super) struct Sinks(pub(super) Vec<Handle>);
+
+impl EventSink for Sinks {
+    fn emit(&mut self, event: Event) {
+        let Some((last, others)) = self.0.split_last_mut() else { return };
+        for other in others {
+            other.emit(event.clone());
+        }
+        last.emit(event);
+    }
+}
+
+impl Judge {
+    fn judge(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
+        let answer = self.policy.known(queued).unwrap_or_else(|| self.inspect(now, queued));
+        self.answers.count(answer.verdict);
+        answer
+    }
+
+    fn inspect(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
+        let interface =
+            if queued.input_interface == 0 { queued.output_interface } else { queued.input_interface };
+        let packet = PacketInput {
+            now,
+            ip: queued.payload,
+            wire_length: queued.wire_length,
+            checksums: if queued.checksum_ready { Checksums::Verify } else { Checksums::NotReady },
+            interface: self.interfaces.name(interface),
+            vlan: &[],
+            packet_number: None,
+        };
+        let inspected = self.engine.inspect(&packet, &mut self.sink);
+        match (&inspected.decision, &self.injector) {
+            (Decision::Reject(resets), Some(injector)) => {
+                injector.send(resets, queued.output_interface, queued.input_interface);
+            }
+            (Decision::More { .. }, _) => self.grown = Some(now),
+            _ => {}
+        }
+        self.policy.answer(queued, &inspected.decision, inspected.mark)
+    }
+}
+
+/// The wall clock, for events and timeouts.
+fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl Worker {
+    /// Judges packets until told to stop, then what is still in hand, and gives the queue back.
+    pub(super) fn run(mut self) -> Result<(), SourceError> {
+        let (mut ticked, mut read) = (Instant::now(), Instant::now());
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            self.turn()?;
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                if read.elapsed() >= STATISTICS {
+                    read = ticked;
+                    self.publisher.publish_statistics(self.source.statistics());
+                    self.judge.interfaces.forget();
+                }
+                self.tick()?;
+            }
+        }
+        self.finish()
+    }
+
+    /// One batch.
+    fn turn(&mut self) -> Result<(), SourceError> {
+        let Self { source, judge, .. } = self;
+        let mut begun = None;
+        let received = source.next_batch(&mut |queued| {
+            let (_, now) = *begun.get_or_insert_with(|| (Instant::now(), now()));
+            judge.judge(now, queued)
+        })?;
+        if let Some((begun, _)) = begun {
+            self.publisher.batch(&self.shared.tally, received, Some(begun.elapsed()));
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), SourceError> {
+        let now = now();
+        let Self { judge, .. } = self;
+        judge.engine.tick(now, &mut judge.sink);
+        if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
+            judge.grown = None;
+            judge.policy.copy_range = self.copy_range;
+            self.source.set_copy_range(self.copy_range)?;
+        }
+        self.publish();
+        self.take_new_rules();
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers);
+    }
+
+    fn take_new_rules(&mut self) {
+        let rules = self.shared.rules.load();
+        if !Arc::ptr_eq(&rules, &self.rules) {
+            self.rules = Arc::clone(&rules);
+            self.judge.engine.set_rules(Arc::clone(&rules));
+            self.publisher.set_rules(&rules);
+        }
+    }
+
+    fn finish(mut self) -> Result<(), SourceError> {
+        let Self { source, judge, .. } = &mut self;
+        let received = source.drain(DRAIN, &mut |queued| judge.judge(now(), queued))?;
+        judge.engine.finish(now(), &mut judge.sink);
+        self.publisher.batch(&self.shared.tally, received, None);
+        self.publisher.publish_statistics(self.source.statistics());
+        self.publish();
+        self.source.close()
+    }
+}
