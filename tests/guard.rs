@@ -1,0 +1,374 @@
+//! `bannerwall guard` at its job: real servers and clients, over both backends, routed and on loopback,
+//! IPv4 and IPv6.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use bannerwall_test_support::{
+    Banner, Dropbear, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, send_in_chunks,
+};
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+const BACKENDS: [&str; 2] = ["libnetfilter_queue", "nfq"];
+const SERVERS: [&str; 2] = [Line::SERVER_V4, Line::SERVER_V6];
+const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
+
+/// What a forbidden server says.
+const FORBIDDEN: &[u8] = b"SSH-2.0-OldSSH_1.0\r\n";
+
+/// Drops OldSSH, rejects dropbear, drops HTTP clients that call themselves sqlmap.
+const RULES: &str = r#"
+[[rule]]
+id = "old-ssh"
+title = "A forbidden server"
+protocol = "ssh"
+from = "server"
+match.software = '^OldSSH_'
+action = "ACTION"
+severity = "high"
+examples = ["SSH-2.0-OldSSH_1.0"]
+counterexamples = ["SSH-2.0-OpenSSH_9.8"]
+
+[[rule]]
+id = "no-dropbear"
+title = "A forbidden server"
+protocol = "ssh"
+from = "server"
+match.software = '^dropbear'
+action = "reject"
+severity = "high"
+examples = ["SSH-2.0-dropbear_2022.83"]
+counterexamples = ["SSH-2.0-OpenSSH_9.8"]
+
+[[rule]]
+id = "no-sqlmap"
+title = "A forbidden client"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^sqlmap/'
+action = "reject"
+severity = "high"
+examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
+counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
+"#;
+
+/// A guard that runs inside of a namespace.
+struct Guard<'a> {
+    namespace: &'a Namespace,
+    folder: TempDir,
+    process: Running,
+}
+
+impl<'a> Guard<'a> {
+    fn start(namespace: &'a Namespace, action: &str, flags: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let rules = folder.path().join("rules.toml");
+        std::fs::write(&rules, RULES.replace("ACTION", action)).expect("the folder is ours");
+        let mut command = namespace.command(PROGRAM);
+        command.arg("guard").arg("--rules").arg(&rules).args(["--format", "json"]);
+        let process = Running::start({
+            command.args(flags.split_whitespace());
+            command
+        });
+        let guard = Self { namespace, folder, process };
+        guard.process.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        guard
+    }
+
+    fn rules(&self) -> PathBuf {
+        self.folder.path().join("rules.toml")
+    }
+
+    /// Waits for an event that holds all of `parts`.
+    fn wait_event(&self, parts: &[&str]) {
+        self.process.wait_stdout(&parts.join(" with "), |text| {
+            text.lines().any(|line| parts.iter().all(|part| line.contains(part))).then_some(())
+        });
+    }
+
+    /// The hook's counters and rules as text.
+    fn hook_status(&self) -> String {
+        let output = self.namespace.output(&format!("{PROGRAM} hook status"));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Ends it by `signal` and looks that nothing is left of it.
+    fn stop(mut self, signal: Signal) {
+        self.process.signal(signal);
+        let status = self.process.wait_exit();
+        assert_eq!(status.code(), Some(0), "{}", self.process.stderr());
+        assert_eq!(self.namespace.waiting_packets(), 0);
+        assert_eq!(self.hook_status().matches("no hook").count(), 2, "{}", self.hook_status());
+        for line in self.process.stdout().lines() {
+            assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
+        }
+    }
+}
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port)
+}
+
+/// What arrives on a connection until its end, and the error that ended it: a reset may come as early as
+/// `connect` is about to return.
+fn read_all(stream: std::io::Result<TcpStream>) -> (Vec<u8>, Option<ErrorKind>) {
+    let mut received = Vec::new();
+    let result = stream.and_then(|mut stream| stream.read_to_end(&mut received));
+    (received, result.err().map(|error| error.kind()))
+}
+
+#[test]
+fn a_rejected_banner_resets_both_ends_and_never_arrives_whole() {
+    as_root(|| {
+        for backend in BACKENDS {
+            let line = Line::new();
+            let flags = format!("--hook forward --enforce --backend {backend}");
+            let guard = Guard::start(&line.router, "reject", &flags);
+            for (address, chunk) in SERVERS.into_iter().flat_map(|address| [(address, 100), (address, 1)]) {
+                let server = Banner::start(&line.server, at(address, 0), FORBIDDEN, chunk);
+                let client = line.client.connect(server.address);
+                let (received, error) = read_all(client);
+                assert_eq!(error, Some(ErrorKind::ConnectionReset), "client of {address}, {backend}");
+                assert!(received.len() < FORBIDDEN.len(), "{received:?}");
+                let error = server.finish().expect_err("the server is reset too");
+                assert!(
+                    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+                    "{error}"
+                );
+            }
+            guard.stop(Signal::TERM);
+        }
+    });
+}
+
+#[test]
+fn a_rejected_banner_resets_both_ends_on_loopback_too() {
+    as_root(|| {
+        for backend in BACKENDS {
+            let namespace = Namespace::new();
+            let flags = format!("--hook input,output,forward --enforce --backend {backend}");
+            let guard = Guard::start(&namespace, "reject", &flags);
+            for address in LOOPBACKS {
+                let server = Banner::start(&namespace, at(address, 0), FORBIDDEN, 100);
+                let client = namespace.connect(server.address);
+                assert_eq!(read_all(client), (Vec::new(), Some(ErrorKind::ConnectionReset)), "{address}");
+                assert_eq!(
+                    server.finish().expect_err("reset").kind(),
+                    ErrorKind::ConnectionReset,
+                    "{address}"
+                );
+            }
+            guard.stop(Signal::INT);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_banner_never_arrives_and_other_connections_live_on() {
+    as_root(|| {
+        for backend in BACKENDS {
+            let line = Line::new();
+            let flags = format!("--hook forward --enforce --backend {backend}");
+            let guard = Guard::start(&line.router, "drop", &flags);
+            let other = Banner::start(&line.server, at(Line::SERVER_V4, 0), b"SSH-2.0-OpenSSH_9.8\r\n", 1);
+            let mut kept = line.client.connect(other.address).expect("it listens");
+            for address in SERVERS {
+                let server = Banner::start(&line.server, at(address, 0), FORBIDDEN, 1);
+                let mut client = line.client.connect(server.address).expect("it listens");
+                guard.wait_event(&["\"event_type\":\"drop\"", address]);
+                client.set_nonblocking(true).expect("a socket");
+                let mut received = vec![0; 100];
+                let count = client.read(&mut received).unwrap_or(0);
+                assert!(count < FORBIDDEN.len(), "{count} octets of the banner arrived");
+            }
+            send_in_chunks(&mut kept, b"SSH-2.0-test\r\n", 1).expect("it lives on");
+            let mut banner = [0; 21];
+            kept.read_exact(&mut banner).expect("the whole banner arrives");
+            assert_eq!(&banner, b"SSH-2.0-OpenSSH_9.8\r\n");
+            drop(kept);
+            other.finish().expect("the other connection ends well");
+            guard.stop(Signal::TERM);
+        }
+    });
+}
+
+#[test]
+fn real_clients_and_servers_are_judged_by_what_they_say() {
+    as_root(|| {
+        for backend in BACKENDS {
+            let line = Line::new();
+            let sshd = Sshd::start(&line.server, 22);
+            let _dropbear = Dropbear::start(&line.server, 2222);
+            let _nginx = Nginx::start(&line.server, 80, "");
+            let flags = format!("--hook forward --enforce --backend {backend}");
+            let guard = Guard::start(&line.router, "drop", &flags);
+            let client = |words: &str| line.client.output(words);
+            for address in SERVERS {
+                let url = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+                let key = sshd.user_key();
+                let ssh = format!(
+                    "ssh -F none -i {} -o BatchMode=yes -o StrictHostKeyChecking=no \
+                     -o UserKnownHostsFile=/dev/null root@{address} echo logged in",
+                    key.display()
+                );
+                assert_eq!(client(&ssh).stdout, b"logged in\n", "{address}, {backend}");
+                let keys = client(&format!("ssh-keyscan -t ed25519 {address}"));
+                assert!(keys.stdout.starts_with(address.as_bytes()), "{address}, {backend}");
+                let dropbear = client(&format!("ssh-keyscan -p 2222 -t ed25519 {address}"));
+                assert!(dropbear.stdout.is_empty(), "{address}, {backend}");
+                assert_eq!(client(&format!("curl -gsS http://{url}/")).stdout, b"hello world");
+                let forbidden = client(&format!("curl -gsS -A sqlmap/1.7 http://{url}/"));
+                assert_eq!(forbidden.status.code(), Some(56), "curl sees a reset: {forbidden:?}");
+            }
+            guard.wait_event(&["\"alert\"", "no-dropbear", "\"blocked\""]);
+            guard.wait_event(&["\"alert\"", "no-sqlmap", "\"blocked\""]);
+            guard.stop(Signal::TERM);
+        }
+    });
+}
+
+#[test]
+fn monitoring_reports_and_blocks_nothing() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let guard = Guard::start(&namespace, "reject", "--hook input,output");
+        let server = Banner::start(&namespace, at("127.0.0.1", 0), FORBIDDEN, 1);
+        let mut client = namespace.connect(server.address).expect("it listens");
+        let mut banner = [0; FORBIDDEN.len()];
+        client.read_exact(&mut banner).expect("the banner arrives");
+        assert_eq!(banner, FORBIDDEN);
+        drop(client);
+        server.finish().expect("nobody was reset");
+        guard.wait_event(&["\"alert\"", "old-ssh", "\"allowed\""]);
+        guard.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn after_a_kill_open_lets_new_connections_pass_and_closed_does_not() {
+    as_root(|| {
+        for (mode, passes) in [("open", true), ("closed", false)] {
+            let namespace = Namespace::new();
+            let flags = format!("--hook input,output --enforce --on-failure {mode}");
+            let mut guard = Guard::start(&namespace, "drop", &flags);
+            let listener = namespace.listen(at("127.0.0.1", 0));
+            let address = listener.local_addr().expect("it is bound");
+            guard.process.signal(Signal::KILL);
+            guard.process.wait_exit();
+            if passes {
+                namespace.connect(address).expect("new connections pass");
+            } else {
+                let timeout = std::time::Duration::from_secs(2);
+                let refused = namespace.inside(|| TcpStream::connect_timeout(&address, timeout));
+                assert_eq!(refused.expect_err("dropped").kind(), ErrorKind::TimedOut);
+            }
+            assert_eq!(namespace.waiting_packets(), 0);
+            namespace.run(&format!("{PROGRAM} hook down"));
+            namespace.connect(address).expect("without the hook all is as before");
+        }
+    });
+}
+
+#[test]
+fn a_reload_takes_good_rules_and_refuses_bad_ones() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let guard =
+            Guard::start(&namespace, "reject", "--hook input,output --enforce --metrics 127.0.0.1:9464");
+        let is_reset = |banner: &[u8]| {
+            let server = Banner::start(&namespace, at("127.0.0.1", 0), banner, 100);
+            let read = |mut client: TcpStream| client.read(&mut [0]);
+            namespace.connect(server.address).and_then(read).is_err()
+        };
+        assert!(is_reset(FORBIDDEN));
+        std::fs::write(guard.rules(), "[[rule]]\nid = 7\n").expect("the folder is ours");
+        guard.process.signal(Signal::HUP);
+        guard.process.wait_stderr("the refusal", |text| text.contains("old rules stay").then_some(()));
+        assert!(is_reset(FORBIDDEN), "the old rules are in force");
+        let new = RULES.replace("OldSSH", "NewSSH").replace("ACTION", "reject");
+        std::fs::write(guard.rules(), new).expect("the folder is ours");
+        guard.process.signal(Signal::HUP);
+        guard.process.wait_stderr("the reload", |text| text.contains("reloaded: 3 rules").then_some(()));
+        eventually("the new rules in force", || is_reset(b"SSH-2.0-NewSSH_1.0\r\n").then_some(()));
+        assert!(!is_reset(FORBIDDEN), "the old rules are gone");
+        let metrics = namespace.run("curl -sS http://127.0.0.1:9464/metrics");
+        for result in ["success", "failure"] {
+            let line = format!("bannerwall_reloads_total{{result=\"{result}\"}} 1\n");
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+        guard.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn metrics_pass_prometheus_own_check_and_count_what_happened() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let guard = Guard::start(&namespace, "reject", "--hook input --enforce --metrics 127.0.0.1:9464");
+        let server = Banner::start(&namespace, at("127.0.0.1", 0), FORBIDDEN, 100);
+        let client = namespace.connect(server.address);
+        assert_eq!(read_all(client).1, Some(ErrorKind::ConnectionReset));
+        let scrape = || namespace.run("curl -sS http://127.0.0.1:9464/metrics");
+        let text = eventually("the match in the metrics", || {
+            let line = "bannerwall_rule_matches_total{action=\"reject\",rule=\"old-ssh\"} 1\n";
+            Some(scrape()).filter(|text| text.contains(line))
+        });
+        assert!(text.contains("bannerwall_resets_total{result=\"sent\"} 2\n"), "{text}");
+        assert!(text.contains("bannerwall_uninspected_packets_total 0\n"), "{text}");
+        let file = guard.folder.path().join("metrics");
+        std::fs::write(&file, &text).expect("the folder is ours");
+        if std::path::Path::new("/usr/bin/promtool").exists() {
+            let check = format!("/usr/bin/promtool check metrics < {}", file.display());
+            let output = namespace.command("sh").args(["-c", &check]).output().expect("sh starts");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        guard.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_decided_flow_is_left_to_the_kernel_unless_told_otherwise() {
+    as_root(|| {
+        let passed_by_kernel = |flags: &str| {
+            let namespace = Namespace::new();
+            let guard = Guard::start(&namespace, "drop", &format!("--hook input {flags}"));
+            let banner = b"SSH-2.0-OpenSSH_9.8\r\n";
+            let server = Banner::start(&namespace, at("127.0.0.1", 0), banner, 100);
+            let mut client = namespace.connect(server.address).expect("it listens");
+            client.write_all(b"SSH-2.0-client\r\n").expect("it is connected");
+            guard.wait_event(&["\"event_type\":\"ssh\"", "SSH-2.0-client"]);
+            for _ in 0..20 {
+                client.write_all(&[0; 100]).expect("it is connected");
+            }
+            drop(client);
+            // Unread data makes the end a reset; what was sent is what matters here.
+            let _ = server.finish();
+            let status = guard.hook_status();
+            guard.stop(Signal::TERM);
+            !status.lines().next().unwrap_or_default().contains("passed as decided 0,")
+        };
+        assert!(passed_by_kernel(""));
+        assert!(!passed_by_kernel("--no-offload"));
+    });
+}
+
+#[test]
+fn without_privilege_the_exit_code_is_3_and_the_message_names_the_capability() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let folder = TempDir::new().expect("a temporary folder");
+        let rules = folder.path().join("rules.toml");
+        std::fs::write(&rules, RULES.replace("ACTION", "drop")).expect("the folder is ours");
+        let output = namespace
+            .command("setpriv")
+            .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", PROGRAM, "guard", "--rules"])
+            .arg(&rules)
+            .output()
+            .expect("setpriv starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("CAP_NET_ADMIN"), "{stderr}");
+    });
+}
