@@ -11,6 +11,7 @@ mod config;
 mod conversation;
 mod counters;
 mod decision;
+pub mod evasion;
 mod flows;
 mod http;
 mod judge;
