@@ -5,12 +5,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::event::HeaderField;
+use crate::rules::RuleSet;
+use crate::rules::fingerprint::Fingerprints;
 
 /// How a scan connects, and what it asks.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// What is asked of an open port.
     pub probe: ProbeOptions,
+    /// What banners are judged by.
+    pub rules: Arc<RuleSet>,
+    /// What products are named by, where that is wanted.
+    pub fingerprints: Option<Arc<Fingerprints>>,
     /// Connections open at once, over all threads.
     pub window: usize,
     /// Descriptors that one ring may hold (`RLIMIT_NOFILE`): the window is spread over as many rings
@@ -36,6 +42,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             probe: ProbeOptions::Connect,
+            rules: Arc::default(),
+            fingerprints: None,
             window: 1024,
             descriptors_per_ring: 1024,
             connect_timeout: Duration::from_secs(3),

@@ -26,3 +26,88 @@ pub mod targets;
 pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
 pub use target::{Next, Target, Targets};
+
+mod judge;
+mod lane;
+mod probe;
+mod table;
+mod timers;
+mod worker;
+
+use std::sync::Arc;
+
+use bannerwall_ffi::ring::RingError;
+
+use judge::Judge;
+use worker::Worker;
+
+/// Why a scan could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The completion ring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// Waiting for several rings.
+    #[error("poll: {0}")]
+    Poll(std::io::Error),
+    /// A thread could not be started.
+    #[error("starting a thread: {0}")]
+    Thread(std::io::Error),
+    /// A thread panicked; the others ended in order.
+    #[error("a scan thread panicked")]
+    Panicked,
+}
+
+/// Runs a scan: one thread a pair of `parts`, each with its share of the window. Returns when every
+/// target is accounted for, or soon after [`Config::stop`] was set.
+///
+/// # Errors
+///
+/// When a ring cannot be had (see [`RingError`]), or when the kernel gives errors that no target
+/// causes; the other threads are stopped then.
+pub fn run<T, R>(config: &Config, parts: Vec<(T, R)>) -> Result<Vec<(T, R)>, ScanError>
+where
+    T: Targets + Send,
+    R: Report + Send,
+{
+    let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone());
+    match &config.probe {
+        ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
+        ProbeOptions::Ssh => run_probe(config, parts, || probe::Ssh::new(judge.clone(), config.byte_limit)),
+        ProbeOptions::Http(options) => {
+            run_probe(config, parts, || probe::Http::new(judge.clone(), options, config))
+        }
+    }
+}
+
+fn run_probe<P, T, R>(
+    config: &Config,
+    parts: Vec<(T, R)>,
+    probe: impl Fn() -> P + Sync,
+) -> Result<Vec<(T, R)>, ScanError>
+where
+    P: probe::Probe,
+    T: Targets + Send,
+    R: Report + Send,
+{
+    let threads = parts.len().max(1);
+    let probe = &probe;
+    std::thread::scope(|scope| {
+        let mut running = Vec::with_capacity(threads);
+        for (thread, (targets, mut report)) in parts.into_iter().enumerate() {
+            let window = worker::share(config.window, threads, thread);
+            let body = move || {
+                let outcome = Worker::new(config, window, probe, targets)
+                    .and_then(|worker| worker.run(&mut report))
+                    .map(|targets| (targets, report));
+                if outcome.is_err() {
+                    config.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+                outcome
+            };
+            let builder = std::thread::Builder::new().name(format!("scan-{thread}"));
+            running.push(builder.spawn_scoped(scope, body).map_err(ScanError::Thread)?);
+        }
+        running.into_iter().map(|thread| thread.join().map_err(|_panic| ScanError::Panicked)?).collect()
+    })
+}

@@ -117,10 +117,13 @@ impl<T> Ring<T> {
     ///
     /// As [`Ring::submit`].
     pub fn reserve(&mut self, operations: usize) -> Result<(), RingError> {
+        if self.room() < operations { self.submit() } else { Ok(()) }
+    }
+
+    /// How many more operations one submission can hold.
+    pub fn room(&mut self) -> usize {
         let queue = self.ring.0.submission();
-        let room = queue.capacity() - queue.len();
-        drop(queue);
-        if room < operations { self.submit() } else { Ok(()) }
+        queue.capacity() - queue.len()
     }
 
     /// Queues an operation; `state` comes back with its completion.

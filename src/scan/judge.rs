@@ -1,0 +1,183 @@
+//! What the rules and fingerprints say of an answer, as events: the same ones that a replay of the
+//! scan's own packets would give, with the scan as their source.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::Target;
+use super::probe::Scene;
+use crate::banner::{Anomaly, Banner, Request, Response, SshBanner};
+use crate::event::{
+    Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
+    HttpFacts, HttpRequestFacts, HttpResponseFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
+};
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Context, Match, RuleSet, Stage};
+
+/// Rules and fingerprints, shared by all probes of a scan.
+#[derive(Debug, Clone)]
+pub(super) struct Judge {
+    rules: Arc<RuleSet>,
+    fingerprints: Option<Arc<Fingerprints>>,
+}
+
+/// The answer to one HTTP request, whole.
+pub(super) struct Answer<'a> {
+    /// What was asked.
+    pub(super) request: &'a Request<'a>,
+    /// What was answered, with what was kept of the body.
+    pub(super) response: &'a Response<'a>,
+    /// Octets of the body, kept or not.
+    pub(super) body_length: u64,
+    /// Number of the transaction on this target, from 0.
+    pub(super) transaction: u32,
+}
+
+impl Judge {
+    pub(super) fn new(rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
+        Self { rules, fingerprints }
+    }
+
+    pub(super) fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Reports a server's SSH identification and the rules that match it.
+    pub(super) fn ssh(&self, banner: SshBanner<'_>, scene: &mut Scene<'_>) {
+        let mut side = SshSide::from(&banner);
+        if let Some(fingerprints) = &self.fingerprints {
+            side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());
+        }
+        let facts = SshFacts { client: None, server: Some(side) };
+        let product = facts.server.as_ref().and_then(|side| side.fingerprint.as_ref());
+        let context = context(scene.target, product, None);
+        let line = banner.identification.line;
+        let banner = Banner::Ssh(banner);
+        let matches = self.effective(&banner, &context);
+        let application = |facts: &SshFacts| Application::Ssh(Box::new(facts.clone()));
+        let alerts: Vec<AlertFacts> =
+            matches.iter().map(|matched| alert(matched, product, line, application(&facts))).collect();
+        emit(scene, Protocol::Ssh, None, EventKind::Ssh(Box::new(facts)));
+        report(scene, Protocol::Ssh, None, alerts);
+    }
+
+    /// Reports an HTTP transaction and the rules that match its answer.
+    pub(super) fn http(&self, answer: &Answer<'_>, scene: &mut Scene<'_>) {
+        let mut response = HttpResponseFacts::from(answer.response);
+        response.body_length = answer.body_length;
+        if let Some(fingerprints) = &self.fingerprints {
+            let title = response.title.as_deref().map(str::as_bytes);
+            response.fingerprint = fingerprints.http_response(answer.response, title);
+        }
+        let facts =
+            HttpFacts { request: Some(HttpRequestFacts::from(answer.request)), response: Some(response) };
+        let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
+        let context = context(scene.target, product, Some(answer.request));
+        let banner = Banner::Response(answer.response.clone());
+        let matches = self.effective(&banner, &context);
+        let application = |facts: &HttpFacts| Application::Http(Box::new(facts.clone()));
+        let line = answer.response.line;
+        let alerts: Vec<AlertFacts> =
+            matches.iter().map(|matched| alert(matched, product, line, application(&facts))).collect();
+        emit(scene, Protocol::Http, Some(answer.transaction), EventKind::Http(Box::new(facts)));
+        report(scene, Protocol::Http, Some(answer.transaction), alerts);
+    }
+
+    /// Reports that something in an answer is not as it should be.
+    pub(super) fn anomaly(&self, facts: AnomalyFacts, protocol: Protocol, scene: &mut Scene<'_>) {
+        emit(scene, protocol, None, EventKind::Anomaly(facts));
+    }
+
+    /// Reports what a parser found odd.
+    pub(super) fn anomalies(
+        &self,
+        anomalies: impl Iterator<Item = Anomaly>,
+        protocol: Protocol,
+        scene: &mut Scene<'_>,
+    ) {
+        for anomaly in anomalies {
+            self.anomaly(AnomalyFacts::from(anomaly), protocol, scene);
+        }
+    }
+
+    /// The rules that match and take effect: not those that accept, and not those that wait for a
+    /// number of matches from one client, since a scan sees a banner once.
+    fn effective<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let mut matches = self.rules.evaluate(banner, context);
+        matches.retain(|matched| matched.rule.action() != Action::Accept && matched.rule.count().is_none());
+        matches
+    }
+}
+
+fn context<'a>(
+    target: &Target,
+    product: Option<&'a ProductFacts>,
+    request: Option<&'a Request<'a>>,
+) -> Context<'a> {
+    Context {
+        source: None,
+        destination: Some(target.address.ip()),
+        port: Some(target.address.port()),
+        product,
+        request,
+        stage: Stage::Whole,
+    }
+}
+
+fn alert(
+    matched: &Match<'_>,
+    fingerprint: Option<&ProductFacts>,
+    line: &[u8],
+    application: Application,
+) -> AlertFacts {
+    let rule = matched.rule;
+    let mut product = fingerprint.cloned().unwrap_or_default();
+    product.product = matched.product.clone().or(product.product);
+    product.version = matched.version.clone().or(product.version);
+    AlertFacts {
+        rule: rule.id().to_owned(),
+        title: rule.title().to_owned(),
+        category: rule.category().to_owned(),
+        action: rule.action(),
+        blocked: false,
+        severity: rule.severity(),
+        references: rule.references().to_vec(),
+        product,
+        from: Side::Server,
+        banner: String::from_utf8_lossy(line).into_owned(),
+        application,
+    }
+}
+
+fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, alerts: Vec<AlertFacts>) {
+    for facts in alerts {
+        *scene.matches += 1;
+        emit(scene, protocol, transaction, EventKind::Alert(Box::new(facts)));
+    }
+}
+
+fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kind: EventKind) {
+    let flow = FlowContext {
+        id: scene.target.index,
+        endpoints: endpoints(scene.target),
+        from: Some(Side::Server),
+        interface: None,
+        vlan: Vec::new(),
+        packet_number: None,
+        transaction,
+        protocol: Some(protocol),
+    };
+    scene.sink.emit(Event { timestamp: scene.now, source: Source::Scan, flow: Some(flow), kind });
+}
+
+/// The target, and this machine, whose end of a direct socket has no name that can be asked for.
+fn endpoints(target: &Target) -> Endpoints {
+    let here = match target.address.ip() {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    Endpoints {
+        client: Endpoint { address: here, port: 0 },
+        server: Endpoint { address: target.address.ip(), port: target.address.port() },
+    }
+}

@@ -1,0 +1,602 @@
+//! One ring and the connections on it: takes targets up, follows each to its end, accounts for it
+//! exactly once.
+//!
+//! A connection is a direct socket that is used again: `connect(AF_UNSPEC)`, which resets what is
+//! left of the one before, is hard-linked to the next `connect`, both in one submission; a socket
+//! whose connect was refused needs not even that. Nothing is allocated for a target but what its
+//! banner needs beyond one receive buffer.
+//!
+//! Of this machine's shortages (no port, no descriptor, no memory) the target knows nothing: it is
+//! tried again later, ever more slowly, and no further target is taken up until then.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use bannerwall_ffi::ring::{
+    Completed, Completion, Family, Link, Operation, Options, Ring, RingError, Socket, Unattended,
+};
+
+use super::outcome::{Conversation, Outcome, Reason, Report};
+use super::probe::{Closed, Probe, Scene, Step};
+use super::table::{Connection, Fitness, Numbers, SESSION_CONNECTIONS, Session};
+use super::timers::{Nanos, Timers};
+use super::{Close, Config, Target};
+use crate::event::{PortState, Timestamp};
+
+/// Operations handed to the kernel in one call. A small batch keeps both sides' entries in cache;
+/// 4,096 costs up to 30 % more.
+const SUBMISSIONS: u32 = 256;
+/// The longest chain: socket or disconnect, connect, send, receive.
+const CHAIN: usize = 4;
+/// The first pause after a shortage; doubled each time, up to the last.
+const FIRST_PAUSE: Nanos = 5_000_000;
+const LAST_PAUSE: Nanos = 1_000_000_000;
+/// Receive buffers of a ring: as many completions as may be unread at once before the kernel has
+/// to be asked again.
+const BUFFERS: u16 = 256;
+const BUFFER_SIZE: u32 = 4096;
+/// How often a probe looks at talks that it watches.
+const WATCH: Duration = Duration::from_millis(25);
+
+/// Names an operation in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Token {
+    connection: u32,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Connect,
+    Send,
+    Receive,
+}
+
+/// The time, as the loop read it last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// Since the worker started.
+    pub(super) nanos: Nanos,
+    /// For events.
+    pub(super) wall: Timestamp,
+}
+
+/// One ring with its connections.
+#[derive(Debug)]
+pub(super) struct Lane<P: Probe> {
+    ring: Ring<Token>,
+    capacity: usize,
+    close: Close,
+    retries: u32,
+    connections: Vec<Connection<P::Connection>>,
+    /// Free connections that still have to be disconnected; used before the others.
+    used: Vec<u32>,
+    /// Free connections in order.
+    fresh: Vec<u32>,
+    sessions: Vec<Session<P::Session>>,
+    free_sessions: Vec<u32>,
+    /// Sessions that wait for a shortage to pass, soonest first.
+    waiting: BinaryHeap<Reverse<(Nanos, u32)>>,
+    connecting: Timers,
+    silent: Timers,
+    whole: Timers,
+    /// When the probe looks at its talks again.
+    watched: Timers,
+    probe: P,
+}
+
+impl<P: Probe> Lane<P> {
+    /// A lane of `capacity` connections.
+    pub(super) fn new(config: &Config, capacity: usize, probe: P) -> Result<Self, RingError> {
+        let sockets = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let ring = Ring::new(&Options {
+            submissions: SUBMISSIONS,
+            operations: sockets.saturating_mul(if P::TALKS { 3 } else { 1 }),
+            sockets,
+            buffers: if P::TALKS { BUFFERS } else { 0 },
+            buffer_size: BUFFER_SIZE,
+        })?;
+        Ok(Self {
+            ring,
+            capacity,
+            close: config.close,
+            retries: config.retries,
+            connections: Vec::with_capacity(capacity),
+            used: Vec::with_capacity(capacity),
+            fresh: Vec::with_capacity(capacity),
+            sessions: Vec::with_capacity(capacity),
+            free_sessions: Vec::with_capacity(capacity),
+            waiting: BinaryHeap::new(),
+            connecting: Timers::new(config.connect_timeout, capacity),
+            silent: Timers::new(config.first_byte_timeout, capacity),
+            whole: Timers::new(config.total_timeout, capacity),
+            watched: Timers::new(WATCH, 0),
+            probe,
+        })
+    }
+
+    /// The ring, to submit and to wait.
+    pub(super) fn ring(&mut self) -> &mut Ring<Token> {
+        &mut self.ring
+    }
+
+    /// The ring, to wait for it together with others.
+    pub(super) fn ring_ref(&self) -> &Ring<Token> {
+        &self.ring
+    }
+
+    /// True when no target is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.free_sessions.len() == self.sessions.len()
+    }
+
+    /// Room for another target in this submission.
+    pub(super) fn has_batch_room(&mut self) -> bool {
+        self.ring.room() >= CHAIN
+    }
+
+    /// Room for another target at all, and no shortage to wait for.
+    pub(super) fn has_window_room(&self) -> bool {
+        self.waiting.is_empty() && self.has_connection()
+    }
+
+    fn has_connection(&self) -> bool {
+        !(self.used.is_empty() && self.fresh.is_empty() && self.connections.len() >= self.capacity)
+    }
+
+    /// When something has to be done though nothing came.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        let waiting = self.waiting.peek().map(|Reverse((due, _))| *due);
+        let timers = [&self.connecting, &self.silent, &self.whole, &self.watched];
+        timers.into_iter().filter_map(Timers::deadline).chain(waiting).min()
+    }
+
+    /// Takes up a target.
+    pub(super) fn begin(&mut self, target: Target, now: Now) -> Result<(), RingError> {
+        let number = match self.free_sessions.pop() {
+            Some(number) => number,
+            None => {
+                self.sessions.push(Session::new());
+                u32::try_from(self.sessions.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        if let Some(session) = self.sessions.get_mut(at(number)) {
+            self.probe.begin(&mut session.probe, &target);
+            session.take_up(target);
+            self.whole.start(number, now.nanos);
+        }
+        self.connect(number, now)?;
+        self.widen(number, now)
+    }
+
+    /// Tries those again whose pause is over, as far as there is room.
+    pub(super) fn resume(&mut self, now: Now) -> Result<(), RingError> {
+        while let Some(Reverse((due, number))) = self.waiting.peek().copied() {
+            if due > now.nanos || !self.has_connection() {
+                break;
+            }
+            self.waiting.pop();
+            self.connect(number, now)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a connection of session `number`. There must be a free one.
+    fn connect(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+        self.ring.reserve(CHAIN)?;
+        let place = self.free_connection();
+        let Self { ring, connections, sessions, probe, connecting, .. } = self;
+        let (Some(connection), Some(session)) =
+            (connections.get_mut(at(place)), sessions.get_mut(at(number)))
+        else {
+            return Ok(());
+        };
+        let Some(target) = &session.target else { return Ok(()) };
+        connection.session = number;
+        connection.ending = None;
+        connection.failure = 0;
+        session.started = now.nanos;
+        session.connections.push(place);
+        connecting.start(place, now.nanos);
+
+        let socket = Socket(place);
+        let family = Family::of(&target.address);
+        match connection.fitness {
+            Fitness::Fresh(other) if other == family => {}
+            Fitness::Used(other) if other == family => {
+                ring.push_unattended(Unattended::Disconnect { socket }, true)?;
+            }
+            _ => ring.push_unattended(Unattended::Open { socket, family }, true)?,
+        }
+        connection.fitness = Fitness::Used(family);
+        let token = |phase| Token { connection: place, phase };
+        let link = if P::TALKS { Link::Success } else { Link::End };
+        let operation = Operation::Connect { socket, address: target.address };
+        connection.connect = Some(ring.push(operation, link, token(Phase::Connect))?);
+        connection.pending = 1;
+        if P::TALKS {
+            connection.out.clear();
+            probe.open(&mut session.probe, &mut connection.probe, target, now.wall, &mut connection.out);
+            if !connection.out.is_empty() {
+                let octets = std::mem::take(&mut connection.out);
+                let operation = Operation::Send { socket, octets, from: 0 };
+                connection.send = Some(ring.push(operation, Link::Success, token(Phase::Send))?);
+                connection.pending += 1;
+            }
+            let operation = Operation::Receive { socket };
+            connection.receive = Some(ring.push(operation, Link::End, token(Phase::Receive))?);
+            connection.pending += 1;
+        }
+        Ok(())
+    }
+
+    /// A free connection's number, preferably one whose disconnect can ride along.
+    fn free_connection(&mut self) -> u32 {
+        self.used.pop().or_else(|| self.fresh.pop()).unwrap_or_else(|| {
+            self.connections.push(Connection::new());
+            u32::try_from(self.connections.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Ends the connections that no further target ended by taking their socket.
+    pub(super) fn tidy(&mut self) -> Result<(), RingError> {
+        while let Some(place) = self.used.pop() {
+            self.ring.reserve(1)?;
+            self.ring.push_unattended(Unattended::Disconnect { socket: Socket(place) }, false)?;
+            if let Some(connection) = self.connections.get_mut(at(place))
+                && let Fitness::Used(family) = connection.fitness
+            {
+                connection.fitness = Fitness::Fresh(family);
+            }
+            self.fresh.push(place);
+        }
+        Ok(())
+    }
+
+    /// Takes every completion that is there.
+    pub(super) fn complete(&mut self, now: Now, report: &mut impl Report) -> Result<(), RingError> {
+        while let Some(completed) = self.ring.pop() {
+            match completed {
+                Completed::Operation(completion) => self.advance(completion, now, report)?,
+                Completed::Failed { socket: Socket(place), error } => {
+                    if let Some(connection) = self.connections.get_mut(at(place)) {
+                        connection.failure = error;
+                        connection.fitness = Fitness::Absent;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(
+        &mut self,
+        completion: Completion<Token>,
+        now: Now,
+        report: &mut impl Report,
+    ) -> Result<(), RingError> {
+        let Completion { state: Token { connection: place, phase }, result, octets } = completion;
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        connection.pending = connection.pending.saturating_sub(1);
+        match phase {
+            Phase::Connect => self.connected(place, result, now),
+            Phase::Send => self.sent(place, result, octets)?,
+            Phase::Receive => self.received(place, result, now, report)?,
+        }
+        match self.connections.get(at(place)) {
+            Some(connection) if connection.pending == 0 && connection.ending.is_some() => {
+                self.release(place, now, report)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A connect is over.
+    fn connected(&mut self, place: u32, result: Result<u32, i32>, now: Now) {
+        self.connecting.stop(place);
+        let Some(connection) = self.connections.get_mut(at(place)) else { return };
+        connection.connect = None;
+        let Some(session) = self.sessions.get_mut(at(connection.session)) else { return };
+        match result {
+            Ok(_) => {
+                if session.found.is_none() {
+                    session.found = Some((PortState::Open, Reason::Accepted));
+                    session.round_trip =
+                        Some(Duration::from_nanos(now.nanos.saturating_sub(session.started)));
+                }
+                if !P::TALKS {
+                    connection.ending = Some(Closed::Here);
+                } else if connection.ending.is_none() {
+                    self.silent.start(place, now.nanos);
+                    if self.probe.is_watched(&session.probe) {
+                        self.watched.start(place, now.nanos);
+                    }
+                }
+            }
+            Err(error) => {
+                // Without a socket the connect says EBADF; why there is none came before it.
+                let error = if connection.failure != 0 { connection.failure } else { error };
+                if let (libc::ECONNREFUSED, Fitness::Used(family)) = (error, connection.fitness) {
+                    connection.fitness = Fitness::Fresh(family);
+                } else if matches!(error, libc::EISCONN | libc::EALREADY | libc::EBADF) {
+                    connection.fitness = Fitness::Absent;
+                }
+                connection.ending = Some(Closed::Failed(error));
+            }
+        }
+    }
+
+    /// A send is over: goes on with the rest, and with what came up since.
+    fn sent(&mut self, place: u32, result: Result<u32, i32>, mut octets: Vec<u8>) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        connection.send = None;
+        // A send that failed is not the end: the answer may have come before. The receive tells.
+        let count = result.map_or(octets.len(), |count| usize::try_from(count).unwrap_or(usize::MAX));
+        octets.drain(..count.min(octets.len()));
+        octets.append(&mut connection.out);
+        connection.out = octets;
+        if result.is_err() {
+            connection.out.clear();
+        }
+        self.send(place)
+    }
+
+    /// Sends what there is to send, unless a send is under way.
+    fn send(&mut self, place: u32) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        if connection.out.is_empty() || connection.send.is_some() || connection.ending.is_some() {
+            return Ok(());
+        }
+        self.ring.reserve(1)?;
+        let octets = std::mem::take(&mut connection.out);
+        let token = Token { connection: place, phase: Phase::Send };
+        let operation = Operation::Send { socket: Socket(place), octets, from: 0 };
+        connection.send = Some(self.ring.push(operation, Link::End, token)?);
+        connection.pending += 1;
+        Ok(())
+    }
+
+    /// A receive is over: shows the probe exactly what came.
+    fn received(
+        &mut self,
+        place: u32,
+        result: Result<u32, i32>,
+        now: Now,
+        report: &mut impl Report,
+    ) -> Result<(), RingError> {
+        let Self { ring, connections, sessions, probe, silent, .. } = self;
+        let Some(connection) = connections.get_mut(at(place)) else { return Ok(()) };
+        connection.receive = None;
+        let Some(session) = sessions.get_mut(at(connection.session)) else { return Ok(()) };
+        match result {
+            Ok(0) => end(connection, Closed::Finished),
+            Ok(_) => {
+                silent.start(place, now.nanos);
+                let Some(target) = &session.target else { return Ok(()) };
+                let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
+                let step = probe.receive(
+                    &mut session.probe,
+                    &mut connection.probe,
+                    ring.received(),
+                    &mut connection.out,
+                    &mut scene,
+                );
+                if step == Step::Close {
+                    connection.ending = Some(Closed::Here);
+                }
+            }
+            // Every buffer was waiting to be read, or the send before it in the chain fell short:
+            // ask again.
+            Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+            Err(libc::ECONNRESET | libc::EPIPE) => end(connection, Closed::Reset),
+            Err(libc::ETIMEDOUT) => end(connection, Closed::Silent),
+            Err(error) => end(connection, Closed::Failed(error)),
+        }
+        if connection.ending.is_none() {
+            ring.reserve(1)?;
+            let token = Token { connection: place, phase: Phase::Receive };
+            connection.receive =
+                Some(ring.push(Operation::Receive { socket: Socket(place) }, Link::End, token)?);
+            connection.pending += 1;
+            return self.send_more(place, now);
+        }
+        self.cancel(place)
+    }
+
+    fn send_more(&mut self, place: u32, now: Now) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
+        let number = connection.session;
+        self.send(place)?;
+        self.widen(number, now)
+    }
+
+    /// Opens what more connections the probe wants of a session, as far as there are any.
+    fn widen(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+        loop {
+            let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
+            let wanted = self.probe.wanted(&session.probe).min(SESSION_CONNECTIONS);
+            let open = session.connections.as_slice().len();
+            if session.expired || open >= wanted || !self.has_connection() {
+                return Ok(());
+            }
+            self.connect(number, now)?;
+        }
+    }
+
+    /// Cancels what is in flight on a connection that is to end.
+    fn cancel(&mut self, place: u32) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
+        let keys = [connection.connect, connection.receive, connection.send];
+        for operation in keys.into_iter().flatten() {
+            self.ring.reserve(1)?;
+            self.ring.push_unattended(Unattended::Cancel { operation }, false)?;
+        }
+        Ok(())
+    }
+
+    /// Ends what has taken too long.
+    pub(super) fn expire(&mut self, now: Now) -> Result<(), RingError> {
+        while let Some(place) = self.connecting.expired(now.nanos) {
+            // Not yet its end: the answer may be on its way, and the cancellation lose the race.
+            self.cancel(place)?;
+        }
+        while let Some(place) = self.silent.expired(now.nanos) {
+            if let Some(connection) = self.connections.get_mut(at(place)) {
+                end(connection, Closed::Silent);
+            }
+            self.cancel(place)?;
+        }
+        while let Some(place) = self.watched.expired(now.nanos) {
+            self.watch(place, now)?;
+        }
+        while let Some(number) = self.whole.expired(now.nanos) {
+            let mut places = Numbers::default();
+            if let Some(session) = self.sessions.get_mut(at(number)) {
+                session.expired = true;
+                places = session.connections;
+            }
+            for place in places.as_slice() {
+                if let Some(connection) = self.connections.get_mut(at(*place)) {
+                    end(connection, Closed::Expired);
+                }
+                self.cancel(*place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the probe look at a talk on which nothing may have come.
+    fn watch(&mut self, place: u32, now: Now) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
+        if self.probe.watch(&mut session.probe, &mut connection.probe, now.wall) == Step::More {
+            self.watched.start(place, now.nanos);
+            return Ok(());
+        }
+        end(connection, Closed::Silent);
+        self.cancel(place)
+    }
+
+    /// A connection is over and nothing of it is in flight: frees it and goes on with its session.
+    fn release(&mut self, place: u32, now: Now, report: &mut impl Report) -> Result<(), RingError> {
+        self.silent.stop(place);
+        self.watched.stop(place);
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        let number = connection.session;
+        let how = connection.ending.take().unwrap_or(Closed::Here);
+        let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
+        session.connections.remove(place);
+        if P::TALKS
+            && session.found.is_some()
+            && let Some(target) = &session.target
+        {
+            let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
+            self.probe.closed(&mut session.probe, &mut connection.probe, how, &mut scene);
+        }
+        self.free(place)?;
+        self.proceed(number, how, now, report)
+    }
+
+    /// Gives a connection back.
+    fn free(&mut self, place: u32) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        match (connection.fitness, self.close) {
+            (Fitness::Used(_), Close::Reset) => self.used.push(place),
+            (Fitness::Used(_), Close::Finish) => {
+                connection.fitness = Fitness::Absent;
+                self.ring.reserve(1)?;
+                self.ring.push_unattended(Unattended::Close { socket: Socket(place) }, false)?;
+                self.fresh.push(place);
+            }
+            _ => self.fresh.push(place),
+        }
+        Ok(())
+    }
+
+    /// After a connection ended: reconnects, waits, or ends the session.
+    fn proceed(
+        &mut self,
+        number: u32,
+        how: Closed,
+        now: Now,
+        report: &mut impl Report,
+    ) -> Result<(), RingError> {
+        let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
+        let open = !session.connections.as_slice().is_empty();
+        let wanted = self.probe.wanted(&session.probe);
+        match (how, session.found) {
+            (Closed::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
+                if (found.is_none() || wanted > 0) && session.shortages < self.retries {
+                    let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
+                    session.shortages += 1;
+                    self.waiting.push(Reverse((now.nanos + pause, number)));
+                    return Ok(());
+                }
+                session.found.get_or_insert(Reason::of_errno(error));
+            }
+            (Closed::Failed(libc::ECANCELED), None) => {
+                session.found = Some((PortState::Filtered, Reason::NoResponse));
+            }
+            (Closed::Failed(error), None) => session.found = Some(Reason::of_errno(error)),
+            (Closed::Expired | Closed::Silent, None) => {
+                session.found = Some((PortState::Filtered, Reason::NoResponse));
+            }
+            (_, Some((PortState::Open, _))) if wanted > 0 => self.widen(number, now)?,
+            _ => {}
+        }
+        self.finish_if_over(number, report);
+        Ok(())
+    }
+
+    fn finish_if_over(&mut self, number: u32, report: &mut impl Report) {
+        let Some(session) = self.sessions.get_mut(at(number)) else { return };
+        if !session.connections.as_slice().is_empty() {
+            return;
+        }
+        self.whole.stop(number);
+        let (Some(target), Some((state, reason))) = (&session.target, session.found) else { return };
+        let (conversation, banner) = match state {
+            PortState::Open => self.probe.result(&session.probe),
+            _ => (Conversation::None, &[][..]),
+        };
+        report.finished(&Outcome {
+            target,
+            state,
+            reason,
+            round_trip: session.round_trip,
+            conversation,
+            matches: session.matches,
+            banner,
+        });
+        session.target = None;
+        self.free_sessions.push(number);
+    }
+}
+
+/// Marks a connection's end, unless one is marked already.
+fn end<C>(connection: &mut Connection<C>, how: Closed) {
+    connection.ending.get_or_insert(how);
+}
+
+/// A shortage of this machine that may pass; it says nothing about the target.
+fn is_shortage(error: i32) -> bool {
+    matches!(
+        error,
+        libc::EADDRNOTAVAIL
+            | libc::EADDRINUSE
+            | libc::EAGAIN
+            | libc::EMFILE
+            | libc::ENFILE
+            | libc::ENOBUFS
+            | libc::ENOMEM
+            | libc::EISCONN
+            | libc::EALREADY
+            | libc::EBADF
+    )
+}
+
+/// A number as an index.
+fn at(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,136 @@
+//! Timeouts of one constant length: a list in the order of starting, threaded through a table.
+//!
+//! What starts last ends last, so starting, stopping and finding the next to expire are each a few
+//! stores; no heap, no wheel.
+
+use std::time::Duration;
+
+/// Nanoseconds since the worker started.
+pub(super) type Nanos = u64;
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    previous: u32,
+    next: u32,
+    /// When it ends; [`STOPPED`] when it is not in the list.
+    deadline: Nanos,
+}
+
+/// A deadline that never comes.
+const STOPPED: Nanos = Nanos::MAX;
+
+/// Running timeouts, named by small numbers.
+#[derive(Debug)]
+pub(super) struct Timers {
+    length: Nanos,
+    entries: Vec<Entry>,
+    first: u32,
+    last: u32,
+}
+
+impl Timers {
+    /// Timeouts of `length`, for numbers below `capacity`.
+    pub(super) fn new(length: Duration, capacity: usize) -> Self {
+        let length = Nanos::try_from(length.as_nanos()).unwrap_or(STOPPED);
+        Self { length, entries: Vec::with_capacity(capacity), first: NONE, last: NONE }
+    }
+
+    /// Starts (or starts again) the timeout of `number`.
+    pub(super) fn start(&mut self, number: u32, now: Nanos) {
+        self.stop(number);
+        let index = at(number);
+        if index >= self.entries.len() {
+            self.entries.resize(index + 1, Entry { previous: NONE, next: NONE, deadline: STOPPED });
+        }
+        let last = self.last;
+        if let Some(entry) = self.entries.get_mut(index) {
+            *entry = Entry { previous: last, next: NONE, deadline: now.saturating_add(self.length) };
+        }
+        match self.entries.get_mut(at(last)) {
+            Some(previous) => previous.next = number,
+            None => self.first = number,
+        }
+        self.last = number;
+    }
+
+    /// Stops the timeout of `number`, if it runs.
+    pub(super) fn stop(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(at(number)) else { return };
+        if entry.deadline == STOPPED {
+            return;
+        }
+        entry.deadline = STOPPED;
+        let (previous, next) = (entry.previous, entry.next);
+        match self.entries.get_mut(at(previous)) {
+            Some(entry) => entry.next = next,
+            None => self.first = next,
+        }
+        match self.entries.get_mut(at(next)) {
+            Some(entry) => entry.previous = previous,
+            None => self.last = previous,
+        }
+    }
+
+    /// Stops and names one whose time is over.
+    pub(super) fn expired(&mut self, now: Nanos) -> Option<u32> {
+        let number = self.first;
+        if self.deadline()? > now {
+            return None;
+        }
+        self.stop(number);
+        Some(number)
+    }
+
+    /// When the next one ends.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.entries.get(at(self.first)).map(|entry| entry.deadline)
+    }
+}
+
+/// A number as an index; `NONE` is beyond any table.
+fn at(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever is started, restarted and stopped, each ends once, in time, in order.
+        #[test]
+        fn behaves_as_a_sorted_map(steps in prop::collection::vec((0..12_u32, 0..3_u8, 0..40_u64), 1..200)) {
+            let mut timers = Timers::new(Duration::from_nanos(100), 0);
+            let mut model = BTreeMap::new();
+            let mut now = 0;
+            for (number, what, passed) in steps {
+                now += passed;
+                match what {
+                    0 => {
+                        timers.start(number, now);
+                        model.insert(number, now + 100);
+                    }
+                    1 => {
+                        timers.stop(number);
+                        model.remove(&number);
+                    }
+                    _ => while let Some(ended) = timers.expired(now) {
+                        let deadline = model.remove(&ended);
+                        prop_assert!(deadline.is_some_and(|deadline| deadline <= now));
+                    },
+                }
+                if what == 2 {
+                    prop_assert!(model.values().all(|deadline| *deadline > now));
+                }
+                prop_assert_eq!(timers.deadline(), model.values().min().copied());
+            }
+        }
+    }
+}
