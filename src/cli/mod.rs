@@ -9,6 +9,7 @@ mod hook;
 mod import;
 mod rule_paths;
 mod rules;
+mod scan;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -53,6 +54,8 @@ enum Command {
     Rules(rules::RulesArgs),
     /// Judge the packets of netfilter queues by rules: watch, and with --enforce block.
     Guard(Box<guard::GuardArgs>),
+    /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
+    Scan(Box<scan::ScanArgs>),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -86,6 +89,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Guard(arguments) => guard::run(arguments),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
+        Command::Scan(arguments) => scan::run(arguments, &cli.global),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);

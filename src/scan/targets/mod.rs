@@ -83,6 +83,19 @@ impl std::str::FromStr for Ports {
     }
 }
 
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (first, last)) in self.0.ranges().iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Gathers words into a [`TargetSet`].
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -326,6 +339,11 @@ impl TargetSet {
     /// Reserved addresses that were named but aren't asked.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
+    }
+
+    /// How many ports of each address are asked.
+    pub fn port_count(&self) -> usize {
+        self.ports.len()
     }
 
     /// Target `number`, none behind the last.

@@ -1,0 +1,335 @@
+//! `bannerwall scan`: flags to a plan, a scan's configuration and an output.
+
+mod progress;
+mod run;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use regex::bytes::Regex;
+
+use super::rule_paths::RulesFlag;
+use super::{Exit, Failure, Global};
+use crate::event::HeaderField;
+use crate::scan::pacing::Rate;
+use crate::scan::report::Pattern;
+use crate::scan::targets::{Ports, Shard};
+use crate::scan::{Close, HttpOptions, HttpRequest, ProbeOptions};
+
+/// Flags of `bannerwall scan`.
+#[derive(Debug, Args)]
+pub(super) struct ScanArgs {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+#[derive(Debug, Subcommand)]
+enum Mode {
+    /// Find open ports.
+    #[command(after_help = "Example:\n  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open")]
+    Connect {
+        /// Ports and ranges of ports: 22,80,8000-8010.
+        #[arg(short, long, value_name = "PORTS")]
+        ports: Ports,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Read SSH identifications and judge them by the rules.
+    #[command(
+        after_help = "Examples:\n  bannerwall scan ssh 192.0.2.0/24\n  bannerwall scan ssh -i hosts.txt -p 22,2222 --match 'OpenSSH_[1-7]\\.' --format json"
+    )]
+    Ssh {
+        /// Ports and ranges of ports.
+        #[arg(short, long, value_name = "PORTS", default_value = "22")]
+        ports: Ports,
+        /// Show only servers whose identification line matches; given several times, all must.
+        #[arg(long = "match", value_name = "REGEX")]
+        matches: Vec<Regex>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Ask HTTP servers and judge their answers by the rules.
+    #[command(
+        after_help = "Examples:\n  bannerwall scan http 192.0.2.0/24 -p 80,8080\n  bannerwall scan http example.org --path / --path /server-status --match 'Server: Apache'"
+    )]
+    Http {
+        /// Ports and ranges of ports.
+        #[arg(short, long, value_name = "PORTS", default_value = "80")]
+        ports: Ports,
+        #[command(flatten)]
+        http: HttpArgs,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+struct HttpArgs {
+    /// Method of the requests.
+    #[arg(long, value_name = "METHOD", default_value = "GET", value_parser = method)]
+    method: String,
+    /// What to ask for; may be given several times.
+    #[arg(long = "path", value_name = "PATH", default_value = "/", value_parser = path)]
+    paths: Vec<String>,
+    /// A header field to send; replaces one of ours of the same name.
+    #[arg(long = "header", value_name = "'K: V'", value_parser = header)]
+    headers: Vec<HeaderField>,
+    /// Show only servers with this header field in an answer; given several times, all must match.
+    #[arg(long = "match", value_name = "'Header: REGEX'", value_parser = header_pattern)]
+    matches: Vec<(String, Regex)>,
+    /// Wait for each answer before asking again.
+    #[arg(long)]
+    no_pipeline: bool,
+    /// Connections to a host at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    host_connections: u16,
+    /// Octets of a body that are kept for the rules.
+    #[arg(long, value_name = "OCTETS", default_value_t = 4096)]
+    body_limit: usize,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6.
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    #[command(flatten)]
+    rules: RulesFlag,
+    /// Fingerprint databases that name products and versions.
+    #[arg(long, value_name = "PATH")]
+    fingerprints: Option<PathBuf>,
+    /// Read targets from a file, `-` for standard input.
+    #[arg(short, long, value_name = "FILE")]
+    input: Option<String>,
+    /// Leave these addresses, networks or ranges out; may be given several times.
+    #[arg(long, value_name = "CIDR")]
+    exclude: Vec<String>,
+    /// Leave out what a file lists.
+    #[arg(long, value_name = "FILE")]
+    exclude_file: Option<String>,
+    /// Also ask multicast, broadcast and other addresses that no host answers at.
+    #[arg(long)]
+    include_reserved: bool,
+    /// Targets a second, or `max`.
+    #[arg(long, value_name = "N|max", default_value = "10000")]
+    rate: Rate,
+    /// Connections at once; by default what the rate and the connect timeout ask for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: Option<u32>,
+    /// How long a target may take to accept.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
+    connect_timeout: Duration,
+    /// How long an open target may be silent.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    read_timeout: Duration,
+    /// How long a target may take altogether.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    total_timeout: Duration,
+    /// Threads; by default one, and one a processor for `--rate max`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// The order of the targets; by default another one each time.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Scan only the Ith of N parts; the others must have the same seed (0 unless given).
+    #[arg(long, value_name = "I/N", default_value = "1/1")]
+    shard: Shard,
+    /// Keep where the scan stands in a file, and go on from there if it exists.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// How connections are ended: by a reset, or in order for targets that log resets.
+    #[arg(long, value_name = "HOW", default_value = "rst")]
+    close: CloseName,
+    /// How results are written; `json` is JSON lines in EVE names.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: FormatName,
+    /// Leave out of JSON what Suricata's EVE has no name for.
+    #[arg(long)]
+    eve_strict: bool,
+    /// Write results to this file.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Show open ports only.
+    #[arg(long)]
+    open: bool,
+    /// Whether progress is shown on a terminal.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    progress: ProgressName,
+    /// Show metrics at http://ADDR:PORT/metrics.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CloseName {
+    Fin,
+    Rst,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    Text,
+    Json,
+    Csv,
+    Xml,
+    Grepable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProgressName {
+    Auto,
+    Never,
+}
+
+/// One mode's flags, brought to what all modes share.
+struct Request<'a> {
+    name: &'static str,
+    ports: &'a Ports,
+    probe: ProbeOptions,
+    patterns: Vec<Pattern>,
+    /// What of the mode's own flags decides the results, for the checkpoint.
+    own: Vec<(&'static str, String)>,
+    common: &'a Common,
+}
+
+/// Runs `bannerwall scan`.
+pub(super) fn run(arguments: &ScanArgs, global: &Global) -> Result<Exit, Failure> {
+    run::run(&request(&arguments.mode), global)
+}
+
+fn request(mode: &Mode) -> Request<'_> {
+    match mode {
+        Mode::Connect { ports, common } => Request {
+            name: "connect",
+            ports,
+            probe: ProbeOptions::Connect,
+            patterns: Vec::new(),
+            own: Vec::new(),
+            common,
+        },
+        Mode::Ssh { ports, matches, common } => Request {
+            name: "ssh",
+            ports,
+            probe: ProbeOptions::Ssh,
+            patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
+            own: vec![("--match", format!("{matches:?}"))],
+            common,
+        },
+        Mode::Http { ports, http, common } => Request {
+            name: "http",
+            ports,
+            probe: ProbeOptions::Http(http.options()),
+            patterns: http
+                .matches
+                .iter()
+                .map(|(name, regex)| Pattern::Header(name.clone(), regex.clone()))
+                .collect(),
+            own: vec![
+                ("--match", format!("{:?}", http.matches)),
+                ("--method", http.method.clone()),
+                ("--path", format!("{:?}", http.paths)),
+                ("--header", format!("{:?}", http.headers)),
+            ],
+            common,
+        },
+    }
+}
+
+impl HttpArgs {
+    fn options(&self) -> HttpOptions {
+        let request = |path: &String| HttpRequest {
+            method: self.method.clone(),
+            path: path.clone(),
+            headers: self.headers.clone(),
+        };
+        HttpOptions {
+            requests: self.paths.iter().map(request).collect(),
+            pipeline: !self.no_pipeline,
+            host_connections: self.host_connections.into(),
+            body_limit: self.body_limit,
+        }
+    }
+}
+
+impl From<CloseName> for Close {
+    fn from(name: CloseName) -> Self {
+        match name {
+            CloseName::Fin => Self::Finish,
+            CloseName::Rst => Self::Reset,
+        }
+    }
+}
+
+/// `3s`, `500ms`, `1m 30s`.
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let signed: jiff::SignedDuration =
+        text.parse().map_err(|_| anyhow!("a time with its unit, as in 3s or 500ms"))?;
+    match Duration::try_from(signed) {
+        Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
+        _ => bail!("at least 1ms"),
+    }
+}
+
+fn method(text: &str) -> anyhow::Result<String> {
+    let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if !text.is_empty() && text.chars().all(token) {
+        Ok(text.to_owned())
+    } else {
+        bail!("not an HTTP method")
+    }
+}
+
+fn path(text: &str) -> anyhow::Result<String> {
+    if text != "*" && !text.starts_with('/') {
+        bail!("a path begins with /");
+    }
+    if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        bail!("a path has no white space: write %20");
+    }
+    Ok(text.to_owned())
+}
+
+fn header(text: &str) -> anyhow::Result<HeaderField> {
+    let Some((name, value)) = text.split_once(':') else { bail!("a header field is `Name: value`") };
+    let value = value.trim();
+    if value.chars().any(char::is_control) {
+        bail!("a header field has no control characters");
+    }
+    Ok(HeaderField {
+        name: method(name).map_err(|_| anyhow!("not the name of a header field"))?,
+        value: value.to_owned(),
+    })
+}
+
+fn header_pattern(text: &str) -> anyhow::Result<(String, Regex)> {
+    let Some((name, regex)) = text.split_once(':') else { bail!("write it as `Header: REGEX`") };
+    let name = method(name).map_err(|_| anyhow!("not the name of a header field"))?;
+    Ok((name, Regex::new(regex.trim_start())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("3s").unwrap(), Duration::from_secs(3));
+        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
+        assert!(["3", "", "-1s", "0s", "soon"].iter().all(|text| duration(text).is_err()));
+    }
+
+    #[test]
+    fn header_fields_cannot_smuggle_lines() {
+        assert_eq!(
+            header("X-A:  b ").unwrap(),
+            HeaderField { name: "X-A".to_owned(), value: "b".to_owned() }
+        );
+        assert!(["X", "X: a\r\nY: b", "X Y: a", ": a"].iter().all(|text| header(text).is_err()));
+        assert!(["x", "/a b", "/a\r\n"].iter().all(|text| path(text).is_err()));
+        let (name, regex) = header_pattern("Server: ^nginx/1").unwrap();
+        assert!(name == "Server" && regex.is_match(b"nginx/1.2"));
+    }
+}

@@ -1,0 +1,466 @@
+//! One scan from its beginning to its summary.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, anyhow};
+use indicatif::ProgressBar;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::progress::{Aside, Summary, bar};
+use super::{Common, FormatName, ProgressName, Request};
+use crate::cli::{Exit, Failure, Global};
+use crate::event::{PortState, Timestamp};
+use crate::metrics::{Endpoint, Health, Registry, ScanMetrics};
+use crate::output::csv::Csv;
+use crate::output::eve::{Eve, EveOptions};
+use crate::output::grepable::Grepable;
+use crate::output::table::Table;
+use crate::output::text::Colour;
+use crate::output::xml::{NmapXml, XmlRun};
+use crate::output::{Continued, Destination, Format, Handle, Writer, WriterConfig};
+use crate::rules::RuleSet;
+use crate::rules::fingerprint::Fingerprints;
+use crate::scan::checkpoint::{Checkpoint, CheckpointError};
+use crate::scan::pacing::Rate;
+use crate::scan::report::{ScanReport, Selection};
+use crate::scan::targets::{Builder, Counts, Plan, SetOptions, Shard, Snapshot, TargetSet};
+use crate::scan::{Config, ProbeOptions, ScanError};
+
+/// How often the file of `--resume` is replaced.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+
+/// How often signals, progress and metrics are looked after.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The largest scan whose text names every target; of a larger one it names what is open.
+const LISTED_WHOLE: u64 = 256;
+
+/// Most connections at once unless the user says otherwise.
+const WINDOW: u64 = 65_536;
+
+pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failure> {
+    let common = request.common;
+    let set = targets(request, global.quiet)?;
+    let (rules, fingerprints) = judges(request, global.quiet)?;
+    let resume = Resume::open(request, &set)?;
+    let (input, seed) = (set.input(), resume.seed);
+    let threads = threads(common, set.len());
+    let plan = Arc::new(Plan::new(set, seed, common.shard, common.rate, threads, resume.from.clone()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let config = config(request, rules, fingerprints, &plan, Arc::clone(&stop))?;
+    let bar = bar(
+        plan.total(),
+        common.progress == ProgressName::Auto && !global.quiet && std::io::stderr().is_terminal(),
+    );
+    let writer = writer(request, &plan, &resume, &bar)?;
+    let selection = Arc::new(selection(request, &plan, global.verbose));
+    let metrics = Metrics::start(common)?;
+    if global.verbose > 0 {
+        let remaining = plan.remaining();
+        bar.suspend(|| {
+            eprintln!("seed {seed}, {remaining} targets, {threads} threads, {} at once", config.window);
+        });
+    }
+    let watch = Watch {
+        plan: &plan,
+        stop: &stop,
+        resume: &resume,
+        bar: &bar,
+        metrics,
+        writer: writer.handle(),
+        started: Instant::now(),
+    };
+    let parts = plan.feeds(common.rate).into_iter().map(|(feed, tracker)| {
+        (feed, ScanReport::new(Arc::clone(&plan), tracker, writer.handle(), Arc::clone(&selection)))
+    });
+    let parts = parts.collect();
+    let (outcome, interrupted) = std::thread::scope(|scope| {
+        let scan = scope.spawn(|| crate::scan::run(&config, parts).map(drop));
+        watch.until_over(scan)
+    })?;
+    watch.end(interrupted)?;
+    let elapsed = watch.elapsed();
+    bar.finish_and_clear();
+    let report = writer.finish();
+    outcome.map_err(Failure::unsupported)?;
+    let summary = Summary { input, total: plan.total(), counts: plan.counts(), elapsed };
+    eprintln!("{summary}");
+    if let Some(error) = report.first_error {
+        return Err(Failure::Usage(anyhow!("{} results could not be written: {error}", report.failed)));
+    }
+    Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
+}
+
+/// Reads and looks up all targets, and says what of them is left out.
+fn targets(request: &Request<'_>, quiet: bool) -> Result<TargetSet, Failure> {
+    let common = request.common;
+    let mut builder = Builder::default();
+    common.targets.iter().try_for_each(|word| builder.target(word)).map_err(Failure::usage)?;
+    common.exclude.iter().try_for_each(|word| builder.exclude(word)).map_err(Failure::usage)?;
+    common.input.iter().try_for_each(|file| builder.target_file(file)).map_err(Failure::usage)?;
+    common.exclude_file.iter().try_for_each(|file| builder.exclude_file(file)).map_err(Failure::usage)?;
+    let unresolved = builder.unresolved().to_vec();
+    for name in unresolved.iter().filter(|_| !quiet) {
+        eprintln!("bannerwall: {name}");
+    }
+    let ask_each_name = matches!(request.probe, ProbeOptions::Http(_));
+    let options = SetOptions { include_reserved: common.include_reserved, ask_each_name };
+    let set = builder.build(request.ports, options).map_err(Failure::usage)?;
+    for out in set.left_out().iter().filter(|_| !quiet) {
+        eprintln!(
+            "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
+            out.what, out.addresses, out.range
+        );
+    }
+    if set.input() == 0 {
+        return Err(Failure::Usage(anyhow!("no targets: name them, or a file of them with -i FILE")));
+    }
+    Ok(set)
+}
+
+/// Rules and fingerprints. A scan that was not told where rules are goes on without them.
+fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fingerprints>>), Failure> {
+    let common = request.common;
+    let fingerprints = common.fingerprints.as_deref().map(Fingerprints::load).transpose();
+    let fingerprints = fingerprints.map_err(Failure::usage)?.map(Arc::new);
+    if matches!(request.probe, ProbeOptions::Connect) {
+        return Ok((RuleSet::empty(), None));
+    }
+    if common.rules.rules.is_empty()
+        && let Err(Failure::Usage(missing)) = common.rules.paths()
+    {
+        if !quiet {
+            eprintln!("bannerwall: banners are shown but not judged: {missing}");
+        }
+        return Ok((RuleSet::empty(), fingerprints));
+    }
+    Ok((common.rules.load(quiet)?, fingerprints))
+}
+
+fn threads(common: &Common, targets: u64) -> usize {
+    let chosen = match (common.threads, common.rate) {
+        (Some(threads), _) => threads.into(),
+        (None, Rate::Max) => std::thread::available_parallelism().map_or(1, usize::from),
+        (None, Rate::Limited(_)) => 1,
+    };
+    chosen.min(usize::try_from(targets).unwrap_or(usize::MAX)).max(1)
+}
+
+fn config(
+    request: &Request<'_>,
+    rules: RuleSet,
+    fingerprints: Option<Arc<Fingerprints>>,
+    plan: &Plan,
+    stop: Arc<AtomicBool>,
+) -> Result<Config, Failure> {
+    let common = request.common;
+    let wanted = match (common.concurrency, common.rate) {
+        (Some(concurrency), _) => concurrency.into(),
+        (None, Rate::Max) => WINDOW,
+        (None, Rate::Limited(rate)) => {
+            let in_time = u128::from(rate.get()) * common.connect_timeout.as_millis() / 1000;
+            u64::try_from(in_time).unwrap_or(WINDOW).clamp(64, WINDOW)
+        }
+    };
+    let window = usize::try_from(wanted.min(plan.remaining()).max(1)).unwrap_or(usize::MAX);
+    Ok(Config {
+        probe: request.probe.clone(),
+        window,
+        descriptors_per_ring: descriptors().context("RLIMIT_NOFILE").map_err(Failure::Unsupported)?,
+        connect_timeout: common.connect_timeout,
+        first_byte_timeout: common.read_timeout,
+        total_timeout: common.total_timeout.max(common.connect_timeout),
+        close: common.close.into(),
+        rules: Arc::new(rules),
+        fingerprints,
+        stop,
+        ..Config::default()
+    })
+}
+
+/// Raises the limit of descriptors as far as it goes, and says how many a ring may hold.
+fn descriptors() -> anyhow::Result<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)).min(1 << 16))
+}
+
+fn selection(request: &Request<'_>, plan: &Plan, verbose: u8) -> Selection {
+    let common = request.common;
+    let text = common.format == FormatName::Text;
+    let events = matches!(common.format, FormatName::Json | FormatName::Csv);
+    Selection {
+        open_only: common.open,
+        hide_unanswered: text && verbose == 0 && plan.total() > LISTED_WHOLE,
+        always_connect: !events,
+        patterns: request.patterns.clone(),
+    }
+}
+
+/// The writer of results. A resumed scan goes on with its file.
+fn writer(
+    request: &Request<'_>,
+    plan: &Plan,
+    resume: &Resume<'_>,
+    bar: &ProgressBar,
+) -> Result<Writer, Failure> {
+    let common = request.common;
+    let stdout = std::io::stdout();
+    let colour = if common.output.is_none() { Colour::for_stream(&stdout) } else { Colour::Never };
+    let (arguments, start) = (command_line(), now());
+    let format: Box<dyn Format> = match common.format {
+        FormatName::Text => Box::new(Table { colour }),
+        FormatName::Json => Box::new(Eve(EveOptions { strict: common.eve_strict })),
+        FormatName::Csv => Box::new(Csv),
+        FormatName::Grepable => Box::new(Grepable::new(arguments, start)),
+        FormatName::Xml => Box::new(NmapXml::new(XmlRun {
+            arguments,
+            start,
+            services: request.ports.to_string(),
+            service_count: plan.set().port_count(),
+        })),
+    };
+    let (destination, goes_on) = match &common.output {
+        Some(path) if resume.goes_on && path.exists() => {
+            if common.format == FormatName::Xml {
+                let path = path.display();
+                return Err(Failure::Usage(anyhow!(
+                    "-o {path}: an XML document cannot be continued: name a new file"
+                )));
+            }
+            cut_torn_line(path).with_context(|| format!("-o {}", path.display())).map_err(Failure::Usage)?;
+            (Destination::Log(path.clone()), true)
+        }
+        Some(path) => (Destination::File(path.clone()), false),
+        None if !bar.is_hidden() && stdout.is_terminal() => {
+            (Destination::Other(Box::new(Aside(bar.clone()))), false)
+        }
+        None => (Destination::Stdout, false),
+    };
+    let format: Box<dyn Format> = if goes_on { Box::new(Continued(format)) } else { format };
+    let name =
+        common.output.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string());
+    Writer::start(WriterConfig::WAITING, destination, format)
+        .with_context(|| format!("-o {name}"))
+        .map_err(Failure::Usage)
+}
+
+/// A killed process may have left half a line: its target is not over and will be asked again.
+fn cut_torn_line(path: &Path) -> std::io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    // A line is never nearly as long as what one flush writes.
+    file.seek(SeekFrom::Start(length.saturating_sub(1 << 20)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    let torn = tail.iter().rev().take_while(|octet| **octet != b'\n').count() as u64;
+    if torn > 0 { file.set_len(length - torn) } else { Ok(()) }
+}
+
+/// What `--resume` asks for.
+struct Resume<'a> {
+    path: Option<&'a Path>,
+    options: BTreeMap<String, String>,
+    seed: u64,
+    /// There was a checkpoint.
+    goes_on: bool,
+    from: Snapshot,
+    earlier: Duration,
+}
+
+impl<'a> Resume<'a> {
+    fn open(request: &Request<'a>, set: &TargetSet) -> Result<Self, Failure> {
+        let path = request.common.resume.as_deref();
+        let loaded = path.map(Checkpoint::load).transpose().map_err(Failure::usage)?.flatten();
+        let stored = loaded.as_ref().and_then(|checkpoint| checkpoint.options.get("--seed")?.parse().ok());
+        let seed = request.common.seed.or(stored).unwrap_or_else(|| match request.common.shard {
+            Shard::WHOLE => RandomState::new().hash_one(0),
+            _ => 0,
+        });
+        let options = options(request, set, seed);
+        if let (Some(path), Some(checkpoint)) = (path, &loaded) {
+            checkpoint.check(path, &options).map_err(Failure::usage)?;
+        }
+        Ok(Self {
+            path,
+            options,
+            seed,
+            goes_on: loaded.is_some(),
+            from: loaded.as_ref().map(Checkpoint::snapshot).unwrap_or_default(),
+            earlier: loaded.as_ref().map(Checkpoint::elapsed).unwrap_or_default(),
+        })
+    }
+
+    fn save(&self, plan: &Plan, writer: &Handle, elapsed: Duration) -> Result<(), CheckpointError> {
+        let Some(path) = self.path else { return Ok(()) };
+        let snapshot = plan.snapshot();
+        // What the snapshot calls over must be in the file before the checkpoint says so.
+        writer.sync();
+        Checkpoint::new(command_line(), self.options.clone(), &snapshot, elapsed).save(path)
+    }
+}
+
+/// Everything that decides which targets are asked and how they are judged.
+fn options(request: &Request<'_>, set: &TargetSet, seed: u64) -> BTreeMap<String, String> {
+    let common = request.common;
+    let mut options: BTreeMap<String, String> = [
+        ("scan", request.name.to_owned()),
+        ("targets", set.fingerprint()),
+        ("--ports", request.ports.to_string()),
+        ("--seed", seed.to_string()),
+        ("--shard", common.shard.to_string()),
+        ("--rules", format!("{:?}", common.rules.rules)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    options.extend(request.own.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    options
+}
+
+/// What looks after a scan while its threads run.
+struct Watch<'a> {
+    plan: &'a Plan,
+    stop: &'a AtomicBool,
+    resume: &'a Resume<'a>,
+    bar: &'a ProgressBar,
+    metrics: Option<Metrics>,
+    writer: Handle,
+    started: Instant,
+}
+
+type Scan<'scope> = ScopedJoinHandle<'scope, Result<(), ScanError>>;
+
+impl Watch<'_> {
+    fn elapsed(&self) -> Duration {
+        self.resume.earlier + self.started.elapsed()
+    }
+
+    /// Returns what the scan said, and whether it was interrupted.
+    fn until_over(&self, scan: Scan<'_>) -> Result<(Result<(), ScanError>, bool), Failure> {
+        let signals = Arc::new(AtomicUsize::new(0));
+        count_signals(Arc::clone(&signals))?;
+        let (mut saved, mut seen) = (Instant::now(), 0);
+        while !scan.is_finished() {
+            std::thread::sleep(TICK);
+            let now_seen = signals.load(Relaxed);
+            if now_seen > seen {
+                seen = now_seen;
+                self.interrupt(seen);
+            }
+            if self.writer.is_closed() {
+                // Nobody reads the results any more.
+                self.plan.close();
+                self.stop.store(true, Relaxed);
+            }
+            if saved.elapsed() >= CHECKPOINT_EVERY {
+                self.save();
+                saved = Instant::now();
+            }
+            self.show();
+        }
+        let outcome = scan.join().unwrap_or(Err(ScanError::Panicked));
+        Ok((outcome, seen > 0))
+    }
+
+    /// The first signal ends the handing out of targets, the second gives up those under way.
+    fn interrupt(&self, seen: usize) {
+        self.plan.close();
+        if seen > 1 {
+            self.stop.store(true, Relaxed);
+            return;
+        }
+        self.bar
+            .suspend(|| eprintln!("bannerwall: finishing what is under way; interrupt again to give it up"));
+    }
+
+    fn save(&self) {
+        if let Err(error) = self.resume.save(self.plan, &self.writer, self.elapsed()) {
+            self.bar.suspend(|| eprintln!("bannerwall: {error}"));
+        }
+    }
+
+    fn show(&self) {
+        let counts = self.plan.counts();
+        self.bar.set_position(counts.finished());
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("open {}  matched {}", counts.open, counts.matched));
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.show(&counts, self.plan.in_flight());
+        }
+    }
+
+    /// Writes the last checkpoint, or takes it away where nothing is left to do.
+    fn end(&self, interrupted: bool) -> Result<(), Failure> {
+        let Some(path) = self.resume.path else { return Ok(()) };
+        if self.plan.counts().finished() < self.plan.total() {
+            self.resume.save(self.plan, &self.writer, self.elapsed()).map_err(Failure::usage)?;
+            let how = if interrupted { "interrupted" } else { "stopped" };
+            eprintln!("bannerwall: {how}; the same command goes on from {}", path.display());
+        } else if path.exists() {
+            std::fs::remove_file(path).with_context(|| path.display().to_string()).map_err(Failure::Usage)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts SIGINT and SIGTERM, on a thread of its own.
+fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            counter.fetch_add(1, Relaxed);
+        }
+    })?;
+    Ok(())
+}
+
+/// `--metrics`.
+struct Metrics {
+    families: ScanMetrics,
+    _endpoint: Endpoint,
+}
+
+impl Metrics {
+    fn start(common: &Common) -> Result<Option<Self>, Failure> {
+        let Some(address) = common.metrics else { return Ok(None) };
+        let registry = Registry::new().map_err(Failure::usage)?;
+        let families = ScanMetrics::new(&registry).map_err(Failure::usage)?;
+        let health = Arc::new(Health::default());
+        health.set_ready(true);
+        let endpoint = Endpoint::start(address, registry, health).map_err(Failure::usage)?;
+        Ok(Some(Self { families, _endpoint: endpoint }))
+    }
+
+    fn show(&self, counts: &Counts, in_flight: u64) {
+        for (state, count) in [
+            (PortState::Open, counts.open),
+            (PortState::Closed, counts.refused),
+            (PortState::Filtered, counts.timed_out + counts.unreachable),
+            (PortState::Error, counts.local_error),
+        ] {
+            let counter = self.families.targets(state);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        self.families.inflight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+    }
+}
+
+fn command_line() -> String {
+    let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    arguments.collect::<Vec<_>>().join(" ")
+}
+
+fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+}
