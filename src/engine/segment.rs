@@ -323,9 +323,13 @@ impl Engine {
             anomalies.insert(Anomaly::BudgetSpent);
             let (facts, side, mut reported) = self.facts(seen);
             self.judge(facts, Some(side), seen.segment, seen.packet, sink).note(anomalies, &mut reported);
-            if self.config.on_anomaly == AnomalyPolicy::Drop {
-                let stop = Stop { reason: Anomaly::BudgetSpent.drop_reason(), rule: None, reject: false };
+            let reason = Anomaly::BudgetSpent.drop_reason();
+            if self.config.on_anomaly == AnomalyPolicy::Drop && self.config.enforce {
+                let stop = Stop { reason, rule: None, reject: false };
                 return self.stop(seen, stop, receiver_expects, mark, sink);
+            }
+            if self.config.on_anomaly == AnomalyPolicy::Drop {
+                self.judge(facts, Some(side), seen.segment, seen.packet, sink).tell_drop(reason, None, false);
             }
         }
         self.end_conversation(seen, sink);
@@ -364,7 +368,7 @@ impl Engine {
         self.judge(facts, Some(side), segment, packet, sink).tell_drop(stop.reason, stop.rule, stop.reject);
         if !enforce {
             let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
-            if decided || stop.reason == Anomaly::BudgetSpent.drop_reason() && self.is_spent(id) {
+            if decided {
                 self.end_conversation(seen, sink);
                 return Inspected { mark, ..self.let_pass(id, packet) };
             }
@@ -383,11 +387,6 @@ impl Engine {
             Decision::Block
         };
         Inspected { decision, mark }
-    }
-
-    fn is_spent(&self, id: FlowId) -> bool {
-        let flow = self.flows.get(id);
-        flow.conversation.as_ref().is_some_and(|it| it.spent > self.config.stream_budget)
     }
 
     fn let_pass(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {

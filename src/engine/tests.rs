@@ -216,3 +216,15 @@ fn a_retransmitted_end_of_a_blocked_banner_stays_blocked() {
     }
     assert_eq!(talk.send(false, Flags::SYN, b""), Decision::Undecided, "another connection may begin");
 }
+
+#[test]
+fn a_spent_time_budget_is_told_once_when_only_monitoring() {
+    let mut setup = Setup::monitoring("");
+    setup.config.on_anomaly = AnomalyPolicy::Drop;
+    let mut talk = setup.open();
+    talk.server(b"SSH-2.0-never ends");
+    talk.now = talk.now.after(Duration::from_secs(121));
+    assert_eq!(talk.server(b" ..."), Decision::Pass);
+    assert_eq!(talk.server(b" ..."), Decision::Pass);
+    assert_eq!(kinds(&talk.events), ["anomaly", "drop"]);
+}
