@@ -18,7 +18,7 @@ const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
 /// What a forbidden server says.
 const FORBIDDEN: &[u8] = b"SSH-2.0-OldSSH_1.0\r\n";
 
-/// Drops OldSSH, rejects dropbear, drops HTTP clients that call themselves sqlmap.
+/// Drops `OldSSH`, rejects dropbear, drops HTTP clients that call themselves sqlmap.
 const RULES: &str = r#"
 [[rule]]
 id = "old-ssh"
