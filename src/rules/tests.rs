@@ -238,3 +238,51 @@ mod index {
         }
     }
 }
+
+mod hostile {
+    //! No rule file, however strange, ends the process.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces that rule files are made of, and some that they are not.
+    fn piece() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just("[[rule]]\n".to_owned()),
+            Just("[lists]\na = '/dev/null'\n".to_owned()),
+            "(id|title|protocol|from|action|version|fixed_in|mark|request|source|port|count|examples|match|unless|absent|match\\.[a-z]{1,6}|match\\.software|match\\.\"header\\.[a-z]{1,3}\") = ",
+            "('ssh'|'http'|'server'|'either'|'alert'|'mark'|1|-1|0x7f|\\['a'\\]|\\[1, 'x'\\]|\\{ a = 1 \\}|\\{ times = 1, within = '1s' \\}|'@a'|'!@a')\n",
+            "'[(a-c|)*+?{}0-9\\[\\]\\\\^$.]{0,12}'\n",
+            ".{0,6}",
+            Just("\"\"\"".to_owned()),
+            Just("'''".to_owned()),
+            Just("\n".to_owned()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_rule_file_panics(pieces in prop::collection::vec(piece(), 0..30)) {
+            let text = pieces.concat();
+            match RuleSet::parse("x.toml", &text) {
+                Ok(loaded) => {
+                    let banner = server("SSH-2.0-abc_1.2p1 Debian-1");
+                    loaded.rules.evaluate(&banner, &Context::default());
+                }
+                Err(error) => {
+                    prop_assert!(error.errors().count() > 0);
+                    let _ = error.to_string();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_nothing_but_faults_is_told_within_bounds() {
+        let text = "[[rule]]\nid = \n".repeat(20_000);
+        let error = RuleSet::parse("x.toml", &text).unwrap_err();
+        assert!(error.diagnostics.len() <= 2 * limits::DIAGNOSTICS);
+        assert!(error.to_string().len() < 1 << 20);
+    }
+}
