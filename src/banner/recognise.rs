@@ -68,12 +68,12 @@ fn client(octets: &[u8]) -> Recognition {
 }
 
 /// Judges a request line behind its method: `RTSP/1.0` and `SIP/2.0` share methods with HTTP.
-fn request_line(known: bool, line: &[u8]) -> Recognition {
-    let line = line.trim_ascii_end();
+fn request_line(known: bool, whole: &[u8]) -> Recognition {
+    let line = whole.trim_ascii_end();
     let word = line.rsplit(|&octet| octet == b' ' || octet == b'\t').next().unwrap_or_default();
     let version = word.len() < line.len() && word.get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"HTTP/"));
     let foreign = [&b"RTSP/"[..], b"SIP/", b"ICAP/"].iter().any(|prefix| word.starts_with(prefix));
-    if version && (known || is_all_text(line)) { Recognition::Http } else { known_or_not(known && !foreign) }
+    if version && (known || is_all_text(whole)) { Recognition::Http } else { known_or_not(known && !foreign) }
 }
 
 const fn known_or_not(known: bool) -> Recognition {
@@ -163,7 +163,12 @@ mod tests {
     /// Found by the fuzz target `http`.
     #[test]
     fn a_control_octet_behind_an_unknown_method_stays_unknown() {
-        for octets in [&b"BREW /\x01"[..], b"BREW /\x01 HTTP/1.1\r\n"] {
+        for octets in [
+            &b"BREW /\x01"[..],
+            b"BREW /\x01 HTTP/1.1\r\n",
+            b"BREW / HTTP/1.1\x0c",
+            b"BREW / HTTP/1.1\x0c\r\n",
+        ] {
             assert_eq!(recognise(Side::Client, octets), Recognition::Unknown);
         }
     }
