@@ -7,6 +7,7 @@ mod exit;
 mod guard;
 mod hook;
 mod import;
+mod replay;
 mod rule_paths;
 mod rules;
 mod scan;
@@ -56,6 +57,11 @@ enum Command {
     Guard(Box<guard::GuardArgs>),
     /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
     Scan(Box<scan::ScanArgs>),
+    /// Read capture files and tell what the guard would have told.
+    #[command(
+        after_help = "Examples:\n  bannerwall replay capture.pcap\n  bannerwall replay --format json *.pcapng.gz > events.json\n  tcpdump -w - tcp | bannerwall replay -\n\nExit code 2 where a file is damaged or no capture; what could be read of it was."
+    )]
+    Replay(replay::ReplayArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -90,6 +96,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
         Command::Scan(arguments) => scan::run(arguments, &cli.global),
+        Command::Replay(arguments) => replay::run(arguments, cli.global.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);

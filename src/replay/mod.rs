@@ -1,7 +1,13 @@
-//! Capture files as a source of packets for the engine.
+//! Capture files through the engine: `replay` says what the guard would have said.
+//!
+//! This room opens files and walks link layers; the engine does the rest. Events carry the capture's
+//! times and packet numbers. Memory is bounded whatever the file's size.
 
 pub mod capture;
 pub mod input;
 pub mod link;
+mod run;
 pub mod tunnel;
 mod window;
+
+pub use run::{Replay, ReplayConfig, ReplayError, Totals};

@@ -1,0 +1,276 @@
+//! `bannerwall replay`: capture files through the engine.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::rule_paths::RulesFlag;
+use super::{Exit, Failure};
+use crate::engine::{AnomalyPolicy, Checksums, EngineConfig, HttpInspect};
+use crate::output::csv::Csv;
+use crate::output::eve::{Eve, EveOptions};
+use crate::output::text::{Colour, Text};
+use crate::output::{self, Destination, Handle, Writer, WriterConfig};
+use crate::replay::input::Input;
+use crate::replay::{Replay, ReplayConfig};
+use crate::rules::RuleSet;
+use crate::rules::fingerprint::Fingerprints;
+
+/// Octets of a response's body that are read for its title, even if no rule asks for them.
+const TITLE_OCTETS: usize = 4 << 10;
+
+/// Shorter files are read before a progress bar would say anything.
+const PROGRESS_FROM: u64 = 64 << 20;
+
+/// Flags of `bannerwall replay`.
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// Captures: pcap or pcapng, gzip too; - is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: RulesFlag,
+    /// Fingerprints that name product, vendor, version and CPE in events.
+    #[arg(long, value_name = "PATH")]
+    fingerprints: Option<PathBuf>,
+    /// Report as a guard that enforces: what follows a match in its flow is blocked.
+    #[arg(long)]
+    enforce: bool,
+    /// What is done about traffic that an inspector could be misled with: drop counts only with
+    /// --enforce.
+    #[arg(long, value_name = "POLICY", default_value = "alert")]
+    on_anomaly: OnAnomaly,
+    /// How much of an HTTP connection is read: its first transaction, or all.
+    #[arg(long, value_name = "EXTENT", default_value = "all")]
+    http_inspect: Inspect,
+    /// Whether segments with a wrong checksum are ignored (verify) or taken (ignore), as captures of a
+    /// host's own traffic need it.
+    #[arg(long, value_name = "CHECKSUMS", default_value = "ignore")]
+    checksums: ChecksumFlag,
+    /// Read the files as one capture that was cut into several, in this order.
+    #[arg(long)]
+    join: bool,
+    /// How events are written.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// Leave out of JSON everything that EVE has no name for.
+    #[arg(long)]
+    eve_strict: bool,
+    /// Write events to this file.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// One readable line an event.
+    Text,
+    /// EVE: one JSON object a line.
+    Json,
+    /// Comma-separated, with a header.
+    Csv,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnAnomaly {
+    /// Report it.
+    Alert,
+    /// Report it and drop it.
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Inspect {
+    /// The first transaction decides.
+    First,
+    /// Every transaction.
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ChecksumFlag {
+    /// Leave out segments with a wrong checksum.
+    Verify,
+    /// Take every segment.
+    Ignore,
+}
+
+/// Runs `bannerwall replay`.
+pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> {
+    let rules = arguments.load_rules(quiet)?;
+    let fingerprints = match &arguments.fingerprints {
+        Some(path) => Some(Arc::new(Fingerprints::load(path).map_err(Failure::usage)?)),
+        None => None,
+    };
+    let interrupted = interrupt_flag()?;
+    let started = Instant::now();
+    let mut replay = Replay::new(arguments.config(), rules, fingerprints);
+    let writer = Writer::start(WriterConfig::WAITING, arguments.destination(), arguments.format())
+        .with_context(|| {
+            arguments.output.as_ref().map_or_else(String::new, |file| file.display().to_string())
+        })
+        .map_err(Failure::usage)?;
+    let mut session =
+        Session { arguments, quiet, interrupted: &interrupted, sink: writer.handle(), failed: false };
+    let outcome = session.read_all(&mut replay);
+    let failed = session.failed;
+    drop(session);
+    let report = writer.finish();
+    if !quiet {
+        // Nobody is left to tell where stderr is closed.
+        let _ = writeln!(std::io::stderr(), "{}", summary(&replay, started));
+    }
+    if outcome.is_break() && interrupted.load(Relaxed) {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(error) = report.first_error {
+        return Err(Failure::usage(anyhow!("{} events could not be written: {error}", report.failed)));
+    }
+    Ok(if failed { Exit::Usage } else { Exit::Done })
+}
+
+impl ReplayArgs {
+    /// The rules; without `--rules` and without installed ones a replay just tells what it sees.
+    fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, Failure> {
+        if self.rules.paths().is_err() {
+            return Ok(Arc::new(RuleSet::empty()));
+        }
+        self.rules.load(quiet).map(Arc::new)
+    }
+
+    fn config(&self) -> ReplayConfig {
+        ReplayConfig {
+            engine: EngineConfig {
+                enforce: self.enforce,
+                on_anomaly: match self.on_anomaly {
+                    OnAnomaly::Alert => AnomalyPolicy::Alert,
+                    OnAnomaly::Drop => AnomalyPolicy::Drop,
+                },
+                http_inspect: match self.http_inspect {
+                    Inspect::First => HttpInspect::First,
+                    Inspect::All => HttpInspect::All,
+                },
+                body_limit: TITLE_OCTETS,
+                collect_kex: true,
+                ..EngineConfig::default()
+            },
+            checksums: match self.checksums {
+                ChecksumFlag::Verify => Checksums::Verify,
+                ChecksumFlag::Ignore => Checksums::NotReady,
+            },
+        }
+    }
+
+    fn destination(&self) -> Destination {
+        self.output.clone().map_or(Destination::Stdout, Destination::File)
+    }
+
+    fn format(&self) -> Box<dyn output::Format> {
+        match self.format {
+            Format::Json => Box::new(Eve(EveOptions { strict: self.eve_strict })),
+            Format::Csv => Box::new(Csv),
+            Format::Text if self.output.is_some() => Box::new(Text { colour: Colour::Never }),
+            Format::Text => Box::new(Text { colour: Colour::for_stream(&std::io::stdout()) }),
+        }
+    }
+}
+
+/// One run over all files.
+struct Session<'a> {
+    arguments: &'a ReplayArgs,
+    quiet: bool,
+    interrupted: &'a AtomicBool,
+    sink: Handle,
+    failed: bool,
+}
+
+impl Session<'_> {
+    fn read_all(&mut self, replay: &mut Replay) -> ControlFlow<()> {
+        let mut outcome = ControlFlow::Continue(());
+        for file in &self.arguments.files {
+            outcome = self.read_one(file, replay);
+            if outcome.is_break() {
+                break;
+            }
+            if !self.arguments.join {
+                replay.finish(&mut self.sink);
+            }
+        }
+        replay.finish(&mut self.sink);
+        outcome
+    }
+
+    /// Reads one file; what is wrong with it is told, and the next one is read all the same.
+    fn read_one(&mut self, file: &Path, replay: &mut Replay) -> ControlFlow<()> {
+        let input = match Input::open(file) {
+            Ok(input) => input,
+            Err(error) => return self.blame(file, &error),
+        };
+        let bar = self.progress_bar(&input);
+        let position = input.position();
+        let (interrupted, closed) = (self.interrupted, self.sink.clone());
+        let look_up = || {
+            bar.set_position(position.load(Relaxed));
+            if interrupted.load(Relaxed) || closed.is_closed() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let outcome = replay.read(input, &mut self.sink, look_up);
+        bar.finish_and_clear();
+        match outcome {
+            Ok(flow) => flow,
+            Err(error) => self.blame(file, &error),
+        }
+    }
+
+    fn blame(&mut self, file: &Path, error: &dyn std::fmt::Display) -> ControlFlow<()> {
+        self.failed = true;
+        // Nobody is left to tell where stderr is closed.
+        let _ = writeln!(std::io::stderr(), "bannerwall: {}: {error}", file.display());
+        ControlFlow::Continue(())
+    }
+
+    /// A bar on stderr for a person, where events do not run over the same screen.
+    fn progress_bar(&self, input: &Input) -> ProgressBar {
+        let on_screen = self.arguments.output.is_none() && std::io::stdout().is_terminal();
+        match input.length() {
+            Some(length) if !self.quiet && !on_screen && length >= PROGRESS_FROM => {
+                let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+                let style = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
+                bar.with_style(
+                    ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+                )
+            }
+            _ => ProgressBar::hidden(),
+        }
+    }
+}
+
+/// A flag that SIGINT and SIGTERM raise.
+fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
+}
+
+fn summary(replay: &Replay, started: Instant) -> String {
+    let totals = replay.totals();
+    let counters = replay.counters();
+    let elapsed = started.elapsed().as_secs_f64();
+    let matches: u64 = counters.matches.iter().sum();
+    format!(
+        "{} files, {} packets, {} octets, {} flows, {} matches, {elapsed:.2} s",
+        totals.files, totals.frames, totals.octets, counters.flows, matches
+    )
+}
