@@ -175,3 +175,27 @@ fn without_the_capability_the_exit_code_is_3_and_the_message_names_it() {
         }
     });
 }
+
+#[test]
+fn doctor_tells_a_sound_machine_from_one_without_privilege_or_with_foreign_marks() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let doctor = |before: &[&str]| {
+            let mut words = before.to_vec();
+            words.extend([PROGRAM, "doctor"]);
+            let output = namespace.command(words[0]).args(&words[1..]).output().expect("it starts");
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let (_, sound) = doctor(&[]);
+        for check in ["capabilities", "netfilter queue", "iptables", "mark"] {
+            assert!(sound.contains(&format!("ok    {check}:")), "{sound}");
+        }
+        let (code, text) = doctor(&["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("FAULT capabilities: missing CAP_NET_ADMIN"), "{text}");
+        namespace.run("iptables -w -t mangle -A INPUT -j MARK --set-xmark 0x80000000/0x80000000");
+        let (code, text) = doctor(&[]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("FAULT mark: bits 0xc0000000 are used by: -A INPUT"), "{text}");
+    });
+}

@@ -3,6 +3,7 @@
 //! Nothing below this room sees clap. Results go to stdout, diagnostics and progress to stderr.
 
 mod config;
+mod doctor;
 mod exit;
 mod guard;
 mod hook;
@@ -62,6 +63,8 @@ enum Command {
         after_help = "Examples:\n  bannerwall replay capture.pcap\n  bannerwall replay --format json *.pcapng.gz > events.json\n  tcpdump -w - tcp | bannerwall replay -\n\nExit code 2 where a file is damaged or no capture; what could be read of it was."
     )]
     Replay(replay::ReplayArgs),
+    /// Tell what of this machine the guard and the scan can rely on; exit code 1 with faults.
+    Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -93,6 +96,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Guard(arguments) => guard::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
         Command::Scan(arguments) => scan::run(arguments, &cli.global),
