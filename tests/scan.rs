@@ -1,0 +1,146 @@
+//! `bannerwall scan` as users run it, against servers on the loopback.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const BANNER: &[u8] = b"SSH-2.0-OpenSSH_8.9p1 Ubuntu-3\r\n";
+
+/// An SSH server's first line on every loopback address; its port.
+fn server() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            // A scanner that has seen enough resets the connection.
+            let _ = connection.write_all(BANNER);
+        }
+    });
+    port
+}
+
+fn scan(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bannerwall"));
+    command.arg("scan").args(arguments.split_whitespace());
+    command
+}
+
+fn output(arguments: &str) -> Output {
+    scan(arguments).output().expect("the program runs")
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// How often each address has a result in a file of JSON lines.
+fn results(file: &Path) -> HashMap<String, u32> {
+    let mut seen = HashMap::new();
+    for line in std::fs::read_to_string(file).expect("results").lines() {
+        let event: serde_json::Value = serde_json::from_str(line).expect("whole lines of JSON");
+        if event["event_type"] == "ssh" {
+            *seen.entry(event["dest_ip"].to_string()).or_default() += 1;
+        }
+    }
+    seen
+}
+
+#[test]
+fn every_target_is_found_once_and_accounted_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, file) = (server(), folder.path().join("out"));
+    let run = output(&format!(
+        "ssh 127.2.0.0/23 127.2.0.7 224.0.0.1 --exclude 127.2.1.0/24 -p {port} --format json --rate max -o {}",
+        file.display()
+    ));
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let seen = results(&file);
+    assert_eq!((seen.len(), seen.values().all(|times| *times == 1)), (256, true));
+    let errors = text(&run.stderr);
+    let summary = errors.lines().last().expect("a summary");
+    assert!(summary.starts_with("targets 513, open 256, "), "{summary}");
+    assert!(summary.contains("local error 0, skipped 257"), "{summary}");
+    assert!(errors.contains("left out 224.0.0.1"), "{errors}");
+}
+
+#[test]
+fn an_interrupted_scan_goes_on_and_repeats_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, file, state) = (server(), folder.path().join("out"), folder.path().join("state"));
+    let arguments = format!(
+        "ssh 127.3.0.0/22 -p {port} --rate 500 --format json -o {} --resume {}",
+        file.display(),
+        state.display()
+    );
+    let child = scan(&arguments).stderr(Stdio::piped()).spawn().expect("the program runs");
+    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    let stopped = child.wait_with_output().expect("it ends");
+    assert_eq!(stopped.status.code(), Some(130), "{}", text(&stopped.stderr));
+    assert!(results(&file).len() < 1024 && state.exists());
+
+    let other = output(&arguments.replace("127.3.0.0/22", "127.3.0.0/23"));
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("that scan was another one"), "{}", text(&other.stderr));
+
+    let rest = output(&arguments);
+    assert_eq!(rest.status.code(), Some(0), "{}", text(&rest.stderr));
+    let seen = results(&file);
+    assert_eq!((seen.len(), seen.values().all(|times| *times == 1)), (1024, true));
+    assert!(text(&rest.stderr).contains("targets 1024, open 1024,"), "{}", text(&rest.stderr));
+    assert!(!state.exists(), "nothing is left to go on with");
+}
+
+#[test]
+fn a_killed_scan_skips_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, file, state) = (server(), folder.path().join("out"), folder.path().join("state"));
+    let arguments = format!(
+        "ssh 127.4.0.0/21 -p {port} --rate 1000 --format json -o {} --resume {}",
+        file.display(),
+        state.display()
+    );
+    let mut child = scan(&arguments).stderr(Stdio::null()).spawn().expect("the program runs");
+    while !state.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let rest = output(&arguments);
+    assert_eq!(rest.status.code(), Some(0), "{}", text(&rest.stderr));
+    assert_eq!(results(&file).len(), 2048);
+}
+
+#[test]
+fn a_pipe_whose_reader_left_is_no_error() {
+    let port = server();
+    let mut child = scan(&format!("ssh 127.5.0.0/24 -p {port} --format json"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut first = [0; 1];
+    child.stdout.take().expect("a pipe").read_exact(&mut first).expect("a result");
+    let end = child.wait_with_output().expect("it ends");
+    assert_eq!(end.status.code(), Some(0), "{}", text(&end.stderr));
+}
+
+#[test]
+fn bad_targets_are_told_with_their_place() {
+    for (arguments, message) in [
+        ("ssh 192.0.2.300", "TARGET: `192.0.2.300`: not an IPv4 address"),
+        ("ssh", "no targets"),
+        ("ssh 127.0.0.1 --rate 0", "whole number of targets"),
+        ("connect 127.0.0.1 -p 70000", "not a port"),
+    ] {
+        let run = output(arguments);
+        assert_eq!(run.status.code(), Some(2), "{arguments}");
+        assert!(text(&run.stderr).contains(message), "{arguments}: {}", text(&run.stderr));
+    }
+}
