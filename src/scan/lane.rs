@@ -391,7 +391,7 @@ impl<P: Probe> Lane<P> {
             Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
             Err(libc::ECONNRESET | libc::EPIPE) => end(connection, Closed::Reset),
             Err(libc::ETIMEDOUT) => end(connection, Closed::Silent),
-            Err(error) => end(connection, Closed::Failed(error)),
+            Err(error) => end(connection, Closed::Broke(error)),
         }
         if connection.ending.is_none() {
             ring.reserve(1)?;
@@ -488,7 +488,8 @@ impl<P: Probe> Lane<P> {
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         session.connections.remove(place);
         if P::TALKS
-            && session.found.is_some()
+            // Of a target that never accepted there is nothing to say.
+            && (session.found.is_some() || !session.connections.as_slice().is_empty())
             && let Some(target) = &session.target
         {
             let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
@@ -530,6 +531,9 @@ impl<P: Probe> Lane<P> {
                 if (found.is_none() || wanted > 0) && session.shortages < self.retries {
                     let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
                     session.shortages += 1;
+                    if let (None, Some(target)) = (found, &session.target) {
+                        self.probe.begin(&mut session.probe, target);
+                    }
                     self.waiting.push(Reverse((now.nanos + pause, number)));
                     return Ok(());
                 }

@@ -111,3 +111,6 @@ where
         running.into_iter().map(|thread| thread.join().map_err(|_panic| ScanError::Panicked)?).collect()
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,8 +101,10 @@ pub(super) enum Closed {
     Silent,
     /// The target's whole time is over.
     Expired,
-    /// It could not be made, or broke, with this error number.
+    /// It could not be made; the error number.
     Failed(i32),
+    /// It broke; the error number.
+    Broke(i32),
 }
 
 /// What a probe may use while it looks at octets.

@@ -121,7 +121,7 @@ impl Probe for Ssh {
                 Closed::Reset => Conversation::Reset,
                 Closed::Silent | Closed::Expired if said.collected.is_empty() => Conversation::Silent,
                 Closed::Silent | Closed::Expired => Conversation::TimedOut,
-                Closed::Failed(error) => Conversation::Failed(error),
+                Closed::Failed(error) | Closed::Broke(error) => Conversation::Failed(error),
             },
         );
     }

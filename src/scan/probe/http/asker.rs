@@ -284,6 +284,19 @@ impl Asker {
         }
     }
 
+    /// A connection could not be made: what was meant for it is asked on others, and fewer of them.
+    pub(super) fn put_back(&mut self, line: &mut Line) {
+        for number in std::mem::take(line).in_flight.into_iter().rev() {
+            self.again.push_front(number);
+        }
+        self.busy = self.busy.saturating_sub(1);
+        self.connections = self.busy.max(1);
+        self.strikes += 1;
+        if self.strikes >= STRIKES && self.busy == 0 {
+            self.give_up();
+        }
+    }
+
     /// Nothing more is asked.
     pub(super) fn give_up(&mut self) {
         self.failed = self.total - self.answered;

@@ -251,9 +251,12 @@ impl Probe for Http {
             Closed::Reset => Conversation::Reset,
             Closed::Silent if host.banner.is_empty() => Conversation::Silent,
             Closed::Silent | Closed::Expired => Conversation::TimedOut,
-            Closed::Failed(error) => Conversation::Failed(error),
+            Closed::Failed(error) | Closed::Broke(error) => Conversation::Failed(error),
         });
         let first = host.asker.answered() == 0;
+        if matches!(how, Closed::Failed(_)) {
+            return host.asker.put_back(&mut talk.line);
+        }
         host.asker.end(&mut talk.line, &self.plan);
         if how == Closed::Expired || (first && (talk.foreign || how == Closed::Silent)) {
             host.asker.give_up();

@@ -1,0 +1,261 @@
+//! Whole scans against servers on loopback that behave well and badly.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::event::{Event, EventKind, EventSink, PortState};
+
+/// Everything that a scan reported.
+#[derive(Default)]
+struct Seen {
+    events: Vec<Event>,
+    finished: Vec<(u64, PortState, Reason, Conversation, Vec<u8>)>,
+}
+
+impl EventSink for Seen {
+    fn emit(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+impl Report for Seen {
+    fn finished(&mut self, outcome: &Outcome<'_>) {
+        let banner = outcome.banner.to_vec();
+        let Outcome { target, state, reason, conversation, .. } = outcome;
+        self.finished.push((target.index, *state, *reason, *conversation, banner));
+    }
+}
+
+impl Seen {
+    fn one(&self) -> (PortState, Conversation) {
+        let [(_, state, _, conversation, _)] = self.finished.as_slice() else {
+            panic!("not one result: {:?}", self.finished)
+        };
+        (*state, *conversation)
+    }
+
+    fn urls(&self) -> Vec<String> {
+        let url = |event: &Event| match &event.kind {
+            EventKind::Http(facts) => Some(facts.request.as_ref()?.url.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(url).collect()
+    }
+}
+
+/// Addresses in order.
+struct List(std::vec::IntoIter<SocketAddr>, u64);
+
+impl Targets for List {
+    fn next(&mut self, _now: Instant) -> Next {
+        let Some(address) = self.0.next() else { return Next::End };
+        self.1 += 1;
+        Next::Target(Target { address, index: self.1 - 1, host: None })
+    }
+}
+
+fn config(probe: ProbeOptions) -> Config {
+    Config {
+        probe,
+        window: 64,
+        first_byte_timeout: Duration::from_millis(300),
+        total_timeout: Duration::from_secs(20),
+        ..Config::default()
+    }
+}
+
+fn scan(config: &Config, targets: Vec<SocketAddr>) -> Seen {
+    let parts = vec![(List(targets.into_iter(), 0), Seen::default())];
+    let mut parts = run(config, parts).expect("a scan");
+    parts.pop().expect("one part").1
+}
+
+/// Serves each connection with `serve`, on a thread of its own.
+fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let address = listener.local_addr().expect("bound");
+    let serve = Arc::new(serve);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serve = Arc::clone(&serve);
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+fn closed_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a loopback port")
+}
+
+/// Answers requests in order, `limit` on a connection, the last one with `Connection: close`.
+fn answer(stream: TcpStream, limit: usize, announce: bool) {
+    let mut writer = stream.try_clone().expect("a clone");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+    for number in 1..=limit {
+        let Some(Ok(line)) = lines.next() else { return };
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let close = if announce && number == limit { "Connection: close\r\n" } else { "" };
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Path: {path}\r\n{close}\r\n{path}",
+            path.len()
+        );
+        if writer.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+    // Take in what else was sent, so that the close is a FIN and not a reset.
+    let _ = writer.shutdown(std::net::Shutdown::Write);
+    while lines.next().is_some_and(|line| line.is_ok()) {}
+}
+
+fn http(count: usize) -> HttpOptions {
+    let request = |number| HttpRequest { path: format!("/{number}"), ..HttpRequest::default() };
+    HttpOptions { requests: (0..count).map(request).collect(), ..HttpOptions::default() }
+}
+
+/// Each request answered once, by the answer to that very request.
+fn assert_each_once(seen: &Seen, count: usize) {
+    let mut urls = seen.urls();
+    urls.sort();
+    let mut expected: Vec<String> = (0..count).map(|number| format!("/{number}")).collect();
+    expected.sort();
+    assert_eq!(urls, expected);
+    for event in &seen.events {
+        let EventKind::Http(facts) = &event.kind else { continue };
+        let (request, response) = (facts.request.as_ref().expect("asked"), facts.response.as_ref());
+        let path = response.expect("answered").headers.iter().find(|field| field.name == "X-Path");
+        assert_eq!(path.map(|field| field.value.as_str()), Some(request.url.as_str()));
+    }
+    assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
+}
+
+#[test]
+fn every_target_is_accounted_for_once_whatever_the_window() {
+    let open = server(drop);
+    let closed = closed_port();
+    let targets: Vec<SocketAddr> =
+        (0..300).map(|number| if number % 3 == 0 { open } else { closed }).collect();
+    for (window, close) in [(1, Close::Reset), (7, Close::Finish), (512, Close::Reset)] {
+        let config = Config { window, close, descriptors_per_ring: 100, ..config(ProbeOptions::Connect) };
+        let mut seen = scan(&config, targets.clone()).finished;
+        seen.sort_by_key(|(index, ..)| *index);
+        let states = |index: u64| if index.is_multiple_of(3) { PortState::Open } else { PortState::Closed };
+        assert!(
+            seen.iter()
+                .map(|(index, state, ..)| (*index, *state))
+                .eq((0..300).map(|index| (index, states(index))))
+        );
+    }
+}
+
+#[test]
+fn a_banner_in_single_octets_behind_other_lines_is_read() {
+    let address = server(|mut stream| {
+        for octet in b"welcome\r\nSSH-2.0-Slow_1.0 comment\r\n" {
+            let _ = stream.write_all(&[*octet]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let seen = scan(&config(ProbeOptions::Ssh), vec![address]);
+    assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
+    let banners = seen.events.iter().filter_map(|event| match &event.kind {
+        EventKind::Ssh(facts) => Some(facts.server.as_ref()?.software_version.clone()),
+        _ => None,
+    });
+    assert_eq!(banners.collect::<Vec<_>>(), ["Slow_1.0 comment"]);
+}
+
+#[test]
+fn what_no_ssh_server_does_is_told_apart() {
+    let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));
+    let half = server(|mut stream| drop((stream.write_all(b"SSH-2.0-Op"), stream.read(&mut [0; 1]))));
+    let other = server(|mut stream| drop((stream.write_all(b"220 mail\r\n"), stream.read(&mut [0; 1]))));
+    let brief = server(drop);
+    let endless = server(|mut stream| while stream.write_all(&[b'a'; 4096]).is_ok() {});
+    let config = Config { byte_limit: 20_000, ..config(ProbeOptions::Ssh) };
+    for (address, expected) in [
+        (silent, Conversation::Silent),
+        (half, Conversation::TimedOut),
+        (other, Conversation::Foreign),
+        (brief, Conversation::Ended),
+        (endless, Conversation::TooLong),
+    ] {
+        let seen = scan(&config, vec![address]);
+        assert_eq!(seen.one(), (PortState::Open, expected));
+        assert!(seen.events.is_empty());
+    }
+    let seen = scan(&config, vec![half]);
+    assert_eq!(seen.finished.first().map(|(.., banner)| banner.as_slice()), Some(&b"SSH-2.0-Op"[..]));
+}
+
+#[test]
+fn many_requests_are_pipelined_and_none_takes_another_ones_answer() {
+    let address = server(|stream| answer(stream, usize::MAX, false));
+    for connections in [1, 4] {
+        let options = HttpOptions { host_connections: connections, ..http(320) };
+        assert_each_once(&scan(&config(ProbeOptions::Http(options)), vec![address]), 320);
+    }
+}
+
+#[test]
+fn servers_that_close_behind_some_answers_are_asked_for_the_rest() {
+    for (limit, announce) in [(1, true), (1, false), (3, false), (10, true), (100, true)] {
+        let address = server(move |stream| answer(stream, limit, announce));
+        assert_each_once(&scan(&config(ProbeOptions::Http(http(40))), vec![address]), 40);
+    }
+}
+
+#[test]
+fn a_server_that_stalls_once_is_asked_again() {
+    let stalled = std::sync::atomic::AtomicBool::new(false);
+    let address = server(move |stream| {
+        if stalled.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            return answer(stream, usize::MAX, false);
+        }
+        answer(stream.try_clone().expect("a clone"), 5, false);
+        std::thread::sleep(Duration::from_secs(1));
+        drop(stream);
+    });
+    assert_each_once(&scan(&config(ProbeOptions::Http(http(60))), vec![address]), 60);
+}
+
+#[test]
+fn without_pipelining_each_request_has_its_connection() {
+    let address = server(|stream| answer(stream, 1, true));
+    let options = HttpOptions { pipeline: false, ..http(12) };
+    let seen = scan(&config(ProbeOptions::Http(options)), vec![address]);
+    assert_each_once(&seen, 12);
+}
+
+#[test]
+fn hostile_framing_ends_the_connection_and_is_told() {
+    let address = server(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let answer =
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
+        let _ = stream.write_all(answer);
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let seen = scan(&config(ProbeOptions::Http(http(1))), vec![address]);
+    assert_eq!(seen.urls().len(), 1, "what follows is nobody's answer");
+    let told = |event: &Event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == "http_content_length_conflict");
+    assert!(seen.events.iter().any(told));
+}
+
+#[test]
+fn a_stopped_scan_leaves_targets_unfinished_and_returns() {
+    let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));
+    let config = Config { first_byte_timeout: Duration::from_secs(60), ..config(ProbeOptions::Ssh) };
+    let stop = Arc::clone(&config.stop);
+    let stopper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(scan(&config, vec![silent]).finished.is_empty());
+    stopper.join().expect("stopped");
+}
