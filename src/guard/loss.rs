@@ -74,6 +74,8 @@ impl Loss {
 struct Account {
     /// Rule counters and the guard's own when both were first read together.
     base: Option<(u64, u64)>,
+    /// The rules' counter when last read: a smaller one is a new hook's.
+    last: u64,
     /// What has been reported since.
     reported: u64,
 }
@@ -85,13 +87,14 @@ impl Account {
 
     /// Packets newly known to be lost.
     fn lost(&mut self, reached: u64, seen: Seen) -> u64 {
-        let accounted = seen.received + seen.dropped;
-        let (first_reached, first_accounted) = *self.base.get_or_insert((reached, accounted));
-        if reached < first_reached {
+        if reached < self.last {
             // The hook was made anew; its counters start again.
             self.rebase();
             return 0;
         }
+        self.last = reached;
+        let accounted = seen.received + seen.dropped;
+        let (first_reached, first_accounted) = *self.base.get_or_insert((reached, accounted));
         let accounted = (accounted + seen.waiting).saturating_sub(first_accounted);
         let lost = (reached - first_reached).saturating_sub(accounted);
         let new = lost.saturating_sub(self.reported);
