@@ -187,7 +187,7 @@ fn doctor_tells_a_sound_machine_from_one_without_privilege_or_with_foreign_marks
             (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
         };
         let (_, sound) = doctor(&[]);
-        for check in ["capabilities", "netfilter queue", "iptables", "mark"] {
+        for check in ["capabilities", "netfilter queue", "iptables", "mark", "io_uring"] {
             assert!(sound.contains(&format!("ok    {check}:")), "{sound}");
         }
         let (code, text) = doctor(&["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]);

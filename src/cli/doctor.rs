@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use bannerwall_ffi::ring::{Options, Ring};
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -45,6 +46,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
         ("netfilter queue", queue(arguments.queue)),
         ("iptables", iptables(arguments.variant.variant())),
         ("mark", marks(mark)),
+        ("conntrack", conntrack()),
         ("open files", open_files()),
         ("receive buffer", receive_buffer()),
         ("io_uring", io_uring()),
@@ -149,14 +151,31 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Descriptors bound the connections of a scan.
+/// Decided flows are handed back to the kernel by marks on its tracked connections.
+fn conntrack() -> Finding {
+    let read = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?.trim().parse().ok()
+    };
+    let (Some(count), Some(most)) = (read("nf_conntrack_count"), read("nf_conntrack_max")) else {
+        return Fine("not loaded; the hook's rules load it (CONFIG_NF_CONNTRACK)".to_owned());
+    };
+    if count > most / 10 * 9 {
+        return Fault(format!(
+            "{count} of {most} connections are tracked: soon new ones are dropped; raise sysctl net.netfilter.nf_conntrack_max"
+        ));
+    }
+    Fine(format!("{count} of {most} connections are tracked"))
+}
+
+/// Descriptors bound the connections of each ring of a scan.
 fn open_files() -> Finding {
-    let limit = getrlimit(Resource::Nofile).maximum;
-    match limit {
-        Some(most) if most < 65_536 => Fault(format!(
-            "at most {most} open files: scans stay below that; raise it with `ulimit -Hn 65536` or LimitNOFILE="
+    const FEW: u64 = 4096;
+    match getrlimit(Resource::Nofile).maximum {
+        Some(most) if most < FEW => Fault(format!(
+            "at most {most} open files, and so connections at once, for each ring of a scan; raise it with \
+             `ulimit -Hn 65536` or LimitNOFILE="
         )),
-        Some(most) => Fine(format!("up to {most}")),
+        Some(most) => Fine(format!("up to {most}, and so connections at once, for each ring of a scan")),
         None => Fine("unlimited".to_owned()),
     }
 }
@@ -170,11 +189,12 @@ fn receive_buffer() -> Finding {
     }
 }
 
+/// Makes a small ring as a scan would: the sysctl, the permission and every operation in one.
 fn io_uring() -> Finding {
-    match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default().trim() {
-        "" | "0" => Fine("not disabled".to_owned()),
-        "1" => Fine("for privileged processes only: scans need root".to_owned()),
-        _ => Fault("disabled: scans do not work; set sysctl kernel.io_uring_disabled=0".to_owned()),
+    let smallest = Options { submissions: 8, operations: 8, sockets: 1, buffers: 1, buffer_size: 64 };
+    match Ring::<()>::new(&smallest) {
+        Ok(_) => Fine("every operation of the scan is there".to_owned()),
+        Err(error) => Fault(format!("{error}: scans do not work")),
     }
 }
 

@@ -11,6 +11,11 @@ use crate::hook::{
 
 /// Flags of `bannerwall hook`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall hook print --chains forward --ports 22,80
+  sudo bannerwall hook up --chains forward --ports 22,80
+  sudo bannerwall hook status
+  sudo bannerwall hook down")]
 pub(super) struct HookArgs {
     #[command(subcommand)]
     command: HookCommand,
@@ -29,11 +34,15 @@ enum HookCommand {
     )]
     Up(HookFlags),
     /// Remove all that bannerwall ever put up, and nothing else.
+    ///
+    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables they change nothing.
     #[command(after_help = "Example:\n  bannerwall hook down")]
-    Down(VariantFlag),
+    Down(HookFlags),
     /// Tell what is up and what it has counted; exit code 1 where it is not complete.
+    ///
+    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables they change nothing.
     #[command(after_help = "Example:\n  bannerwall hook status")]
-    Status(VariantFlag),
+    Status(HookFlags),
 }
 
 #[derive(Debug, Args)]
@@ -127,12 +136,12 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
                 },
             )
         }
-        HookCommand::Down(flag) => {
-            let removed = hook::down(flag.variant()).map_err(failure)?;
+        HookCommand::Down(flags) => {
+            let removed = hook::down(flags.variant.variant()).map_err(failure)?;
             say(quiet, if removed { "hook is down" } else { "there was no hook" })
         }
-        HookCommand::Status(flag) => {
-            let places = hook::status(flag.variant()).map_err(failure)?;
+        HookCommand::Status(flags) => {
+            let places = hook::status(flags.variant.variant()).map_err(failure)?;
             print(describe(&places).as_bytes())?;
             Ok(if is_up(&places) { Exit::Done } else { Exit::Findings })
         }

@@ -15,6 +15,10 @@ use crate::rules::{Diagnostic, Example, Explanation, Loaded, Rule, RuleSet, Send
 
 /// Flags of `bannerwall rules`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall rules check mine.toml
+  bannerwall rules test mine.toml --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'
+  bannerwall rules list")]
 pub(super) struct RulesArgs {
     #[command(subcommand)]
     command: RulesCommand,

@@ -21,6 +21,10 @@ use crate::scan::{Close, HttpOptions, HttpRequest, ProbeOptions};
 
 /// Flags of `bannerwall scan`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010
+  bannerwall scan ssh 192.0.2.0/24
+  bannerwall scan http 192.0.2.0/24 -p 80,8080 --path / --path /server-status")]
 pub(super) struct ScanArgs {
     #[command(subcommand)]
     mode: Mode,
