@@ -4,9 +4,11 @@
 //! functions, so that what one finds the other repeats. Nothing in the program uses this module.
 
 mod banners;
+mod judging;
 mod streams;
 
 pub use banners::{framing, http, ssh};
+pub use judging::{engine, rules};
 pub use streams::{capture, flow, netlink, packet};
 
 /// A fuzz target.
@@ -21,6 +23,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("framing", framing),
     ("capture", capture),
     ("netlink", netlink),
+    ("rules", rules),
+    ("engine", engine),
 ];
 
 /// Takes choices from the front of a fuzzer's octets; zeros once they are used up.
