@@ -110,6 +110,7 @@ impl Engine {
                 self.forget(id, now, sink);
             }
         }
+        self.fragments = Reassembler::new(ReassemblyLimits::default());
         self.refresh();
     }
 

@@ -115,15 +115,15 @@ pub struct ReassemblyLimits {
     pub packets: usize,
     /// Octets of fragments held in all.
     pub octets: usize,
-    /// Fragments that one packet may have.
-    pub fragments: usize,
+    /// Separate runs of octets that are kept of one packet; fragments that adjoin make one run.
+    pub runs: usize,
     /// How long after its first fragment a packet is given up; Linux takes 30 s.
     pub timeout: Duration,
 }
 
 impl Default for ReassemblyLimits {
     fn default() -> Self {
-        Self { packets: 256, octets: 4 << 20, fragments: 64, timeout: Duration::from_secs(30) }
+        Self { packets: 256, octets: 4 << 20, runs: 64, timeout: Duration::from_secs(30) }
     }
 }
 
@@ -138,7 +138,8 @@ pub enum Reassembled {
     /// The fragment contradicts an earlier one and was left out.
     Conflict,
     /// The fragment can't be part of any packet: too long, of a length that is no multiple of
-    /// eight, or behind the packet's end. It was left out.
+    /// eight, or behind the packet's end; or it makes more holes than are kept track of. It was left
+    /// out.
     Malformed,
 }
 
@@ -197,7 +198,7 @@ impl Reassembler {
             return Reassembled::Waiting;
         };
         let before = partial.octets();
-        let outcome = partial.insert(fragment, self.limits.fragments);
+        let outcome = partial.insert(fragment, self.limits.runs);
         self.octets = self.octets - before + partial.octets();
         if outcome != Reassembled::Waiting {
             return outcome;
@@ -281,8 +282,11 @@ impl Partial {
                 *octet = fragment.next_header;
             }
         }
-        self.fill(fragment.offset, fragment.body, limit);
-        Reassembled::Waiting
+        if self.fill(fragment.offset, fragment.body, limit) {
+            Reassembled::Waiting
+        } else {
+            Reassembled::Malformed
+        }
     }
 
     /// Whether an octet of the fragment differs from the one already there.
@@ -299,23 +303,47 @@ impl Partial {
         })
     }
 
-    /// Puts in what of `body` is not there yet.
-    fn fill(&mut self, offset: usize, body: &[u8], limit: usize) {
+    /// Puts in what of `body` is not there yet; false when that would make more than `limit` runs.
+    fn fill(&mut self, offset: usize, body: &[u8], limit: usize) -> bool {
+        if self.pieces.len() >= limit {
+            self.join();
+        }
         let end = offset + body.len();
         let mut at = offset;
         let mut index = self.pieces.partition_point(|piece| piece.end() <= at);
-        while at < end && self.pieces.len() < limit {
+        while at < end {
             let next = self.pieces.get(index).map_or(end, |piece| piece.offset);
-            if at < next {
-                let until = next.min(end);
-                let octets = body.get(at - offset..until - offset).unwrap_or_default().to_vec();
-                self.pieces.insert(index, Piece { offset: at, octets });
-                at = until;
-            } else {
+            if at >= next {
                 at = self.pieces.get(index).map_or(end, Piece::end);
+                index += 1;
+                continue;
             }
-            index += 1;
+            let until = next.min(end);
+            let octets = body.get(at - offset..until - offset).unwrap_or_default();
+            let full = self.pieces.len() >= limit;
+            match index.checked_sub(1).and_then(|before| self.pieces.get_mut(before)) {
+                Some(before) if before.end() == at => before.octets.extend_from_slice(octets),
+                _ if full => return false,
+                _ => {
+                    self.pieces.insert(index, Piece { offset: at, octets: octets.to_vec() });
+                    index += 1;
+                }
+            }
+            at = until;
         }
+        true
+    }
+
+    /// Makes one of the pieces that adjoin.
+    fn join(&mut self) {
+        let mut joined: Vec<Piece> = Vec::with_capacity(self.pieces.len());
+        for piece in self.pieces.drain(..) {
+            match joined.last_mut() {
+                Some(last) if last.end() == piece.offset => last.octets.extend(piece.octets),
+                _ => joined.push(piece),
+            }
+        }
+        self.pieces = joined;
     }
 
     /// The packet, once it has no holes.

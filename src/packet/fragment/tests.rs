@@ -50,6 +50,43 @@ fn fragments_in_reverse_order_make_the_packet() {
 }
 
 #[test]
+fn a_packet_of_many_tiny_fragments_is_put_together_in_either_order() {
+    let payload: Vec<u8> = (0..9000_u32).map(|at| at.to_le_bytes()[0]).collect();
+    for segment in segments().map(|segment| segment.payload(&payload)) {
+        for reversed in [false, true] {
+            let mut reassembler = Reassembler::new(ReassemblyLimits::default());
+            let mut fragments = segment.fragments(8);
+            if reversed {
+                fragments.reverse();
+            }
+            let last = fragments.pop().unwrap();
+            for fragment in fragments {
+                let outcome = push(&mut reassembler, &fragment, Timestamp::default());
+                assert_eq!(outcome, Reassembled::Waiting);
+            }
+            let Reassembled::Whole(packet) = push(&mut reassembler, &last, Timestamp::default()) else {
+                panic!("not whole");
+            };
+            assert_eq!(payload_of(&packet), payload);
+        }
+    }
+}
+
+#[test]
+fn more_holes_than_are_kept_track_of_are_told() {
+    for segment in segments() {
+        let mut reassembler = Reassembler::new(ReassemblyLimits::default());
+        let outcomes: Vec<_> = (0..70)
+            .map(|hole| {
+                push(&mut reassembler, &segment.fragment(hole * 16, true, &[0; 8]), Timestamp::default())
+            })
+            .collect();
+        assert!(outcomes[..64].iter().all(|outcome| *outcome == Reassembled::Waiting));
+        assert!(outcomes[64..].iter().all(|outcome| *outcome == Reassembled::Malformed));
+    }
+}
+
+#[test]
 fn a_fragment_that_contradicts_an_earlier_one_is_left_out() {
     for segment in segments() {
         let mut reassembler = Reassembler::new(ReassemblyLimits::default());
