@@ -1,6 +1,8 @@
-//! From a captured frame to the IP packet in it: link layers, VLAN tags, `PPPoE`, MPLS.
+//! From a captured frame to the IP packet in it: link layers, tags, `PPPoE`, MPLS.
 //!
 //! What carries no IP is passed over. Nothing here looks into an IP packet but for its version.
+
+mod radio;
 
 /// Most VLAN tags that are kept for events; more are still walked over.
 const VLAN_LIMIT: usize = 4;
@@ -60,9 +62,17 @@ enum Next {
 
 /// Finds the IP packet in a frame of the `LINKTYPE_` number `link`.
 pub fn carried(link: u16, frame: &[u8]) -> Carried<'_> {
-    let mut vlans = Vlans::default();
     let Some(first) = first_header(link, frame) else { return Carried::UnknownLink };
-    let Some((mut next, mut rest)) = first.parsed else { return Carried::Other };
+    first.parsed.map_or(Carried::Other, |(next, rest)| walk(next, rest))
+}
+
+/// Finds the IP packet behind what says `kind`, an `EtherType`.
+pub(super) fn carried_as(kind: u16, content: &[u8]) -> Carried<'_> {
+    walk(Next::EtherType(kind), content)
+}
+
+fn walk(mut next: Next, mut rest: &[u8]) -> Carried<'_> {
+    let mut vlans = Vlans::default();
     for _ in 0..HEADER_LIMIT {
         let following = match next {
             Next::Ip => return ip(rest, vlans),
@@ -101,8 +111,20 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         12 | 14 | 101 | 228 | 229 => Some((Next::Ip, frame)),
         9 | 50 => point_to_point(frame),
         51 => pppoe(frame),
+        // PPP behind an octet that tells the direction.
+        204 => point_to_point(frame.get(1..).unwrap_or_default()),
         // Cisco HDLC: address, control, and an EtherType.
         104 => typed(frame, 2, 4),
+        107 => frame_relay(frame),
+        // Token Ring, FDDI and ATM: LLC behind their headers.
+        6 => token_ring(frame),
+        10 => frame.get(13..).and_then(llc),
+        100 => llc(frame),
+        105 => radio::wireless(frame),
+        119 => radio::prism(frame),
+        127 => radio::radiotap(frame),
+        163 => radio::avs(frame),
+        239 => netfilter_log(frame),
         _ => return None,
     };
     Some(First { parsed })
@@ -120,6 +142,41 @@ fn loopback(frame: &[u8]) -> Option<(Next, &[u8])> {
     let known = |number: u32| matches!(number, 2 | 10 | 24 | 28 | 30);
     let next = if known(family) || known(family.swap_bytes()) { Next::Ip } else { Next::Nothing };
     Some((next, rest))
+}
+
+/// Access and frame control, two addresses, and a routing field where the source's first bit is set.
+fn token_ring(frame: &[u8]) -> Option<(Next, &[u8])> {
+    let routed = frame.get(8)? & 0x80 != 0;
+    let routing = if routed { usize::from(frame.get(14)? & 0x1f) } else { 0 };
+    llc(frame.get(14 + routing..)?)
+}
+
+/// Frame Relay, RFC 2427: an address whose last octet has the lowest bit set, then a protocol number.
+fn frame_relay(frame: &[u8]) -> Option<(Next, &[u8])> {
+    let address = frame.iter().take(4).position(|octet| octet & 1 == 1)? + 1;
+    match frame.get(address..)? {
+        [0x03, 0xcc | 0x8e, rest @ ..] => Some((Next::Ip, rest)),
+        [0x03, 0x80, _, _, _, rest @ ..] | [0x03, 0, 0x80, _, _, _, rest @ ..] => typed(rest, 0, 2),
+        _ => None,
+    }
+}
+
+/// What the kernel's `NFLOG` hands out: attributes of length and kind, in the byte order of whoever
+/// captured; the packet is the one of kind 9.
+fn netfilter_log(frame: &[u8]) -> Option<(Next, &[u8])> {
+    const PAYLOAD: u16 = 9;
+    let mut rest = frame.get(4..)?;
+    loop {
+        let little = |at| word(rest, at).map(u16::swap_bytes);
+        // A length is never above the frame's, which tells the byte order.
+        let swapped = usize::from(little(0)?) <= rest.len();
+        let field = |at| if swapped { little(at) } else { word(rest, at) };
+        let (length, kind) = (usize::from(field(0)?), field(2)?);
+        if kind == PAYLOAD {
+            return Some((Next::Ip, rest.get(4..length.min(rest.len()))?));
+        }
+        rest = rest.get(length.max(4).next_multiple_of(4)..)?;
+    }
 }
 
 /// PPP, with or without address and control octets and with a protocol of one or two octets.
@@ -161,6 +218,11 @@ fn ether_type<'a>(kind: u16, rest: &'a [u8], vlans: &mut Vlans) -> Option<(Next,
             typed(rest, 2, 4)
         }
         0x8864 => pppoe(rest),
+        // A provider's backbone bridge (IEEE 802.1ah): a tag, then the customer's whole frame.
+        0x88e7 => typed(rest.get(4..)?, 12, 14),
+        // Tags of virtual interfaces and port extenders (VNTag, IEEE 802.1BR).
+        0x8926 => typed(rest, 4, 6),
+        0x893f => typed(rest, 6, 8),
         MPLS | 0x8848 => mpls(rest),
         0..0x0600 => llc(rest),
         _ => None,
@@ -239,6 +301,49 @@ mod tests {
         assert_eq!(found(9, &[&[0x21], &IP]), plain);
         assert_eq!(found(51, &[&[0x11, 0, 0, 1, 0, 9, 0, 0x57], &IP]), plain);
         assert_eq!(found(104, &[&[0xf, 0, 8, 0], &IP]), plain);
+        assert_eq!(found(204, &[&[0, 0xff, 3, 0, 0x21], &IP]), plain);
+    }
+
+    #[test]
+    fn rarer_link_types_lead_to_their_ip_packet_too() {
+        let plain = Some(vec![]);
+        let snap: &[u8] = &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+        assert_eq!(found(107, &[&[0x18, 0x41, 3, 0xcc], &IP]), plain);
+        assert_eq!(found(107, &[&[0x18, 0x41, 3, 0, 0x80, 0, 0, 0, 8, 0], &IP]), plain);
+        assert_eq!(found(6, &[&[0; 14], snap, &IP]), plain);
+        assert_eq!(found(6, &[&[0; 8], &[0x80, 0, 0, 0, 0, 0, 2, 0], snap, &IP]), plain);
+        assert_eq!(found(10, &[&[0; 13], snap, &IP]), plain);
+        assert_eq!(found(100, &[snap, &IP]), plain);
+        let log: &[u8] = &[2, 0, 0, 0, 6, 0, 5, 0, 1, 2, 0, 0, 8, 0, 9, 0];
+        assert_eq!(found(239, &[log, &IP]), plain);
+        let log: &[u8] = &[2, 0, 0, 0, 0, 6, 0, 5, 1, 2, 0, 0, 0, 8, 0, 9];
+        assert_eq!(found(239, &[log, &IP]), plain);
+    }
+
+    #[test]
+    fn wireless_data_frames_lead_to_their_ip_packet() {
+        let plain = Some(vec![]);
+        let snap: &[u8] = &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+        let data: &[u8] = &[[8, 1].as_slice(), &[0; 22]].concat();
+        assert_eq!(found(105, &[data, snap, &IP]), plain);
+        assert_eq!(found(105, &[&[0x88, 2], &[0; 24], snap, &IP]), plain);
+        assert_eq!(found(105, &[&[0x88, 0x83], &[0; 34], snap, &IP]), plain);
+        assert_eq!(found(127, &[&[0, 0, 9, 0, 0, 0, 0, 0, 0], data, snap, &IP]), plain);
+        assert_eq!(found(119, &[&[0x44, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0], data, snap, &IP]), plain);
+        assert_eq!(found(119, &[&[0x80, 0x21, 0x10, 1, 0, 0, 0, 8], data, snap, &IP]), plain);
+        assert_eq!(found(163, &[&[0x80, 0x21, 0x10, 1, 0, 0, 0, 8], data, snap, &IP]), plain);
+        assert_eq!(found(105, &[&[8, 0x41], &[0; 22], snap, &IP]), None, "encrypted");
+        assert_eq!(found(105, &[&[0x48, 1], &[0; 22], snap, &IP]), None, "without data");
+        assert_eq!(found(105, &[&[0x80, 0], &[0; 22], snap, &IP]), None, "a beacon");
+    }
+
+    #[test]
+    fn tags_between_ethernet_and_ip_are_walked_over() {
+        let (addresses, plain) = ([0; 12], Some(vec![]));
+        let inner: &[u8] = &[[0; 12].as_slice(), &[8, 0]].concat();
+        assert_eq!(found(1, &[&addresses, &[0x88, 0xe7, 0, 0, 0, 1], inner, &IP]), plain);
+        assert_eq!(found(1, &[&addresses, &[0x89, 0x26, 0, 0, 0, 0, 8, 0], &IP]), plain);
+        assert_eq!(found(1, &[&addresses, &[0x89, 0x3f, 0, 0, 0, 0, 0, 0, 8, 0], &IP]), plain);
     }
 
     #[test]
@@ -262,7 +367,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_frames_never_panic(
-            link in proptest::sample::select(vec![0_u16, 1, 9, 12, 51, 101, 104, 108, 113, 276]),
+            link in proptest::sample::select(vec![0_u16, 1, 6, 9, 10, 12, 51, 100, 101, 104, 105, 107, 108, 113, 119, 127, 163, 204, 239, 276]),
             frame in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
             let _ = carried(link, &frame);

@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use super::capture::{Capture, CaptureError, Frame};
 use super::input::Input;
-use super::link::Carried;
+use super::link::{Carried, Vlans};
 use super::tunnel;
 use crate::engine::{Checksums, Counters, Engine, EngineConfig, PacketInput};
 use crate::event::{EventSink, Source, Timestamp};
+use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, parse};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 
 /// How often, by the capture's clock, silent flows are looked for.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The link type of packets that begin with IP.
+const RAW_IP: u16 = 101;
 
 /// How many frames are read between two looks at the outside world.
 const LOOK_UP: u64 = 4096;
@@ -60,6 +64,8 @@ pub enum ReplayError {
 pub struct Replay {
     engine: Engine,
     checksums: Checksums,
+    /// Fragments of packets that may be a tunnel's; the engine puts together what carries TCP.
+    tunnelled: Reassembler,
     last: Timestamp,
     ticked: Timestamp,
     totals: Totals,
@@ -73,6 +79,7 @@ impl Replay {
         Self {
             engine: Engine::new(engine, rules, fingerprints),
             checksums,
+            tunnelled: Reassembler::new(ReassemblyLimits::default()),
             last: Timestamp::default(),
             ticked: Timestamp::default(),
             totals: Totals::default(),
@@ -113,6 +120,7 @@ impl Replay {
     /// Ends every flow and tells what it still owed: no capture goes on where the last one ended.
     pub fn finish(&mut self, sink: &mut impl EventSink) {
         self.engine.finish(self.last, sink);
+        self.tunnelled = Reassembler::new(ReassemblyLimits::default());
         (self.last, self.ticked) = (Timestamp::default(), Timestamp::default());
     }
 
@@ -134,17 +142,7 @@ impl Replay {
         match tunnel::innermost(frame.link, frame.octets) {
             Carried::Ip { packet, vlans } => {
                 let missing = frame.wire_length - frame.octets.len();
-                let input = PacketInput {
-                    now: self.last,
-                    ip: packet,
-                    wire_length: packet.len() + missing,
-                    checksums: self.checksums,
-                    interface: frame.interface,
-                    vlan: vlans.as_slice(),
-                    packet_number: Some(frame.number),
-                };
-                // What the decision would do to the packet has been told by an event.
-                let _ = self.engine.inspect(&input, sink);
+                self.packet(packet, vlans, missing, frame, sink);
                 None
             }
             Carried::Other => {
@@ -156,6 +154,37 @@ impl Replay {
                 Some(frame.link)
             }
         }
+    }
+
+    /// Takes the innermost packet of a frame, `missing` octets of whose end were not captured.
+    fn packet(
+        &mut self,
+        packet: &[u8],
+        vlans: Vlans,
+        missing: usize,
+        frame: &Frame<'_>,
+        sink: &mut impl EventSink,
+    ) {
+        if tunnel::is_piece(packet)
+            && let Ok(Parsed::Fragment(fragment)) = parse(packet, packet.len() + missing)
+            && let Reassembled::Whole(whole) = self.tunnelled.push(&fragment, self.last)
+            && let Carried::Ip { packet: inner, vlans: own } = tunnel::innermost(RAW_IP, &whole)
+            && inner.len() < whole.len()
+        {
+            let vlans = if own == Vlans::default() { vlans } else { own };
+            return self.packet(inner, vlans, 0, frame, sink);
+        }
+        let input = PacketInput {
+            now: self.last,
+            ip: packet,
+            wire_length: packet.len() + missing,
+            checksums: self.checksums,
+            interface: frame.interface,
+            vlan: vlans.as_slice(),
+            packet_number: Some(frame.number),
+        };
+        // What the decision would do to the packet has been told by an event.
+        let _ = self.engine.inspect(&input, sink);
     }
 
     /// Follows the capture's clock, which may jump back (several interfaces, merged files).

@@ -1,8 +1,8 @@
 //! From an IP packet to the packet that it carries: the tunnels that dissectors look into too.
 //!
-//! IP in IP (RFC 2003, 2473, 4213), GRE (RFC 2784, 2890, 2637) with ERSPAN, VXLAN (RFC 7348),
-//! Geneve (RFC 8926), Teredo (RFC 4380) and GTP-U (3GPP TS 29.281). Fragments are left as they are: what they carry shows
-//! only once they are put together.
+//! IP in IP (RFC 2003, 2473, 4213), MPLS in IP and UDP (RFC 4023, 7510), GRE (RFC 2784, 2890, 2637)
+//! with ERSPAN, VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA and GTP-U
+//! (3GPP TS 29.281). What fragments carry shows only once they are put together: see [`is_piece`].
 
 use super::link::{self, Carried, Vlans};
 
@@ -16,14 +16,20 @@ const IPV4: u8 = 4;
 const UDP: u8 = 17;
 const IPV6: u8 = 41;
 const GRE: u8 = 47;
+const MPLS: u8 = 137;
 
 /// `EtherType` of transparent Ethernet bridging, a whole frame.
 const BRIDGED: u16 = 0x6558;
+
+/// `EtherType` of MPLS.
+const MPLS_LABEL: u16 = 0x8847;
 
 /// What a tunnel's header says of its content.
 enum Inner<'a> {
     Ip(&'a [u8]),
     Ethernet(&'a [u8]),
+    /// What an `EtherType` says.
+    Typed(u16, &'a [u8]),
 }
 
 /// Finds the innermost IP packet in a frame of the `LINKTYPE_` number `link`.
@@ -35,6 +41,7 @@ pub fn innermost(link: u16, frame: &[u8]) -> Carried<'_> {
         let next = match inner {
             Inner::Ip(packet) => link::carried(101, packet),
             Inner::Ethernet(frame) => link::carried(1, frame),
+            Inner::Typed(kind, content) => link::carried_as(kind, content),
         };
         let Carried::Ip { packet, vlans: own } = next else { break };
         let vlans = if own == Vlans::default() { vlans } else { own };
@@ -48,9 +55,25 @@ fn inner(packet: &[u8]) -> Option<Inner<'_>> {
     match protocol {
         IPV4 | IPV6 => Some(Inner::Ip(payload)),
         GRE => gre(payload),
+        MPLS => Some(Inner::Typed(MPLS_LABEL, payload)),
         UDP => udp(payload),
         _ => None,
     }
+}
+
+/// Whether `packet` is a fragment of a packet that may be a tunnel's.
+pub fn is_piece(packet: &[u8]) -> bool {
+    let octet = |at: usize| packet.get(at).copied().unwrap_or_default();
+    match octet(0) >> 4 {
+        4 => (octet(6) & 0x3f, octet(7)) != (0, 0) && is_tunnel(octet(9)),
+        // A fragment header, RFC 8200 section 4.5, with what it says of the header behind it.
+        6 => octet(6) == 44 && is_tunnel(octet(40)),
+        _ => false,
+    }
+}
+
+const fn is_tunnel(protocol: u8) -> bool {
+    matches!(protocol, IPV4 | IPV6 | GRE | UDP | MPLS)
 }
 
 /// The protocol and payload of an unfragmented packet. TCP, the usual case, ends here at once.
@@ -60,8 +83,8 @@ fn payload(packet: &[u8]) -> Option<(u8, &[u8])> {
             let header = usize::from(packet.first()? & 0x0f) * 4;
             let fragment = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff;
             let protocol = *packet.get(9)?;
-            let carries = fragment == 0 && matches!(protocol, IPV4 | IPV6 | GRE | UDP);
-            carries.then_some((protocol, packet.get(header.max(20)..)?))
+            let whole = fragment == 0 && is_tunnel(protocol);
+            whole.then_some((protocol, packet.get(header.max(20)..)?))
         }
         6 => ipv6_payload(packet),
         _ => None,
@@ -72,7 +95,7 @@ fn ipv6_payload(packet: &[u8]) -> Option<(u8, &[u8])> {
     let (mut protocol, mut rest) = (*packet.get(6)?, packet.get(40..)?);
     for _ in 0..EXTENSION_LIMIT {
         match protocol {
-            IPV4 | IPV6 | GRE | UDP => return Some((protocol, rest)),
+            tunnel if is_tunnel(tunnel) => return Some((protocol, rest)),
             // Hop-by-hop options, routing, destination options.
             0 | 43 | 60 => {
                 let length = (usize::from(*rest.get(1)?) + 1) * 8;
@@ -105,13 +128,12 @@ fn gre(header: &[u8]) -> Option<Inner<'_>> {
 
 fn gre_content(kind: u16, sequenced: bool, content: &[u8]) -> Option<Inner<'_>> {
     match kind {
-        0x0800 | 0x86dd => Some(Inner::Ip(content)),
         BRIDGED => Some(Inner::Ethernet(content)),
         // ERSPAN type I has no header of its own, types II and III have 8 and 12 octets.
         0x88be if sequenced => Some(Inner::Ethernet(content.get(8..)?)),
         0x88be => Some(Inner::Ethernet(content)),
         0x22eb => Some(Inner::Ethernet(content.get(12..)?)),
-        _ => None,
+        _ => Some(Inner::Typed(kind, content)),
     }
 }
 
@@ -130,6 +152,9 @@ fn udp(header: &[u8]) -> Option<Inner<'_>> {
         6081 => geneve(content),
         _ if source == 3544 || destination == 3544 => teredo(content),
         2152 => gtp(content),
+        4790 => extended_vxlan(content),
+        5072 => ayiya(content),
+        6635 => Some(Inner::Typed(MPLS_LABEL, content)),
         _ => None,
     }
 }
@@ -139,9 +164,27 @@ fn geneve(header: &[u8]) -> Option<Inner<'_>> {
     let content = header.get(8 + options..)?;
     match word(header, 2)? {
         BRIDGED => Some(Inner::Ethernet(content)),
-        0x0800 | 0x86dd => Some(Inner::Ip(content)),
+        kind => Some(Inner::Typed(kind, content)),
+    }
+}
+
+/// VXLAN-GPE: as VXLAN, with the number of the protocol behind it.
+fn extended_vxlan(header: &[u8]) -> Option<Inner<'_>> {
+    let content = header.get(8..)?;
+    match header.get(3)? {
+        1 | 2 => Some(Inner::Ip(content)),
+        3 => Some(Inner::Ethernet(content)),
         _ => None,
     }
+}
+
+/// AYIYA: an identity and a signature whose lengths stand in the first two octets.
+fn ayiya(header: &[u8]) -> Option<Inner<'_>> {
+    const FORWARD: u8 = 1;
+    let [lengths, signature, operation, next, ..] = *header else { return None };
+    let identity = 1_usize << (lengths >> 4);
+    let content = header.get(8 + identity + usize::from(signature >> 4) * 4..)?;
+    (operation & 0x0f == FORWARD && matches!(next, IPV4 | IPV6)).then_some(Inner::Ip(content))
 }
 
 /// An IPv6 packet behind, perhaps, an authentication and an origin indication.
@@ -228,6 +271,12 @@ mod tests {
             ipv4(GRE, &routed(&[0, 0, 8, 0])),
             ipv4(GRE, &routed(&[0xb0, 0, 8, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3])),
             ipv4(GRE, &bridged(&[0, 0, 0x65, 0x58])),
+            ipv4(GRE, &routed(&[0, 0, 0x88, 0x47, 0, 1, 1, 0x40])),
+            ipv4(MPLS, &routed(&[0, 1, 1, 0x40])),
+            to_port(6635, &routed(&[0, 1, 1, 0x40])),
+            to_port(4790, &routed(&[0x0c, 0, 0, 1, 0, 0, 1, 0])),
+            to_port(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 1, 0])),
+            to_port(5072, &routed(&[[0x44, 0x52, 0x11, IPV4].as_slice(), &[0; 40]].concat())),
             ipv4(GRE, &bridged(&[0, 0, 0x88, 0xbe])),
             ipv4(GRE, &bridged(&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])),
             ipv4(
@@ -251,6 +300,20 @@ mod tests {
     }
 
     #[test]
+    fn fragments_of_tunnels_are_told_from_other_packets() {
+        let fragment = |mut packet: Vec<u8>| {
+            packet[7] = 9;
+            packet
+        };
+        assert!(is_piece(&fragment(to_port(4789, b""))));
+        assert!(is_piece(&ipv6(44, &[GRE, 0, 0, 1, 0, 0, 0, 1])));
+        assert!(!is_piece(&fragment(tcp())));
+        assert!(!is_piece(&to_port(4789, b"")));
+        assert!(!is_piece(&ipv6(44, &[6, 0, 0, 1, 0, 0, 0, 1])));
+        assert!(!is_piece(b""));
+    }
+
+    #[test]
     fn other_packets_stay_as_they_are() {
         let fragment = |mut packet: Vec<u8>| {
             packet[6] = 0x20;
@@ -267,8 +330,8 @@ mod tests {
     proptest! {
         #[test]
         fn random_packets_never_panic(
-            protocol in proptest::sample::select(vec![IPV4, IPV6, GRE, UDP, 0, 43, 60]),
-            port in proptest::sample::select(vec![4789_u16, 6081, 3544, 2152, 1]),
+            protocol in proptest::sample::select(vec![IPV4, IPV6, GRE, UDP, MPLS, 0, 43, 60]),
+            port in proptest::sample::select(vec![4789_u16, 4790, 5072, 6081, 6635, 3544, 2152, 1]),
             payload in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
             let _ = innermost(101, &ipv4(protocol, &payload));

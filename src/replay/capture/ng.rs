@@ -88,7 +88,8 @@ impl Section {
                     },
                 )
             }
-            Block::Unknown(block) if block.block_type == PACKET_BLOCK => {
+            // The parser gives an unknown block's type in little-endian order whatever the section's.
+            Block::Unknown(block) if self.word(data, 0) == Some(PACKET_BLOCK) => {
                 match self.obsolete_packet(block.data) {
                     Some(packet) => self.frame(consumed, &packet),
                     None => Record::Damaged("a packet block that is too short"),
@@ -121,13 +122,15 @@ impl Section {
         })
     }
 
+    fn word(&self, octets: &[u8], at: usize) -> Option<u32> {
+        let octets = octets.get(at..)?.first_chunk::<4>()?;
+        Some(if self.big_endian { u32::from_be_bytes(*octets) } else { u32::from_le_bytes(*octets) })
+    }
+
     /// The fields of an obsolete packet block: interface (16 bit), drops (16 bit), time (64 bit, high
     /// word first), captured and original length (32 bit each).
     fn obsolete_packet(&self, body: &[u8]) -> Option<Packet> {
-        let word = |at: usize| {
-            let octets = body.get(at..)?.first_chunk::<4>()?;
-            Some(if self.big_endian { u32::from_be_bytes(*octets) } else { u32::from_le_bytes(*octets) })
-        };
+        let word = |at| self.word(body, at);
         let index = body.first_chunk::<2>()?;
         let index = if self.big_endian { u16::from_be_bytes(*index) } else { u16::from_le_bytes(*index) };
         Some(Packet {

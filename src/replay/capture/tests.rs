@@ -137,6 +137,19 @@ fn both_byte_orders_of_pcapng_are_read_across_sections() {
 }
 
 #[test]
+fn obsolete_packets_of_both_byte_orders_are_read() {
+    for order in [false, true] {
+        let word = |value: u32| if order { value.to_be_bytes() } else { value.to_le_bytes() };
+        let mut obsolete: Vec<u8> = [0_u32, 0, 2_000_000, 5, 5].into_iter().flat_map(word).collect();
+        obsolete.extend(b"older");
+        let file = [section(order), interface(order, None), block(order, 2, &obsolete)].concat();
+        let (seen, error) = frames(&file);
+        assert!(error.is_none());
+        assert_eq!(seen, [(1, 2 * SECOND, b"older".to_vec(), 5)]);
+    }
+}
+
+#[test]
 fn interfaces_are_named_and_simple_and_obsolete_packets_are_read() {
     let simple = block(false, 3, &[&5_u32.to_le_bytes()[..], b"frame"].concat());
     let mut obsolete: Vec<u8> = [0_u32, 0, 2_000_000, 5, 5].into_iter().flat_map(u32::to_le_bytes).collect();
