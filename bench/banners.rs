@@ -1,5 +1,5 @@
 //! Connections a second in which both sides send an SSH identification: what an inspecting firewall
-//! has to keep up with, which connections without a word do not show.
+//! has to keep up with, which connections without a word do not show. No shipped rule matches them.
 //!
 //! usage: `banners serve` or `banners connect SECONDS ADDRESS...`, which prints the rate.
 
@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 const PORT: u16 = 2222;
 const THREADS: usize = 4;
 const SERVER: &[u8] = b"SSH-2.0-OpenSSH_9.9p1 Debian-3\r\n";
-const CLIENT: &[u8] = b"SSH-2.0-libssh2_1.11.1\r\n";
+const CLIENT: &[u8] = b"SSH-2.0-OpenSSH_10.0p2 Debian-7\r\n";
 /// A connection that takes longer has lost a packet and is not counted.
 const PATIENCE: Duration = Duration::from_secs(5);
 

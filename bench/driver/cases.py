@@ -79,8 +79,11 @@ class Case:
     hook: bool = False
 
     @contextlib.contextmanager
-    def firewall(self, network):
-        """Starts the program, waits until it is ready, and ends it with SIGTERM."""
+    def firewall(self, network, plain_rules=True):
+        """Starts the program, waits until it is ready, and ends it with SIGTERM.
+
+        Without a hook of its own, and unless told otherwise, plain rules lead every packet to it.
+        """
         if not self.command:
             yield Firewall(network)
             return
@@ -91,7 +94,7 @@ class Case:
             process = network.start(network.server, *words, stdout=subprocess.DEVNULL, stderr=log)
             try:
                 _wait_until_ready(process, log, self.name)
-                yield Firewall(network, process, plain_rules=not self.hook)
+                yield Firewall(network, process, plain_rules=plain_rules and not self.hook)
             finally:
                 network.inside(network.server, "iptables", "-t", "mangle", "-F")
                 process.send_signal(signal.SIGTERM)
@@ -109,18 +112,19 @@ def _wait_until_ready(process, log, name):
     raise RuntimeError(f"{name} did not get ready: {log.read()}")
 
 
-def _guard(*options):
+def guard(*options):
+    """The guard with the shipped rules and a log that nobody keeps."""
     return [RELEASE / "bannerwall", "guard", "--rules", ROOT / "rules", "--queue", QUEUE,
-            "--events", "/dev/null", "--format", "json", *options]
+            "--events", "/dev/null", *options]
 
 
 CASES = {
     "none": Case("no rule"),
     "paper": Case("paper.c", [BASELINE / "paper", QUEUE]),
     "tuned": Case("tuned.c", [BASELINE / "tuned", QUEUE]),
-    "guard-nfq": Case("guard, nfq crate, every packet", _guard("--backend", "nfq", "--no-offload")),
-    "guard": Case("guard, every packet", _guard("--no-offload")),
-    "offload": Case("guard, offload", _guard(), hook=True),
+    "guard-nfq": Case("guard, nfq crate, every packet", guard("--backend", "nfq", "--no-offload")),
+    "guard": Case("guard, every packet", guard("--no-offload")),
+    "offload": Case("guard, offload", guard(), hook=True),
     "source-nfq": Case("source alone, nfq crate", [RELEASE / "examples/accept", QUEUE, "nfq"]),
     "source": Case("source alone", [RELEASE / "examples/accept", QUEUE, "libnetfilter_queue"]),
 }

@@ -75,7 +75,7 @@ def _load():
 
 
 def _is_cost(metric):
-    return metric.startswith(("firewall", "packets", "retransmissions", "failed"))
+    return metric.startswith(("firewall", "packets", "retransmissions", "failed", "resident", "flows"))
 
 
 def _sections(values):
