@@ -1,7 +1,7 @@
 //! HTTP/1.x message heads, RFC 9112: request lines, status lines, header fields.
 //!
 //! A head is read once its end has come, first by `httparse`. What `httparse` refuses is read a
-//! second time the way common servers and dissectors would (see [`lenient`]), and what was wrong is
+//! second time the way common servers and dissectors would (see `http/lenient.rs`), and what was wrong is
 //! noted: an inspector that gave up there could be evaded by one odd octet.
 //!
 //! This module reads heads only; where the body ends is [`super::framing`]'s business.
