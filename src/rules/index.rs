@@ -2,9 +2,11 @@
 //!
 //! Each rule is reached by one of its conditions only, the one that fewest other rules share. The
 //! patterns of these conditions that are tried on one field share one Aho-Corasick automaton of the
-//! literals that they cannot do without; the few patterns without literals share one regular
-//! expression. So a banner that matches nothing costs one pass over each of its fields, whether there
-//! are ten rules or ten thousand. What is found here is a candidate: the judge has the last word.
+//! literals that they cannot do without; patterns without literals, and those whose literals too many
+//! share, share one regular expression. Rules that share a pattern and ask for versions of their own
+//! are told apart by an index of these ([`ranges`](super::ranges)). So a banner that matches nothing
+//! costs one pass over each of its fields, whether there are ten rules or ten thousand. What is found
+//! here is a candidate: the judge has the last word.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -15,10 +17,13 @@ use regex_automata::meta::Regex;
 use regex_automata::{Input, PatternSet};
 
 use super::field::Field;
+use super::judge::Memo;
 use super::list::Values;
 use super::literals::{Literals, Requirement, required, shortest};
-use super::pattern::{Pattern, PatternId, Shape, together};
+use super::pattern::{Pattern, PatternId, Shape, VERSION, together};
+use super::ranges::Ranges;
 use super::rule::{Condition, Rule, Test};
+use super::version;
 use super::view::{Stage, View};
 use crate::event::{Protocol, Side};
 
@@ -49,18 +54,42 @@ struct Group {
 struct FieldIndex {
     /// Rules that ask for the field to be there.
     present: Vec<RuleIndex>,
-    /// Whole values in lower case, sorted, and the rules that they reach.
-    whole: Vec<(Vec<u8>, Vec<RuleIndex>)>,
+    /// Whole values in lower case, sorted, and what they reach.
+    whole: Vec<(Vec<u8>, Reach)>,
     lists: Vec<(Arc<Values>, Vec<RuleIndex>)>,
     literals: Option<AhoCorasick>,
-    /// The rules that each literal reaches.
-    literal_rules: Vec<Vec<RuleIndex>>,
-    /// Patterns without literals, tried together.
+    /// What each literal reaches.
+    literal_reach: Vec<Reach>,
+    /// Patterns without literals of their own, tried together.
     others: Option<Regex>,
-    /// The rules that each of them reaches.
-    other_rules: Vec<Vec<RuleIndex>>,
-    /// The rules of patterns that could not be put together.
-    always: Vec<RuleIndex>,
+    /// What each of them reaches.
+    other_reach: Vec<Reach>,
+    /// What is reached by patterns that could not be put together.
+    always: Reach,
+    /// Patterns that several rules share, each with the versions that they ask for.
+    versions: Vec<(PatternId, Ranges)>,
+}
+
+/// What a value leads to.
+#[derive(Debug, Clone, Default)]
+struct Reach {
+    rules: Vec<RuleIndex>,
+    /// Positions among the index's versions.
+    versions: Vec<usize>,
+}
+
+impl Reach {
+    fn add(&mut self, other: &Self) {
+        self.rules.extend_from_slice(&other.rules);
+        self.versions.extend_from_slice(&other.versions);
+    }
+}
+
+/// A search for candidates that is under way.
+struct Search<'s, 'v> {
+    patterns: &'s [Pattern],
+    memo: &'s Memo<'v>,
+    candidates: &'s mut Vec<RuleIndex>,
 }
 
 impl Index {
@@ -80,7 +109,13 @@ impl Index {
     }
 
     /// Adds the rules that have a chance, sorted and each once; `candidates` is empty before.
-    pub(super) fn candidates(&self, view: &View<'_>, candidates: &mut Vec<RuleIndex>) {
+    pub(super) fn candidates<'v>(
+        &'v self,
+        view: &'v View<'_>,
+        patterns: &[Pattern],
+        memo: &Memo<'v>,
+        candidates: &mut Vec<RuleIndex>,
+    ) {
         let group = match (view.banner.protocol(), view.banner.from()) {
             (Protocol::Ssh, Side::Client) => &self.ssh_client,
             (Protocol::Ssh, Side::Server) => &self.ssh_server,
@@ -88,19 +123,20 @@ impl Index {
             (Protocol::Http, Side::Server) => &self.http_server,
         };
         candidates.extend_from_slice(&group.free);
+        let mut search = Search { patterns, memo, candidates };
         for (field, index) in &group.fields {
             let later = field.needs_body() || field.needs_kex();
             if later && view.context.stage == Stage::Head {
                 continue;
             }
             for value in view.values(field) {
-                index.search(value, candidates);
+                index.search(value, &mut search);
             }
         }
         if !group.headers.is_empty() {
             for header in view.headers().into_iter().flat_map(|headers| headers.iter()) {
                 if let Some(index) = find(&group.headers, header.name) {
-                    index.search(header.value, candidates);
+                    index.search(header.value, &mut search);
                 }
             }
         }
@@ -120,9 +156,10 @@ impl Group {
             .collect();
         let mut free = Vec::new();
         for rule in rules {
-            match pivot(rule, requirements, &popularity) {
+            match pivot(rule, patterns, requirements, &popularity) {
                 Some(condition) => {
-                    drafts.entry(&condition.field).or_default().add(rule_index(rule), &condition.test);
+                    let draft = drafts.entry(&condition.field).or_default();
+                    draft.add(rule, &condition.test, versioned(rule, condition, patterns));
                 }
                 None if rule.present.is_empty() => free.push(rule_index(rule)),
                 None => {}
@@ -163,9 +200,11 @@ fn popularity(rules: &[&Rule]) -> HashMap<PatternId, usize> {
     popularity
 }
 
-/// The condition by which a rule is reached: one with literals, and of those the least shared.
+/// The condition by which a rule is reached: one with literals, and of those the least shared. One
+/// that tells the version is less shared than it looks: its rules are told apart by that.
 fn pivot<'r>(
     rule: &'r Rule,
+    patterns: &[Pattern],
     requirements: &[Requirement],
     popularity: &HashMap<PatternId, usize>,
 ) -> Option<&'r Condition> {
@@ -177,31 +216,57 @@ fn pivot<'r>(
                 Some(Requirement::Holds(sets)) => sets.is_empty(),
                 None => true,
             };
-            let shared = ids.iter().map(|id| popularity.get(id).copied().unwrap_or(0)).max();
-            (ids.iter().any(vague), shared.unwrap_or(0))
+            let shared = ids.iter().filter_map(|id| popularity.get(id).copied()).max().unwrap_or(0);
+            let told_apart = versioned(rule, condition, patterns);
+            (ids.iter().any(vague), if told_apart { shared.isqrt() } else { shared })
         }
     })
+}
+
+/// Whether the version that the rule asks for can come from this condition's pattern only.
+fn versioned(rule: &Rule, condition: &Condition, patterns: &[Pattern]) -> bool {
+    let tells = |id: &PatternId| patterns.get(id.index()).is_some_and(|pattern| pattern.has_group(VERSION));
+    let one_pattern = matches!(&condition.test, Test::Patterns(ids) if ids.len() == 1);
+    let sources = rule.all.iter().filter(|one| match &one.test {
+        Test::Patterns(ids) => ids.iter().any(tells),
+        Test::Values(_) => false,
+    });
+    let only = sources.map(std::ptr::from_ref).eq([std::ptr::from_ref(condition)]);
+    rule.version.is_some() && !rule.fingerprint && one_pattern && only
 }
 
 /// What one field's index is made of.
 #[derive(Default)]
 struct Draft<'r> {
     present: Vec<RuleIndex>,
-    patterns: BTreeMap<PatternId, Vec<RuleIndex>>,
+    patterns: BTreeMap<PatternId, Sharers<'r>>,
     lists: Vec<(&'r Arc<Values>, Vec<RuleIndex>)>,
 }
 
+/// The rules that a pattern reaches.
+#[derive(Default)]
+struct Sharers<'r> {
+    rules: Vec<RuleIndex>,
+    /// Those for which the pattern tells the version that they ask for.
+    versions: Vec<(&'r version::Requirement, RuleIndex)>,
+}
+
 impl<'r> Draft<'r> {
-    fn add(&mut self, rule: RuleIndex, test: &'r Test) {
+    fn add(&mut self, rule: &'r Rule, test: &'r Test, versioned: bool) {
+        let index = rule_index(rule);
         match test {
             Test::Patterns(ids) => {
                 for id in ids {
-                    self.patterns.entry(*id).or_default().push(rule);
+                    let sharers = self.patterns.entry(*id).or_default();
+                    match &rule.version {
+                        Some(asked) if versioned => sharers.versions.push((asked, index)),
+                        _ => sharers.rules.push(index),
+                    }
                 }
             }
             Test::Values(list) => match self.lists.iter_mut().find(|(known, _)| Arc::ptr_eq(known, list)) {
-                Some((_, rules)) => rules.push(rule),
-                None => self.lists.push((list, vec![rule])),
+                Some((_, rules)) => rules.push(index),
+                None => self.lists.push((list, vec![index])),
             },
         }
     }
@@ -216,28 +281,32 @@ impl<'r> Draft<'r> {
                 }
             }
         }
-        let mut whole: BTreeMap<&[u8], Vec<RuleIndex>> = BTreeMap::new();
-        let mut literals: BTreeMap<&[u8], Vec<RuleIndex>> = BTreeMap::new();
-        let mut others: Vec<(PatternId, Vec<RuleIndex>)> = Vec::new();
-        for (id, rules) in self.patterns {
+        let crowded = |set: &&Literals| {
+            set.iter().any(|literal| frequency.get(literal.as_slice()).is_some_and(|count| *count > CROWD))
+        };
+        let mut versions = Vec::new();
+        let mut whole: BTreeMap<&[u8], Reach> = BTreeMap::new();
+        let mut literals: BTreeMap<&[u8], Reach> = BTreeMap::new();
+        let mut others: Vec<(PatternId, Reach)> = Vec::new();
+        for (id, sharers) in self.patterns {
+            let reach = sharers.reach(id, &mut versions);
             let (into, set) = match requirement(id) {
                 Some(Requirement::Whole(set)) => (&mut whole, Some(set)),
-                Some(Requirement::Holds(sets)) => (&mut literals, rarest(sets, &frequency)),
+                Some(Requirement::Holds(sets)) => {
+                    (&mut literals, rarest(sets, &frequency).filter(|set| !crowded(set)))
+                }
                 None => (&mut literals, None),
             };
             match set {
-                Some(set) => {
-                    for literal in set {
-                        into.entry(literal).or_default().extend_from_slice(&rules);
-                    }
-                }
-                None => others.push((id, rules)),
+                Some(set) => set.iter().for_each(|literal| into.entry(literal).or_default().add(&reach)),
+                None => others.push((id, reach)),
             }
         }
         let mut index = FieldIndex {
             present: self.present,
-            whole: whole.into_iter().map(|(value, rules)| (value.to_vec(), rules)).collect(),
+            whole: whole.into_iter().map(|(value, reach)| (value.to_vec(), reach)).collect(),
             lists: self.lists.into_iter().map(|(list, rules)| (list.clone(), rules)).collect(),
+            versions,
             ..FieldIndex::default()
         };
         index.set_literals(literals);
@@ -245,6 +314,22 @@ impl<'r> Draft<'r> {
         index
     }
 }
+
+impl Sharers<'_> {
+    /// What the pattern `id` reaches; versions of several rules get an index of their own.
+    fn reach(mut self, id: PatternId, versions: &mut Vec<(PatternId, Ranges)>) -> Reach {
+        if self.versions.len() < 2 {
+            self.rules.extend(self.versions.iter().map(|(_, rule)| rule));
+            return Reach { rules: self.rules, versions: Vec::new() };
+        }
+        versions.push((id, Ranges::new(&self.versions)));
+        Reach { rules: self.rules, versions: vec![versions.len() - 1] }
+    }
+}
+
+/// So many patterns may share a literal; more are tried together instead, so that one banner does not
+/// have each of them compiled and run.
+const CROWD: usize = 16;
 
 /// The set whose literals fewest patterns hold, longer ones first.
 fn rarest<'s>(sets: &'s [Literals], frequency: &HashMap<&[u8], usize>) -> Option<&'s Literals> {
@@ -255,7 +340,7 @@ fn rarest<'s>(sets: &'s [Literals], frequency: &HashMap<&[u8], usize>) -> Option
 }
 
 impl FieldIndex {
-    fn set_literals(&mut self, literals: BTreeMap<&[u8], Vec<RuleIndex>>) {
+    fn set_literals(&mut self, literals: BTreeMap<&[u8], Reach>) {
         if literals.is_empty() {
             return;
         }
@@ -263,14 +348,14 @@ impl FieldIndex {
         match automaton {
             Ok(automaton) => {
                 self.literals = Some(automaton);
-                self.literal_rules = literals.into_values().collect();
+                self.literal_reach = literals.into_values().collect();
             }
             // More literals than state numbers: slow, but right.
-            Err(_) => self.always.extend(literals.into_values().flatten()),
+            Err(_) => literals.values().for_each(|reach| self.always.add(reach)),
         }
     }
 
-    fn set_others(&mut self, others: Vec<(PatternId, Vec<RuleIndex>)>, patterns: &[Pattern]) {
+    fn set_others(&mut self, others: Vec<(PatternId, Reach)>, patterns: &[Pattern]) {
         if others.is_empty() {
             return;
         }
@@ -278,32 +363,45 @@ impl FieldIndex {
         match together(&own) {
             Some(regex) => {
                 self.others = Some(regex);
-                self.other_rules = others.into_iter().map(|(_, rules)| rules).collect();
+                self.other_reach = others.into_iter().map(|(_, reach)| reach).collect();
             }
-            None => self.always.extend(others.into_iter().flat_map(|(_, rules)| rules)),
+            None => others.iter().for_each(|(_, reach)| self.always.add(reach)),
         }
     }
 
     /// Adds the rules that a value reaches.
-    fn search(&self, value: &[u8], candidates: &mut Vec<RuleIndex>) {
-        candidates.extend_from_slice(&self.present);
-        candidates.extend_from_slice(&self.always);
+    fn search<'v>(&self, value: &'v [u8], search: &mut Search<'_, 'v>) {
+        search.candidates.extend_from_slice(&self.present);
+        self.follow(&self.always, value, search);
         if let Ok(at) = self.whole.binary_search_by(|(known, _)| compare(known, value)) {
-            candidates.extend(self.whole.get(at).into_iter().flat_map(|(_, rules)| rules));
+            self.whole.get(at).into_iter().for_each(|(_, reach)| self.follow(reach, value, search));
         }
         for (list, rules) in &self.lists {
             if list.entries.contains(value) {
-                candidates.extend_from_slice(rules);
+                search.candidates.extend_from_slice(rules);
             }
         }
         for found in self.literals.iter().flat_map(|literals| literals.find_overlapping_iter(value)) {
-            candidates.extend(self.literal_rules.get(found.pattern().as_usize()).into_iter().flatten());
+            let reach = self.literal_reach.get(found.pattern().as_usize());
+            reach.into_iter().for_each(|reach| self.follow(reach, value, search));
         }
-        if let Some(others) = &self.others {
+        // That anything matches is told at no cost that grows with the patterns; which one does, is not.
+        if let Some(others) = self.others.as_ref().filter(|others| others.is_match(value)) {
             let mut found = PatternSet::new(others.pattern_len());
             others.which_overlapping_matches(&Input::new(value), &mut found);
             for id in found.iter() {
-                candidates.extend(self.other_rules.get(id.as_usize()).into_iter().flatten());
+                let reach = self.other_reach.get(id.as_usize());
+                reach.into_iter().for_each(|reach| self.follow(reach, value, search));
+            }
+        }
+    }
+
+    fn follow<'v>(&self, reach: &Reach, value: &'v [u8], search: &mut Search<'_, 'v>) {
+        search.candidates.extend_from_slice(&reach.rules);
+        for (id, ranges) in reach.versions.iter().filter_map(|at| self.versions.get(*at)) {
+            let captured = search.memo.capture(*id, search.patterns, value);
+            if let Some(version) = captured.and_then(|captured| captured.version) {
+                ranges.search(version, search.candidates);
             }
         }
     }

@@ -225,7 +225,13 @@ type Remembered<'v> = (PatternId, &'v [u8], Option<Captured<'v>>);
 const MEMO_SLOTS: usize = 16;
 
 impl<'v> Memo<'v> {
-    fn capture(&self, id: PatternId, patterns: &[Pattern], value: &'v [u8]) -> Option<Captured<'v>> {
+    /// What the pattern captures of `value`, where it matches.
+    pub(super) fn capture(
+        &self,
+        id: PatternId,
+        patterns: &[Pattern],
+        value: &'v [u8],
+    ) -> Option<Captured<'v>> {
         let mut slots = self.0.borrow_mut();
         let Some(slot) = slots.get_mut(id.index() % MEMO_SLOTS) else { return capture(id, patterns, value) };
         // The very same octets, not equal ones: a comparison of pointers tells.

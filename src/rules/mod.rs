@@ -32,6 +32,7 @@ mod lint;
 mod list;
 mod literals;
 mod pattern;
+mod ranges;
 mod read;
 pub mod recog;
 mod rule;
@@ -186,7 +187,7 @@ impl RuleSet {
         let view = View::new(banner, context);
         let memo = Memo::default();
         let mut candidates = Vec::new();
-        self.index.candidates(&view, &mut candidates);
+        self.index.candidates(&view, &self.patterns, &memo, &mut candidates);
         let mut matches = Vec::new();
         for rule in candidates.iter().filter_map(|index| self.rules.get(usize::try_from(*index).ok()?)) {
             let Ok(captured) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };

@@ -14,7 +14,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Compares two versions in the order that the module describes.
 pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
@@ -205,6 +205,32 @@ impl Requirement {
     /// Whether `version` is one of those asked for.
     pub fn admits(&self, version: &[u8]) -> bool {
         self.alternatives.iter().any(|bounds| bounds.iter().all(|bound| bound.admits(version)))
+    }
+
+    /// Every version that a bound names.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
+        self.alternatives.iter().flatten().map(|bound| bound.version.as_str())
+    }
+
+    /// The runs of cells that are admitted, one for each alternative, where `cell` tells the odd cell
+    /// of a version that a bound names, even cells are the gaps between, and `last` is the last one;
+    /// `!=` takes nothing away.
+    pub(super) fn runs(&self, last: usize, cell: impl Fn(&[u8]) -> usize) -> Vec<RangeInclusive<usize>> {
+        let run = |bounds: &Vec<Bound>| {
+            bounds.iter().fold(0..=last, |run, bound| {
+                let at = cell(bound.version.as_bytes());
+                let (low, high) = match bound.operator {
+                    Operator::Less => (0, at.saturating_sub(1)),
+                    Operator::LessOrEqual => (0, at),
+                    Operator::Equal => (at, at),
+                    Operator::NotEqual => (0, last),
+                    Operator::GreaterOrEqual => (at, last),
+                    Operator::Greater => (at + 1, last),
+                };
+                low.max(*run.start())..=high.min(*run.end())
+            })
+        };
+        self.alternatives.iter().map(run).filter(|run| !run.is_empty()).collect()
     }
 
     /// Whether some version could be admitted: false for `>2, <1`.
