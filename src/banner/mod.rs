@@ -15,7 +15,7 @@ pub mod title;
 use std::fmt;
 
 pub use self::anomaly::{Anomalies, Anomaly};
-pub use self::recognise::{Recognition, recognise};
+pub use self::recognise::{Beginning, Recognition, beginning, recognise};
 pub use crate::event::{Protocol, Side};
 
 /// How far a parser came with the octets collected so far.

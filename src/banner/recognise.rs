@@ -67,6 +67,48 @@ fn client(octets: &[u8]) -> Recognition {
     }
 }
 
+/// What stands where an HTTP message may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Beginning {
+    /// A message, as far as can be told.
+    Message,
+    /// Too few octets to tell.
+    More,
+    /// So many octets that begin none: a line, or all there are.
+    Other(usize),
+}
+
+/// Tells what stands between two messages of `from`, or, unless `contiguous`, behind octets that are
+/// missing, where the middle of anything may stand.
+pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
+    let text = skip_leading(octets);
+    if text.is_empty() {
+        return Beginning::Other(octets.len());
+    }
+    let line = || memchr::memchr(b'\n', text).map(|end| octets.len() - text.len() + end + 1);
+    let other = Beginning::Other(contiguous.then(line).flatten().unwrap_or(octets.len()));
+    match from {
+        Side::Server => match status_line(text) {
+            Recognition::Http => Beginning::Message,
+            Recognition::More => Beginning::More,
+            _ => other,
+        },
+        Side::Client => match client(octets) {
+            Recognition::Http => Beginning::Message,
+            Recognition::More if contiguous || begins_known_method(text) => Beginning::More,
+            _ => other,
+        },
+    }
+}
+
+/// Whether `text` begins with a method of [`METHODS`], as far as it goes.
+fn begins_known_method(text: &[u8]) -> bool {
+    let word = text.split(|octet| octet.is_ascii_whitespace()).next().unwrap_or_default();
+    METHODS.iter().any(|known| {
+        if word.len() < text.len() { known.eq_ignore_ascii_case(word) } else { known.starts_with(word) }
+    })
+}
+
 /// Judges a request line behind its method: `RTSP/1.0` and `SIP/2.0` share methods with HTTP.
 fn request_line(known: bool, whole: &[u8]) -> Recognition {
     let line = whole.trim_ascii_end();
@@ -89,7 +131,8 @@ fn unfinished_method(octets: &[u8], text: &[u8]) -> Recognition {
     }
 }
 
-fn server(octets: &[u8]) -> Recognition {
+/// Whether `octets` begin, as far as they go, like a status line.
+fn status_line(octets: &[u8]) -> Recognition {
     for prefix in [&b"HTTP/"[..], b"ICY "] {
         let length = octets.len().min(prefix.len());
         if octets
@@ -98,6 +141,14 @@ fn server(octets: &[u8]) -> Recognition {
         {
             return if length == prefix.len() { Recognition::Http } else { Recognition::More };
         }
+    }
+    Recognition::Unknown
+}
+
+fn server(octets: &[u8]) -> Recognition {
+    match status_line(octets) {
+        Recognition::Unknown => {}
+        told => return told,
     }
     match memchr::memchr(b'\n', octets) {
         Some(end) if octets.iter().take(end).all(|&octet| is_text(octet)) => Recognition::PerhapsSsh,
@@ -160,6 +211,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_message_is_told_from_what_stands_between_messages() {
+        use Beginning::{Message, More, Other};
+        for (from, octets, whole, behind_gap) in [
+            (Side::Client, &b"GET /"[..], More, More),
+            (Side::Client, b"\r\nGET / HTTP/1.1\r\n", Message, Message),
+            (Side::Client, b"BREW /", More, Other(6)),
+            (Side::Client, b"BREW / HTTP/1.1\r\n", Message, Message),
+            (Side::Client, b"name=value", More, Other(10)),
+            (Side::Client, b"--B\r\nX: y\r\n", Other(5), Other(11)),
+            (Side::Client, b"\r\n", Other(2), Other(2)),
+            (Side::Client, b"P", More, More),
+            (Side::Client, b"\0\0", Other(2), Other(2)),
+            (Side::Server, b"HT", More, More),
+            (Side::Server, b"\nhttp/1.1 200 OK\n", Message, Message),
+            (Side::Server, b"rest of a body", Other(14), Other(14)),
+            (Side::Server, b"rest\nHTTP/1.1 200 OK\n", Other(5), Other(21)),
+        ] {
+            let shown = octets.escape_ascii().to_string();
+            assert_eq!(beginning(from, octets, true), whole, "{from:?} {shown}");
+            assert_eq!(beginning(from, octets, false), behind_gap, "{from:?} {shown}");
+        }
+    }
+
     /// Found by the fuzz target `http`.
     #[test]
     fn a_control_octet_behind_an_unknown_method_stays_unknown() {
@@ -178,6 +253,11 @@ mod tests {
         fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = recognise(Side::Client, &octets);
             let _ = recognise(Side::Server, &octets);
+            for (from, contiguous) in [(Side::Client, true), (Side::Client, false), (Side::Server, true)] {
+                if let Beginning::Other(count) = beginning(from, &octets, contiguous) {
+                    prop_assert!(count <= octets.len() && (count > 0 || octets.is_empty()));
+                }
+            }
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! What two ends say to each other while a flow is undecided: which protocol each direction speaks,
 //! and how far its banners were read.
 
-use crate::banner::{Progress, Recognition, recognise, ssh as identification};
+use crate::banner::{Beginning, Progress, Reason, Recognition, beginning, recognise, ssh as identification};
 use crate::event::{Side, Timestamp};
 use crate::flow::{Collector, Limits, Offer, Stream};
 
@@ -53,6 +53,8 @@ enum State {
     Kex(Vec<u8>),
     /// HTTP, where a head begins.
     Head,
+    /// HTTP, behind a message: another may follow.
+    Next,
     /// HTTP, within a body.
     Body(Box<Message>),
     /// Octets are missing: whatever comes next is looked at as if it were new.
@@ -135,6 +137,7 @@ impl Conversation {
                 after_ssh(reached, State::Kex(line), input)
             }
             State::Head => self.read_head(from, input, judge),
+            State::Next => find_message(from, input, State::Next, judge),
             State::Body(message) => self.read_body(from, message, input, judge),
             State::Done { foreign } => (State::Done { foreign }, Step::Used(input.len())),
         };
@@ -157,13 +160,11 @@ impl Conversation {
 
     /// Looks for a message where octets are missing before: one that begins with this segment is read,
     /// anything else is left out.
-    fn resume(&self, from: Side, input: &[u8], judge: &Judge<'_>) -> (State, Step) {
-        let (state, step) = self.recognise(from, input);
-        let foreign = matches!(state, State::Done { .. } | State::Preamble);
-        if foreign && judge.config.http_inspect == HttpInspect::All {
-            return (State::Resync, Step::Used(input.len()));
+    fn resume(&self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+        if judge.config.http_inspect == HttpInspect::First || recognise(from, input) == Recognition::Ssh {
+            return self.recognise(from, input);
         }
-        (state, step)
+        find_message(from, input, State::Resync, judge)
     }
 
     /// Reads lines that may precede a server's identification, as long as the client may speak SSH.
@@ -194,7 +195,7 @@ impl Conversation {
         match reached {
             http::Reached::More => (State::Head, Step::Wait),
             http::Reached::Interim(count) => (State::Head, Step::Used(count)),
-            http::Reached::Never => (State::Done { foreign: true }, Step::Used(0)),
+            http::Reached::Never(reason) => behind_foreign(reason, input, judge),
             http::Reached::Head(count, message) => {
                 (self.behind_message(from, Box::new(message), judge), Step::Used(count))
             }
@@ -213,7 +214,7 @@ impl Conversation {
             Err(hostile) => {
                 self.http.finish(from, *message, judge);
                 judge.note_application(hostile.name(), hostile.detail());
-                (State::Done { foreign: false }, Step::Used(0))
+                (self.behind_transaction(from, judge), Step::Used(0))
             }
         }
     }
@@ -241,7 +242,7 @@ impl Conversation {
 
     fn behind_transaction(&mut self, from: Side, judge: &Judge<'_>) -> State {
         match (judge.config.http_inspect, from) {
-            (HttpInspect::All, _) => State::Head,
+            (HttpInspect::All, _) => State::Next,
             (HttpInspect::First, Side::Client) => State::Done { foreign: false },
             (HttpInspect::First, Side::Server) => {
                 self.direction_mut(Side::Client).state = State::Done { foreign: false };
@@ -316,7 +317,7 @@ impl Conversation {
         self.direction_mut(from).state = match state {
             State::Body(message) => {
                 self.http.finish(from, *message, judge);
-                State::Head
+                State::Next
             }
             State::Kex(line) => {
                 self.ssh.give_up_kex(from, &line, judge);
@@ -340,14 +341,17 @@ impl Conversation {
     pub(super) fn is_amid(&self) -> bool {
         self.directions.iter().any(|direction| match direction.state {
             State::Preamble => true,
-            State::Ssh | State::Kex(_) | State::Head => !direction.collector.unread().is_empty(),
+            State::Ssh | State::Kex(_) | State::Head | State::Next => {
+                !direction.collector.unread().is_empty()
+            }
             _ => false,
         })
     }
 
     /// Whether one side speaks SSH and the other HTTP.
     pub(super) fn is_mismatched(&self) -> bool {
-        let http = |direction: &Direction| matches!(direction.state, State::Head | State::Body(_));
+        let http =
+            |direction: &Direction| matches!(direction.state, State::Head | State::Next | State::Body(_));
         let ssh = self.ssh.knows(Side::Client) || self.ssh.knows(Side::Server);
         ssh && self.directions.iter().any(http)
     }
@@ -391,7 +395,7 @@ impl Conversation {
 
     fn speaks_other_than_ssh(&self, from: Side) -> bool {
         match &self.direction(from).state {
-            State::Head | State::Body(_) | State::Done { foreign: true } => true,
+            State::Head | State::Next | State::Body(_) | State::Done { foreign: true } => true,
             State::Done { foreign: false } => !self.ssh.knows(from),
             _ => false,
         }
@@ -412,6 +416,36 @@ impl Conversation {
             Side::Server => server,
         }
     }
+}
+
+/// Looks for the next message; `state` says whether octets are missing before.
+fn find_message(from: Side, input: &[u8], state: State, judge: &mut Judge<'_>) -> (State, Step) {
+    let contiguous = matches!(state, State::Next);
+    match beginning(from, input, contiguous) {
+        Beginning::Message => (State::Head, Step::Used(0)),
+        Beginning::More => (state, Step::Wait),
+        Beginning::Other(count) => {
+            let left_out = input.get(..count).unwrap_or(input);
+            if contiguous && !left_out.trim_ascii().is_empty() {
+                note_unexpected(judge);
+            }
+            (state, Step::Used(count))
+        }
+    }
+}
+
+/// What looked like the head of a message and is none: its line is left out where more is to be read.
+fn behind_foreign(reason: Reason, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+    if judge.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
+        return (State::Done { foreign: true }, Step::Used(0));
+    }
+    note_unexpected(judge);
+    let line = memchr::memchr(b'\n', input).map_or(input.len(), |end| end + 1);
+    (State::Next, Step::Used(line))
+}
+
+fn note_unexpected(judge: &mut Judge<'_>) {
+    judge.note_application("http_unexpected_data", "octets between messages that belong to none");
 }
 
 fn after_ssh(reached: ssh::Reached, same: State, input: &[u8]) -> (State, Step) {

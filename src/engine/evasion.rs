@@ -26,6 +26,7 @@
 //! | a banner behind 64 KiB of other lines | lines are gone over up to the budget | `ssh_long_preamble` |
 //! | more lines than the budget | `drop` blocks the flow | `inspection_budget_spent` |
 //! | header folding, NULs, mixed line ends, chunk tricks | read as most servers would; `drop` blocks the flow | `http_…` |
+//! | octets between two messages, where every transaction is read | left out up to the line's end; `drop` blocks the flow | `http_unexpected_data` |
 //!
 //! What is not done: a segment whose timestamp option is too old (PAWS) is taken for good, and so is
 //! one with a small hop limit under `alert`; both are then told when the real data differs, as long

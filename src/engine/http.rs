@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
 use crate::banner::http::{self, Read};
-use crate::banner::{Banner, Progress, Request, Response, title};
+use crate::banner::{Banner, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HttpFacts, HttpRequestFacts, HttpResponseFacts, Protocol, Side};
 use crate::rules::Stage;
 
@@ -52,7 +52,7 @@ pub(super) enum Reached {
     /// An interim response of so many octets.
     Interim(usize),
     /// It was not HTTP after all.
-    Never,
+    Never(Reason),
 }
 
 impl Http {
@@ -60,7 +60,7 @@ impl Http {
     pub(super) fn request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_request(input) {
             Progress::More => return Reached::More,
-            Progress::Never(_) => return Reached::Never,
+            Progress::Never(reason) => return Reached::Never(reason),
             Progress::Done { value, consumed } => (value, consumed),
         };
         judge.counters.count_banner(Protocol::Http, Side::Client);
@@ -88,7 +88,7 @@ impl Http {
     pub(super) fn response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_response(input) {
             Progress::More => return Reached::More,
-            Progress::Never(_) => return Reached::Never,
+            Progress::Never(reason) => return Reached::Never(reason),
             Progress::Done { value, consumed } => (value, consumed),
         };
         judge.note_message(anomalies);

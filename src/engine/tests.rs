@@ -99,6 +99,35 @@ fn http_is_recognised_by_its_octets_and_each_transaction_is_told() {
     assert_eq!(transactions, [(0, "/a".to_owned(), 200, 3), (1, "/b".to_owned(), 404, 2)]);
 }
 
+/// A conversation of which every transaction is read.
+fn reading_all() -> Conversation {
+    let mut setup = Setup::monitoring("");
+    setup.config.http_inspect = HttpInspect::All;
+    setup.open()
+}
+
+#[test]
+fn what_stands_between_messages_is_told_and_left_out() {
+    let mut talk = reading_all();
+    talk.client(b"POST /a HTTP/1.1\r\nHost: h\r\n\r\n--B\r\nX: y\r\n\r\nxx\r\n--B--\r\n");
+    talk.client(b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello");
+    talk.server(b"HTTP/1.1 nonsense\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let expected = [(0, "/a".to_owned(), 200, 2), (1, "/b".to_owned(), 404, 0)];
+    assert_eq!(talk.transactions(), expected);
+    assert_eq!(kinds(&talk.events), ["anomaly", "http", "http"]);
+}
+
+#[test]
+fn a_body_that_cannot_be_followed_does_not_hide_the_next_response() {
+    let mut talk = reading_all();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n");
+    talk.server(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let expected = [(0, "/a".to_owned(), 200, 0), (1, "/b".to_owned(), 404, 0)];
+    assert_eq!(talk.transactions(), expected);
+}
+
 #[test]
 fn the_first_transaction_decides_unless_told_otherwise() {
     let mut talk = Setup::monitoring("").open();
