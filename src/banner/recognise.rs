@@ -103,7 +103,7 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
 
 /// Whether `text` begins with a method of [`METHODS`], as far as it goes.
 fn begins_known_method(text: &[u8]) -> bool {
-    let word = text.split(|octet| octet.is_ascii_whitespace()).next().unwrap_or_default();
+    let word = text.split(u8::is_ascii_whitespace).next().unwrap_or_default();
     METHODS.iter().any(|known| {
         if word.len() < text.len() { known.eq_ignore_ascii_case(word) } else { known.starts_with(word) }
     })
