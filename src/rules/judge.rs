@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use super::debian::{Fixed, Revision};
 use super::field::Field;
-use super::pattern::{self, Pattern, PatternId};
+use super::pattern::{Pattern, PatternId};
 use super::rule::{Condition, ProbeRequest, Rule, Test};
 use super::view::{Stage, View};
 use crate::banner::{Banner, Request};
@@ -254,16 +254,9 @@ fn capture<'v>(id: PatternId, patterns: &[Pattern], value: &'v [u8]) -> Option<C
         return pattern.is_match(value).then(Captured::default);
     }
     let captures = pattern.captures(value)?;
-    let group = |name| {
-        let span = captures.get_group_by_name(name)?;
-        value.get(span.range()).filter(|text| !text.is_empty())
-    };
-    Some(Captured {
-        product: group(pattern::PRODUCT),
-        version: group(pattern::VERSION),
-        distribution: group(pattern::DISTRIBUTION),
-        revision: group(pattern::REVISION),
-    })
+    let [product, version, distribution, revision] =
+        captures.map(|group| group.filter(|text| !text.is_empty()));
+    Some(Captured { product, version, distribution, revision })
 }
 
 impl Captured<'_> {

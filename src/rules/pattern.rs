@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use regex_automata::MatchKind;
 use regex_automata::meta::{self, Regex};
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
-use regex_automata::util::captures::Captures;
+use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::util::syntax;
+use regex_automata::{Input, MatchKind};
 use regex_syntax::hir::{Hir, HirKind};
 
 use super::limits;
@@ -36,11 +36,19 @@ pub(super) const DISTRIBUTION: &str = "distribution";
 /// The group whose text is the distribution's revision.
 pub(super) const REVISION: &str = "revision";
 
+/// The groups that rules know.
+const KNOWN: [&str; 4] = [PRODUCT, VERSION, DISTRIBUTION, REVISION];
+/// Groups whose places are looked for without an allocation.
+const FEW_GROUPS: usize = 8;
+
 /// One pattern that was found good.
 #[derive(Debug)]
 pub(super) struct Pattern {
     text: String,
-    groups: Vec<String>,
+    /// Names of its groups, and their numbers.
+    groups: Vec<(String, usize)>,
+    /// The numbers of those in [`KNOWN`].
+    known: [Option<usize>; KNOWN.len()],
     impossible: bool,
     regex: OnceLock<Option<Regex>>,
 }
@@ -58,12 +66,12 @@ impl Pattern {
 
     /// Whether it has a group of this name.
     pub(super) fn has_group(&self, name: &str) -> bool {
-        self.groups.iter().any(|group| group == name)
+        self.groups.iter().any(|(group, _)| group == name)
     }
 
     /// Whether it has a group that rules know.
     pub(super) fn has_known_group(&self) -> bool {
-        [VERSION, PRODUCT, DISTRIBUTION, REVISION].iter().any(|name| self.has_group(name))
+        self.known.iter().any(Option::is_some)
     }
 
     /// Whether it matches somewhere in `value`.
@@ -71,12 +79,20 @@ impl Pattern {
         self.regex().is_some_and(|regex| regex.is_match(value))
     }
 
-    /// The texts of its groups where it matches first.
-    pub(super) fn captures(&self, value: &[u8]) -> Option<Captures> {
-        let regex = self.regex()?;
-        let mut captures = regex.create_captures();
-        regex.captures(value, &mut captures);
-        captures.is_match().then_some(captures)
+    /// What the groups that rules know hold where it matches first: product, version, distribution
+    /// and revision.
+    pub(super) fn captures<'v>(&self, value: &'v [u8]) -> Option<[Option<&'v [u8]>; KNOWN.len()]> {
+        let groups = self.known.iter().flatten().max()? + 1;
+        let mut few = [None; 2 * FEW_GROUPS];
+        let mut many = Vec::new();
+        let slots = if groups <= FEW_GROUPS {
+            few.get_mut(..2 * groups)?
+        } else {
+            many.resize(2 * groups, None);
+            &mut many
+        };
+        self.regex()?.search_slots(&Input::new(value), slots)?;
+        Some(self.known.map(|group| text(value, slots, group?)))
     }
 
     /// The compiled pattern. The program was built and measured when the rules were loaded, so that
@@ -84,6 +100,12 @@ impl Pattern {
     fn regex(&self) -> Option<&Regex> {
         self.regex.get_or_init(|| compile(&self.text)).as_ref()
     }
+}
+
+/// What a group holds: from the place in its first slot to the one in its second.
+fn text<'v>(value: &'v [u8], slots: &[Option<NonMaxUsize>], group: usize) -> Option<&'v [u8]> {
+    let place = |slot: usize| slots.get(slot).copied().flatten().map(NonMaxUsize::get);
+    value.get(place(2 * group)?..place(2 * group + 1)?)
 }
 
 fn compile(text: &str) -> Option<Regex> {
@@ -162,8 +184,11 @@ impl Patterns {
         program?;
         let id = PatternId(u32::try_from(self.patterns.len()).unwrap_or(u32::MAX));
         let groups = group_names(&hir);
+        let number = |name: &str| groups.iter().find(|(group, _)| group == name).map(|(_, number)| *number);
+        let known = KNOWN.map(number);
         let impossible = hir.properties().minimum_len().is_none();
-        self.patterns.push(Pattern { text: text.to_owned(), groups, impossible, regex: OnceLock::new() });
+        let regex = OnceLock::new();
+        self.patterns.push(Pattern { text: text.to_owned(), groups, known, impossible, regex });
         self.shapes.push(Shape { hir });
         self.known.insert(text.to_owned(), id);
         Ok(id)
@@ -221,11 +246,12 @@ fn tree_work(hir: &Hir) -> usize {
     work
 }
 
-fn group_names(hir: &Hir) -> Vec<String> {
+fn group_names(hir: &Hir) -> Vec<(String, usize)> {
     let mut names = Vec::new();
     visit(hir, &mut |hir| {
         if let HirKind::Capture(capture) = hir.kind() {
-            names.extend(capture.name.as_deref().map(str::to_owned));
+            let number = usize::try_from(capture.index).unwrap_or(usize::MAX);
+            names.extend(capture.name.as_deref().map(|name| (name.to_owned(), number)));
         }
     });
     names
@@ -250,8 +276,18 @@ mod tests {
         let pattern = patterns.get(id).unwrap();
         assert!(pattern.is_match(b"Open\xffSSH_9X"));
         assert!(pattern.has_group(VERSION));
-        let captures = pattern.captures(b"Open\xffSSH_12x").unwrap();
-        assert_eq!(captures.get_group_by_name(VERSION).map(|span| span.range()), Some(9..11));
+        assert_eq!(pattern.captures(b"Open\xffSSH_12x"), Some([None, Some(b"12".as_slice()), None, None]));
+        assert_eq!(pattern.captures(b"OpenSSH_x"), None);
+    }
+
+    #[test]
+    fn groups_are_told_apart_however_many_there_are() {
+        let mut patterns = Patterns::default();
+        let unnamed = "(x)?".repeat(FEW_GROUPS);
+        let text = format!(r"^{unnamed}(?<revision>r)?(?<product>\w+)/(?<version>[\d.]*)");
+        let id = patterns.intern(&text).unwrap();
+        let captures = patterns.get(id).unwrap().captures(b"xnginx/1.2").unwrap();
+        assert_eq!(captures, [Some(b"nginx".as_slice()), Some(b"1.2"), None, None]);
     }
 
     #[test]
