@@ -39,6 +39,8 @@ pub(crate) const NFQA_IFINDEX_PHYSINDEV: u16 = 7;
 pub(crate) const NFQA_IFINDEX_PHYSOUTDEV: u16 = 8;
 /// The packet from its IP header on, cut at the copy range.
 pub(crate) const NFQA_PAYLOAD: u16 = 10;
+/// What is known of the packet's connection: nested `CTA_*`.
+pub(crate) const NFQA_CT: u16 = 11;
 /// True length of a packet that the copy range cut.
 pub(crate) const NFQA_CAP_LEN: u16 = 13;
 /// `NFQA_SKB_*` flags.
@@ -51,8 +53,17 @@ pub(crate) const NFQA_CFG_FLAGS: u16 = 5;
 
 /// Accept instead of dropping where the queue or the socket is full.
 pub(crate) const NFQA_CFG_F_FAIL_OPEN: u32 = 1 << 0;
+/// Show each packet's connection; refused by kernels without `NETFILTER_NETLINK_GLUE_CT`.
+pub(crate) const NFQA_CFG_F_CONNTRACK: u32 = 1 << 1;
 /// Queue large packets whole instead of segmenting them in software.
 pub(crate) const NFQA_CFG_F_GSO: u32 = 1 << 2;
+
+/// The connection's mark (`linux/netfilter/nfnetlink_conntrack.h`).
+pub(crate) const CTA_MARK: u16 = 8;
+/// Which of the mark's bits are meant.
+pub(crate) const CTA_MARK_MASK: u16 = 21;
+/// The attribute holds attributes (`linux/netlink.h`).
+pub(crate) const NLA_F_NESTED: u16 = 1 << 15;
 
 /// Checksums are not filled in yet: do not verify them.
 pub(crate) const NFQA_SKB_CSUMNOTREADY: u32 = 1 << 0;

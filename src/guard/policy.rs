@@ -2,7 +2,7 @@
 //!
 //! Pure: resets are sent and counters kept elsewhere.
 
-use super::source::{Answer, MAXIMUM_COPY_RANGE, Queued, Verdict};
+use super::source::{Answer, ConnectionMark, MAXIMUM_COPY_RANGE, Queued, Verdict};
 use crate::engine::Decision;
 use crate::hook::{MarkField, MarkState};
 use crate::rules::Mark;
@@ -11,13 +11,24 @@ use crate::rules::Mark;
 /// given up: as many as can have been queued before a larger copy range took effect.
 const PATIENCE: u32 = 1 << 16;
 
+/// How the kernel is told of a decided flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offload {
+    /// Not at all: every packet is judged here.
+    Never,
+    /// By a mark on the deciding packet, which goes through the hook once more to save it.
+    Hook,
+    /// By a mark on the connection that goes with the verdict, where the kernel can do that.
+    Verdict,
+}
+
 /// How decisions become verdicts.
 #[derive(Debug, Clone)]
 pub(super) struct Policy {
     /// Our two bits of the mark.
     pub(super) mark: MarkField,
-    /// Tell the kernel to pass or drop decided flows by itself.
-    pub(super) offload: bool,
+    /// How the kernel is told to pass or drop decided flows by itself.
+    pub(super) offload: Offload,
     /// What becomes of a packet that cannot be shown to the engine whole.
     pub(super) failure: Verdict,
     /// Octets of each packet that the kernel copies now.
@@ -27,7 +38,7 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new(mark: MarkField, offload: bool, failure: Verdict, copy_range: u32) -> Self {
+    pub(super) fn new(mark: MarkField, offload: Offload, failure: Verdict, copy_range: u32) -> Self {
         Self { mark, offload, failure, copy_range, short: 0 }
     }
 
@@ -50,10 +61,10 @@ impl Policy {
         match decision {
             Decision::Undecided | Decision::More { .. } => self.accept(queued, mark),
             // A flow that a rule marks stays with us: each of its packets has to get the mark.
-            Decision::Pass if mark.is_some() || !self.offload => self.accept(queued, mark),
-            Decision::Pass => self.repeat(queued, MarkState::Pass),
-            Decision::Block | Decision::Reject(_) if self.offload => self.repeat(queued, MarkState::Block),
-            Decision::Drop | Decision::Block | Decision::Reject(_) => Answer::new(Verdict::Drop),
+            Decision::Pass if mark.is_some() => self.accept(queued, mark),
+            Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
+            Decision::Block | Decision::Reject(_) => self.decided(queued, MarkState::Block, Verdict::Drop),
+            Decision::Drop => Answer::new(Verdict::Drop),
         }
     }
 
@@ -68,9 +79,16 @@ impl Policy {
         }
     }
 
-    /// Sends the packet through the hook once more, which saves `state` to its connection.
-    fn repeat(&self, queued: &Queued<'_>, state: MarkState) -> Answer {
-        Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, state))
+    /// The answer to a packet of a decided flow, by which the kernel learns of the decision.
+    fn decided(&self, queued: &Queued<'_>, state: MarkState, verdict: Verdict) -> Answer {
+        match self.offload {
+            Offload::Never => Answer::new(verdict),
+            Offload::Hook => Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, state)),
+            Offload::Verdict => {
+                let mark = ConnectionMark { value: self.mark.value(state), mask: self.mark.mask() };
+                Answer::with_connection_mark(verdict, mark)
+            }
+        }
     }
 
     /// Sends a cut packet around with a larger copy range, as long as that can help.
@@ -110,11 +128,11 @@ mod tests {
         }
     }
 
-    fn policy(offload: bool) -> Policy {
+    fn policy(offload: Offload) -> Policy {
         Policy::new(MarkField::default(), offload, Verdict::Accept, 512)
     }
 
-    fn answer(offload: bool, decision: &Decision, mark: Option<Mark>) -> Answer {
+    fn answer(offload: Offload, decision: &Decision, mark: Option<Mark>) -> Answer {
         policy(offload).answer(&queued(&[0; 40], 40, 0x5), decision, mark)
     }
 
@@ -131,34 +149,57 @@ mod tests {
 
     #[test]
     fn decided_flows_are_handed_to_the_kernel_with_foreign_marks_kept() {
-        assert_eq!(answer(true, &Decision::Undecided, None), Answer::new(Verdict::Accept));
-        assert_eq!(answer(true, &Decision::Pass, None), Answer::with_mark(Verdict::Repeat, 0x4000_0005));
-        assert_eq!(answer(true, &Decision::Block, None), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
-        assert_eq!(answer(true, &reject(), None), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
-        assert_eq!(answer(true, &Decision::Drop, None), Answer::new(Verdict::Drop));
+        assert_eq!(answer(Offload::Hook, &Decision::Undecided, None), Answer::new(Verdict::Accept));
+        assert_eq!(
+            answer(Offload::Hook, &Decision::Pass, None),
+            Answer::with_mark(Verdict::Repeat, 0x4000_0005)
+        );
+        assert_eq!(
+            answer(Offload::Hook, &Decision::Block, None),
+            Answer::with_mark(Verdict::Repeat, 0x8000_0005)
+        );
+        assert_eq!(answer(Offload::Hook, &reject(), None), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
+        assert_eq!(answer(Offload::Hook, &Decision::Drop, None), Answer::new(Verdict::Drop));
     }
 
     #[test]
     fn without_offload_every_packet_is_answered_here() {
-        assert_eq!(answer(false, &Decision::Pass, None), Answer::new(Verdict::Accept));
-        assert_eq!(answer(false, &Decision::Block, None), Answer::new(Verdict::Drop));
-        assert_eq!(answer(false, &reject(), None), Answer::new(Verdict::Drop));
+        assert_eq!(answer(Offload::Never, &Decision::Pass, None), Answer::new(Verdict::Accept));
+        assert_eq!(answer(Offload::Never, &Decision::Block, None), Answer::new(Verdict::Drop));
+        assert_eq!(answer(Offload::Never, &reject(), None), Answer::new(Verdict::Drop));
+    }
+
+    #[test]
+    fn a_kernel_that_can_marks_the_connection_with_the_verdict_and_only_our_bits() {
+        let marked = |verdict, value| {
+            Answer::with_connection_mark(verdict, ConnectionMark { value, mask: 0xC000_0000 })
+        };
+        let answer = |decision: &Decision| answer(Offload::Verdict, decision, None);
+        assert_eq!(answer(&Decision::Undecided), Answer::new(Verdict::Accept));
+        assert_eq!(answer(&Decision::Pass), marked(Verdict::Accept, 0x4000_0000));
+        assert_eq!(answer(&Decision::Block), marked(Verdict::Drop, 0x8000_0000));
+        assert_eq!(answer(&reject()), marked(Verdict::Drop, 0x8000_0000));
+        assert_eq!(answer(&Decision::Drop), Answer::new(Verdict::Drop));
     }
 
     #[test]
     fn a_rules_mark_takes_its_own_bits_only_and_keeps_the_flow_with_us() {
         let marked = Answer::with_mark(Verdict::Accept, 0x15);
         let mark = Some(Mark { value: 0x10, mask: 0xf0 });
-        assert_eq!(answer(true, &Decision::Undecided, mark), marked);
-        assert_eq!(answer(true, &Decision::Pass, mark), marked);
+        assert_eq!(answer(Offload::Hook, &Decision::Undecided, mark), marked);
+        assert_eq!(answer(Offload::Hook, &Decision::Pass, mark), marked);
         let greedy = Some(Mark { value: 0xC000_0015, mask: u32::MAX });
-        assert_eq!(answer(true, &Decision::Pass, greedy), marked, "our bits are not for rules");
-        assert_eq!(answer(true, &Decision::Block, mark), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
+        assert_eq!(answer(Offload::Hook, &Decision::Pass, greedy), marked, "our bits are not for rules");
+        assert_eq!(
+            answer(Offload::Hook, &Decision::Block, mark),
+            Answer::with_mark(Verdict::Repeat, 0x8000_0005)
+        );
     }
 
     #[test]
     fn a_packet_that_comes_back_decided_is_answered_without_the_engine() {
-        let known = |mark| policy(true).known(&queued(&[0; 40], 40, mark)).map(|answer| answer.verdict);
+        let known =
+            |mark| policy(Offload::Hook).known(&queued(&[0; 40], 40, mark)).map(|answer| answer.verdict);
         assert_eq!(known(0x5), None);
         assert_eq!(known(0x4000_0000), Some(Verdict::Accept));
         assert_eq!(known(0x8000_0000), Some(Verdict::Drop));
@@ -167,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_cut_packet_comes_again_with_enough_of_it() {
-        let mut policy = policy(true);
+        let mut policy = policy(Offload::Hook);
         let cut = [0; 512];
         let more = |octets| Decision::More { octets };
         assert_eq!(policy.answer(&queued(&cut, 1500, 0), &more(1500), None), Answer::again_with(2048));
@@ -180,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_shown_whole_gets_the_failure_verdict_and_never_goes_around_for_ever() {
-        let mut policy = policy(true);
+        let mut policy = policy(Offload::Hook);
         policy.failure = Verdict::Drop;
         let all = vec![0; usize::try_from(MAXIMUM_COPY_RANGE).unwrap_or_default()];
         let more = Decision::More { octets: 70_000 };

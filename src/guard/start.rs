@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::config::{GuardConfig, Output};
 use super::interfaces::Interfaces;
-use super::policy::Policy;
+use super::policy::{Offload, Policy};
 use super::resets::Injector;
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::Run;
@@ -126,9 +126,14 @@ impl Parts<'_> {
         let rules = run.rules.load_full();
         let engine = Engine::new(self.engine_config(), Arc::clone(&rules), self.fingerprints.clone());
         let copy_range = source.copy_range();
+        let offload = match (run.config.offload, source.marks_connections()) {
+            (false, _) => Offload::Never,
+            (true, false) => Offload::Hook,
+            (true, true) => Offload::Verdict,
+        };
         let judge = Judge {
             engine,
-            policy: Policy::new(run.config.mark, run.config.offload, self.failure(), copy_range),
+            policy: Policy::new(run.config.mark, offload, self.failure(), copy_range),
             injector: self.injector.clone(),
             sink: Sinks(run.writers.iter().map(Writer::handle).collect()),
             interfaces: Interfaces::new(),

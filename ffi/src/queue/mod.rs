@@ -58,6 +58,15 @@ impl Verdict {
     }
 }
 
+/// New values for some bits of a connection's mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionMark {
+    /// The bits; none outside of `mask`.
+    pub value: u32,
+    /// Which bits; all others stay as they are.
+    pub mask: u32,
+}
+
 /// How a queue is bound.
 #[derive(Debug, Clone)]
 pub struct QueueConfig {
@@ -132,6 +141,7 @@ pub struct Queue {
     /// A larger copy range that a packet of the current batch called for.
     wanted_copy_range: u32,
     receive_buffer: usize,
+    marks_connections: bool,
     failure: Verdict,
     slots: Slots,
     outgoing: Outgoing,
@@ -162,6 +172,7 @@ impl Queue {
             copy_range,
             wanted_copy_range: 0,
             receive_buffer,
+            marks_connections: false,
             failure: config.failure,
             slots: Slots::new(batch, copy_range as usize),
             outgoing: Outgoing::new(config.number, batch),
@@ -178,7 +189,22 @@ impl Queue {
             acknowledge: None,
         };
         queue.configure(&settings).map_err(|error| refusal(config.number, queue.portid, error))?;
+        queue.marks_connections = queue.finds_connections()?;
         Ok(queue)
+    }
+
+    /// Whether this kernel takes a connection's mark with a verdict (`NETFILTER_NETLINK_GLUE_CT`).
+    ///
+    /// It ignores one silently where it does not; asked to show connections it says so. What it would
+    /// show is of no use, so that it is told to leave it out again.
+    fn finds_connections(&mut self) -> Result<bool, CallError> {
+        let flag = sys::NFQA_CFG_F_CONNTRACK;
+        let show = |value| Settings { flags: Some((value, flag)), ..Settings::default() };
+        match self.configure(&show(flag)) {
+            Ok(()) => self.configure(&show(0)).map(|()| true),
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The queue's number.
@@ -199,6 +225,11 @@ impl Queue {
     /// Octets of the socket's receive buffer as the kernel granted it, its overhead included.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
+    }
+
+    /// Whether a verdict can mark the packet's connection.
+    pub fn marks_connections(&self) -> bool {
+        self.marks_connections
     }
 
     /// What happened so far.
@@ -328,7 +359,7 @@ impl Queue {
                     Ok(Message::Packet(packet)) => {
                         self.last_packet = packet.id;
                         let mut verdict = Outgoing::new(self.number, 1);
-                        if verdict.push_verdict(packet.id, Verdict::Repeat, None) {
+                        if verdict.push_verdict(packet.id, Verdict::Repeat, None, None) {
                             socket::send(&self.socket, verdict.octets())?;
                         }
                     }

@@ -7,13 +7,15 @@ use std::ptr::NonNull;
 
 use libc::nlmsghdr;
 
-use super::Verdict;
+use super::{ConnectionMark, Verdict};
 use crate::sys;
 
 /// `struct nlmsghdr` and `struct nfgenmsg`, which begin every message.
 const HEADERS: usize = 20;
-/// Headers, `NFQA_VERDICT_HDR` and `NFQA_MARK`.
-const VERDICT: usize = HEADERS + 12 + 8;
+/// `NFQA_CT` around `CTA_MARK` and `CTA_MARK_MASK`.
+const CONNECTION_MARK: usize = 4 + 8 + 8;
+/// Headers, `NFQA_VERDICT_HDR`, `NFQA_MARK` and `NFQA_CT`.
+const VERDICT: usize = HEADERS + 12 + 8 + CONNECTION_MARK;
 /// Headers, `NFQA_CFG_CMD`, `_PARAMS`, `_QUEUE_MAXLEN`, `_FLAGS` and `_MASK`.
 const CONFIGURATION: usize = HEADERS + 8 + 12 + 8 + 8 + 8;
 
@@ -74,22 +76,29 @@ impl Outgoing {
         self.verdicts = 0;
     }
 
-    /// Adds a verdict; `mark` replaces the packet's mark.
+    /// Adds a verdict; `mark` replaces the packet's mark, `connection` bits of its connection's.
     ///
     /// Returns false, and adds nothing, where there is no room.
     #[must_use]
-    pub(super) fn push_verdict(&mut self, id: u32, verdict: Verdict, mark: Option<u32>) -> bool {
+    pub(super) fn push_verdict(
+        &mut self,
+        id: u32,
+        verdict: Verdict,
+        mark: Option<u32>,
+        connection: Option<ConnectionMark>,
+    ) -> bool {
         let Some(message) = self.begin(sys::NFQNL_MSG_VERDICT, VERDICT) else {
             return false;
         };
         // SAFETY: `begin` made `message` a whole header with VERDICT octets of room; this takes 12.
         unsafe { sys::nfq_nlmsg_verdict_put(message.as_ptr(), id.cast_signed(), verdict.code()) };
         if let Some(mark) = mark {
-            // SAFETY: as above; this takes the last 8 octets.
+            // SAFETY: as above; this takes 8 more.
             unsafe { sys::nfq_nlmsg_verdict_put_mark(message.as_ptr(), mark) };
         }
         self.verdicts += 1;
-        self.end()
+        let start = self.length;
+        self.end() && connection.is_none_or(|mark| self.append_connection_mark(start, mark))
     }
 
     /// Adds one configuration message with all of `settings`.
@@ -153,22 +162,72 @@ impl Outgoing {
         true
     }
 
+    /// Appends `NFQA_CT` to the last message, which starts at octet `start`.
+    fn append_connection_mark(&mut self, start: usize, mark: ConnectionMark) -> bool {
+        let length = u16::try_from(CONNECTION_MARK).unwrap_or(u16::MAX);
+        self.append(start, &[attribute_header(length, sys::NFQA_CT | sys::NLA_F_NESTED)])
+            && self.append_u32(start, sys::CTA_MARK, mark.value)
+            && self.append_u32(start, sys::CTA_MARK_MASK, mark.mask)
+    }
+
     /// Appends a big-endian number to the last message, which starts at octet `start`.
     ///
     /// libmnl has this as `mnl_attr_put_u32`; two words are not worth another library.
     fn append_u32(&mut self, start: usize, attribute: u16, value: u32) -> bool {
-        let [length, kind] = [8_u16.to_ne_bytes(), attribute.to_ne_bytes()];
-        let header = u32::from_ne_bytes([length[0], length[1], kind[0], kind[1]]);
+        self.append(start, &[attribute_header(8, attribute), value.to_be()])
+    }
+
+    /// Appends words to the last message, which starts at octet `start`.
+    fn append(&mut self, start: usize, words: &[u32]) -> bool {
         let at = self.length / 4;
-        let Some(room) = self.buffer.get_mut(at..at + 2) else {
+        let Some(room) = self.buffer.get_mut(at..at + words.len()) else {
             return false;
         };
-        room.copy_from_slice(&[header, value.to_be()]);
+        room.copy_from_slice(words);
+        let octets = words.len() * 4;
         let Some(message_length) = self.buffer.get_mut(start / 4) else {
             return false;
         };
-        *message_length += 8;
-        self.length += 8;
+        *message_length += u32::try_from(octets).unwrap_or(0);
+        self.length += octets;
         true
+    }
+}
+
+/// `struct nlattr` in one word: length, header included, and type.
+fn attribute_header(length: u16, kind: u16) -> u32 {
+    let [length, kind] = [length.to_ne_bytes(), kind.to_ne_bytes()];
+    u32::from_ne_bytes([length[0], length[1], kind[0], kind[1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn octets(connection: Option<ConnectionMark>) -> Vec<u8> {
+        let mut outgoing = Outgoing::new(7, 2);
+        assert!(outgoing.push_verdict(9, Verdict::Accept, Some(5), connection));
+        let first = outgoing.octets().to_vec();
+        assert!(outgoing.push_verdict(9, Verdict::Accept, Some(5), connection));
+        assert_eq!(outgoing.octets().len(), 2 * first.len(), "messages stand behind each other");
+        assert!(!outgoing.has_room(), "there was room for two");
+        first
+    }
+
+    #[test]
+    fn a_connections_mark_is_nested_with_its_mask_behind_the_verdict() {
+        let plain = octets(None);
+        let marked = octets(Some(ConnectionMark { value: 0x4000_0000, mask: 0xC000_0000 }));
+        let length = |message: &[u8]| u32::from_ne_bytes(message[..4].try_into().unwrap()) as usize;
+        assert_eq!((length(&plain), length(&marked)), (40, 60));
+        assert_eq!(marked[4..40], plain[4..40]);
+        let word = |at: usize| -> [u8; 4] { marked[at..at + 4].try_into().unwrap() };
+        let header = |at| {
+            let [a, b, c, d] = word(at);
+            (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]))
+        };
+        assert_eq!(header(40), (20, 0x8000 | 11));
+        assert_eq!((header(44), word(48)), ((8, 8), [0x40, 0, 0, 0]));
+        assert_eq!((header(52), word(56)), ((8, 21), [0xC0, 0, 0, 0]));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::message::PacketMessage;
 use super::outgoing::Outgoing;
-use super::{Counters, Verdict};
+use super::{ConnectionMark, Counters, Verdict};
 
 /// A packet that waits for its verdict.
 ///
@@ -31,14 +31,15 @@ impl<'batch> Packet<'batch> {
         self.message.payload
     }
 
-    /// Answers it; `mark` replaces the packet's whole mark.
-    pub fn verdict(mut self, verdict: Verdict, mark: Option<u32>) {
-        self.answer(verdict, mark);
+    /// Answers it; `mark` replaces the packet's whole mark, `connection` bits of its connection's, which
+    /// kernels ignore where [`Queue::marks_connections`](super::Queue::marks_connections) is false.
+    pub fn verdict(mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
+        self.answer(verdict, mark, connection);
     }
 
-    fn answer(&mut self, verdict: Verdict, mark: Option<u32>) {
+    fn answer(&mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
         // The batch made sure of the room before it handed the packet out.
-        self.answered = self.outgoing.push_verdict(self.message.id, verdict, mark);
+        self.answered = self.outgoing.push_verdict(self.message.id, verdict, mark, connection);
         debug_assert!(self.answered, "a packet was handed out without room for its verdict");
     }
 }
@@ -47,7 +48,7 @@ impl Drop for Packet<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.counters.unanswered += 1;
-            self.answer(self.failure, None);
+            self.answer(self.failure, None, None);
         }
     }
 }

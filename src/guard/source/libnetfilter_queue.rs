@@ -47,7 +47,7 @@ impl Source for LibnetfilterQueue {
             received.octets += queued.wire_length as u64;
             let answer = judge(&queued);
             wanted = wanted.max(answer.copy_range.unwrap_or(0));
-            packet.verdict(code(answer.verdict), answer.mark);
+            packet.verdict(code(answer.verdict), answer.mark, answer.connection_mark);
         }
         batch.raise_copy_range(wanted);
         batch.finish()?;
@@ -60,6 +60,10 @@ impl Source for LibnetfilterQueue {
 
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError> {
         Ok(self.0.set_copy_range(octets)?)
+    }
+
+    fn marks_connections(&self) -> bool {
+        self.0.marks_connections()
     }
 
     fn statistics(&self) -> Statistics {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bannerwall_ffi::error::{CallError, QueueError};
 use bannerwall_ffi::queue::KernelCounters;
-pub use bannerwall_ffi::queue::MAXIMUM_COPY_RANGE;
+pub use bannerwall_ffi::queue::{ConnectionMark, MAXIMUM_COPY_RANGE};
 
 pub use self::libnetfilter_queue::LibnetfilterQueue;
 pub use self::nfq::NfqCrate;
@@ -112,6 +112,8 @@ pub struct Answer {
     pub verdict: Verdict,
     /// Replaces the packet's whole mark; `None` keeps it.
     pub mark: Option<u32>,
+    /// Replaces these bits of its connection's mark, where [`Source::marks_connections`] is true.
+    pub connection_mark: Option<ConnectionMark>,
     /// The copy range that has to be in force before the verdict takes effect.
     pub copy_range: Option<u32>,
 }
@@ -119,12 +121,17 @@ pub struct Answer {
 impl Answer {
     /// A verdict and nothing else.
     pub const fn new(verdict: Verdict) -> Self {
-        Self { verdict, mark: None, copy_range: None }
+        Self { verdict, mark: None, connection_mark: None, copy_range: None }
     }
 
     /// A verdict that replaces the packet's whole mark.
     pub const fn with_mark(verdict: Verdict, mark: u32) -> Self {
-        Self { verdict, mark: Some(mark), copy_range: None }
+        Self { mark: Some(mark), ..Self::new(verdict) }
+    }
+
+    /// A verdict that marks the packet's connection.
+    pub const fn with_connection_mark(verdict: Verdict, mark: ConnectionMark) -> Self {
+        Self { connection_mark: Some(mark), ..Self::new(verdict) }
     }
 
     /// Sends the packet around again, to come back with `octets` of itself.
@@ -132,7 +139,7 @@ impl Answer {
     /// A packet that comes back no longer than before (its copy range was [`MAXIMUM_COPY_RANGE`], or
     /// the kernel refused) must get another answer, or it goes around for ever.
     pub const fn again_with(octets: u32) -> Self {
-        Self { verdict: Verdict::Repeat, mark: None, copy_range: Some(octets) }
+        Self { copy_range: Some(octets), ..Self::new(Verdict::Repeat) }
     }
 }
 
@@ -271,6 +278,11 @@ pub trait Source: Send {
     ///
     /// When the kernel cannot be told.
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError>;
+
+    /// Whether a verdict can mark the packet's connection: not by every backend, nor in every kernel.
+    fn marks_connections(&self) -> bool {
+        false
+    }
 
     /// What happened so far; reads the kernel's counters, so not for the packet path.
     fn statistics(&self) -> Statistics;
