@@ -30,7 +30,7 @@ class Run:
         self.file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
         self.csv = csv.writer(self.file)
         self.csv.writerow(["where", "test", "case", "round", "metric", "value"])
-        self.head = _head(seed)
+        self.head = _head("bench/run", seed)
 
     def add(self, where, test, case, round_number, metric, value):
         """Takes one value."""
@@ -50,7 +50,75 @@ class Run:
             print("no picture: Debian's python3-matplotlib is missing", file=sys.stderr)
 
 
-def _head(seed):
+class ScanRun:
+    """What bench/scan collects: every value is on disk as soon as it is known."""
+
+    FIGURES = ["wall, s", "CPU, s", "CPU a target, µs", "memory, MiB", "told, %", "server busy, %"]
+
+    def __init__(self, folder, seed):
+        self.folder = pathlib.Path(folder) if folder else ROOT / f"bench/runs/{datetime.date.today()}-scan"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.values = collections.defaultdict(lambda: collections.defaultdict(list))
+        self.file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
+        self.csv = csv.writer(self.file)
+        self.csv.writerow(["scene", "targets", "scanner", "round", "metric", "value"])
+        self.head = _head("bench/scan", seed)
+        self.remarks = []
+
+    def remark(self, *sentences):
+        """Takes what a reader must know beside the figures."""
+        self.remarks += sentences
+
+    def add(self, scene, size, scanner, round_number, metric, value):
+        """Takes one value."""
+        self.csv.writerow([scene, size, scanner, round_number, metric, value])
+        self.file.flush()
+        self.values[(scene, size, scanner)][metric].append(value)
+
+    def finish(self):
+        """Writes the tables and the picture."""
+        self.file.close()
+        lines = [self.head, f"- load at the end: {_load()}", *[f"- {remark}" for remark in self.remarks], ""]
+        lines += ["Medians. “told” is the share of targets of which the scanner says the truth (refused, silent, its "
+                  "banner); “given up” is a run ended at the limit; subnets that would take longer are left out.", ""]
+        for scene in dict.fromkeys(key[0] for key in self.values):
+            lines += [f"## {scene}", "", "| targets | scanner | n | " + " | ".join(self.FIGURES) + " |",
+                      "|---" * (len(self.FIGURES) + 3) + "|"]
+            rows = {key: metrics for key, metrics in self.values.items() if key[0] == scene}
+            for (_, size, scanner), metrics in sorted(rows.items(), key=lambda row: row[0][1:]):
+                given_up = " (given up)" if "given up" in metrics else ""
+                cells = [_short(statistics.median(metrics[name])) if name in metrics else "–" for name in self.FIGURES]
+                lines.append(f"| {size:,} | {scanner}{given_up} | {len(metrics['wall, s'])} | " + " | ".join(cells) + " |")
+            lines.append("")
+        (self.folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
+        try:
+            self._plot()
+        except ImportError:
+            print("no picture: Debian's python3-matplotlib is missing", file=sys.stderr)
+
+    def _plot(self):
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        scenes = list(dict.fromkeys(key[0] for key in self.values))
+        metrics = ["wall, s", "CPU, s", "memory, MiB"]
+        figure, grid = pyplot.subplots(len(scenes), len(metrics), figsize=(15, 3.6 * len(scenes)), squeeze=False)
+        for scene, row in zip(scenes, grid):
+            for metric, axes in zip(metrics, row):
+                for scanner in sorted({key[2] for key in self.values if key[0] == scene}):
+                    points = sorted((key[1], statistics.median(values[metric])) for key, values in self.values.items()
+                                    if key[0] == scene and key[2] == scanner and "given up" not in values)
+                    axes.plot([x for x, _ in points], [max(y, 1e-3) for _, y in points], marker="o", label=scanner)
+                axes.set(xscale="log", yscale="log", xlabel="targets", title=f"{scene}: {metric}")
+        grid[0][0].legend(fontsize=7)
+        figure.tight_layout()
+        figure.savefig(self.folder / "figures.png", dpi=110)
+        pyplot.close(figure)
+
+
+def _head(program, seed):
     def command(*words):
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
         return done.stdout.strip()
@@ -59,9 +127,9 @@ def _head(seed):
                   if line.startswith("model name")), "unknown")
     dirty = " with uncommitted changes" if command("git", "status", "--porcelain", "--untracked-files=no") else ""
     lines = [
-        "# Measured by bench/run",
+        f"# Measured by {program}",
         "",
-        f"- command: `{' '.join(['bench/run', *sys.argv[1:]])}` (order seed {seed})",
+        f"- command: `{' '.join([program, *sys.argv[1:]])}` (order seed {seed})",
         f"- commit: {command('git', 'rev-parse', '--short=12', 'HEAD')}{dirty}",
         f"- kernel: {platform.release()}, {command('iptables', '--version')}",
         f"- CPU: {os.cpu_count()} × {model}",
