@@ -197,7 +197,7 @@ impl<'a> Row<'a> {
             self.source.into(),
             self.event_type.into(),
             text(client.map(|end| end.address)),
-            text(client.map(|end| end.port)),
+            text(client.map(|end| end.port).filter(|port| *port != 0)),
             text(server.map(|end| end.address)),
             text(server.map(|end| end.port)),
             self.protocol.map_or("", Protocol::name).into(),

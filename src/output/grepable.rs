@@ -73,3 +73,30 @@ fn version(finding: &Finding<'_>) -> String {
     let text = product.or_else(|| banner.map(str::to_owned)).unwrap_or_default();
     escape(&text).replace('/', "|")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::samples::{NOON, all, spelled};
+
+    #[test]
+    fn every_target_has_a_line_of_nmaps_fields() {
+        let text = spelled(Grepable::new("bannerwall scan\n".to_owned(), NOON), &all());
+        let (comments, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
+        let [first, last] = comments.as_slice() else { panic!("{comments:?}") };
+        assert!(first.contains("scan initiated") && first.ends_with("as: bannerwall scan\\n"), "{first}");
+        assert!(last.ends_with("6 targets listed in 0.00 seconds"), "{last}");
+        assert_eq!(
+            lines,
+            [
+                "Host: 192.0.2.7 ()\tPorts: 25/open/tcp/////",
+                "Host: 192.0.2.8 ()\tPorts: 22/closed/tcp/////",
+                "Host: 2001:db8::9 ()\tPorts: 22/filtered/tcp/////",
+                "Host: 192.0.2.10 ()\tPorts: 22/error/tcp/////",
+                "Host: 192.0.2.20 ()\tPorts: 2222/open/tcp//ssh//OpenSSH 9.2p1/\t\
+                 Alerts: openssh-regresshion(high)",
+                "Host: 2001:db8::20 ()\tPorts: 8080/open/tcp//http//nginx|1.22/",
+            ]
+        );
+    }
+}

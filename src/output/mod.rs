@@ -7,6 +7,8 @@ pub mod csv;
 pub mod eve;
 mod finding;
 pub mod grepable;
+#[cfg(test)]
+mod samples;
 pub mod table;
 pub mod text;
 mod text_safe;

@@ -116,3 +116,24 @@ impl Display for Product<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::samples::{all, spelled};
+
+    #[test]
+    fn every_target_has_a_line_and_no_control_character_gets_through() {
+        let expected = concat!(
+            "192.0.2.7:25           open      foreign, 1.2 ms: 220 <mail>\\r\\n\\x1b[2J\u{fffe}\n",
+            "192.0.2.8:22           closed    refused\n",
+            "[2001:db8::9]:22       filtered  no-response\n",
+            "192.0.2.10:22          error     EADDRNOTAVAIL\n",
+            "192.0.2.20:2222        open      SSH-2.0-OpenSSH_9.2p1 <&\"'>\\x07/x  (OpenSSH 9.2p1)\n",
+            "                       high      openssh-regresshion: OpenSSH 8.5p1 to 9.7p1 [CVE-2024-6387]\n",
+            "[2001:db8::20]:8080    open      HTTP/1.1 200 Fine  nginx/1.22  \"Welcome & <so on>\"\n",
+            "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",
+        );
+        assert_eq!(spelled(Table { colour: Colour::Never }, &all()), expected);
+    }
+}

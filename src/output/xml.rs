@@ -251,3 +251,82 @@ fn clean(text: &str) -> Cow<'_, str> {
 fn seconds(timestamp: Timestamp) -> String {
     (timestamp.as_nanos() / 1_000_000_000).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::output::samples::{NOON, all, spelled};
+
+    /// nmap's own document type, as Debian's nmap-common has it.
+    const DOCUMENT_TYPE: &str = "/usr/share/nmap/nmap.dtd";
+
+    fn document() -> String {
+        let run = XmlRun {
+            arguments: "bannerwall scan ssh --match '<&\">'\n\x1b".to_owned(),
+            start: NOON,
+            services: "22,25,8080".to_owned(),
+            service_count: 3,
+        };
+        spelled(NmapXml::new(run), &all())
+    }
+
+    #[test]
+    fn nmaps_document_type_accepts_it() {
+        let mut lint = match Command::new("xmllint")
+            .args(["--noout", "--dtdvalid", DOCUMENT_TYPE, "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+        {
+            Ok(lint) if std::path::Path::new(DOCUMENT_TYPE).exists() => lint,
+            _ => {
+                return eprintln!("skipped: needs xmllint (libxml2-utils) and {DOCUMENT_TYPE} (nmap-common)");
+            }
+        };
+        lint.stdin.take().expect("a pipe").write_all(document().as_bytes()).expect("xmllint reads");
+        let said = lint.wait_with_output().expect("xmllint ends");
+        assert!(said.status.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), document());
+    }
+
+    #[test]
+    fn a_reader_gets_back_what_was_found() {
+        let text = document();
+        let mut reader = quick_xml::Reader::from_str(&text);
+        let (mut ports, mut scripts, mut hosts) = (Vec::new(), Vec::new(), None);
+        loop {
+            let element = match reader.read_event().expect("well-formed") {
+                Xml::Eof => break,
+                Xml::Start(element) | Xml::Empty(element) => element,
+                _ => continue,
+            };
+            let value = |name: &str| {
+                let attribute = element.try_get_attribute(name).expect("well-formed").expect("it is there");
+                let value =
+                    attribute.normalized_value(quick_xml::XmlVersion::Implicit1_0).expect("known entities");
+                value.into_owned()
+            };
+            match element.name().as_ref() {
+                "port" => ports.push(value("portid")),
+                "state" => ports.push(value("state")),
+                "script" => scripts.push((value("id"), value("output"))),
+                "hosts" => hosts = Some((value("up"), value("down"), value("total"))),
+                _ => {}
+            }
+        }
+        let expected =
+            ["25", "open", "22", "closed", "22", "filtered", "22", "error", "2222", "open", "8080", "open"];
+        assert_eq!(ports, expected);
+        assert_eq!(hosts, Some(("4".to_owned(), "2".to_owned(), "6".to_owned())));
+        let output = |id: &str| -> Vec<&str> {
+            scripts.iter().filter(|script| script.0 == id).map(|script| script.1.as_str()).collect()
+        };
+        let banners = output("banner");
+        assert_eq!(banners, ["220 <mail>\\r\n\\x1b[2J\u{fffd}", "SSH-2.0-OpenSSH_9.2p1 <&\"'>\\x07/x"]);
+        assert_eq!(output("http-title"), ["Welcome & <so on>"]);
+        let alerts = output("bannerwall-openssh-regresshion");
+        assert_eq!(alerts, ["high: OpenSSH 8.5p1 to 9.7p1 CVE-2024-6387"]);
+    }
+}

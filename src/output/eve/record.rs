@@ -214,23 +214,25 @@ impl<'a> Header<'a> {
             Some(Side::Server) => (flow.endpoints.server, flow.endpoints.client),
             Some(Side::Client) | None => (flow.endpoints.client, flow.endpoints.server),
         };
-        // The scan doesn't ask the kernel which address and port it chose for a connection.
-        let known = |end: Endpoint| (!end.address.is_unspecified()).then_some(end);
-        let (known_source, known_destination) = (known(source), known(destination));
-        let both = known_source.is_some() && known_destination.is_some();
+        // The scan knows its own address, where there is a way at all, but never its port: the kernel
+        // chose that for a direct socket, which cannot be asked.
+        let scan = event.source == Source::Scan;
+        let address = |end: Endpoint| (!end.address.is_unspecified()).then_some(end.address);
+        let port = |end: Endpoint| address(end).and((!scan || end.port != 0).then_some(end.port));
+        let both = port(source).is_some() && port(destination).is_some();
         Self {
             flow_id: Some(flow.id & FLOW_ID_BITS),
             in_iface: flow.interface.as_deref(),
             pcap_cnt: flow.packet_number,
             event_type,
             vlan: &flow.vlan,
-            src_ip: known_source.map(|end| end.address),
-            src_port: known_source.map(|end| end.port),
-            dest_ip: known_destination.map(|end| end.address),
-            dest_port: known_destination.map(|end| end.port),
+            src_ip: address(source),
+            src_port: port(source),
+            dest_ip: address(destination),
+            dest_port: port(destination),
             proto: Some("TCP"),
             ip_v: Some(if flow.endpoints.server.address.is_ipv4() { 4 } else { 6 }),
-            pkt_src: (event.source != Source::Scan).then_some("wire/pcap"),
+            pkt_src: (!scan).then_some("wire/pcap"),
             community_id: both.then(|| community_id(&flow.endpoints)),
             tx_id: flow.transaction,
             app_proto: protocol(&event.kind, flow).map(Protocol::name),

@@ -267,6 +267,13 @@ fn a_scan_does_not_invent_its_own_address() {
     for absent in ["src_ip", "src_port", "community_id", "pkt_src"] {
         assert!(own.get(absent).is_none(), "{absent}");
     }
+    let mut alert = event.clone();
+    alert.flow.iter_mut().for_each(|flow| {
+        flow.endpoints.client.address = "192.0.2.1".parse().unwrap();
+    });
+    let own = value(&alert, false);
+    assert_eq!((&own["src_ip"], own.get("src_port")), (&json!("192.0.2.1"), None));
+    assert!(own.get("community_id").is_none(), "it would be another flow's");
     let strict = value(&event, true);
     assert!(strict.get("state").is_none());
     assert_eq!(strict["tcp"], json!({"state": "open"}));
