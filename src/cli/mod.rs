@@ -89,7 +89,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 /// Reads the command line, filled up from `--config`.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let command = Cli::command();
-    let matches = command.clone().try_get_matches_from(config::fill(&command, arguments)?)?;
+    let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
+    let matches = command.clone().try_get_matches_from(arguments)?;
     Ok(Cli::from_arg_matches(&matches)?)
 }
 

@@ -67,6 +67,8 @@ pub struct WriterConfig {
 impl WriterConfig {
     /// For the packet path: never wait.
     pub const COUNTING: Self = Self { capacity: 8192, overflow: Overflow::Count };
+    /// For events by the batch, none of which may be lost.
+    pub const BATCHES: Self = Self { capacity: 16, overflow: Overflow::Wait };
     /// For paths where nothing may be lost.
     pub const WAITING: Self = Self { capacity: 4096, overflow: Overflow::Wait };
 }
@@ -98,7 +100,7 @@ struct Shared {
 
 enum Message {
     One(Event),
-    Group(Vec<Event>),
+    Groups(Vec<Vec<Event>>),
     /// Write what came before, then say so by dropping the sender.
     Sync(Sender<()>),
 }
@@ -174,10 +176,11 @@ impl Writer {
 }
 
 impl Handle {
-    /// Takes events that belong together, so that none of another thread comes between them.
-    pub fn emit_group(&self, events: Vec<Event>) {
-        if !events.is_empty() {
-            self.send(Message::Group(events));
+    /// Takes groups of events that belong together, so that none of another thread comes between
+    /// those of a group.
+    pub fn emit_groups(&self, groups: Vec<Vec<Event>>) {
+        if !groups.is_empty() {
+            self.send(Message::Groups(groups));
         }
     }
 
@@ -231,7 +234,7 @@ impl Message {
     fn len(&self) -> u64 {
         match self {
             Self::One(_) => 1,
-            Self::Group(events) => events.len() as u64,
+            Self::Groups(groups) => groups.iter().map(|events| events.len() as u64).sum(),
             Self::Sync(_) => 0,
         }
     }
@@ -301,7 +304,11 @@ impl Scribe {
     fn take(&mut self, message: Message) {
         match message {
             Message::One(event) => self.spell(1, |format, bytes| format.event(&event, bytes)),
-            Message::Group(events) => self.spell(events.len(), |format, bytes| format.group(&events, bytes)),
+            Message::Groups(groups) => {
+                for events in groups {
+                    self.spell(events.len(), |format, bytes| format.group(&events, bytes));
+                }
+            }
             Message::Sync(done) => {
                 self.flush();
                 drop(done);

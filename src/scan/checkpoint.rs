@@ -56,8 +56,8 @@ pub enum CheckpointError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     layout: u32,
-    /// The command line that started the scan, for people.
-    pub command: String,
+    /// The command line that started the scan, the program's name first.
+    pub arguments: Vec<String>,
     /// Everything that decides what is asked and how it is judged.
     pub options: BTreeMap<String, String>,
     /// The first position that was never handed out.
@@ -71,14 +71,14 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// A checkpoint of where a scan stands after `elapsed` in all.
     pub fn new(
-        command: String,
+        arguments: Vec<String>,
         options: BTreeMap<String, String>,
         snapshot: &Snapshot,
         elapsed: Duration,
     ) -> Self {
         Self {
             layout: LAYOUT,
-            command,
+            arguments,
             options,
             cursor: snapshot.cursor,
             unfinished: snapshot.unfinished.iter().map(|range| (range.start, range.end)).collect(),
@@ -127,7 +127,8 @@ impl Checkpoint {
         if differences.is_empty() {
             return Ok(());
         }
-        Err(CheckpointError::Mismatch { path: path.to_owned(), differences, command: self.command.clone() })
+        let command = self.arguments.join(" ");
+        Err(CheckpointError::Mismatch { path: path.to_owned(), differences, command })
     }
 
     /// Replaces the file at `path`.
@@ -177,7 +178,12 @@ mod tests {
             unfinished: vec![3..5, 499..500],
             counts: Counts { open: 7, ..Counts::default() },
         };
-        Checkpoint::new("bannerwall scan".to_owned(), options("1"), &snapshot, Duration::from_secs(9))
+        Checkpoint::new(
+            vec!["bannerwall".to_owned(), "scan".to_owned()],
+            options("1"),
+            &snapshot,
+            Duration::from_secs(9),
+        )
     }
 
     #[test]

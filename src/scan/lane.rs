@@ -21,6 +21,7 @@ use super::outcome::{Conversation, Outcome, Reason, Report};
 use super::probe::{Closed, Probe, Scene, Step};
 use super::table::{Connection, Fitness, Numbers, SESSION_CONNECTIONS, Session};
 use super::timers::{Nanos, Timers};
+use super::window::Answers;
 use super::{Close, Config, Target};
 use crate::event::{PortState, Timestamp};
 
@@ -83,6 +84,8 @@ pub(super) struct Lane<P: Probe> {
     whole: Timers,
     /// When the probe looks at its talks again.
     watched: Timers,
+    /// Who answered, and how quickly, since it was asked last.
+    answers: Answers,
     probe: P,
 }
 
@@ -112,6 +115,7 @@ impl<P: Probe> Lane<P> {
             silent: Timers::new(config.first_byte_timeout, capacity),
             whole: Timers::new(config.total_timeout, capacity),
             watched: Timers::new(WATCH, 0),
+            answers: Answers::default(),
             probe,
         })
     }
@@ -121,14 +125,29 @@ impl<P: Probe> Lane<P> {
         &mut self.ring
     }
 
+    /// The ring, where it has something to submit.
+    pub(super) fn queued_ring(&mut self) -> Option<&mut Ring<Token>> {
+        if self.ring.queued() > 0 { Some(&mut self.ring) } else { None }
+    }
+
     /// The ring, to wait for it together with others.
     pub(super) fn ring_ref(&self) -> &Ring<Token> {
         &self.ring
     }
 
-    /// True when no target is under way.
+    /// Targets under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.sessions.len() - self.free_sessions.len()
+    }
+
+    /// True when nothing is under way, nor a connection left to end.
     pub(super) fn is_idle(&self) -> bool {
-        self.free_sessions.len() == self.sessions.len()
+        self.under_way() == 0 && self.ring.in_flight() == 0
+    }
+
+    /// Who answered since this was asked last.
+    pub(super) fn take_answers(&mut self) -> Answers {
+        std::mem::take(&mut self.answers)
     }
 
     /// Room for another target in this submission.
@@ -138,7 +157,12 @@ impl<P: Probe> Lane<P> {
 
     /// Room for another target at all, and no shortage to wait for.
     pub(super) fn has_window_room(&self) -> bool {
-        self.waiting.is_empty() && self.has_connection()
+        !self.is_short() && self.has_connection()
+    }
+
+    /// A target waits for a shortage of this machine to pass.
+    pub(super) fn is_short(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn has_connection(&self) -> bool {
@@ -298,6 +322,9 @@ impl<P: Probe> Lane<P> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return };
         connection.connect = None;
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return };
+        if matches!(result, Ok(_) | Err(libc::ECONNREFUSED)) {
+            self.answers.add(now.nanos.saturating_sub(session.started));
+        }
         match result {
             Ok(_) => {
                 if session.found.is_none() {
@@ -603,4 +630,30 @@ fn is_shortage(error: i32) -> bool {
 /// A number as an index.
 fn at(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever this machine lacks is tried again or told as an error; it is never the target's doing.
+    #[test]
+    fn a_shortage_is_never_taken_for_a_closed_port() {
+        let shortages = [
+            libc::EADDRNOTAVAIL,
+            libc::EADDRINUSE,
+            libc::EAGAIN,
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOBUFS,
+            libc::ENOMEM,
+        ];
+        let for_good = [libc::ENETUNREACH, libc::ENETDOWN, libc::EACCES, libc::EPERM, libc::EAFNOSUPPORT];
+        assert!(shortages.into_iter().all(is_shortage));
+        assert!(!for_good.into_iter().any(is_shortage));
+        for error in shortages.into_iter().chain(for_good) {
+            assert_eq!(Reason::of_errno(error), (PortState::Error, Reason::Errno(error)));
+            assert_ne!(Reason::of_errno(error).1.name(), "EOTHER");
+        }
+    }
 }

@@ -27,11 +27,13 @@ pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
 pub use target::{Next, Target, Targets};
 
+mod here;
 mod judge;
 mod lane;
 mod probe;
 mod table;
 mod timers;
+mod window;
 mod worker;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What came of one target, and the sink that takes it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Target;
 use crate::event::{ConnectFacts, EventSink, PortState};
@@ -14,6 +14,12 @@ use crate::event::{ConnectFacts, EventSink, PortState};
 pub trait Report: EventSink {
     /// A target is over.
     fn finished(&mut self, outcome: &Outcome<'_>);
+
+    /// The loop has taken all completions that there were; called ten times a second at least.
+    fn turn(&mut self, _now: Instant) {}
+
+    /// Nothing will come any more.
+    fn end(&mut self) {}
 }
 
 /// What came of one target.

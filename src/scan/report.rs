@@ -1,14 +1,18 @@
 //! What is written of each target: its events held until it is over, judged by `--match` and
 //! `--open`, then handed to the writer together.
+//!
+//! Results go to the writer by the batch, every few milliseconds at least: waking its thread for each
+//! would cost more than all else that is done for a target.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ahash::AHashMap;
 use regex::bytes::Regex;
 
-use super::targets::{Plan, Tracker};
+use super::here::Here;
+use super::targets::{Finished, Plan, Tracker};
 use super::{Conversation, Outcome, Report};
 use crate::event::{
     Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source, Timestamp,
@@ -17,6 +21,10 @@ use crate::output::Handle;
 
 /// Octets of an answer in a foreign protocol that are shown.
 const SHOWN: usize = 256;
+/// Targets whose results are handed over together at most.
+const BATCH: usize = 256;
+/// How long a result is kept back for others at most.
+const HELD: Duration = Duration::from_millis(20);
 
 /// Which results are written.
 #[derive(Debug, Clone, Default)]
@@ -63,15 +71,38 @@ pub struct ScanReport {
     tracker: Arc<Tracker>,
     writer: Handle,
     selection: Arc<Selection>,
-    /// Events of targets that are not over: what is stopped halfway is asked again when the scan
-    /// is resumed, and must not be reported twice.
-    pending: AHashMap<SocketAddr, Vec<Event>>,
+    /// Events of targets that are not over, by the target's index: what is stopped halfway is asked
+    /// again when the scan is resumed, and must not be reported twice.
+    pending: AHashMap<u64, Vec<Event>>,
+    /// Results to hand over, and all targets that are over since that was last done.
+    groups: Vec<Vec<Event>>,
+    over: Vec<Finished>,
+    handed_over: Instant,
+    here: Here,
 }
 
 impl ScanReport {
     /// A report of the targets that `tracker` keeps for `plan`.
     pub fn new(plan: Arc<Plan>, tracker: Arc<Tracker>, writer: Handle, selection: Arc<Selection>) -> Self {
-        Self { plan, tracker, writer, selection, pending: AHashMap::new() }
+        Self {
+            plan,
+            tracker,
+            writer,
+            selection,
+            pending: AHashMap::new(),
+            groups: Vec::new(),
+            over: Vec::with_capacity(BATCH),
+            handed_over: Instant::now(),
+            here: Here::default(),
+        }
+    }
+
+    fn hand_over(&mut self) {
+        self.writer.emit_groups(std::mem::take(&mut self.groups));
+        // Counted as over only now that the results are on their way: a checkpoint first waits for
+        // those that are.
+        self.plan.finish(&self.tracker, &self.over);
+        self.over.clear();
     }
 
     fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
@@ -88,17 +119,15 @@ impl ScanReport {
 impl EventSink for ScanReport {
     fn emit(&mut self, event: Event) {
         let Some(flow) = &event.flow else { return };
-        let Endpoint { address, port } = flow.endpoints.server;
-        self.pending.entry(SocketAddr::new(address, port)).or_default().push(event);
+        self.pending.entry(flow.id).or_default().push(event);
     }
 }
 
 impl Report for ScanReport {
     fn finished(&mut self, outcome: &Outcome<'_>) {
-        let key = outcome.target.address;
         let mut events = match self.pending.is_empty() {
             true => Vec::new(),
-            false => self.pending.remove(&key).unwrap_or_default(),
+            false => self.pending.remove(&outcome.target.index).unwrap_or_default(),
         };
         let patterns = &self.selection.patterns;
         let matched = match patterns.is_empty() {
@@ -109,10 +138,28 @@ impl Report for ScanReport {
             if self.selection.always_connect || events.is_empty() {
                 events.insert(0, connect_event(outcome));
             }
-            self.writer.emit_group(events);
+            let here = self.here.toward(outcome.target.address.ip());
+            let flows = events.iter_mut().filter_map(|event| event.flow.as_mut());
+            flows.for_each(|flow| flow.endpoints.client.address = here);
+            self.groups.push(events);
         }
-        // Counted as over only now that its result is on its way: a checkpoint first waits for that.
-        self.plan.finish(&self.tracker, outcome, matched);
+        self.over.push(Finished::new(outcome, matched));
+        if self.over.len() >= BATCH {
+            self.hand_over();
+        }
+    }
+
+    fn turn(&mut self, now: Instant) {
+        if self.over.is_empty() {
+            self.handed_over = now;
+        } else if now.duration_since(self.handed_over) >= HELD {
+            self.handed_over = now;
+            self.hand_over();
+        }
+    }
+
+    fn end(&mut self) {
+        self.hand_over();
     }
 }
 

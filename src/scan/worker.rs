@@ -1,27 +1,37 @@
 //! One thread of a scan: its rings, its targets, its clock.
 //!
 //! A thread has as many rings as its share of the window needs, since a ring's table of direct
-//! sockets is bounded by `RLIMIT_NOFILE`, each ring by itself. With one ring, submitting and waiting
-//! are one system call; with several the thread waits for all of them in `poll(2)`.
+//! sockets is bounded by `RLIMIT_NOFILE`, each ring by itself. A further ring is used only when those
+//! before it are full. As long as one suffices, submitting and waiting are one system call; with
+//! several the thread waits for all of them in `poll(2)`.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use bannerwall_ffi::ring::Ring;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lane::{Lane, Now};
 use super::probe::Probe;
+use super::window::{Answers, Window};
 use super::{Config, Next, Report, ScanError, Targets};
 use crate::event::Timestamp;
 
 /// The loop looks at the stop flag at least this often.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
+/// Completions that are waited for together where many are under way, and how long: a system call for
+/// each would cost more than they do.
+const GATHERED: usize = 32;
+const GATHERING: Duration = Duration::from_millis(1);
+
 /// One thread's part of a scan.
 pub(super) struct Worker<'c, P: Probe, T> {
     config: &'c Config,
     lanes: Vec<Lane<P>>,
     targets: T,
+    /// How many targets may be under way, over all lanes.
+    open: Window,
     /// No target before this time.
     pause_until: Instant,
     /// No target ever more.
@@ -53,32 +63,39 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
             .map(|ring| Lane::new(config, share(window, rings, ring), probe()))
             .collect::<Result<Vec<_>, _>>()?;
         let epoch = Instant::now();
-        Ok(Self { config, lanes, targets, pause_until: epoch, ended: false, epoch, epoch_wall: wall_clock() })
+        Ok(Self {
+            config,
+            lanes,
+            targets,
+            open: Window::new(window),
+            pause_until: epoch,
+            ended: false,
+            epoch,
+            epoch_wall: wall_clock(),
+        })
     }
 
     /// Asks every target and returns the source of them.
     pub(super) fn run(mut self, report: &mut impl Report) -> Result<T, ScanError> {
         while !self.config.stop.load(Ordering::Relaxed) {
             let (instant, now) = self.clock();
-            let mut filled = Filled::All;
-            for lane in 0..self.lanes.len() {
-                if self.fill(lane, instant, now)? == Filled::Batch {
-                    filled = Filled::Batch;
-                }
-            }
-            if self.ended && self.lanes.iter().all(Lane::is_idle) {
+            let filled = self.fill_all(instant, now)?;
+            if self.ended && self.lanes.iter().all(|lane| lane.under_way() == 0) {
                 break;
             }
             match filled {
                 Filled::Batch => self.submit()?,
                 Filled::All => self.wait(instant, now)?,
             }
-            let (_, now) = self.clock();
+            let (instant, now) = self.clock();
             for lane in &mut self.lanes {
                 lane.complete(now, report)?;
                 lane.expire(now)?;
             }
+            self.adapt(now);
+            report.turn(instant);
         }
+        report.end();
         Ok(self.targets)
     }
 
@@ -89,53 +106,109 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         (instant, Now { nanos, wall: self.epoch_wall.after(passed) })
     }
 
-    /// Takes up targets on one lane until the submission is full or there is none to take.
-    fn fill(&mut self, lane: usize, instant: Instant, now: Now) -> Result<Filled, ScanError> {
+    /// Takes up targets until a submission is full or there is none to take, one lane after the other.
+    fn fill_all(&mut self, instant: Instant, now: Now) -> Result<Filled, ScanError> {
+        let mut room = match self.lanes.iter().any(Lane::is_short) {
+            true => 0,
+            false => self.open.limit().saturating_sub(self.under_way()),
+        };
+        for lane in 0..self.lanes.len() {
+            if self.fill(lane, &mut room, instant, now)? == Filled::Batch {
+                return Ok(Filled::Batch);
+            }
+        }
+        Ok(Filled::All)
+    }
+
+    /// Takes up targets on one lane, `room` at most.
+    fn fill(
+        &mut self,
+        lane: usize,
+        room: &mut usize,
+        instant: Instant,
+        now: Now,
+    ) -> Result<Filled, ScanError> {
         let Some(lane) = self.lanes.get_mut(lane) else { return Ok(Filled::All) };
         lane.resume(now)?;
-        while !self.ended && self.pause_until <= instant && lane.has_window_room() {
+        while *room > 0 && !self.ended && self.pause_until <= instant && lane.has_window_room() {
             if !lane.has_batch_room() {
                 return Ok(Filled::Batch);
             }
             match self.targets.next(instant) {
-                Next::Target(target) => lane.begin(target, now)?,
+                Next::Target(target) => {
+                    lane.begin(target, now)?;
+                    *room -= 1;
+                }
                 Next::Wait(pause) => self.pause_until = instant + pause,
                 Next::End => self.ended = true,
             }
         }
-        if lane.has_window_room() {
+        if lane.has_window_room() && (self.ended || self.pause_until > instant) {
             lane.tidy()?;
         }
         Ok(Filled::All)
     }
 
-    fn submit(&mut self) -> Result<(), ScanError> {
-        for lane in &mut self.lanes {
-            lane.ring().submit()?;
+    fn under_way(&self) -> usize {
+        self.lanes.iter().map(Lane::under_way).sum()
+    }
+
+    /// Lets the window follow what the lanes saw.
+    fn adapt(&mut self, now: Now) {
+        if !self.open.is_due(now.nanos) {
+            return;
         }
-        Ok(())
+        let mut answers = Answers::default();
+        self.lanes.iter_mut().for_each(|lane| answers.join(lane.take_answers()));
+        let reached = !self.ended && self.under_way() >= self.open.limit();
+        self.open.adapt(answers, reached, now.nanos);
+    }
+
+    fn submit(&mut self) -> Result<(), ScanError> {
+        let queued = self.lanes.iter_mut().filter_map(Lane::queued_ring);
+        Ok(queued.map(Ring::submit).collect::<Result<(), _>>()?)
     }
 
     /// Submits, then waits until something came or something is due.
     fn wait(&mut self, instant: Instant, now: Now) -> Result<(), ScanError> {
-        let mut timeout = LONGEST_WAIT;
-        if let Some(deadline) = self.lanes.iter().filter_map(Lane::deadline).min() {
-            timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now.nanos)));
-        }
-        if !self.ended && self.lanes.iter().any(Lane::has_window_room) {
-            timeout = timeout.min(self.pause_until.saturating_duration_since(instant));
-        }
-        if let [lane] = self.lanes.as_mut_slice() {
-            return Ok(lane.ring().submit_and_wait(1, timeout)?);
+        let timeout = self.patience(instant, now);
+        if self.lanes.iter().filter(|lane| !lane.is_idle()).count() == 1 {
+            let want = (self.under_way() / 16).clamp(1, GATHERED);
+            let timeout = if want > 1 { timeout.min(GATHERING) } else { timeout };
+            for lane in &mut self.lanes {
+                match lane.is_idle() {
+                    true => lane.queued_ring().map_or(Ok(()), Ring::submit)?,
+                    false => lane.ring().submit_and_wait(want, timeout)?,
+                }
+            }
+            return Ok(());
         }
         self.submit()?;
+        let busy = self.lanes.iter().filter(|lane| !lane.is_idle());
         let mut descriptors: Vec<PollFd<'_>> =
-            self.lanes.iter().map(|lane| PollFd::new(lane.ring_ref(), PollFlags::IN)).collect();
+            busy.map(|lane| PollFd::new(lane.ring_ref(), PollFlags::IN)).collect();
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
         match poll(&mut descriptors, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(ScanError::Poll(error.into())),
         }
+    }
+
+    /// How long there is nothing to do unless something comes.
+    fn patience(&self, instant: Instant, now: Now) -> Duration {
+        let mut timeout = LONGEST_WAIT;
+        let mut due = |deadline: u64| {
+            timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now.nanos)));
+        };
+        self.lanes.iter().filter_map(Lane::deadline).for_each(&mut due);
+        if self.ended || !self.lanes.iter().any(Lane::has_window_room) {
+            return timeout;
+        }
+        if self.under_way() < self.open.limit() {
+            return timeout.min(self.pause_until.saturating_duration_since(instant));
+        }
+        due(self.open.due());
+        timeout
     }
 }
 

@@ -126,6 +126,11 @@ impl<T> Ring<T> {
         queue.capacity() - queue.len()
     }
 
+    /// How many operations were queued and not yet submitted.
+    pub fn queued(&mut self) -> usize {
+        self.ring.0.submission().len()
+    }
+
     /// Queues an operation; `state` comes back with its completion.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! `bannerwall scan`: flags to a plan, a scan's configuration and an output.
 
 mod progress;
+mod resume;
 mod run;
+
+pub(super) use resume::fill;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,7 +36,10 @@ pub(super) struct ScanArgs {
 #[derive(Debug, Subcommand)]
 enum Mode {
     /// Find open ports.
-    #[command(after_help = "Example:\n  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open")]
+    #[command(
+        args_override_self = true,
+        after_help = "Examples:\n  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open\n  bannerwall scan connect -i hosts.txt -p 22 --rate 50000 --resume state --format json -o results.json\n  bannerwall scan connect --resume state"
+    )]
     Connect {
         /// Ports and ranges of ports: 22,80,8000-8010.
         #[arg(short, long, value_name = "PORTS")]
@@ -43,6 +49,7 @@ enum Mode {
     },
     /// Read SSH identifications and judge them by the rules.
     #[command(
+        args_override_self = true,
         after_help = "Examples:\n  bannerwall scan ssh 192.0.2.0/24\n  bannerwall scan ssh -i hosts.txt -p 22,2222 --match 'OpenSSH_[1-7]\\.' --format json"
     )]
     Ssh {
@@ -57,6 +64,7 @@ enum Mode {
     },
     /// Ask HTTP servers and judge their answers by the rules.
     #[command(
+        args_override_self = true,
         after_help = "Examples:\n  bannerwall scan http 192.0.2.0/24 -p 80,8080\n  bannerwall scan http example.org --path / --path /server-status --match 'Server: Apache'"
     )]
     Http {
@@ -141,7 +149,8 @@ struct Common {
     /// Scan only the Ith of N parts; the others must have the same seed (0 unless given).
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     shard: Shard,
-    /// Keep where the scan stands in a file, and go on from there if it exists.
+    /// Keep where the scan stands in a file, and go on from there if it exists. Without targets all
+    /// other flags are those that the file's scan was started with, unless given again.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// How connections are ended: by a reset, or in order for targets that log resets.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::scan::targets::Counts;
+use crate::scan::targets::{Counts, Skipped};
 
 /// A bar on stderr; nothing where stderr is no terminal or `show` is false.
 pub(super) fn bar(total: u64, show: bool) -> ProgressBar {
@@ -31,9 +31,21 @@ impl Write for Aside {
     }
 }
 
-/// The last line of a scan. Targets are what was named; the other counts sum to it.
+/// Targets that were named but are not this scan's to ask.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SkippedTargets {
+    pub(super) set: Skipped,
+    /// Left to the other parts of `--shard`.
+    pub(super) other_shards: u64,
+}
+
+/// The last line of a scan. Targets are what was named (a name without an address counts once a
+/// port, an address named twice once); open, refused, timed out, unreachable, local error, skipped and
+/// not asked sum to it.
 pub(super) struct Summary {
     pub(super) input: u128,
+    pub(super) skipped: SkippedTargets,
+    /// What this scan is to ask.
     pub(super) total: u64,
     pub(super) counts: Counts,
     /// Of this run and those before it.
@@ -42,35 +54,32 @@ pub(super) struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { input, total, counts, elapsed } = self;
+        let Self { input, skipped, total, counts, elapsed } = self;
         let (finished, seconds) = (counts.finished(), elapsed.as_secs_f64());
         let rate = finished as f64 / seconds.max(0.001);
-        let skipped = input.saturating_sub(u128::from(*total));
-        write!(
-            f,
-            "targets {input}, open {}, matched {}, refused {}, timed out {}, unreachable {}, local error {}, \
-             skipped {skipped}",
-            counts.open,
-            counts.matched,
-            counts.refused,
-            counts.timed_out,
-            counts.unreachable,
-            counts.local_error
-        )?;
+        let Counts { open, matched, refused, timed_out, unreachable, local_error, .. } = counts;
+        write!(f, "targets {input}, open {open}")?;
         let talks = [
             ("silent", counts.silent),
             ("broken off", counts.broken_off),
             ("unfinished", counts.unfinished),
             ("another protocol", counts.foreign),
         ];
-        let said: Vec<_> = talks
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
-        if !said.is_empty() {
-            write!(f, " (open but {})", said.join(", "))?;
-        }
+        kinds(f, "but ", &talks.map(|(name, count)| (name, count.into())))?;
+        write!(
+            f,
+            ", matched {matched}, refused {refused}, timed out {timed_out}, unreachable {unreachable}"
+        )?;
+        write!(f, ", local error {local_error}")?;
+        kinds(f, "", &counts.shortages.kinds().map(|(name, count)| (name, count.into())))?;
+        write!(f, ", skipped {}", input.saturating_sub(u128::from(*total)))?;
+        let whys = [
+            ("excluded", skipped.set.excluded),
+            ("reserved", skipped.set.reserved),
+            ("unresolved", skipped.set.unresolved),
+            ("other shards", skipped.other_shards.into()),
+        ];
+        kinds(f, "", &whys)?;
         if finished < *total {
             write!(f, ", not asked {}", total - finished)?;
         }
@@ -78,18 +87,39 @@ impl fmt::Display for Summary {
     }
 }
 
+/// ` (but silent 1, …)`: those that there are any of.
+fn kinds(f: &mut fmt::Formatter<'_>, but: &str, kinds: &[(&str, u128)]) -> fmt::Result {
+    let counted = kinds.iter().filter(|(_, count)| *count > 0);
+    let said: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+    if said.is_empty() { Ok(()) } else { write!(f, " ({but}{})", said.join(", ")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::targets::Shortages;
 
     #[test]
     fn the_summary_sums_to_the_input() {
-        let counts = Counts { open: 3, refused: 4, timed_out: 1, matched: 2, silent: 1, ..Counts::default() };
-        let summary = Summary { input: 20, total: 10, counts, elapsed: Duration::from_secs(2) };
+        let shortages = Shortages { ports: 1, ..Shortages::default() };
+        let counts = Counts {
+            open: 3,
+            refused: 4,
+            timed_out: 1,
+            matched: 2,
+            silent: 1,
+            local_error: 1,
+            shortages,
+            ..Counts::default()
+        };
+        let set = Skipped { excluded: 2, reserved: 3, unresolved: 0 };
+        let skipped = SkippedTargets { set, other_shards: 5 };
+        let summary = Summary { input: 20, skipped, total: 10, counts, elapsed: Duration::from_secs(2) };
         assert_eq!(
             summary.to_string(),
-            "targets 20, open 3, matched 2, refused 4, timed out 1, unreachable 0, local error 0, skipped 10 \
-             (open but silent 1), not asked 2, 2.00 s, 4 targets a second"
+            "targets 20, open 3 (but silent 1), matched 2, refused 4, timed out 1, unreachable 0, \
+             local error 1 (no free port 1), skipped 10 (excluded 2, reserved 3, other shards 5), \
+             not asked 1, 2.00 s, 4 targets a second"
         );
     }
 }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, anyhow};
 use indicatif::ProgressBar;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::progress::{Aside, Summary, bar};
+use super::progress::{Aside, SkippedTargets, Summary, bar};
 use super::{Common, FormatName, ProgressName, Request};
 use crate::cli::{Exit, Failure, Global};
 use crate::event::{PortState, Timestamp};
@@ -51,7 +51,8 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     let set = targets(request, global.quiet)?;
     let (rules, fingerprints) = judges(request, global.quiet)?;
     let resume = Resume::open(request, &set)?;
-    let (input, seed) = (set.input(), resume.seed);
+    let (input, skipped, seed) = (set.input(), set.skipped(), resume.seed);
+    let others = set.len();
     let threads = threads(common, set.len());
     let plan = Arc::new(Plan::new(set, seed, common.shard, common.rate, threads, resume.from.clone()));
     let stop = Arc::new(AtomicBool::new(false));
@@ -83,7 +84,13 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     });
     let parts = parts.collect();
     let (outcome, interrupted) = std::thread::scope(|scope| {
-        let scan = scope.spawn(|| crate::scan::run(&config, parts).map(drop));
+        let watcher = std::thread::current();
+        let (config, parts) = (&config, parts);
+        let scan = scope.spawn(move || {
+            let outcome = crate::scan::run(config, parts).map(drop);
+            watcher.unpark();
+            outcome
+        });
         watch.until_over(scan)
     })?;
     watch.end(interrupted)?;
@@ -91,7 +98,8 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     bar.finish_and_clear();
     let report = writer.finish();
     outcome.map_err(Failure::unsupported)?;
-    let summary = Summary { input, total: plan.total(), counts: plan.counts(), elapsed };
+    let skipped = SkippedTargets { set: skipped, other_shards: others - plan.total() };
+    let summary = Summary { input, skipped, total: plan.total(), counts: plan.counts(), elapsed };
     eprintln!("{summary}");
     if let Some(error) = report.first_error {
         return Err(Failure::Usage(anyhow!("{} results could not be written: {error}", report.failed)));
@@ -107,6 +115,7 @@ fn targets(request: &Request<'_>, quiet: bool) -> Result<TargetSet, Failure> {
     common.exclude.iter().try_for_each(|word| builder.exclude(word)).map_err(Failure::usage)?;
     common.input.iter().try_for_each(|file| builder.target_file(file)).map_err(Failure::usage)?;
     common.exclude_file.iter().try_for_each(|file| builder.exclude_file(file)).map_err(Failure::usage)?;
+    builder.resolve().map_err(Failure::usage)?;
     let unresolved = builder.unresolved().to_vec();
     for name in unresolved.iter().filter(|_| !quiet) {
         eprintln!("bannerwall: {name}");
@@ -170,11 +179,14 @@ fn config(
             u64::try_from(in_time).unwrap_or(WINDOW).clamp(64, WINDOW)
         }
     };
-    let window = usize::try_from(wanted.min(plan.remaining()).max(1)).unwrap_or(usize::MAX);
+    let descriptors = descriptors().context("RLIMIT_NOFILE").map_err(Failure::Unsupported)?;
+    // Each ring is a descriptor itself, outside of its table; others are for files and libraries.
+    let most = descriptors.saturating_mul((descriptors / 4).max(1));
+    let window = usize::try_from(wanted.min(plan.remaining()).max(1)).unwrap_or(usize::MAX).min(most);
     Ok(Config {
         probe: request.probe.clone(),
         window,
-        descriptors_per_ring: descriptors().context("RLIMIT_NOFILE").map_err(Failure::Unsupported)?,
+        descriptors_per_ring: descriptors,
         connect_timeout: common.connect_timeout,
         first_byte_timeout: common.read_timeout,
         total_timeout: common.total_timeout.max(common.connect_timeout),
@@ -215,7 +227,7 @@ fn writer(
     let common = request.common;
     let stdout = std::io::stdout();
     let colour = if common.output.is_none() { Colour::for_stream(&stdout) } else { Colour::Never };
-    let (arguments, start) = (command_line(), now());
+    let (arguments, start) = (arguments().join(" "), now());
     let format: Box<dyn Format> = match common.format {
         FormatName::Text => Box::new(Table { colour }),
         FormatName::Json => Box::new(Eve(EveOptions { strict: common.eve_strict })),
@@ -248,7 +260,7 @@ fn writer(
     let format: Box<dyn Format> = if goes_on { Box::new(Continued(format)) } else { format };
     let name =
         common.output.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string());
-    Writer::start(WriterConfig::WAITING, destination, format)
+    Writer::start(WriterConfig::BATCHES, destination, format)
         .with_context(|| format!("-o {name}"))
         .map_err(Failure::Usage)
 }
@@ -268,6 +280,8 @@ fn cut_torn_line(path: &Path) -> std::io::Result<()> {
 /// What `--resume` asks for.
 struct Resume<'a> {
     path: Option<&'a Path>,
+    /// What the scan was started with at first.
+    arguments: Vec<String>,
     options: BTreeMap<String, String>,
     seed: u64,
     /// There was a checkpoint.
@@ -291,6 +305,7 @@ impl<'a> Resume<'a> {
         }
         Ok(Self {
             path,
+            arguments: loaded.as_ref().map_or_else(arguments, |checkpoint| checkpoint.arguments.clone()),
             options,
             seed,
             goes_on: loaded.is_some(),
@@ -304,7 +319,7 @@ impl<'a> Resume<'a> {
         let snapshot = plan.snapshot();
         // What the snapshot calls over must be in the file before the checkpoint says so.
         writer.sync();
-        Checkpoint::new(command_line(), self.options.clone(), &snapshot, elapsed).save(path)
+        Checkpoint::new(self.arguments.clone(), self.options.clone(), &snapshot, elapsed).save(path)
     }
 }
 
@@ -349,7 +364,8 @@ impl Watch<'_> {
         count_signals(Arc::clone(&signals))?;
         let (mut saved, mut seen) = (Instant::now(), 0);
         while !scan.is_finished() {
-            std::thread::sleep(TICK);
+            // Woken early when the scan is over.
+            std::thread::park_timeout(TICK);
             let now_seen = signals.load(Relaxed);
             if now_seen > seen {
                 seen = now_seen;
@@ -404,7 +420,10 @@ impl Watch<'_> {
         if self.plan.counts().finished() < self.plan.total() {
             self.resume.save(self.plan, &self.writer, self.elapsed()).map_err(Failure::usage)?;
             let how = if interrupted { "interrupted" } else { "stopped" };
-            eprintln!("bannerwall: {how}; the same command goes on from {}", path.display());
+            eprintln!(
+                "bannerwall: {how}; the same command, or only its `--resume {}`, goes on",
+                path.display()
+            );
         } else if path.exists() {
             std::fs::remove_file(path).with_context(|| path.display().to_string()).map_err(Failure::Usage)?;
         }
@@ -455,9 +474,8 @@ impl Metrics {
     }
 }
 
-fn command_line() -> String {
-    let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
-    arguments.collect::<Vec<_>>().join(" ")
+fn arguments() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 fn now() -> Timestamp {

@@ -65,7 +65,7 @@ fn everything_is_written_in_order_and_whole() {
         Writer::start(WriterConfig::WAITING, Destination::File(path.clone()), Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     (0..20_000).for_each(|number| handle.emit(event(number)));
-    handle.emit_group((20_000..20_003).map(event).collect());
+    handle.emit_groups(vec![(20_000..20_003).map(event).collect()]);
     let report = writer.finish();
     assert_eq!((report.written, report.overflowed, report.failed), (20_003, 0, 0));
     assert_eq!(std::fs::read_to_string(path).unwrap(), lines(0..20_003));

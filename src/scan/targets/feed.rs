@@ -16,7 +16,7 @@ use super::TargetSet;
 use crate::event::PortState;
 use crate::scan::pacing::{Bucket, Rate};
 use crate::scan::permutation::Permutation;
-use crate::scan::{Conversation, Next, Outcome, Target, Targets};
+use crate::scan::{Conversation, Next, Outcome, Reason, Target, Targets};
 
 /// The largest chunk: one bit a target in a word.
 const CHUNK: u64 = u64::BITS as u64;
@@ -70,6 +70,9 @@ pub struct Counts {
     pub unreachable: u64,
     /// Could not be asked for a shortage of this machine.
     pub local_error: u64,
+    /// What that was.
+    #[serde(default)]
+    pub shortages: Shortages,
     /// Open ones that matched a rule or `--match`.
     pub matched: u64,
     /// Open ones that said nothing.
@@ -89,6 +92,7 @@ impl Counts {
     }
 
     fn add(&mut self, other: &Self) {
+        self.shortages.add(&other.shortages);
         self.open += other.open;
         self.refused += other.refused;
         self.timed_out += other.timed_out;
@@ -101,22 +105,95 @@ impl Counts {
         self.foreign += other.foreign;
     }
 
-    fn count(&mut self, outcome: &Outcome<'_>, matched: bool) {
-        match outcome.state {
+    fn count(&mut self, finished: &Finished) {
+        match finished.state {
             PortState::Open => self.open += 1,
             PortState::Closed => self.refused += 1,
-            PortState::Filtered if outcome.reason == crate::scan::Reason::NoResponse => self.timed_out += 1,
+            PortState::Filtered if finished.reason == Reason::NoResponse => self.timed_out += 1,
             PortState::Filtered => self.unreachable += 1,
-            PortState::Error => self.local_error += 1,
+            PortState::Error => {
+                self.local_error += 1;
+                self.shortages.count(finished.reason);
+            }
         }
-        self.matched += u64::from(matched);
-        match outcome.conversation {
+        self.matched += u64::from(finished.matched);
+        match finished.conversation {
             Conversation::None | Conversation::Complete => {}
             Conversation::Silent => self.silent += 1,
             Conversation::Ended | Conversation::Reset | Conversation::Failed(_) => self.broken_off += 1,
             Conversation::TimedOut | Conversation::TooLong => self.unfinished += 1,
             Conversation::Foreign => self.foreign += 1,
         }
+    }
+}
+
+/// What this machine was short of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Shortages {
+    /// No local port was free (`EADDRNOTAVAIL`, `EADDRINUSE`).
+    pub ports: u64,
+    /// No descriptor was free (`EMFILE`, `ENFILE`).
+    pub descriptors: u64,
+    /// No memory was free (`ENOBUFS`, `ENOMEM`, `EAGAIN`).
+    pub memory: u64,
+    /// There is no way there (`ENETUNREACH`, `ENETDOWN`, `EAFNOSUPPORT`).
+    pub routes: u64,
+    /// It is forbidden here (`EPERM`, `EACCES`).
+    pub permissions: u64,
+    /// Anything else.
+    pub others: u64,
+}
+
+impl Shortages {
+    /// Each kind's name and number.
+    pub fn kinds(&self) -> [(&'static str, u64); 6] {
+        [
+            ("no free port", self.ports),
+            ("no free descriptor", self.descriptors),
+            ("no memory", self.memory),
+            ("no route", self.routes),
+            ("not permitted", self.permissions),
+            ("other", self.others),
+        ]
+    }
+
+    fn count(&mut self, reason: Reason) {
+        let kind = match reason {
+            Reason::Errno(libc::EADDRNOTAVAIL | libc::EADDRINUSE) => &mut self.ports,
+            Reason::Errno(libc::EMFILE | libc::ENFILE) => &mut self.descriptors,
+            Reason::Errno(libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => &mut self.memory,
+            Reason::Errno(libc::ENETUNREACH | libc::ENETDOWN | libc::EAFNOSUPPORT) => &mut self.routes,
+            Reason::Errno(libc::EPERM | libc::EACCES) => &mut self.permissions,
+            _ => &mut self.others,
+        };
+        *kind += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.ports += other.ports;
+        self.descriptors += other.descriptors;
+        self.memory += other.memory;
+        self.routes += other.routes;
+        self.permissions += other.permissions;
+        self.others += other.others;
+    }
+}
+
+/// What is counted of a target that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished {
+    index: u64,
+    state: PortState,
+    reason: Reason,
+    conversation: Conversation,
+    matched: bool,
+}
+
+impl Finished {
+    /// What came of a target, and whether a rule or `--match` matched it.
+    pub fn new(outcome: &Outcome<'_>, matched: bool) -> Self {
+        let Outcome { target, state, reason, conversation, .. } = *outcome;
+        Self { index: target.index, state, reason, conversation, matched }
     }
 }
 
@@ -230,15 +307,17 @@ impl Plan {
         self.trackers.iter().map(|tracker| (feed(tracker), Arc::clone(tracker))).collect()
     }
 
-    /// A tracked target is over.
-    pub fn finish(&self, tracker: &Tracker, outcome: &Outcome<'_>, matched: bool) {
-        let (chunk, bit) = (outcome.target.index / self.chunk, outcome.target.index % self.chunk);
+    /// Tracked targets are over.
+    pub fn finish(&self, tracker: &Tracker, finished: &[Finished]) {
         let mut progress = tracker.lock();
-        progress.counts.count(outcome, matched);
-        if let Some(bits) = progress.chunks.get_mut(&chunk) {
-            *bits &= !(1 << bit);
-            if *bits == 0 {
-                progress.chunks.remove(&chunk);
+        for finished in finished {
+            let (chunk, bit) = (finished.index / self.chunk, finished.index % self.chunk);
+            progress.counts.count(finished);
+            if let Some(bits) = progress.chunks.get_mut(&chunk) {
+                *bits &= !(1 << bit);
+                if *bits == 0 {
+                    progress.chunks.remove(&chunk);
+                }
             }
         }
     }

@@ -6,11 +6,12 @@
 mod feed;
 mod intervals;
 mod reserved;
+mod resolve;
 mod spec;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
@@ -19,7 +20,7 @@ use intervals::{Indexed, Intervals};
 use reserved::Reserved;
 use spec::Spec;
 
-pub use feed::{Counts, Feed, Plan, Shard, Snapshot, Tracker};
+pub use feed::{Counts, Feed, Finished, Plan, Shard, Shortages, Snapshot, Tracker};
 
 /// The most targets that one scan can have: 2^62.
 const MOST: u64 = 1 << 62;
@@ -101,7 +102,17 @@ impl fmt::Display for Ports {
 pub struct Builder {
     wanted: Words,
     excluded: Words,
+    /// Names to look up, in the order they were given.
+    names: Vec<Name>,
     unresolved: Vec<String>,
+}
+
+/// A host name and where it stood.
+#[derive(Debug)]
+struct Name {
+    place: Place,
+    name: String,
+    exclude: bool,
 }
 
 /// What words name, names looked up.
@@ -154,6 +165,30 @@ impl Builder {
         self.file("--exclude-file", file, true)
     }
 
+    /// Looks all names up, many at once.
+    ///
+    /// # Errors
+    /// A name to exclude cannot be looked up: it must not be taken for nothing.
+    pub fn resolve(&mut self) -> Result<(), TargetError> {
+        let names = std::mem::take(&mut self.names);
+        let looked_up = resolve::all(names.iter().map(|name| name.name.as_str()));
+        for (Name { place, name, exclude }, addresses) in names.into_iter().zip(looked_up) {
+            match addresses {
+                Ok(addresses) if exclude => {
+                    addresses.into_iter().for_each(|address| self.excluded.address(address));
+                }
+                Ok(addresses) => {
+                    let host: Arc<str> = name.as_str().into();
+                    let named = addresses.into_iter().map(|address| (address, Arc::clone(&host)));
+                    self.wanted.named.extend(named);
+                }
+                Err(reason) if exclude => return Err(TargetError::Word { place, word: name, reason }),
+                Err(reason) => self.unresolved.push(format!("{place}: `{name}`: {reason}")),
+            }
+        }
+        Ok(())
+    }
+
     /// Names that no address was found for, with what the resolver said.
     pub fn unresolved(&self) -> &[String] {
         &self.unresolved
@@ -162,8 +197,9 @@ impl Builder {
     /// The set of all that was gathered.
     ///
     /// # Errors
-    /// It is too large.
+    /// It is too large, or as [`Builder::resolve`], where that was not called.
     pub fn build(mut self, ports: &Ports, options: SetOptions) -> Result<TargetSet, TargetError> {
+        self.resolve()?;
         let named = self.named(options.ask_each_name);
         // A named address is asked by its name, not once more without.
         let (mut taken_v4, mut taken_v6) = (Vec::new(), Vec::new());
@@ -184,7 +220,9 @@ impl Builder {
             })
             .collect();
         let ports: Vec<u16> = ports.0.ranges().iter().flat_map(|(first, last)| *first..=*last).collect();
+        let unresolved = self.unresolved.len() as u128;
         let input = v4.wanted.count().saturating_add(v6.wanted.count()).saturating_add(every_name);
+        let input = input.saturating_add(unresolved);
         let (left_out, v4) = v4.finish(options.include_reserved, spec::show_v4);
         let (left_out_v6, v6) = v6.finish(options.include_reserved, spec::show_v6);
         let set = TargetSet {
@@ -192,6 +230,7 @@ impl Builder {
             v6: Indexed::new(v6).ok_or(TargetError::TooMany)?,
             named,
             input: input.saturating_mul(ports.len() as u128),
+            unresolved: unresolved.saturating_mul(ports.len() as u128),
             left_out: left_out.into_iter().chain(left_out_v6).collect(),
             ports,
         };
@@ -227,37 +266,20 @@ impl Builder {
         match spec::parse(word) {
             Ok(Spec::V4(first, last)) => words.v4.push((first, last)),
             Ok(Spec::V6(first, last)) => words.v6.push((first, last)),
-            Ok(Spec::Name(name)) if exclude => {
-                // An exclusion that cannot be looked up must not be taken for an empty one.
-                let addresses = look_up(&name).map_err(|reason| TargetError::Word {
-                    place,
-                    word: word.to_owned(),
-                    reason,
-                })?;
-                for address in addresses {
-                    match address {
-                        IpAddr::V4(address) => words.v4.push((address.to_bits(), address.to_bits())),
-                        IpAddr::V6(address) => words.v6.push((address.to_bits(), address.to_bits())),
-                    }
-                }
-            }
-            Ok(Spec::Name(name)) => match look_up(&name) {
-                Ok(addresses) => {
-                    let host: Arc<str> = name.as_str().into();
-                    words.named.extend(addresses.into_iter().map(|address| (address, Arc::clone(&host))));
-                }
-                Err(reason) => self.unresolved.push(format!("{place}: `{name}`: {reason}")),
-            },
+            Ok(Spec::Name(name)) => self.names.push(Name { place, name, exclude }),
             Err(reason) => return Err(TargetError::Word { place, word: word.to_owned(), reason }),
         }
         Ok(())
     }
 }
 
-/// All addresses of a host.
-fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
-    let addresses = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
-    Ok(addresses.map(|address| address.ip().to_canonical()).collect())
+impl Words {
+    fn address(&mut self, address: IpAddr) {
+        match address {
+            IpAddr::V4(address) => self.v4.push((address.to_bits(), address.to_bits())),
+            IpAddr::V6(address) => self.v6.push((address.to_bits(), address.to_bits())),
+        }
+    }
 }
 
 /// One address family on its way from what is wanted to what is asked.
@@ -309,6 +331,17 @@ pub struct LeftOut {
     pub range: &'static str,
 }
 
+/// Targets that were named but are not asked. A name without an address counts as one target a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Skipped {
+    /// By the user's exclusions.
+    pub excluded: u128,
+    /// In reserved ranges.
+    pub reserved: u128,
+    /// Names without an address.
+    pub unresolved: u128,
+}
+
 /// All targets of a scan, to be had by number.
 #[derive(Debug)]
 pub struct TargetSet {
@@ -317,6 +350,7 @@ pub struct TargetSet {
     named: Vec<(IpAddr, Arc<str>)>,
     ports: Vec<u16>,
     input: u128,
+    unresolved: u128,
     left_out: Vec<LeftOut>,
 }
 
@@ -331,9 +365,18 @@ impl TargetSet {
         self.len() == 0
     }
 
-    /// How many targets were named, with those that were excluded and left out.
+    /// How many targets were named: those that will be asked and those that are [skipped](Self::skipped).
     pub fn input(&self) -> u128 {
         self.input
+    }
+
+    /// How many of the targets that were named will not be asked, and why.
+    pub fn skipped(&self) -> Skipped {
+        let reserved: u128 = self.left_out.iter().map(|out| out.addresses).sum();
+        let reserved = reserved.saturating_mul(self.ports.len() as u128);
+        let all = self.input.saturating_sub(self.len().into());
+        let excluded = all.saturating_sub(reserved).saturating_sub(self.unresolved);
+        Skipped { excluded, reserved, unresolved: self.unresolved }
     }
 
     /// Reserved addresses that were named but aren't asked.

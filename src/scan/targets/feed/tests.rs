@@ -58,7 +58,7 @@ fn threads_and_shards_cover_everything_exactly_once() {
                 break;
             };
             *seen.entry(target.address).or_default() += 1;
-            plan.finish(&feeds[which].1, &closed(&target), false);
+            plan.finish(&feeds[which].1, &[Finished::new(&closed(&target), false)]);
             handed += 1;
         }
         assert_eq!((handed, plan.counts().refused), (plan.total(), plan.total()));
@@ -123,7 +123,7 @@ proptest! {
                 while under_way.len() > usize::try_from(state >> 60).unwrap() || (last && !under_way.is_empty()) {
                     let at = usize::try_from(state >> 33).unwrap() % under_way.len();
                     let (thread, target) = under_way.swap_remove(at);
-                    plan.finish(&feeds[thread].1, &closed(&target), false);
+                    plan.finish(&feeds[thread].1, &[Finished::new(&closed(&target), false)]);
                     *over.entry(target.address).or_default() += 1;
                 }
                 if last {

@@ -1,0 +1,88 @@
+//! `scan MODE --resume FILE` without targets: the rest of the command line is the one that the file
+//! was made by.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::{ArgMatches, Command};
+
+use crate::cli::Failure;
+use crate::scan::checkpoint::Checkpoint;
+
+/// Puts what the checkpoint's scan was started with before what was given now, so that flags given
+/// now win. Other command lines stay as they are.
+pub(in crate::cli) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    // A forgiving reading: required arguments may still come from the file.
+    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) else {
+        return Ok(arguments);
+    };
+    let Some((mode, path)) = without_targets(&matches) else { return Ok(arguments) };
+    let Some(checkpoint) = Checkpoint::load(&path).map_err(Failure::usage)? else { return Ok(arguments) };
+    let stored = checkpoint.options.get("scan").map_or("", String::as_str);
+    if stored != mode {
+        let path = path.display();
+        return Err(Failure::Usage(anyhow!("--resume {path}: that scan was a `scan {stored}`")));
+    }
+    let words = checkpoint.arguments.into_iter().map(OsString::from);
+    Ok(words.chain(behind_mode(arguments, &mode)).collect())
+}
+
+/// The scan mode and the file of `--resume`, where that stands without targets.
+fn without_targets(matches: &ArgMatches) -> Option<(String, PathBuf)> {
+    let (mode, given) = matches.subcommand_matches("scan")?.subcommand()?;
+    let targets = given.try_get_many::<String>("targets").ok().flatten();
+    let input = given.try_get_one::<String>("input").ok().flatten();
+    let path = given.try_get_one::<PathBuf>("resume").ok().flatten()?;
+    (targets.is_none() && input.is_none()).then(|| (mode.to_owned(), path.clone()))
+}
+
+/// What stands behind `scan MODE`.
+fn behind_mode(arguments: Vec<OsString>, mode: &str) -> impl Iterator<Item = OsString> {
+    let scan = arguments.iter().position(|word| word == "scan").unwrap_or(0);
+    let behind = arguments.iter().skip(scan).position(|word| word == mode).unwrap_or(0);
+    arguments.into_iter().skip(scan + behind + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::cli::Cli;
+    use crate::scan::targets::Snapshot;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn filled(line: &str) -> Result<Vec<OsString>, Failure> {
+        fill(&Cli::command(), words(line))
+    }
+
+    #[test]
+    fn a_checkpoint_brings_its_own_command_line_unless_targets_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let started = "bannerwall scan connect 192.0.2.0/24 -p 22 --rate 100";
+        let resume = format!("--resume {}", path.display());
+        let short = format!("bannerwall scan connect {resume} --rate 7");
+        assert_eq!(filled(&short).expect("no file yet"), words(&short));
+
+        let options = BTreeMap::from([("scan".to_owned(), "connect".to_owned())]);
+        let arguments = started.split_whitespace().map(str::to_owned).collect();
+        let checkpoint = Checkpoint::new(arguments, options, &Snapshot::default(), Duration::ZERO);
+        checkpoint.save(&path).expect("a file");
+        assert_eq!(filled(&short).expect("a file"), words(&format!("{started} {resume} --rate 7")));
+        let long = format!("bannerwall scan connect 192.0.2.1 -p 22 {resume}");
+        assert_eq!(filled(&long).expect("targets"), words(&long));
+        assert!(filled(&format!("bannerwall scan ssh {resume}")).is_err());
+        let merged = Cli::command().try_get_matches_from(filled(&short).expect("a file"));
+        let merged = merged.expect("a flag given again wins");
+        let (_, scan) = merged.subcommand_matches("scan").and_then(ArgMatches::subcommand).expect("a mode");
+        assert_eq!(scan.get_raw("rate").and_then(Iterator::last), Some("7".as_ref()));
+    }
+}
