@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bannerwall_test_support::{
     Banner, Dropbear, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, send_in_chunks,
@@ -14,6 +15,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 const BACKENDS: [&str; 2] = ["libnetfilter_queue", "nfq"];
 const SERVERS: [&str; 2] = [Line::SERVER_V4, Line::SERVER_V6];
 const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
+
+/// How long a connection may go on that is to end at once.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a forbidden server says.
 const FORBIDDEN: &[u8] = b"SSH-2.0-OldSSH_1.0\r\n";
@@ -112,10 +116,13 @@ fn at(address: &str, port: u16) -> SocketAddr {
 }
 
 /// What arrives on a connection until its end, and the error that ended it: a reset may come as early as
-/// `connect` is about to return.
+/// `connect` is about to return. An end that never comes is an error too.
 fn read_all(stream: std::io::Result<TcpStream>) -> (Vec<u8>, Option<ErrorKind>) {
     let mut received = Vec::new();
-    let result = stream.and_then(|mut stream| stream.read_to_end(&mut received));
+    let result = stream.and_then(|mut stream| {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.read_to_end(&mut received)
+    });
     (received, result.err().map(|error| error.kind()))
 }
 
@@ -140,6 +147,31 @@ fn a_rejected_banner_resets_both_ends_and_never_arrives_whole() {
             }
             guard.stop(Signal::TERM);
         }
+    });
+}
+
+#[test]
+fn a_reset_does_not_overtake_what_its_batch_lets_pass() {
+    as_root(|| {
+        let line = Line::new();
+        let guard = Guard::start(&line.router, "reject", "--hook forward --enforce");
+        for address in SERVERS {
+            let listener = line.server.listen(at(address, 0));
+            let mut client = line.client.connect(listener.local_addr().expect("it is bound"));
+            let (mut server, _) = listener.accept().expect("the client has connected");
+            let (first, rest) = FORBIDDEN.split_at(FORBIDDEN.len() - 8);
+            server.write_all(first).expect("the guard lets it pass");
+            let mut begun = vec![0; first.len()];
+            client.as_mut().expect("connected").read_exact(&mut begun).expect("the guard let it pass");
+            // The rest waits in the queue, one octet a segment, and becomes one batch.
+            guard.process.signal(Signal::STOP);
+            send_in_chunks(&mut server, rest, 1).expect("the server is not reset yet");
+            eventually("eight packets that wait", || (guard.namespace.waiting_packets() >= 8).then_some(()));
+            guard.process.signal(Signal::CONT);
+            let (_, error) = read_all(client);
+            assert_eq!(error, Some(ErrorKind::ConnectionReset), "client of {address}");
+        }
+        guard.stop(Signal::TERM);
     });
 }
 

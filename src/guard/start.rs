@@ -135,6 +135,7 @@ impl Parts<'_> {
             engine,
             policy: Policy::new(run.config.mark, offload, self.failure(), copy_range),
             injector: self.injector.clone(),
+            resets: Vec::new(),
             sink: Sinks(run.writers.iter().map(Writer::handle).collect()),
             interfaces: Interfaces::new(),
             answers: Answers::default(),

@@ -13,7 +13,7 @@ use super::policy::Policy;
 use super::resets::Injector;
 use super::source::{Answer, Queued, Source, SourceError};
 use super::tally::{Answers, Publisher, Tally};
-use crate::engine::{Checksums, Decision, Engine, PacketInput};
+use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
 use crate::event::{Event, EventSink, Timestamp};
 use crate::output::Handle;
 use crate::rules::RuleSet;
@@ -56,11 +56,21 @@ pub(super) struct Judge {
     pub(super) policy: Policy,
     /// Absent in monitor mode, which rejects nothing.
     pub(super) injector: Option<Arc<Injector>>,
+    /// Resets that wait until the batch's verdicts are sent.
+    pub(super) resets: Vec<PendingResets>,
     pub(super) sink: Sinks,
     pub(super) interfaces: Interfaces,
     pub(super) answers: Answers,
     /// When a packet was last asked for again, with more octets.
     pub(super) grown: Option<Timestamp>,
+}
+
+/// Resets with the interfaces towards the receiver and the sender of the segment that they stop.
+#[derive(Debug)]
+pub(super) struct PendingResets {
+    resets: Resets,
+    receiving: u32,
+    sending: u32,
 }
 
 /// Where a worker's events go: every writer gets each.
@@ -97,14 +107,27 @@ impl Judge {
             packet_number: None,
         };
         let inspected = self.engine.inspect(&packet, &mut self.sink);
-        match (&inspected.decision, &self.injector) {
-            (Decision::Reject(resets), Some(injector)) => {
-                injector.send(resets, queued.output_interface, queued.input_interface);
-            }
-            (Decision::More { .. }, _) => self.grown = Some(now),
+        let answer = self.policy.answer(queued, &inspected.decision, inspected.mark);
+        match inspected.decision {
+            Decision::Reject(resets) => self.resets.push(PendingResets {
+                resets,
+                receiving: queued.output_interface,
+                sending: queued.input_interface,
+            }),
+            Decision::More { .. } => self.grown = Some(now),
             _ => {}
         }
-        self.policy.answer(queued, &inspected.decision, inspected.mark)
+        answer
+    }
+
+    /// Sends the batch's resets, once its verdicts are sent: a reset that overtakes segments which its
+    /// batch lets pass is out of sequence, and its receiver would not take it (RFC 5961 section 3.2).
+    fn send_resets(&mut self) {
+        for PendingResets { resets, receiving, sending } in self.resets.drain(..) {
+            if let Some(injector) = &self.injector {
+                injector.send(&resets, receiving, sending);
+            }
+        }
     }
 }
 
@@ -140,7 +163,9 @@ impl Worker {
         let received = source.next_batch(&mut |queued| {
             let (_, now) = *begun.get_or_insert_with(|| (Instant::now(), now()));
             judge.judge(now, queued)
-        })?;
+        });
+        judge.send_resets();
+        let received = received?;
         if let Some((begun, _)) = begun {
             self.publisher.batch(&self.shared.tally, received, Some(begun.elapsed()));
         }
@@ -176,7 +201,9 @@ impl Worker {
 
     fn finish(mut self) -> Result<(), SourceError> {
         let Self { source, judge, .. } = &mut self;
-        let received = source.drain(DRAIN, &mut |queued| judge.judge(now(), queued))?;
+        let received = source.drain(DRAIN, &mut |queued| judge.judge(now(), queued));
+        judge.send_resets();
+        let received = received?;
         judge.engine.finish(now(), &mut judge.sink);
         self.publisher.batch(&self.shared.tally, received, None);
         self.publisher.publish_statistics(self.source.statistics());
