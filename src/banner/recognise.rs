@@ -85,8 +85,8 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
     if text.is_empty() {
         return Beginning::Other(octets.len());
     }
-    let line = || memchr::memchr(b'\n', text).map(|end| octets.len() - text.len() + end + 1);
-    let other = Beginning::Other(contiguous.then(line).flatten().unwrap_or(octets.len()));
+    let line = memchr::memchr(b'\n', text).map(|end| octets.len() - text.len() + end + 1);
+    let other = Beginning::Other(line.unwrap_or(octets.len()));
     match from {
         Side::Server => match status_line(text) {
             Recognition::Http => Beginning::Message,
@@ -220,14 +220,14 @@ mod tests {
             (Side::Client, b"BREW /", More, Other(6)),
             (Side::Client, b"BREW / HTTP/1.1\r\n", Message, Message),
             (Side::Client, b"name=value", More, Other(10)),
-            (Side::Client, b"--B\r\nX: y\r\n", Other(5), Other(11)),
+            (Side::Client, b"--B\r\nX: y\r\n", Other(5), Other(5)),
             (Side::Client, b"\r\n", Other(2), Other(2)),
             (Side::Client, b"P", More, More),
             (Side::Client, b"\0\0", Other(2), Other(2)),
             (Side::Server, b"HT", More, More),
             (Side::Server, b"\nhttp/1.1 200 OK\n", Message, Message),
             (Side::Server, b"rest of a body", Other(14), Other(14)),
-            (Side::Server, b"rest\nHTTP/1.1 200 OK\n", Other(5), Other(21)),
+            (Side::Server, b"rest\nHTTP/1.1 200 OK\n", Other(5), Other(5)),
         ] {
             let shown = octets.escape_ascii().to_string();
             assert_eq!(beginning(from, octets, true), whole, "{from:?} {shown}");

@@ -2,8 +2,8 @@
 //! and how far its banners were read.
 
 use crate::banner::{Beginning, Progress, Reason, Recognition, beginning, recognise, ssh as identification};
-use crate::event::{Side, Timestamp};
-use crate::flow::{Collector, Limits, Offer, Stream};
+use crate::event::{Side, Source, Timestamp};
+use crate::flow::{Anomaly, Collector, Limits, Offer, Stream};
 
 use super::HttpInspect;
 use super::http::{self, Http, Message};
@@ -83,8 +83,14 @@ impl Conversation {
         judge: &mut Judge<'_>,
     ) -> Offer<'p> {
         self.began.get_or_insert(judge.packet.now);
+        let lossy = judge.config.source != Source::Guard;
+        let crowded = self.direction(from).collector.is_crowded(payload.len(), limits);
+        if lossy && crowded {
+            self.give_up_missing(from, stream, judge);
+        }
         let mut collector = std::mem::take(&mut self.direction_mut(from).collector);
-        let offer = collector.offer(stream, sequence, payload, limits);
+        let mut offer = collector.offer(stream, sequence, payload, limits);
+        offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
         if offer.gap > 0 {
             self.lose(from, u64::from(offer.gap), judge);
         }
@@ -303,6 +309,17 @@ impl Conversation {
         };
     }
 
+    /// Reads on behind octets that a capture lacks.
+    fn give_up_missing(&mut self, from: Side, stream: &mut Stream, judge: &mut Judge<'_>) {
+        let mut collector = std::mem::take(&mut self.direction_mut(from).collector);
+        while let Some(missing) = collector.give_up_gap(stream) {
+            self.lose(from, u64::from(missing), judge);
+            let used = self.read(from, collector.unread(), judge);
+            collector.advance(used);
+        }
+        self.direction_mut(from).collector = collector;
+    }
+
     /// What one side said in its SYN was not accepted: it begins afresh.
     pub(super) fn rewind(&mut self, from: Side, stream: &mut Stream, sequence: u32) {
         let direction = self.direction_mut(from);
@@ -330,6 +347,10 @@ impl Conversation {
     /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
     pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
         for from in [Side::Client, Side::Server] {
+            if judge.config.source != Source::Guard {
+                // Nothing comes any more that would need to know where the direction stands.
+                self.give_up_missing(from, &mut Stream::default(), judge);
+            }
             self.end(from, judge);
         }
         self.ssh.tell(judge);

@@ -136,6 +136,11 @@ impl Conversation {
         self.send(false, Flags::ACK | Flags::PSH, payload)
     }
 
+    /// The server sends `count` octets that never come by here.
+    pub(super) fn lose_of_server(&mut self, count: u32) {
+        self.next[1] = self.next[1].wrapping_add(count);
+    }
+
     pub(super) fn client_next(&self) -> u32 {
         self.next[0]
     }

@@ -128,6 +128,42 @@ fn a_body_that_cannot_be_followed_does_not_hide_the_next_response() {
     assert_eq!(talk.transactions(), expected);
 }
 
+/// What a capture lacks: the middle of a body, and no acknowledgement that would tell so.
+#[test]
+fn a_replay_reads_on_behind_what_a_capture_lacks() {
+    let mut setup = Setup::monitoring("");
+    setup.config.http_inspect = HttpInspect::All;
+    setup.config.source = Source::Replay;
+    let mut talk = setup.open();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nab");
+    for part in
+        [b"the end of a body\r\n0\r\n\r\n".as_slice(), b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"]
+    {
+        talk.lose_of_server(50);
+        talk.server(part);
+    }
+    assert_eq!(talk.transactions().len(), 0);
+    talk.engine.finish(talk.now, &mut talk.events);
+    // The first hole lies within a chunk of 100 octets and is counted, the second hides the chunk's end.
+    let expected = [(0, "/a".to_owned(), 200, 2 + 50 + 24), (1, String::new(), 404, 0)];
+    assert_eq!(talk.transactions(), expected);
+}
+
+#[test]
+fn a_replay_does_not_wait_for_ever_for_what_a_capture_lacks() {
+    let mut setup = Setup::monitoring("");
+    setup.config.http_inspect = HttpInspect::All;
+    setup.config.source = Source::Replay;
+    let mut talk = setup.open();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.lose_of_server(50);
+    for _ in 0..70 {
+        talk.server(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    }
+    assert_eq!(talk.transactions().len(), 70);
+}
+
 #[test]
 fn the_first_transaction_decides_unless_told_otherwise() {
     let mut talk = Setup::monitoring("").open();

@@ -38,6 +38,8 @@ pub struct Collector {
     /// Ahead of their turn: in order, not overlapping.
     pending: Vec<Piece>,
     pending_octets: usize,
+    /// What `pending` waits for, as long as it holds anything.
+    awaited: u32,
 }
 
 #[derive(Debug)]
@@ -118,6 +120,22 @@ impl Collector {
         self.hold(stream, start, rest, limits, &mut offer);
         self.promote(stream);
         offer
+    }
+
+    /// Whether there is no room to hold `count` more octets ahead of their turn.
+    pub fn is_crowded(&self, count: usize, limits: Limits) -> bool {
+        !self.pending.is_empty()
+            && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
+    }
+
+    /// Goes on with what is held, without the octets before it; gives how many are missing.
+    pub fn give_up_gap(&mut self, stream: &mut Stream) -> Option<u32> {
+        let resume = self.pending.first()?.sequence;
+        let missing = resume.wrapping_sub(self.awaited);
+        stream.next = resume;
+        self.skip();
+        self.promote(stream);
+        Some(missing)
     }
 
     /// Stores octets that [`Collector::offer`] gave back as fresh.
@@ -263,6 +281,7 @@ impl Collector {
             count += 1;
         }
         self.pending.drain(..count);
+        self.awaited = stream.next;
     }
 }
 
