@@ -83,3 +83,86 @@ fn a_failing_example_is_a_finding() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("FAILED wrong example") && text.contains("1 failed"), "{text}");
 }
+
+/// Runs `rules check` on the files of `contents` in a folder of their own; exit code and both outputs.
+fn check(contents: &[(&str, &[u8])]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, octets) in contents {
+        std::fs::write(folder.path().join(name), octets).unwrap();
+    }
+    let output = bannerwall(&["check", &folder.path().display().to_string()]);
+    let text = [output.stdout, output.stderr].map(|octets| String::from_utf8(octets).unwrap()).concat();
+    (output.status.code(), text.replace(&format!("{}/", folder.path().display()), ""))
+}
+
+/// A rule whose keys beside `id` are `keys`, from line 2 on.
+fn rule(keys: &str) -> String {
+    format!("[[rule]]\n{keys}\n")
+}
+
+const SSH: &str = "id = 'a'\nprotocol = 'ssh'\naction = 'alert'\nmatch.software = 'x'\n";
+
+#[test]
+fn faults_of_every_kind_are_marked_where_they_stand() {
+    for (keys, place, message) in [
+        ("id = 5", "2:6", "`id` must be a string, not a number"),
+        (&*format!("{SSH}serverity = 'low'"), "6:1", "did you mean `severity`?"),
+        (&*format!("{SSH}unless.banner = '^(x'"), "6:19", "unclosed group"),
+        (&*format!("{SSH}unless.banner = 'a{{5,2}}'"), "6:19", "start must be <= the end"),
+        (&*format!("{SSH}unless.banner = 'x{{90000}}{{90000}}'"), "6:17", "larger than 256 KiB"),
+        (&*format!("{SSH}unless.banner = ''"), "6:17", "an empty pattern matches every value"),
+        (&*format!("{SSH}source = ['192.0.2.0/33']"), "6:11", "not an address, a network or a list"),
+        (&*format!("{SSH}destination = '!@nobody'"), "6:15", "no list is named `nobody`"),
+        (&*format!("{SSH}port = [22, 70000]"), "6:13", "from 0 to 65535"),
+        (&*format!("{SSH}version = '>=1.0 <2.0'"), "6:17", "joined by a comma"),
+        (&*format!("{SSH}fixed_in = ['9.2p1']"), "6:13", "write it as banners do"),
+        (&*format!("{SSH}severity = 'urgent'"), "6:12", "must be one of `info`"),
+        (&*format!("{SSH}count = {{ times = 0, within = '60s' }}"), "6:19", "from 1 to 10000"),
+        (&*format!("{SSH}match.status = '2'"), "6:7", "a field of http rules"),
+        (&*format!("{SSH}absent = ['Server']"), "6:10", "SSH has none"),
+        (&*format!("{SSH}id = 'b'"), "6:1", "duplicate key"),
+        (&*format!("{SSH}title = 'no end"), "6:16", "invalid literal string"),
+        (&*format!("{SSH}[[rule]]\n{SSH}"), "7:6", "the id `a` was given before"),
+        ("id = 'a'\nprotocol = 'ssh'\naction = 'block'\nmatch.software = 'x'", "4:10", "must be one of"),
+        ("id = 'a'\nprotocol = 'shs'\naction = 'drop'\nmatch.software = 'x'", "3:12", "did you mean `ssh`?"),
+        ("protocol = 'ssh'\naction = 'drop'\nmatch.software = 'x'", "1:1", "the rule has no `id`"),
+        ("id = 'a'\nprotocol = 'http'\naction = 'drop'\nmatch.url = 'x'", "5:7", "only a client sends"),
+    ] {
+        let text = rule(keys);
+        let (code, shown) = check(&[("faulty.toml", text.as_bytes())]);
+        assert_eq!(code, Some(2), "{keys}: {shown}");
+        assert!(shown.contains(&format!("--> faulty.toml:{place}\n")), "{keys}: {shown}");
+        assert!(shown.contains(message) && shown.contains(" | "), "{keys}: {shown}");
+        let line = place.split_once(':').and_then(|(line, _)| line.parse::<usize>().ok()).unwrap();
+        let quoted = text.lines().nth(line - 1).unwrap();
+        assert!(shown.contains(&format!("{line} | {quoted}")), "{keys}: {shown}");
+    }
+}
+
+#[test]
+fn files_that_are_no_text_or_too_large_are_named() {
+    let good = rule(&format!("{SSH}examples = ['SSH-2.0-x']"));
+    let broken = [good.as_bytes(), b"# caf\xe9\n"].concat();
+    let (code, shown) = check(&[("good.toml", good.as_bytes()), ("latin.toml", &broken)]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("the octet 0xe9 is not UTF-8\n --> latin.toml:7:6"), "{shown}");
+    assert!(!shown.contains("good.toml"), "{shown}");
+
+    let (code, shown) = check(&[("huge.toml", &vec![b'#'; 17 << 20])]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("cannot read huge.toml: larger than 16 MiB"), "{shown}");
+
+    let nowhere = bannerwall(&["check", "/nonexistent/rules.toml"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("/nonexistent/rules.toml"));
+}
+
+#[test]
+fn what_holds_no_rule_is_suspicious() {
+    let (code, shown) = check(&[("notes.txt", b"not a rule file")]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("the folder holds no *.toml file"), "{shown}");
+    let (code, shown) = check(&[("empty.toml", b"# nothing yet\n")]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("the file holds no rule") && shown.contains("0 rules, 1 warning\n"), "{shown}");
+}

@@ -139,7 +139,7 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     }
     if let (Ok(loaded), false) = (&checked, quiet) {
         let (count, warnings) = (loaded.rules.rules().len(), findings.len());
-        table.say(format!("{count} rules, {warnings} warnings"));
+        table.say(format!("{}, {}", several(count, "rule"), several(warnings, "warning")));
     }
     table.write(&files.output)?;
     match checked {
@@ -147,6 +147,11 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         Ok(_) => Ok(Exit::Done),
         Err(error) => Err(Failure::usage(error)),
     }
+}
+
+/// `1 rule`, `2 rules`.
+fn several(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn findings_exist(table: &Table) -> bool {
@@ -221,7 +226,8 @@ fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
         }
     }
     if !quiet {
-        table.say(format!("{tried} examples of {} rules, {failed} failed", set.rules().len()));
+        let (examples, rules) = (several(tried, "example"), several(set.rules().len(), "rule"));
+        table.say(format!("{examples} of {rules}, {failed} failed"));
     }
     table.write(&files.output)?;
     Ok(if failed > 0 { Exit::Findings } else { Exit::Done })

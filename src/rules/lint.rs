@@ -1,8 +1,8 @@
 //! Warnings: rules that are well-formed and yet cannot be what their author meant.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::{Level, Report};
+use super::diagnostic::{Diagnostic, Level, Report};
 use super::field::Field;
 use super::judge::{Memo, Scoped, judge};
 use super::pattern::{Pattern, PatternId};
@@ -29,6 +29,13 @@ pub(super) fn lint(
     depth: Depth,
     report: &mut Report,
 ) {
+    if depth == Depth::Thorough && report.errors() == 0 {
+        let files: HashSet<&str> = rules.iter().map(Rule::file).collect();
+        for source in sources.iter().filter(|source| !files.contains(source.name())) {
+            let message = "the file holds no rule";
+            report.push(Diagnostic::of_file(Level::Warning, source.name(), message));
+        }
+    }
     let sources: HashMap<&str, &SourceFile> = sources.iter().map(|source| (source.name(), source)).collect();
     let mut statuses = HashMap::new();
     for rule in rules {

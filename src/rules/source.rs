@@ -64,6 +64,11 @@ pub(super) fn read(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
     for path in paths {
         if path.is_dir() {
             match folder(path) {
+                Ok(found) if found.is_empty() => {
+                    let name = path.display().to_string();
+                    let message = "the folder holds no *.toml file";
+                    report.push(Diagnostic::of_file(Level::Warning, name, message));
+                }
                 Ok(found) => files.extend(found),
                 Err(error) => report.push(unreadable(path, &error.to_string())),
             }
@@ -79,12 +84,29 @@ pub(super) fn read(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
     }
     let mut sources = Vec::with_capacity(files.len());
     for path in files {
-        match read_text(&path, limits::FILE_OCTETS) {
-            Ok(text) => sources.push(SourceFile::new(path.display().to_string(), text)),
+        match read_octets(&path, limits::FILE_OCTETS) {
+            Ok(octets) => sources.extend(decode(&path, octets, report)),
             Err(reason) => report.push(unreadable(&path, &reason)),
         }
     }
     sources
+}
+
+/// A rule file's octets as text; the first that is no text is reported at its place.
+fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFile> {
+    let name = path.display().to_string();
+    let error = match String::from_utf8(octets) {
+        Ok(text) => return Some(SourceFile::new(name, text)),
+        Err(error) => error,
+    };
+    let at = error.utf8_error().valid_up_to();
+    let octet = error.as_bytes().get(at).copied().unwrap_or_default();
+    // What stands before is the same in both, so that the place is right.
+    let source = SourceFile::new(name, String::from_utf8_lossy(error.as_bytes()));
+    let span = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
+    let message = format!("the octet 0x{octet:02x} is not UTF-8");
+    report.push(Diagnostic::at(Level::Error, &source, &span, message).with_help("save the file as UTF-8"));
+    None
 }
 
 /// The `*.toml` files of a folder, sorted by name; hidden files are left out.
@@ -101,8 +123,17 @@ fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Reads a regular file of at most `limit` octets; else says why not.
+/// Reads a regular file of at most `limit` octets as text; else says why not.
 pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
+    String::from_utf8(read_octets(path, limit)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(at).filter(|octet| **octet == b'\n').count() + 1;
+        format!("not UTF-8 at octet {at} (line {line})")
+    })
+}
+
+/// Reads a regular file of at most `limit` octets; else says why not.
+fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     // Asked before the file is opened: opening a named pipe would wait for its writer.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
@@ -115,11 +146,7 @@ pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     if u64::try_from(length).unwrap_or(u64::MAX) > limit {
         return Err(format!("larger than {} MiB", limit >> 20));
     }
-    String::from_utf8(octets).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let line = error.as_bytes().iter().take(at).filter(|octet| **octet == b'\n').count() + 1;
-        format!("not UTF-8 at octet {at} (line {line})")
-    })
+    Ok(octets)
 }
 
 /// The greatest character boundary of `text` that is not behind `index`.

@@ -268,6 +268,11 @@ fn bound(part: &str, at: usize) -> Result<Bound, RequirementFault> {
     }
     let allowed = |character: char| character.is_ascii_alphanumeric() || "._+~-".contains(character);
     if let Some(at) = version.find(|character| !allowed(character)) {
+        let behind = version.get(at..).unwrap_or_default();
+        if OPERATORS.iter().any(|(spelling, _)| behind.trim_start().starts_with(spelling)) {
+            let message = "bounds are joined by a comma: `>=1.0, <2.0`";
+            return Err(fault(version_start + at..version_start + version.len(), message));
+        }
         let message = "a version is made of letters, digits and `.`, `_`, `+`, `~`, `-`";
         return Err(fault(version_start + at..version_start + version.len(), message));
     }
@@ -361,6 +366,7 @@ mod tests {
             (">=1 || ~2", 7..9, "starts with one of"),
             (">=1, <x", 6..7, "digit"),
             (">= 1.0 beta", 6..11, "letters"),
+            (">=1.0 <2", 5..8, "comma"),
             ("<", 1..1, "digit"),
         ] {
             let fault = Requirement::parse(text).unwrap_err();

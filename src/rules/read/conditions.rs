@@ -112,6 +112,11 @@ fn test(
 }
 
 fn pattern(reader: &mut Reader<'_>, text: &Text, patterns: &mut Patterns) -> Option<PatternId> {
+    if text.value.is_empty() {
+        let help = "write `.` for any value that is not empty, `^$` for an empty one";
+        reader.error_with_help(&text.span, "an empty pattern matches every value", help);
+        return None;
+    }
     match patterns.intern(&text.value) {
         Ok(id) => Some(id),
         Err(fault) => {

@@ -129,7 +129,7 @@ impl Reader<'_> {
         match value.get_ref() {
             DeValue::String(text) => vec![Text { value: text.to_string(), span: value.span() }],
             DeValue::Array(values) => {
-                let name = format!("each entry of {key}");
+                let name = format!("{key}[…]");
                 values.iter().filter_map(|value| self.text(&name, value)).collect()
             }
             _ => {
