@@ -19,11 +19,13 @@ ARTICLE = ["--min-hostgroup", "65536", "--max-retries", "0", "--host-timeout", "
            "-n", "-Pn", "-sT"]
 # Its huge host groups cost nmap far more than they bring.
 TUNED = ["-T5", "--min-hostgroup", "1024", "--max-hostgroup", "1024", "--max-retries", "0", "-n", "-Pn", "-sT"]
+# Rules that need requests of their own: the comparison is about one `GET /` a host.
+ASKS = {"http-exposed.toml"}
 SCRIPTS = {"ssh": ["--script", "banner"], "http": ["--script", "http-server-header"]}
 REMARKS = ["masscan is not among them: it has its own TCP stack, wants Ethernet and refuses the loopback device",
-           "nmap reads banners by its scripts `banner` and `http-server-header`; bannerwall judges them by all "
-           "shipped rules meanwhile",
-           "bannerwall's and nmap's patience in the silent scene: `--connect-timeout 1s`; what its flags say"]
+           "nmap reads banners by its scripts `banner` and `http-server-header`; bannerwall judges them meanwhile by "
+           "all shipped rules, but for those that ask more than `GET /`",
+           "how long silence is waited for: bannerwall `--connect-timeout 1s`, nmap as its flags say"]
 
 
 @dataclasses.dataclass
@@ -104,7 +106,10 @@ def _bannerwall(threads):
     def command(scene, prefix, folder):
         words = ["scan", scene.mode, f"127.0.0.0/{prefix}", "-p", scene.port, "--rate", "max", "--threads", threads,
                  "--progress", "never", "--connect-timeout", "1s", "-o", folder / "results"]
-        return words if scene.mode == "connect" else [*words, "--rules", ROOT / "rules"]
+        if scene.mode == "connect":
+            return words
+        return [*words, *(f"--rules={path}" for path in sorted((ROOT / "rules").glob("*.toml"))
+                          if scene.mode == "ssh" or path.name not in ASKS)]
 
     def found(scene, said, _folder):
         summary = said.strip().splitlines()[-1]
