@@ -144,3 +144,75 @@ fn bad_targets_are_told_with_their_place() {
         assert!(text(&run.stderr).contains(message), "{arguments}: {}", text(&run.stderr));
     }
 }
+
+#[test]
+fn a_checkpoint_alone_is_enough_to_go_on_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, file, state) = (server(), folder.path().join("out"), folder.path().join("state"));
+    let (file, state) = (file.display(), state.display());
+    let started = format!("ssh 127.6.0.0/23 -p {port} --rate 200 --format json -o {file} --resume {state}");
+    let child = scan(&started).stderr(Stdio::piped()).spawn().expect("the program runs");
+    while std::fs::metadata(file.to_string()).map_or(0, |file| file.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    assert_eq!(child.wait_with_output().expect("it ends").status.code(), Some(130));
+
+    let rest = output(&format!("ssh --resume {state} --rate max"));
+    assert_eq!(rest.status.code(), Some(0), "{}", text(&rest.stderr));
+    assert!(text(&rest.stderr).contains("targets 512, open 512,"), "{}", text(&rest.stderr));
+    assert_eq!(results(Path::new(&file.to_string())).len(), 512);
+    let other = output(&format!("http --resume {state}"));
+    assert!(text(&other.stderr).contains("no targets"), "what is done is not gone on with");
+}
+
+#[test]
+fn shards_ask_each_target_once_and_each_says_what_it_left_to_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, mut all) = (server(), HashMap::new());
+    for index in 1..=3 {
+        let file = folder.path().join(index.to_string());
+        let run = output(&format!(
+            "ssh 127.7.0.0/24 --exclude 127.7.0.0/28 -p {port} --shard {index}/3 --format json -o {}",
+            file.display()
+        ));
+        let summary = text(&run.stderr);
+        let skipped = "skipped 176 (excluded 16, other shards 160)";
+        assert!(summary.contains("targets 256, open 80, ") && summary.contains(skipped), "{summary}");
+        results(&file).into_iter().for_each(|(address, times)| *all.entry(address).or_insert(0) += times);
+    }
+    assert_eq!((all.len(), all.values().all(|times| *times == 1)), (240, true));
+}
+
+#[test]
+fn an_alert_names_both_ends_in_the_direction_of_the_banner() {
+    let port = server();
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rules/regresshion.toml");
+    let run = output(&format!("ssh 127.8.0.9 -p {port} --rules {rules} --format json"));
+    let events: Vec<serde_json::Value> =
+        text(&run.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ends = |kind: &str| {
+        let event = events.iter().find(|event| event["event_type"] == kind).expect("such an event");
+        ["src_ip", "src_port", "dest_ip", "dest_port"].map(|name| event.get(name).cloned())
+    };
+    let (here, target, port) = (Some("127.0.0.1".into()), Some("127.8.0.9".into()), Some(port.into()));
+    assert_eq!(ends("ssh"), [here.clone(), None, target.clone(), port.clone()]);
+    assert_eq!(ends("alert"), [target, port, here, None]);
+}
+
+#[test]
+fn other_programs_read_the_xml() {
+    let (port, count) = (server(), "import sys, xml.etree.ElementTree as tree\n\
+        ports = tree.parse(sys.stdin).getroot().findall('host/ports/port')\n\
+        print(len(ports), *sorted({port.find('state').get('state') for port in ports}))");
+    let run = output(&format!("ssh 127.9.0.0/28 -p 1,{port} --format xml"));
+    let mut python = Command::new("python3")
+        .args(["-c", count])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 is there");
+    python.stdin.take().expect("a pipe").write_all(&run.stdout).expect("it reads");
+    assert_eq!(text(&python.wait_with_output().expect("it ends").stdout).trim(), "32 closed open");
+}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::scan::targets::{Counts, Skipped};
 
@@ -14,8 +14,13 @@ pub(super) fn bar(total: u64, show: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
-    let template = "{percent:>3}% {bar:24} {human_pos}/{human_len}  {per_sec}  {msg}  ETA {eta}";
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let template = "{percent:>3}% {bar:24} {human_pos}/{human_len}  {rate}  {msg}  ETA {eta}";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    // The bar's own rate has four decimals.
+    bar.with_style(style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+        // A text that is shown five times a second is not missed once.
+        let _ = write!(out, "{:.0}/s", state.per_sec());
+    }))
 }
 
 /// Standard output under a bar: the bar steps aside for each write.
