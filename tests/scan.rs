@@ -203,9 +203,12 @@ fn an_alert_names_both_ends_in_the_direction_of_the_banner() {
 
 #[test]
 fn other_programs_read_the_xml() {
-    let (port, count) = (server(), "import sys, xml.etree.ElementTree as tree\n\
+    let (port, count) = (
+        server(),
+        "import sys, xml.etree.ElementTree as tree\n\
         ports = tree.parse(sys.stdin).getroot().findall('host/ports/port')\n\
-        print(len(ports), *sorted({port.find('state').get('state') for port in ports}))");
+        print(len(ports), *sorted({port.find('state').get('state') for port in ports}))",
+    );
     let run = output(&format!("ssh 127.9.0.0/28 -p 1,{port} --format xml"));
     let mut python = Command::new("python3")
         .args(["-c", count])

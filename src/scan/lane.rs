@@ -7,7 +7,9 @@
 //! banner needs beyond one receive buffer.
 //!
 //! Of this machine's shortages (no port, no descriptor, no memory) the target knows nothing: it is
-//! tried again later, ever more slowly, and no further target is taken up until then.
+//! tried again later, ever more slowly, and no further target is taken up until then ([`ending`]).
+
+mod ending;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,9 +19,9 @@ use bannerwall_ffi::ring::{
     Completed, Completion, Family, Link, Operation, Options, Ring, RingError, Socket, Unattended,
 };
 
-use super::outcome::{Conversation, Outcome, Reason, Report};
+use super::outcome::{Reason, Report};
 use super::probe::{Closed, Probe, Scene, Step};
-use super::table::{Connection, Fitness, Numbers, SESSION_CONNECTIONS, Session};
+use super::table::{Connection, Fitness, SESSION_CONNECTIONS, Session};
 use super::timers::{Nanos, Timers};
 use super::window::Answers;
 use super::{Close, Config, Target};
@@ -450,159 +452,6 @@ impl<P: Probe> Lane<P> {
             self.connect(number, now)?;
         }
     }
-
-    /// Cancels what is in flight on a connection that is to end.
-    fn cancel(&mut self, place: u32) -> Result<(), RingError> {
-        let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
-        let keys = [connection.connect, connection.receive, connection.send];
-        for operation in keys.into_iter().flatten() {
-            self.ring.reserve(1)?;
-            self.ring.push_unattended(Unattended::Cancel { operation }, false)?;
-        }
-        Ok(())
-    }
-
-    /// Ends what has taken too long.
-    pub(super) fn expire(&mut self, now: Now) -> Result<(), RingError> {
-        while let Some(place) = self.connecting.expired(now.nanos) {
-            // Not yet its end: the answer may be on its way, and the cancellation lose the race.
-            self.cancel(place)?;
-        }
-        while let Some(place) = self.silent.expired(now.nanos) {
-            if let Some(connection) = self.connections.get_mut(at(place)) {
-                end(connection, Closed::Silent);
-            }
-            self.cancel(place)?;
-        }
-        while let Some(place) = self.watched.expired(now.nanos) {
-            self.watch(place, now)?;
-        }
-        while let Some(number) = self.whole.expired(now.nanos) {
-            let mut places = Numbers::default();
-            if let Some(session) = self.sessions.get_mut(at(number)) {
-                session.expired = true;
-                places = session.connections;
-            }
-            for place in places.as_slice() {
-                if let Some(connection) = self.connections.get_mut(at(*place)) {
-                    end(connection, Closed::Expired);
-                }
-                self.cancel(*place)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets the probe look at a talk on which nothing may have come.
-    fn watch(&mut self, place: u32, now: Now) -> Result<(), RingError> {
-        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
-        let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
-        if self.probe.watch(&mut session.probe, &mut connection.probe, now.wall) == Step::More {
-            self.watched.start(place, now.nanos);
-            return Ok(());
-        }
-        end(connection, Closed::Silent);
-        self.cancel(place)
-    }
-
-    /// A connection is over and nothing of it is in flight: frees it and goes on with its session.
-    fn release(&mut self, place: u32, now: Now, report: &mut impl Report) -> Result<(), RingError> {
-        self.silent.stop(place);
-        self.watched.stop(place);
-        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
-        let number = connection.session;
-        let how = connection.ending.take().unwrap_or(Closed::Here);
-        let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
-        session.connections.remove(place);
-        if P::TALKS
-            // Of a target that never accepted there is nothing to say.
-            && (session.found.is_some() || !session.connections.as_slice().is_empty())
-            && let Some(target) = &session.target
-        {
-            let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
-            self.probe.closed(&mut session.probe, &mut connection.probe, how, &mut scene);
-        }
-        self.free(place)?;
-        self.proceed(number, how, now, report)
-    }
-
-    /// Gives a connection back.
-    fn free(&mut self, place: u32) -> Result<(), RingError> {
-        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
-        match (connection.fitness, self.close) {
-            (Fitness::Used(_), Close::Reset) => self.used.push(place),
-            (Fitness::Used(_), Close::Finish) => {
-                connection.fitness = Fitness::Absent;
-                self.ring.reserve(1)?;
-                self.ring.push_unattended(Unattended::Close { socket: Socket(place) }, false)?;
-                self.fresh.push(place);
-            }
-            _ => self.fresh.push(place),
-        }
-        Ok(())
-    }
-
-    /// After a connection ended: reconnects, waits, or ends the session.
-    fn proceed(
-        &mut self,
-        number: u32,
-        how: Closed,
-        now: Now,
-        report: &mut impl Report,
-    ) -> Result<(), RingError> {
-        let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
-        let open = !session.connections.as_slice().is_empty();
-        let wanted = self.probe.wanted(&session.probe);
-        match (how, session.found) {
-            (Closed::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
-                if (found.is_none() || wanted > 0) && session.shortages < self.retries {
-                    let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
-                    session.shortages += 1;
-                    if let (None, Some(target)) = (found, &session.target) {
-                        self.probe.begin(&mut session.probe, target);
-                    }
-                    self.waiting.push(Reverse((now.nanos + pause, number)));
-                    return Ok(());
-                }
-                session.found.get_or_insert(Reason::of_errno(error));
-            }
-            (Closed::Failed(libc::ECANCELED), None) => {
-                session.found = Some((PortState::Filtered, Reason::NoResponse));
-            }
-            (Closed::Failed(error), None) => session.found = Some(Reason::of_errno(error)),
-            (Closed::Expired | Closed::Silent, None) => {
-                session.found = Some((PortState::Filtered, Reason::NoResponse));
-            }
-            (_, Some((PortState::Open, _))) if wanted > 0 => self.widen(number, now)?,
-            _ => {}
-        }
-        self.finish_if_over(number, report);
-        Ok(())
-    }
-
-    fn finish_if_over(&mut self, number: u32, report: &mut impl Report) {
-        let Some(session) = self.sessions.get_mut(at(number)) else { return };
-        if !session.connections.as_slice().is_empty() {
-            return;
-        }
-        self.whole.stop(number);
-        let (Some(target), Some((state, reason))) = (&session.target, session.found) else { return };
-        let (conversation, banner) = match state {
-            PortState::Open => self.probe.result(&session.probe),
-            _ => (Conversation::None, &[][..]),
-        };
-        report.finished(&Outcome {
-            target,
-            state,
-            reason,
-            round_trip: session.round_trip,
-            conversation,
-            matches: session.matches,
-            banner,
-        });
-        session.target = None;
-        self.free_sessions.push(number);
-    }
 }
 
 /// Marks a connection's end, unless one is marked already.
@@ -610,50 +459,7 @@ fn end<C>(connection: &mut Connection<C>, how: Closed) {
     connection.ending.get_or_insert(how);
 }
 
-/// A shortage of this machine that may pass; it says nothing about the target.
-fn is_shortage(error: i32) -> bool {
-    matches!(
-        error,
-        libc::EADDRNOTAVAIL
-            | libc::EADDRINUSE
-            | libc::EAGAIN
-            | libc::EMFILE
-            | libc::ENFILE
-            | libc::ENOBUFS
-            | libc::ENOMEM
-            | libc::EISCONN
-            | libc::EALREADY
-            | libc::EBADF
-    )
-}
-
 /// A number as an index.
 fn at(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whatever this machine lacks is tried again or told as an error; it is never the target's doing.
-    #[test]
-    fn a_shortage_is_never_taken_for_a_closed_port() {
-        let shortages = [
-            libc::EADDRNOTAVAIL,
-            libc::EADDRINUSE,
-            libc::EAGAIN,
-            libc::EMFILE,
-            libc::ENFILE,
-            libc::ENOBUFS,
-            libc::ENOMEM,
-        ];
-        let for_good = [libc::ENETUNREACH, libc::ENETDOWN, libc::EACCES, libc::EPERM, libc::EAFNOSUPPORT];
-        assert!(shortages.into_iter().all(is_shortage));
-        assert!(!for_good.into_iter().any(is_shortage));
-        for error in shortages.into_iter().chain(for_good) {
-            assert_eq!(Reason::of_errno(error), (PortState::Error, Reason::Errno(error)));
-            assert_ne!(Reason::of_errno(error).1.name(), "EOTHER");
-        }
-    }
 }

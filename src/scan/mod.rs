@@ -4,6 +4,27 @@
 //! This room knows nothing of the command line, and of output only the writer's handle; it never imports the
 //! guard's side (packets, flows, the engine).
 //!
+//! # Why it is built as it is
+//!
+//! Every choice was measured in C first and again here; `bench/scan` repeats the comparison with other
+//! scanners. Figures are processor time a target on loopback, where all of a target's cost shows.
+//!
+//! - **A pool of direct sockets used again.** `connect(AF_UNSPEC)` hard-linked to the next `connect`, one
+//!   submission for both. Making and closing a socket for each target costs half as much again (6.0 to 6.3
+//!   against 4.0 µs in C). What was refused needs no disconnect at all.
+//! - **Timeouts are a list**, since each kind has one length: starting and stopping one is a few stores,
+//!   and only what really expires costs a cancellation (12.3 µs a silent target in C, 17.3 with the
+//!   kernel's linked timeouts).
+//! - **Rings share nothing.** A ring's table of direct sockets is bounded by `RLIMIT_NOFILE`, each ring by
+//!   itself, so that a thread takes as many as its window needs; but it fills one before it uses the next
+//!   (with four rings in turn a closed port cost 16 % more than C, with one 5 to 10 %).
+//! - **A small submission queue** (256 entries) whatever the window, COOP_TASKRUN, no SQPOLL.
+//! - **The window opens as answers allow** (`window`): 65,536 connections at once to one server
+//!   overran its queue and lost 3 % of its banners, while a few hundred are enough to keep it busy. Where
+//!   nobody answers it doubles every 5 ms.
+//! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on the
+//!   machine of the day.
+//!
 //! | module | what it owns |
 //! |---|---|
 //! | [`target`] | what is asked next, and when |

@@ -3,6 +3,7 @@
 mod progress;
 mod resume;
 mod run;
+mod watch;
 
 pub(super) use resume::fill;
 

@@ -1,44 +1,35 @@
 //! One scan from its beginning to its summary.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::AtomicBool;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
 use indicatif::ProgressBar;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::progress::{Aside, SkippedTargets, Summary, bar};
+use super::resume::{Resume, arguments};
+use super::watch::{Metrics, Watch};
 use super::{Common, FormatName, ProgressName, Request};
 use crate::cli::{Exit, Failure, Global};
-use crate::event::{PortState, Timestamp};
-use crate::metrics::{Endpoint, Health, Registry, ScanMetrics};
+use crate::event::Timestamp;
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::grepable::Grepable;
 use crate::output::table::Table;
 use crate::output::text::Colour;
 use crate::output::xml::{NmapXml, XmlRun};
-use crate::output::{Continued, Destination, Format, Handle, Writer, WriterConfig};
+use crate::output::{Continued, Destination, Format, Writer, WriterConfig};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
-use crate::scan::checkpoint::{Checkpoint, CheckpointError};
 use crate::scan::pacing::Rate;
 use crate::scan::report::{ScanReport, Selection};
-use crate::scan::targets::{Builder, Counts, Plan, SetOptions, Shard, Snapshot, TargetSet};
-use crate::scan::{Config, ProbeOptions, ScanError};
-
-/// How often the file of `--resume` is replaced.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
-
-/// How often signals, progress and metrics are looked after.
-const TICK: Duration = Duration::from_millis(50);
+use crate::scan::targets::{Builder, Plan, SetOptions, TargetSet};
+use crate::scan::{Config, ProbeOptions};
 
 /// The largest scan whose text names every target; of a larger one it names what is open.
 const LISTED_WHOLE: u64 = 256;
@@ -63,7 +54,7 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     );
     let writer = writer(request, &plan, &resume, &bar)?;
     let selection = Arc::new(selection(request, &plan, global.verbose));
-    let metrics = Metrics::start(common)?;
+    let metrics = common.metrics.map(Metrics::start).transpose()?;
     if global.verbose > 0 {
         let remaining = plan.remaining();
         bar.suspend(|| {
@@ -275,207 +266,6 @@ fn cut_torn_line(path: &Path) -> std::io::Result<()> {
     file.read_to_end(&mut tail)?;
     let torn = tail.iter().rev().take_while(|octet| **octet != b'\n').count() as u64;
     if torn > 0 { file.set_len(length - torn) } else { Ok(()) }
-}
-
-/// What `--resume` asks for.
-struct Resume<'a> {
-    path: Option<&'a Path>,
-    /// What the scan was started with at first.
-    arguments: Vec<String>,
-    options: BTreeMap<String, String>,
-    seed: u64,
-    /// There was a checkpoint.
-    goes_on: bool,
-    from: Snapshot,
-    earlier: Duration,
-}
-
-impl<'a> Resume<'a> {
-    fn open(request: &Request<'a>, set: &TargetSet) -> Result<Self, Failure> {
-        let path = request.common.resume.as_deref();
-        let loaded = path.map(Checkpoint::load).transpose().map_err(Failure::usage)?.flatten();
-        let stored = loaded.as_ref().and_then(|checkpoint| checkpoint.options.get("--seed")?.parse().ok());
-        let seed = request.common.seed.or(stored).unwrap_or_else(|| match request.common.shard {
-            Shard::WHOLE => RandomState::new().hash_one(0),
-            _ => 0,
-        });
-        let options = options(request, set, seed);
-        if let (Some(path), Some(checkpoint)) = (path, &loaded) {
-            checkpoint.check(path, &options).map_err(Failure::usage)?;
-        }
-        Ok(Self {
-            path,
-            arguments: loaded.as_ref().map_or_else(arguments, |checkpoint| checkpoint.arguments.clone()),
-            options,
-            seed,
-            goes_on: loaded.is_some(),
-            from: loaded.as_ref().map(Checkpoint::snapshot).unwrap_or_default(),
-            earlier: loaded.as_ref().map(Checkpoint::elapsed).unwrap_or_default(),
-        })
-    }
-
-    fn save(&self, plan: &Plan, writer: &Handle, elapsed: Duration) -> Result<(), CheckpointError> {
-        let Some(path) = self.path else { return Ok(()) };
-        let snapshot = plan.snapshot();
-        // What the snapshot calls over must be in the file before the checkpoint says so.
-        writer.sync();
-        Checkpoint::new(self.arguments.clone(), self.options.clone(), &snapshot, elapsed).save(path)
-    }
-}
-
-/// Everything that decides which targets are asked and how they are judged.
-fn options(request: &Request<'_>, set: &TargetSet, seed: u64) -> BTreeMap<String, String> {
-    let common = request.common;
-    let mut options: BTreeMap<String, String> = [
-        ("scan", request.name.to_owned()),
-        ("targets", set.fingerprint()),
-        ("--ports", request.ports.to_string()),
-        ("--seed", seed.to_string()),
-        ("--shard", common.shard.to_string()),
-        ("--rules", format!("{:?}", common.rules.rules)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    options.extend(request.own.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    options
-}
-
-/// What looks after a scan while its threads run.
-struct Watch<'a> {
-    plan: &'a Plan,
-    stop: &'a AtomicBool,
-    resume: &'a Resume<'a>,
-    bar: &'a ProgressBar,
-    metrics: Option<Metrics>,
-    writer: Handle,
-    started: Instant,
-}
-
-type Scan<'scope> = ScopedJoinHandle<'scope, Result<(), ScanError>>;
-
-impl Watch<'_> {
-    fn elapsed(&self) -> Duration {
-        self.resume.earlier + self.started.elapsed()
-    }
-
-    /// Returns what the scan said, and whether it was interrupted.
-    fn until_over(&self, scan: Scan<'_>) -> Result<(Result<(), ScanError>, bool), Failure> {
-        let signals = Arc::new(AtomicUsize::new(0));
-        count_signals(Arc::clone(&signals))?;
-        let (mut saved, mut seen) = (Instant::now(), 0);
-        while !scan.is_finished() {
-            // Woken early when the scan is over.
-            std::thread::park_timeout(TICK);
-            let now_seen = signals.load(Relaxed);
-            if now_seen > seen {
-                seen = now_seen;
-                self.interrupt(seen);
-            }
-            if self.writer.is_closed() {
-                // Nobody reads the results any more.
-                self.plan.close();
-                self.stop.store(true, Relaxed);
-            }
-            if saved.elapsed() >= CHECKPOINT_EVERY {
-                self.save();
-                saved = Instant::now();
-            }
-            self.show();
-        }
-        let outcome = scan.join().unwrap_or(Err(ScanError::Panicked));
-        Ok((outcome, seen > 0))
-    }
-
-    /// The first signal ends the handing out of targets, the second gives up those under way.
-    fn interrupt(&self, seen: usize) {
-        self.plan.close();
-        if seen > 1 {
-            self.stop.store(true, Relaxed);
-            return;
-        }
-        self.bar
-            .suspend(|| eprintln!("bannerwall: finishing what is under way; interrupt again to give it up"));
-    }
-
-    fn save(&self) {
-        if let Err(error) = self.resume.save(self.plan, &self.writer, self.elapsed()) {
-            self.bar.suspend(|| eprintln!("bannerwall: {error}"));
-        }
-    }
-
-    fn show(&self) {
-        let counts = self.plan.counts();
-        self.bar.set_position(counts.finished());
-        if !self.bar.is_hidden() {
-            self.bar.set_message(format!("open {}  matched {}", counts.open, counts.matched));
-        }
-        if let Some(metrics) = &self.metrics {
-            metrics.show(&counts, self.plan.in_flight());
-        }
-    }
-
-    /// Writes the last checkpoint, or takes it away where nothing is left to do.
-    fn end(&self, interrupted: bool) -> Result<(), Failure> {
-        let Some(path) = self.resume.path else { return Ok(()) };
-        if self.plan.counts().finished() < self.plan.total() {
-            self.resume.save(self.plan, &self.writer, self.elapsed()).map_err(Failure::usage)?;
-            let how = if interrupted { "interrupted" } else { "stopped" };
-            eprintln!(
-                "bannerwall: {how}; the same command, or only its `--resume {}`, goes on",
-                path.display()
-            );
-        } else if path.exists() {
-            std::fs::remove_file(path).with_context(|| path.display().to_string()).map_err(Failure::Usage)?;
-        }
-        Ok(())
-    }
-}
-
-/// Counts SIGINT and SIGTERM, on a thread of its own.
-fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for _ in signals.forever() {
-            counter.fetch_add(1, Relaxed);
-        }
-    })?;
-    Ok(())
-}
-
-/// `--metrics`.
-struct Metrics {
-    families: ScanMetrics,
-    _endpoint: Endpoint,
-}
-
-impl Metrics {
-    fn start(common: &Common) -> Result<Option<Self>, Failure> {
-        let Some(address) = common.metrics else { return Ok(None) };
-        let registry = Registry::new().map_err(Failure::usage)?;
-        let families = ScanMetrics::new(&registry).map_err(Failure::usage)?;
-        let health = Arc::new(Health::default());
-        health.set_ready(true);
-        let endpoint = Endpoint::start(address, registry, health).map_err(Failure::usage)?;
-        Ok(Some(Self { families, _endpoint: endpoint }))
-    }
-
-    fn show(&self, counts: &Counts, in_flight: u64) {
-        for (state, count) in [
-            (PortState::Open, counts.open),
-            (PortState::Closed, counts.refused),
-            (PortState::Filtered, counts.timed_out + counts.unreachable),
-            (PortState::Error, counts.local_error),
-        ] {
-            let counter = self.families.targets(state);
-            counter.inc_by(count.saturating_sub(counter.get()));
-        }
-        self.families.inflight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
-    }
-}
-
-fn arguments() -> Vec<String> {
-    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 fn now() -> Timestamp {
