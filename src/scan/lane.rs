@@ -324,7 +324,8 @@ impl<P: Probe> Lane<P> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return };
         connection.connect = None;
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return };
-        if matches!(result, Ok(_) | Err(libc::ECONNREFUSED)) {
+        // A kernel accepts for a server that is overrun long before; what it says itself tells more.
+        if result == Err(libc::ECONNREFUSED) || (result.is_ok() && !P::TALKS) {
             self.answers.add(now.nanos.saturating_sub(session.started));
         }
         match result {
@@ -394,7 +395,7 @@ impl<P: Probe> Lane<P> {
         now: Now,
         report: &mut impl Report,
     ) -> Result<(), RingError> {
-        let Self { ring, connections, sessions, probe, silent, .. } = self;
+        let Self { ring, connections, sessions, probe, silent, answers, .. } = self;
         let Some(connection) = connections.get_mut(at(place)) else { return Ok(()) };
         connection.receive = None;
         let Some(session) = sessions.get_mut(at(connection.session)) else { return Ok(()) };
@@ -402,6 +403,9 @@ impl<P: Probe> Lane<P> {
             Ok(0) => end(connection, Closed::Finished),
             Ok(_) => {
                 silent.start(place, now.nanos);
+                if !std::mem::replace(&mut session.heard, true) {
+                    answers.add(now.nanos.saturating_sub(session.started));
+                }
                 let Some(target) = &session.target else { return Ok(()) };
                 let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
                 let step = probe.receive(

@@ -73,6 +73,8 @@ pub(super) struct Session<S> {
     pub(super) found: Option<(PortState, Reason)>,
     /// When its last connect was asked for.
     pub(super) started: Nanos,
+    /// It has said something.
+    pub(super) heard: bool,
     /// How long the first accepted connect took.
     pub(super) round_trip: Option<Duration>,
     /// How often a shortage of this machine came between.
@@ -93,6 +95,7 @@ impl<S: Default> Session<S> {
             target: None,
             found: None,
             started: 0,
+            heard: false,
             round_trip: None,
             shortages: 0,
             matches: 0,
@@ -106,6 +109,7 @@ impl<S: Default> Session<S> {
     pub(super) fn take_up(&mut self, target: Target) {
         self.target = Some(target);
         self.found = None;
+        self.heard = false;
         self.round_trip = None;
         self.shortages = 0;
         self.matches = 0;

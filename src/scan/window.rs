@@ -28,7 +28,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// A target accepted or refused after `round_trip`.
+    /// A target answered after `round_trip`.
     pub(super) fn add(&mut self, round_trip: Nanos) {
         self.count += 1;
         self.whole = self.whole.saturating_add(round_trip);
@@ -71,7 +71,7 @@ impl Window {
 
     /// Whether it is time to bring what was gathered.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
-        self.limit < self.most && now.saturating_sub(self.since) >= EPOCH
+        now.saturating_sub(self.since) >= EPOCH
     }
 
     /// When it is time, for one who waits only for that.
