@@ -18,10 +18,10 @@
 //! - **Rings share nothing.** A ring's table of direct sockets is bounded by `RLIMIT_NOFILE`, each ring by
 //!   itself, so that a thread takes as many as its window needs; but it fills one before it uses the next
 //!   (with four rings in turn a closed port cost 16 % more than C, with one 5 to 10 %).
-//! - **A small submission queue** (256 entries) whatever the window, COOP_TASKRUN, no SQPOLL.
+//! - **A small submission queue** (256 entries) whatever the window, `COOP_TASKRUN`, no `SQPOLL`.
 //! - **The window opens as answers allow** (`window`): 65,536 connections at once to one server
 //!   overran its queue and lost 3 % of its banners, while a few hundred are enough to keep it busy. Where
-//!   nobody answers it doubles every 5 ms.
+//!   nobody answers it doubles every 10 ms.
 //! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on the
 //!   machine of the day.
 //!
@@ -118,9 +118,8 @@ where
     std::thread::scope(|scope| {
         let mut running = Vec::with_capacity(threads);
         for (thread, (targets, mut report)) in parts.into_iter().enumerate() {
-            let window = worker::share(config.window, threads, thread);
             let body = move || {
-                let outcome = Worker::new(config, window, probe, targets)
+                let outcome = Worker::new(config, (thread, threads), probe, targets)
                     .and_then(|worker| worker.run(&mut report))
                     .map(|targets| (targets, report));
                 if outcome.is_err() {

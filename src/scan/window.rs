@@ -4,16 +4,21 @@
 //! The window asked for is what a scan of silent addresses needs: rate times timeout. Targets that
 //! answer need only rate times round trip; more of them at once make nothing faster, but overrun a
 //! server's or a router's queue, and lost connection requests come back a second later or never. So the
-//! window opens from a few, doubling, as long as that costs nobody time. No clock, no input or output.
+//! window opens from a few, by a quarter a step as long as each step brings more answers a second (what
+//! their round trips are does not matter: networks differ), and doubles where hardly anybody answers. No
+//! clock, no input or output.
 
 use super::timers::Nanos;
 
-/// Where it begins, and what it never falls below.
-const FEWEST: usize = 256;
-/// How long answers are gathered before the window is looked at.
-const EPOCH: Nanos = 5_000_000;
-/// Round trips longer by this much than twice the shortest mean that something queues.
-const SLACK: Nanos = 2_000_000;
+/// Where a scan begins, over all of its threads, and what it never falls below: as many connections as
+/// the usual listener lets wait.
+const FEWEST: usize = 128;
+/// How long answers are gathered at least before the window is looked at; also twice their round trip,
+/// so that a step has its effect before it is judged.
+const EPOCH: Nanos = 10_000_000;
+const LONGEST_EPOCH: Nanos = 500_000_000;
+/// A step that brought no more is taken back, and tried again after so long.
+const REST: Nanos = 1_000_000_000;
 /// A lost connection request is sent again after a second (RFC 6298).
 const SENT_AGAIN: Nanos = 1_000_000_000;
 
@@ -48,20 +53,40 @@ impl Answers {
 /// The number of targets that may be under way.
 #[derive(Debug)]
 pub(super) struct Window {
+    fewest: usize,
     most: usize,
     limit: usize,
-    /// When the current epoch began.
+    /// What it was before the last step, where that is not yet known to be of use.
+    before: Option<usize>,
+    /// Answers a second that a step has to surpass.
+    rate: f64,
+    /// When the current epoch began and how long it is.
     since: Nanos,
-    /// The shortest round trip of the whole scan.
-    shortest: Nanos,
+    epoch: Nanos,
+    /// No step before this time.
+    rest: Nanos,
     /// No shrinking before this time: losses are told a second late.
     settled: Nanos,
+    /// The shortest round trip of the whole scan.
+    shortest: Nanos,
 }
 
 impl Window {
-    /// A window of `most` targets, hardly open.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, limit: most.min(FEWEST), since: 0, shortest: Nanos::MAX, settled: 0 }
+    /// A window of `most` targets, hardly open; one of `threads` in the scan.
+    pub(super) fn new(most: usize, threads: usize) -> Self {
+        let fewest = (FEWEST / threads.max(1)).max(1);
+        Self {
+            fewest,
+            most,
+            limit: most.min(fewest),
+            before: None,
+            rate: 0.0,
+            since: 0,
+            epoch: EPOCH,
+            rest: 0,
+            settled: 0,
+            shortest: Nanos::MAX,
+        }
     }
 
     /// How many may be under way.
@@ -71,36 +96,58 @@ impl Window {
 
     /// Whether it is time to bring what was gathered.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
-        now.saturating_sub(self.since) >= EPOCH
+        now >= self.due()
     }
 
     /// When it is time, for one who waits only for that.
     pub(super) fn due(&self) -> Nanos {
-        self.since.saturating_add(EPOCH)
+        self.since.saturating_add(self.epoch)
     }
 
     /// Opens or closes the window by what an epoch brought; `reached` when it was the limit.
     pub(super) fn adapt(&mut self, answers: Answers, reached: bool, now: Nanos) {
         let length = now.saturating_sub(self.since).max(1);
+        let mean = answers.whole / answers.count.max(1);
         self.since = now;
+        self.epoch = mean.saturating_mul(2).clamp(EPOCH, LONGEST_EPOCH);
         self.shortest = answers.shortest.map_or(self.shortest, |shortest| shortest.min(self.shortest));
-        if answers.longest >= SENT_AGAIN && self.shortest < SENT_AGAIN / 4 {
+        let late = answers.longest >= SENT_AGAIN && self.shortest < SENT_AGAIN / 4;
+        if self.is_mostly_silent(&answers, length) {
+            self.before = None;
+            if reached {
+                self.set(self.limit.saturating_mul(2));
+            }
+        } else if late {
+            self.before = None;
             if now >= self.settled {
-                self.limit = (self.limit / 2).max(FEWEST).min(self.most);
+                self.set(self.limit / 2);
                 self.settled = now.saturating_add(SENT_AGAIN);
             }
-            return;
-        }
-        if reached
-            && (answers.count == 0 || !self.queues(&answers) || self.is_mostly_silent(&answers, length))
-        {
-            self.limit = (self.limit * 2).min(self.most);
+        } else if reached {
+            self.step(answers.count as f64 / length as f64, now);
         }
     }
 
-    fn queues(&self, answers: &Answers) -> bool {
-        let mean = answers.whole / answers.count.max(1);
-        mean > self.shortest.saturating_mul(2).saturating_add(SLACK)
+    /// Goes on with what brought more answers than before, and takes back what did not.
+    fn step(&mut self, rate: f64, now: Nanos) {
+        /// More answers a second that a step, a quarter wider, has to bring: half of what it could.
+        const GAIN: f64 = 1.125;
+        if let Some(before) = self.before.take()
+            && rate < self.rate * GAIN
+        {
+            self.set(before);
+            self.rest = now.saturating_add(REST);
+            return;
+        }
+        if now >= self.rest {
+            self.rate = rate;
+            self.before = Some(self.limit);
+            self.set(self.limit.saturating_add(self.limit.div_ceil(4)));
+        }
+    }
+
+    fn set(&mut self, limit: usize) {
+        self.limit = limit.max(self.fewest).min(self.most);
     }
 
     /// By Little's law: those that answer are fewer than half of those under way.
@@ -115,58 +162,83 @@ mod tests {
 
     const MILLISECOND: Nanos = 1_000_000;
 
-    fn answers(count: u64, round_trip: Nanos) -> Answers {
+    fn answers(count: usize, round_trip: Nanos) -> Answers {
         let mut answers = Answers::default();
         (0..count).for_each(|_| answers.add(round_trip));
         answers
     }
 
-    /// The limit after `epochs` of the same answers.
-    fn after(window: &mut Window, epochs: u64, answers: Answers) -> usize {
-        let start = window.due();
-        (0..epochs).for_each(|epoch| window.adapt(answers, true, start + epoch * EPOCH));
+    /// Runs a window over a network for `seconds`: of those under way `bring` gives the answers of an epoch.
+    fn run(window: &mut Window, seconds: u64, bring: impl Fn(usize, Nanos) -> Answers) -> usize {
+        let end = window.since + seconds * 1000 * MILLISECOND;
+        while window.since < end {
+            let (due, length) = (window.due(), window.epoch);
+            window.adapt(bring(window.limit(), length), true, due);
+        }
         window.limit()
+    }
+
+    /// All answer after `round_trip`, whatever their number.
+    fn far(round_trip: Nanos) -> impl Fn(usize, Nanos) -> Answers {
+        move |limit, length| {
+            let count = limit as u64 * length / round_trip;
+            answers(usize::try_from(count).unwrap(), round_trip)
+        }
+    }
+
+    /// One server that answers so many a second: the more wait, the longer each waits.
+    fn server(a_second: u64) -> impl Fn(usize, Nanos) -> Answers {
+        move |limit, length| {
+            let count = usize::try_from(a_second * length / (1000 * MILLISECOND)).unwrap();
+            answers(count, limit as u64 * 1000 * MILLISECOND / a_second)
+        }
     }
 
     #[test]
     fn silence_opens_it_within_a_few_epochs() {
-        assert_eq!(after(&mut Window::new(65_536), 8, Answers::default()), 65_536);
-        assert_eq!(Window::new(10).limit(), 10);
+        let mut window = Window::new(65_536, 1);
+        (1..=9).for_each(|epoch| window.adapt(Answers::default(), true, epoch * EPOCH));
+        assert_eq!(window.limit(), 65_536);
+        assert_eq!((Window::new(10, 1).limit(), Window::new(65_536, 4).limit()), (10, FEWEST / 4));
     }
 
     #[test]
-    fn a_server_that_queues_is_not_given_more() {
-        let mut window = Window::new(65_536);
-        window.adapt(answers(1, MILLISECOND / 10), false, EPOCH);
-        // 256 under way, all answered, in five milliseconds each.
-        assert_eq!(after(&mut window, 100, answers(256, 5 * MILLISECOND)), FEWEST);
+    fn a_server_that_queues_is_not_given_more_but_for_a_try_now_and_then() {
+        for a_second in [5_000, 20_000, 100_000] {
+            let limit = run(&mut Window::new(65_536, 1), 10, server(a_second));
+            assert!((FEWEST..=FEWEST * 5 / 4).contains(&limit), "{limit} at {a_second}");
+        }
     }
 
     #[test]
     fn a_far_network_is_given_what_its_distance_needs() {
-        let far = answers(20, 80 * MILLISECOND);
-        assert_eq!(after(&mut Window::new(4096), 10, far), 4096);
+        for round_trip in [MILLISECOND, 20 * MILLISECOND, 150 * MILLISECOND] {
+            // The last step to the end may be too small to show that it is of use.
+            let limit = run(&mut Window::new(4096, 1), 10, far(round_trip));
+            assert!(limit * 5 / 4 >= 4096, "{limit} at {round_trip}");
+        }
     }
 
     #[test]
     fn silent_targets_among_those_of_a_slow_server_do_not_hold_the_scan_up() {
-        let mut window = Window::new(65_536);
-        window.adapt(answers(1, MILLISECOND / 10), false, EPOCH);
-        assert_eq!(after(&mut window, 9, answers(5, 10 * MILLISECOND)), 65_536);
+        let some = |_: usize, _: Nanos| answers(5, 10 * MILLISECOND);
+        assert_eq!(run(&mut Window::new(65_536, 1), 1, some), 65_536);
     }
 
     #[test]
-    fn answers_to_requests_sent_again_close_it_once_a_second() {
-        let mut window = Window::new(65_536);
-        after(&mut window, 8, answers(1, MILLISECOND));
-        let late = answers(3, SENT_AGAIN + MILLISECOND);
-        assert_eq!(after(&mut window, 20, late), 32_768);
-        assert_eq!(after(&mut window, 2000, late), FEWEST);
+    fn answers_to_requests_sent_again_close_it() {
+        let mut window = Window::new(65_536, 1);
+        window.limit = 65_536;
+        window.adapt(answers(65_536, 10 * MILLISECOND), false, EPOCH);
+        // All late: an overrun server, once all that is under way waits for it.
+        let late = |limit: usize, _: Nanos| answers(limit, SENT_AGAIN + MILLISECOND);
+        assert!((8_192..=32_768).contains(&run(&mut window, 1, late)));
+        assert_eq!(run(&mut window, 60, late), FEWEST);
     }
 
     #[test]
     fn what_is_not_used_does_not_grow() {
-        let mut window = Window::new(4096);
+        let mut window = Window::new(4096, 1);
         window.adapt(Answers::default(), false, EPOCH);
         assert_eq!(window.limit(), FEWEST);
     }

@@ -50,14 +50,15 @@ enum Filled {
 }
 
 impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
-    /// A worker with `window` connections. It must run on the thread that makes it.
+    /// The worker of one of `threads` threads, with its share of the window. It must run on the thread
+    /// that makes it.
     pub(super) fn new(
         config: &'c Config,
-        window: usize,
+        (thread, threads): (usize, usize),
         probe: impl Fn() -> P,
         targets: T,
     ) -> Result<Self, ScanError> {
-        let window = window.max(1);
+        let window = share(config.window, threads, thread).max(1);
         let rings = window.div_ceil(config.descriptors_per_ring.max(1));
         let lanes = (0..rings)
             .map(|ring| Lane::new(config, share(window, rings, ring), probe()))
@@ -67,7 +68,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
             config,
             lanes,
             targets,
-            open: Window::new(window),
+            open: Window::new(window, threads),
             pause_until: epoch,
             ended: false,
             epoch,
@@ -165,8 +166,8 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
     }
 
     fn submit(&mut self) -> Result<(), ScanError> {
-        let queued = self.lanes.iter_mut().filter_map(Lane::queued_ring);
-        Ok(queued.map(Ring::submit).collect::<Result<(), _>>()?)
+        let mut queued = self.lanes.iter_mut().filter_map(Lane::queued_ring);
+        Ok(queued.try_for_each(Ring::submit)?)
     }
 
     /// Submits, then waits until something came or something is due.
@@ -213,7 +214,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
 }
 
 /// The `part`-th of `parts` even parts of `whole`.
-pub(super) fn share(whole: usize, parts: usize, part: usize) -> usize {
+fn share(whole: usize, parts: usize, part: usize) -> usize {
     whole / parts + usize::from(part < whole % parts)
 }
 
