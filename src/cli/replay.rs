@@ -255,10 +255,13 @@ impl Session<'_> {
     }
 }
 
-/// A flag that SIGINT and SIGTERM raise.
+/// A flag that SIGINT and SIGTERM raise. A second one ends the program at once: standard input may be
+/// silent for ever.
 fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let interrupted = i32::from(Exit::Interrupted.code());
+        signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&flag))?;
         signal_hook::flag::register(signal, Arc::clone(&flag))?;
     }
     Ok(flag)
