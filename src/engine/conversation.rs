@@ -109,6 +109,10 @@ impl Conversation {
         }
         self.direction_mut(from).collector = collector;
         self.spent += self.price(from, offer.fresh.len() + usize::from(offer.ahead));
+        if judge.config.http_inspect == HttpInspect::All && self.goes_on(from) {
+            self.spent = 0;
+            self.began = None;
+        }
         offer
     }
 
@@ -418,6 +422,16 @@ impl Conversation {
         match &self.direction(from).state {
             State::Head | State::Next | State::Body(_) | State::Done { foreign: true } => true,
             State::Done { foreign: false } => !self.ssh.knows(from),
+            _ => false,
+        }
+    }
+
+    /// Whether all that one side has sent was HTTP that could be read: the budget is for what can't.
+    fn goes_on(&self, from: Side) -> bool {
+        let direction = self.direction(from);
+        match direction.state {
+            State::Body(_) => true,
+            State::Head | State::Next => direction.collector.unread().is_empty(),
             _ => false,
         }
     }

@@ -293,3 +293,35 @@ fn a_spent_time_budget_is_told_once_when_only_monitoring() {
     assert_eq!(talk.server(b" ..."), Decision::Pass);
     assert_eq!(kinds(&talk.events), ["anomaly", "drop"]);
 }
+
+const DROP_CURL: &str = r#"
+[[rule]]
+id = "old-curl"
+title = "curl"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^curl/7'
+action = "drop"
+"#;
+
+const CURL: &[u8] = b"GET /x HTTP/1.1\r\nUser-Agent: curl/7.1\r\n\r\n";
+
+#[test]
+fn a_kept_alive_connection_is_read_to_its_end_when_all_transactions_are_asked_for() {
+    for large in [false, true] {
+        let mut setup = Setup::enforcing(DROP_CURL);
+        setup.config.http_inspect = HttpInspect::All;
+        let mut talk = setup.open();
+        for _ in 0..4 {
+            assert_eq!(talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"), Decision::Undecided);
+            talk.now = talk.now.after(Duration::from_secs(50));
+            let length = if large { 3_000_000 } else { 3 };
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            assert_eq!(talk.server(head.as_bytes()), Decision::Undecided);
+            for body in vec![b'x'; length].chunks(30_000) {
+                assert_eq!(talk.server(body), Decision::Undecided);
+            }
+        }
+        assert_eq!(talk.client(CURL), Decision::Block);
+    }
+}
