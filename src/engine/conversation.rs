@@ -31,6 +31,9 @@ pub(super) struct Conversation {
     pub(super) told: Vec<&'static str>,
     /// Octets of memory that were accounted for.
     pub(super) accounted: usize,
+    /// A segment that was asked for again: who sends it, where it begins, and what its receiver
+    /// expected when it came first.
+    pub(super) asked: Option<(Side, u32, u32)>,
 }
 
 #[derive(Debug, Default)]

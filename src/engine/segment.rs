@@ -1,10 +1,13 @@
 //! One TCP segment's way through the engine.
 
+use super::conversation::Conversation;
 use super::judge::{FlowFacts, Judge, Outcome, Stop, merge};
 use super::{AnomalyPolicy, Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, End, FlowId, Key, Limits, Tracked, Verdict};
+use crate::flow::{
+    Anomaly, AnomalySet, Class, End, Flow, FlowId, Key, Limits, Stream, Tracked, Verdict, distance,
+};
 use crate::packet::Segment;
 use crate::rules::Mark;
 
@@ -152,7 +155,7 @@ impl Engine {
         let tracking = self.tracking;
         let flow = self.flows.get_mut(id);
         let decided = flow.verdict != Verdict::Undecided;
-        let receiver_expects = flow.stream(from).next();
+        let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);
         if decided {
             // A SYN of a decided flow that may yet turn out to begin another one.
@@ -230,13 +233,15 @@ impl Engine {
                 judge.note(offer.anomalies, &mut reported);
             }
         }
-        let missing = segment.wire_payload_length() - segment.payload().len();
-        if missing > 0 && judge.outcome.stop.is_none() && !tracked.ignore {
-            if !may_ask || conversation.can_spare(side, missing as u64) {
-                conversation.lose(side, missing as u64, &mut judge);
-                stream.pass_over(stream.next(), missing);
-            } else {
-                more = true;
+        let stopped = judge.enforces() && (judge.outcome.stop.is_some() || judge.outcome.refuse.is_some());
+        if !segment.is_whole() && !stopped && !tracked.ignore {
+            match missing(segment, &stream) {
+                Missing::Behind(0) => {}
+                Missing::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
+                    conversation.lose(side, count as u64, &mut judge);
+                    stream.pass_over(stream.next(), count);
+                }
+                Missing::Behind(_) | Missing::Ahead => more = may_ask,
             }
         }
         if stream.is_complete() || stream.is_reset() {
@@ -260,9 +265,33 @@ impl Engine {
         conversation.accounted = memory;
         flow.conversation = Some(conversation);
         if more {
-            return Decision::More { octets: segment.wire_length() }.into();
+            return self.ask_for_more(seen, outcome, receiver_expects, sink);
         }
         self.conclude(seen, outcome, receiver_expects, sink)
+    }
+
+    /// Asks for the whole of a cut segment. What its first octets led to is kept: they are read only once.
+    fn ask_for_more(
+        &mut self,
+        seen: Seen<'_>,
+        outcome: Outcome,
+        receiver_expects: u32,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        self.remember_mark(id, outcome.mark);
+        let flow = self.flows.get_mut(id);
+        let side = flow.side(from);
+        if let Some(conversation) = &mut flow.conversation {
+            conversation.asked.get_or_insert((side, segment.sequence(), receiver_expects));
+        }
+        if let Some(stop) = outcome.stop {
+            // Only talk: where it were more, nothing would be asked.
+            let (facts, side, _) = self.facts(seen);
+            let mut judge = self.judge(facts, Some(side), segment, packet, sink);
+            judge.tell_drop(stop.reason, stop.rule, stop.reject);
+        }
+        Decision::More { octets: segment.wire_length() }.into()
     }
 
     /// Turns what a packet led to into a decision.
@@ -487,6 +516,40 @@ impl Engine {
             outcome: Outcome::default(),
         }
     }
+}
+
+/// Sequence number that the segment's receiver expects: behind all that was let through to it, which
+/// the first octets of a segment that was asked for again were not.
+fn receiver_expects(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End) -> u32 {
+    let side = flow.side(from);
+    if let Some(conversation) = &mut flow.conversation
+        && let Some((_, _, expected)) = conversation
+            .asked
+            .take_if(|(asked, sequence, _)| *asked == side && *sequence == segment.sequence())
+    {
+        return expected;
+    }
+    let stream = flow.stream(from);
+    if stream.is_open() { stream.next() } else { segment.sequence() }
+}
+
+/// Which octets of a cut segment are missing, behind those that were read.
+enum Missing {
+    /// So many, next in order.
+    Behind(usize),
+    /// It came before its turn.
+    Ahead,
+}
+
+fn missing(segment: &Segment<'_>, stream: &Stream) -> Missing {
+    let start = segment.sequence().wrapping_add(u32::from(segment.flags().syn()));
+    let behind = |count: usize| start.wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
+    let captured = behind(segment.payload().len());
+    if !stream.is_open() || distance(captured, stream.next()) < 0 {
+        return Missing::Ahead;
+    }
+    let end = behind(segment.wire_payload_length());
+    Missing::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
 }
 
 /// Drops the packet where the anomaly policy says so.

@@ -163,6 +163,16 @@ impl Conversation {
         self.inspect_cut(&packet, packet.len()).decision
     }
 
+    /// Shows a segment as a queue with this copy range does: cut, and whole if the engine asks for more.
+    pub(super) fn show_cut(&mut self, segment: &SegmentBuilder, copy_range: usize) -> Inspected {
+        let packet = segment.build();
+        let inspected = self.inspect_cut(&packet, packet.len().min(copy_range));
+        match inspected.decision {
+            Decision::More { .. } => self.inspect_cut(&packet, packet.len()),
+            _ => inspected,
+        }
+    }
+
     /// Shows the first octets of a packet to the engine.
     pub(super) fn inspect_cut(&mut self, packet: &[u8], captured: usize) -> Inspected {
         self.now = self.now.after(Duration::from_millis(1));

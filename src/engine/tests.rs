@@ -325,3 +325,76 @@ fn a_kept_alive_connection_is_read_to_its_end_when_all_transactions_are_asked_fo
         assert_eq!(talk.client(CURL), Decision::Block);
     }
 }
+
+#[test]
+fn a_body_whose_cut_segments_come_out_of_order_or_twice_ends_where_it_ends() {
+    for order in [[1, 0, 2, 3].as_slice(), &[0, 0, 1, 2, 3], &[0, 2, 1, 1, 3], &[3, 1, 0, 2]] {
+        let mut setup = Setup::enforcing("");
+        setup.config.http_inspect = HttpInspect::All;
+        let mut talk = setup.open();
+        talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+        talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n");
+        let part = |start: u32, number: u32| start + number * 1000;
+        let start = talk.server_next();
+        for number in order {
+            let segment = talk.server_segment(&[b'x'; 1000]).sequence(part(start, *number));
+            assert_eq!(talk.show_cut(&segment, 512).decision, Decision::Undecided);
+        }
+        let last = talk.server_segment(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(talk.show(&last.sequence(part(start, 4))), Decision::Undecided);
+        let expected = [(0, "/a".to_owned(), 200, 4000), (1, "/b".to_owned(), 404, 0)];
+        assert_eq!(talk.transactions(), expected, "{order:?}");
+    }
+}
+
+#[test]
+fn a_segment_that_had_to_be_asked_for_again_is_rejected_with_the_receivers_number() {
+    let rules = DROP_CURL.replace("\"drop\"", "\"reject\"");
+    let mut talk = Setup::enforcing(&rules).open();
+    let head = format!("GET /{} HTTP/1.1\r\nUser-Agent: curl/7.1\r\n\r\n", "x".repeat(900));
+    let segment = talk.segment(true).payload(head.as_bytes());
+    let Decision::Reject(resets) = talk.show_cut(&segment, 512).decision else { panic!("not rejected") };
+    assert_eq!(sequence_of(&resets.to_receiver), talk.client_next());
+    assert_eq!(sequence_of(&resets.to_sender), talk.server_next());
+}
+
+#[test]
+fn the_first_segment_of_a_flow_that_was_picked_up_is_rejected_with_the_receivers_number() {
+    let rules = DROP_OLD_SSH.replace("\"drop\"", "\"reject\"");
+    let mut talk = Setup::enforcing(&rules).midstream();
+    let expected = talk.server_next();
+    let Decision::Reject(resets) = talk.server(BANNER) else { panic!("not rejected") };
+    assert_eq!(sequence_of(&resets.to_receiver), expected);
+    assert_eq!(sequence_of(&resets.to_sender), talk.client_next());
+}
+
+fn sequence_of(packet: &[u8]) -> u32 {
+    let Ok(Parsed::Tcp(reset)) = parse(packet, packet.len()) else { panic!("no segment") };
+    reset.sequence()
+}
+
+#[test]
+fn a_mark_that_the_first_octets_of_a_cut_segment_earn_is_not_forgotten() {
+    let rules = DROP_CURL.replace("action = \"drop\"", "action = \"mark\"\nmark = \"0x10/0xf0\"");
+    let mut setup = Setup::enforcing(&rules);
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = setup.open();
+    let next = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "y".repeat(900));
+    let segment = talk.segment(true).payload(&[CURL, next.as_bytes()].concat());
+    assert_eq!(talk.show_cut(&segment, 512).mark.map(|mark| mark.value), Some(0x10));
+}
+
+#[test]
+fn what_would_be_blocked_in_a_cut_segment_is_told_and_the_rest_of_it_read() {
+    let mut setup = Setup::monitoring(DROP_CURL);
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = setup.open();
+    let next = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "y".repeat(900));
+    let both = [CURL, next.as_bytes()].concat();
+    let segment = talk.segment(true).payload(&both);
+    assert_eq!(talk.show_cut(&segment, 512).decision, Decision::Undecided);
+    let end = talk.client_next() + u32::try_from(both.len()).unwrap();
+    let third = talk.segment(true).payload(CURL).sequence(end);
+    assert_eq!(talk.show(&third), Decision::Undecided);
+    assert_eq!(kinds(&talk.events), ["alert", "drop", "alert", "drop"]);
+}
