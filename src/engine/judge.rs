@@ -183,9 +183,10 @@ impl Judge<'_> {
     /// Tells of a packet that is, or would be, dropped.
     pub(super) fn tell_drop(&mut self, reason: DropReason, rule: Option<String>, rejected: bool) {
         let facts = DropFacts {
-            reason,
             rule,
-            enforced: self.enforces(),
+            // A shortage of memory is no rule's opinion: it drops where monitoring only, too.
+            enforced: self.enforces() || reason == DropReason::FlowMemcap,
+            reason,
             rejected: rejected && self.enforces(),
             header: self.segment.map(Segment::header_facts).unwrap_or_default(),
         };

@@ -398,3 +398,15 @@ fn what_would_be_blocked_in_a_cut_segment_is_told_and_the_rest_of_it_read() {
     assert_eq!(talk.show(&third), Decision::Undecided);
     assert_eq!(kinds(&talk.events), ["alert", "drop", "alert", "drop"]);
 }
+
+#[test]
+fn a_packet_that_is_dropped_for_want_of_room_is_told_as_dropped() {
+    let mut setup = Setup::monitoring("");
+    setup.config.flow_limit = 1;
+    setup.config.on_failure = OnFailure::Closed;
+    let mut talk = setup.open();
+    talk.server(b"SSH-2.0-");
+    assert_eq!(talk.other().syn(), Decision::Drop);
+    let Some(EventKind::Drop(drop)) = talk.events.last().map(|event| &event.kind) else { panic!("not told") };
+    assert!(drop.enforced);
+}
