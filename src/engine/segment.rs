@@ -448,7 +448,7 @@ impl Engine {
     /// The ends begin a new connection with the same ports.
     fn begin_anew(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
         self.end_conversation(seen, sink);
-        self.flows.get_mut(seen.id).begin_anew(seen.packet.now);
+        self.flows.get_mut(seen.id).begin_anew(seen.segment, seen.packet.now);
         self.flows.set_class(seen.id, Class::Opening, seen.packet.now);
         self.counters.flows += 1;
     }

@@ -410,3 +410,16 @@ fn a_packet_that_is_dropped_for_want_of_room_is_told_as_dropped() {
     let Some(EventKind::Drop(drop)) = talk.events.last().map(|event| &event.kind) else { panic!("not told") };
     assert!(drop.enforced);
 }
+
+#[test]
+fn a_server_that_takes_the_data_of_a_reopening_syn_is_read() {
+    let mut talk = Setup::enforcing(DROP_OLD_SSH).open();
+    talk.send(true, Flags::FIN | Flags::ACK, b"");
+    talk.send(false, Flags::RST | Flags::ACK, b"");
+    let syn = talk.segment(true).sequence(70_000).flags(Flags::SYN).payload(b"SSH-2.0-x\r\n");
+    assert_eq!(talk.show(&syn), Decision::Undecided);
+    let behind = 70_001 + 11;
+    let answer = talk.segment(false).sequence(90_000).acknowledgement(behind);
+    assert_eq!(talk.show(&answer.clone().flags(Flags::SYN | Flags::ACK)), Decision::Undecided);
+    assert_eq!(talk.show(&answer.sequence(90_001).payload(BANNER)), Decision::Block);
+}

@@ -183,7 +183,7 @@ impl Wire {
             let id = self.0.find(&key).unwrap_or_else(|| self.0.insert(key, from, at(0)).unwrap());
             let flow = self.0.get_mut(id);
             if flow.begins_anew(segment, from, tracking) {
-                flow.begin_anew(at(1));
+                flow.begin_anew(segment, at(1));
             }
             flow.track(segment, from, tracking)
         })

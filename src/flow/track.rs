@@ -63,14 +63,19 @@ impl<C> Flow<C> {
         flags.syn() && flags.ack() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
-    /// Begins anew with the SYN that [`Flow::begins_anew`] found confirmed.
-    pub fn begin_anew(&mut self, now: Timestamp) {
+    /// Begins anew with the SYN that [`Flow::begins_anew`] found confirmed by this segment.
+    pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
         let Some((initial, opener)) = self.reopening else {
             return;
         };
         self.restart(opener, now);
         self.client_known = true;
-        self.stream_mut(opener).synchronise(initial);
+        let stream = self.stream_mut(opener);
+        stream.synchronise(initial);
+        if segment.flags().syn() {
+            // The SYN's own data was not followed, but what of it is acknowledged was sent.
+            stream.reach(segment.acknowledgement());
+        }
     }
 
     /// Whether nothing more is to come: reset, or both ends have said all.
