@@ -166,7 +166,7 @@ struct Common {
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Show open ports only.
+    /// Show open ports only. (Text does so anyway where there are more than 256 targets; -v shows all.)
     #[arg(long)]
     open: bool,
     /// Whether progress is shown on a terminal.

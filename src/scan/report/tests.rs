@@ -1,0 +1,173 @@
+//! Which results reach the writer, and when their targets are counted as over.
+
+use std::io::{self, Write};
+use std::sync::Mutex;
+
+use super::*;
+use crate::event::{SshFacts, SshSide};
+use crate::output::{Destination, Format, Writer, WriterConfig};
+use crate::scan::pacing::Rate;
+use crate::scan::targets::{Builder, Feed, SetOptions, Shard, Snapshot};
+use crate::scan::{Next, Reason, Target, Targets as _};
+
+/// Each group's address and kinds of events, a line a group.
+struct Kinds;
+
+impl Format for Kinds {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        self.group(std::slice::from_ref(event), out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        let flow = events.iter().find_map(|event| event.flow.as_ref());
+        write!(out, "{}", flow.expect("a target").endpoints.server.address)?;
+        for event in events {
+            match &event.kind {
+                EventKind::Connect(facts) => write!(out, " {}", facts.state.name())?,
+                EventKind::Ssh(_) => write!(out, " ssh")?,
+                _ => write!(out, " other")?,
+            }
+        }
+        writeln!(out)
+    }
+}
+
+/// What was written, for the writer's thread and the test.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Stage {
+    plan: Arc<Plan>,
+    feed: Feed,
+    report: ScanReport,
+    writer: Writer,
+    written: Shared,
+}
+
+impl Stage {
+    /// A scan of 192.0.2.0 to 192.0.2.3.
+    fn new(selection: Selection) -> Self {
+        let mut builder = Builder::default();
+        builder.target("192.0.2.0/30").expect("targets");
+        let set = builder.build(&"22".parse().expect("a port"), SetOptions::default()).expect("a set");
+        let plan = Arc::new(Plan::new(set, 1, Shard::WHOLE, Rate::Max, 1, Snapshot::default()));
+        let written = Shared::default();
+        let destination = Destination::Other(Box::new(written.clone()));
+        let writer = Writer::start(WriterConfig::BATCHES, destination, Box::new(Kinds)).expect("a thread");
+        let (feed, tracker) = plan.feeds(Rate::Max).pop().expect("one thread");
+        let report = ScanReport::new(Arc::clone(&plan), tracker, writer.handle(), Arc::new(selection));
+        Self { plan, feed, report, writer, written }
+    }
+
+    /// All four targets, in the order of their addresses.
+    fn targets(&mut self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        while let Next::Target(target) = self.feed.next(Instant::now()) {
+            targets.push(target);
+        }
+        targets.sort_by_key(|target| target.address);
+        targets
+    }
+
+    /// The server behind `target` identifies itself as `banner`.
+    fn says(&mut self, target: &Target, banner: &str) {
+        let server = SshSide { banner: banner.to_owned(), ..SshSide::default() };
+        let facts = SshFacts { client: None, server: Some(server) };
+        let mut event = connect_event(&outcome(target, PortState::Open));
+        event.kind = EventKind::Ssh(Box::new(facts));
+        self.report.emit(event);
+    }
+
+    fn finish(mut self) -> String {
+        self.report.end();
+        self.writer.finish();
+        String::from_utf8(self.written.0.lock().expect("no panic").clone()).expect("text")
+    }
+}
+
+fn outcome(target: &Target, state: PortState) -> Outcome<'_> {
+    Outcome {
+        target,
+        state,
+        reason: Reason::NoResponse,
+        round_trip: None,
+        conversation: Conversation::None,
+        matches: 0,
+        banner: &[],
+    }
+}
+
+/// One target of each state; the open one is an SSH server.
+fn one_of_each(selection: Selection) -> String {
+    let mut stage = Stage::new(selection);
+    let targets = stage.targets();
+    let states = [PortState::Open, PortState::Closed, PortState::Filtered, PortState::Error];
+    for (target, state) in targets.iter().zip(states) {
+        if state == PortState::Open {
+            stage.says(target, "SSH-2.0-OpenSSH_9.2p1");
+        }
+        stage.report.finished(&outcome(target, state));
+    }
+    stage.finish()
+}
+
+#[test]
+fn events_stand_for_a_target_unless_a_format_wants_its_state_too() {
+    let all = "192.0.2.1 closed\n192.0.2.2 filtered\n192.0.2.3 error\n";
+    assert_eq!(one_of_each(Selection::default()), format!("192.0.2.0 ssh\n{all}"));
+    let always = Selection { always_connect: true, ..Selection::default() };
+    assert_eq!(one_of_each(always), format!("192.0.2.0 open ssh\n{all}"));
+}
+
+#[test]
+fn what_a_person_did_not_ask_for_is_left_out_but_never_an_error_of_this_machine() {
+    let open_only = Selection { open_only: true, ..Selection::default() };
+    assert_eq!(one_of_each(open_only), "192.0.2.0 ssh\n");
+    let long = Selection { hide_unanswered: true, ..Selection::default() };
+    assert_eq!(one_of_each(long), "192.0.2.0 ssh\n192.0.2.3 error\n");
+}
+
+#[test]
+fn patterns_decide_what_is_shown_and_counted_as_matched() {
+    let pattern = |text: &str| Pattern::Banner(Regex::new(text).expect("a regex"));
+    let matching = |patterns: Vec<Pattern>| Selection { patterns, ..Selection::default() };
+    assert_eq!(one_of_each(matching(vec![pattern("OpenSSH"), pattern("9[.]2")])), "192.0.2.0 ssh\n");
+    assert_eq!(one_of_each(matching(vec![pattern("OpenSSH"), pattern("Dropbear")])), "");
+
+    let mut stage = Stage::new(matching(vec![pattern("OpenSSH")]));
+    let targets = stage.targets();
+    for (target, banner) in targets.iter().zip(["SSH-2.0-OpenSSH_9.2p1", "SSH-2.0-dropbear"]) {
+        stage.says(target, banner);
+        stage.report.finished(&outcome(target, PortState::Open));
+    }
+    stage.report.end();
+    let counts = stage.plan.counts();
+    assert_eq!((counts.open, counts.matched), (2, 1));
+}
+
+#[test]
+fn a_target_that_was_stopped_halfway_is_neither_written_nor_over() {
+    let mut stage = Stage::new(Selection::default());
+    let targets = stage.targets();
+    targets.iter().for_each(|target| stage.says(target, "SSH-2.0-x"));
+    let over = targets.first().expect("four targets");
+    stage.report.finished(&outcome(over, PortState::Open));
+    // Not before its result is on its way.
+    assert_eq!(stage.plan.counts().finished(), 0);
+    stage.report.end();
+    let unfinished = stage.plan.snapshot().unfinished;
+    let unfinished: u64 = unfinished.iter().map(|range| range.end - range.start).sum();
+    assert_eq!((stage.plan.counts().finished(), unfinished), (1, 3));
+    assert_eq!(stage.finish(), "192.0.2.0 ssh\n");
+}
