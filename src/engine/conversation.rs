@@ -165,6 +165,7 @@ impl Conversation {
         match recognise(from, input) {
             Recognition::Ssh => (State::Ssh, Step::Used(0)),
             Recognition::Http => (State::Head, Step::Used(0)),
+            Recognition::PerhapsSsh if self.speaks_other_than_ssh(from.other()) => first_answer(from, input),
             Recognition::PerhapsSsh => (State::Preamble, Step::Used(0)),
             Recognition::Unknown => (State::Done { foreign: true }, Step::Used(0)),
             Recognition::More => (State::New, Step::Wait),
@@ -453,6 +454,18 @@ impl Conversation {
             Side::Client => client,
             Side::Server => server,
         }
+    }
+}
+
+/// What a server says first to a client that speaks HTTP: empty lines may stand before its answer.
+fn first_answer(from: Side, input: &[u8]) -> (State, Step) {
+    match beginning(from, input, true) {
+        Beginning::Message => (State::Head, Step::Used(0)),
+        Beginning::More => (State::New, Step::Wait),
+        Beginning::Other(count) if input.get(..count).unwrap_or(input).trim_ascii().is_empty() => {
+            (State::New, Step::Used(count))
+        }
+        Beginning::Other(_) => (State::Done { foreign: true }, Step::Used(0)),
     }
 }
 

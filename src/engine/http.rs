@@ -93,6 +93,10 @@ impl Http {
         };
         judge.note_message(anomalies);
         if framing::is_interim(message.status) {
+            // Told only if no final response replaces it.
+            if let Some(waiting) = self.waiting.front_mut() {
+                waiting.facts.response = Some(HttpResponseFacts::from(&message));
+            }
             return Reached::Interim(consumed);
         }
         judge.counters.count_banner(Protocol::Http, Side::Server);

@@ -128,6 +128,26 @@ fn a_body_that_cannot_be_followed_does_not_hide_the_next_response() {
     assert_eq!(talk.transactions(), expected);
 }
 
+#[test]
+fn empty_lines_before_an_answer_are_overlooked() {
+    let mut talk = reading_all();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"\r\n");
+    talk.server(b"\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(talk.transactions(), [(0, "/a".to_owned(), 404, 0)]);
+}
+
+#[test]
+fn an_interim_response_is_told_where_no_other_follows() {
+    let mut talk = reading_all();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    talk.server(b"HTTP/1.1 103 Hints\r\n\r\n");
+    talk.engine.finish(talk.now, &mut talk.events);
+    let expected = [(0, "/a".to_owned(), 404, 0), (1, "/b".to_owned(), 103, 0)];
+    assert_eq!(talk.transactions(), expected);
+}
+
 /// What a capture lacks: the middle of a body, and no acknowledgement that would tell so.
 #[test]
 fn a_replay_reads_on_behind_what_a_capture_lacks() {

@@ -126,7 +126,11 @@ pub fn engine(data: &[u8]) {
     let (client, server) = choices.0.split_at(split.min(choices.0.len()));
     let whole = told(&converse(client, server, usize::MAX));
     let cut = told(&converse(client, server, pieces));
-    assert_eq!(cut, whole, "cuts of {pieces} octets change what is told");
+    // Behind what belongs to no message the next one is looked for at the start of segments, too.
+    let lost = |told: &[String]| told.iter().any(|fact| fact == "http_unexpected_data");
+    if !lost(&whole) && !lost(&cut) {
+        assert_eq!(cut, whole, "cuts of {pieces} octets change what is told");
+    }
     disturb(data);
 }
 

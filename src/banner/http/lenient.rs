@@ -75,12 +75,12 @@ pub(super) fn could_be_response(text: &[u8]) -> bool {
     })
 }
 
-/// Up to three digits; more are no status code at all.
+/// The first three digits: some clients read no more.
 fn digits_value(digits: &[u8]) -> Option<u16> {
-    if digits.is_empty() || digits.len() > 3 {
+    if digits.is_empty() {
         return None;
     }
-    Some(digits.iter().fold(0, |value, digit| value * 10 + u16::from(digit - b'0')))
+    Some(digits.iter().take(3).fold(0, |value, digit| value * 10 + u16::from(digit - b'0')))
 }
 
 fn spaces(parts: [&[u8]; 3]) -> usize {
