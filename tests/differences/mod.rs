@@ -1,4 +1,20 @@
 //! Where we and tshark differ on purpose, and why.
+//!
+//! The list below is of the corpus. Of captures made to be odd, these kinds of differences were studied
+//! and left as they are:
+//!
+//! | what | tshark 4.0 | we, as servers and clients would |
+//! |---|---|---|
+//! | methods in small letters or unknown to it, tabs or several spaces between the words of a first line | no request, or one without a target | a request |
+//! | a space or a NUL within the target | ends it there | goes on to the version |
+//! | folded fields, white space before a colon, lines without one | loses later fields, `Server` among them | reads them |
+//! | a request without a version (HTTP/0.9) | no request | a request |
+//! | a body that is shorter than its head says, or whose parts are missing | no message | a message |
+//! | two lengths that contradict each other, pipelined HEAD | loses the next responses | reads them |
+//! | an interim response before a final one | two responses | one transaction, one response |
+//! | RTSP and SIP to port 80 | HTTP requests | none |
+//! | SSH on ports other than 22, behind other lines, in several segments | none | an identification |
+//! | overlapping segments | may lose the message | the first octets count |
 
 /// Who reports something that the other does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
