@@ -6,8 +6,20 @@
 //!
 //! # Why it is built as it is
 //!
-//! Every choice was measured in C first and again here; `bench/scan` repeats the comparison with other
-//! scanners. Figures are processor time a target on loopback, where all of a target's cost shows.
+//! Every choice was measured in C first and again here, side by side; `bench/scan` repeats the comparison
+//! with other scanners. Medians of three (commit 391f861, Linux 6.18, two AMD EPYC processors of a virtual
+//! machine), 65,536 loopback targets, each run in a network namespace of its own; C is a bare program of the
+//! same design that neither permutes, judges, reports nor writes:
+//!
+//! | scan | C | ours |
+//! |---|---|---|
+//! | closed, one thread: processor time a target | 7.9 µs | 7.9 µs |
+//! | closed, two threads: time | 0.26 s; the article's design 0.92 s | 0.33 s |
+//! | silent, 1 s timeout: time | 1.38 s, four threads | 1.60 s, one thread; 1.40 s, two |
+//! | SSH: processor time a target | 17.9 µs | 19.0 µs; 23.4 µs where a shipped rule matches each |
+//! | HTTP, nginx: time | 1.57 s | 1.87 s |
+//!
+//! A thousand rules cost 0.6 % more than one. Resident memory was 30 MiB at most (65,536 connections open).
 //!
 //! - **A pool of direct sockets used again.** `connect(AF_UNSPEC)` hard-linked to the next `connect`, one
 //!   submission for both. Making and closing a socket for each target costs half as much again (6.0 to 6.3
@@ -17,10 +29,10 @@
 //!   kernel's linked timeouts).
 //! - **Rings share nothing.** A ring's table of direct sockets is bounded by `RLIMIT_NOFILE`, each ring by
 //!   itself, so that a thread takes as many as its window needs; but it fills one before it uses the next
-//!   (with four rings in turn a closed port cost 16 % more than C, with one 5 to 10 %).
+//!   (with four rings in turn a closed port cost 16 % more than C).
 //! - **A small submission queue** (256 entries) whatever the window, `COOP_TASKRUN`, no `SQPOLL`.
 //! - **The window opens as answers allow** (`window`): 65,536 connections at once to one server
-//!   overran its queue and lost 3 % of its banners, while a few hundred are enough to keep it busy. Where
+//!   overran its queue and lost 3 % of its banners, while a hundred are enough to keep it busy. Where
 //!   nobody answers it doubles every 10 ms.
 //! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on the
 //!   machine of the day.
