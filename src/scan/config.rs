@@ -28,7 +28,7 @@ pub struct Config {
     pub first_byte_timeout: Duration,
     /// How long a target may take altogether.
     pub total_timeout: Duration,
-    /// Octets of a conversation that are read at most before it is given up.
+    /// Octets of an SSH server that are read at most before it is given up. (HTTP has its own limits.)
     pub byte_limit: usize,
     /// How connections are ended.
     pub close: Close,
@@ -86,10 +86,19 @@ pub struct HttpOptions {
     pub requests: Vec<HttpRequest>,
     /// Send further requests before answers came.
     pub pipeline: bool,
-    /// Connections a host at once; a server unable to pipeline may get up to four.
+    /// Connections to a host at once, up to [`Self::MOST_CONNECTIONS`]; a server that is not able to
+    /// take several requests on one is asked over up to [`Self::FALLBACK_CONNECTIONS`].
     pub host_connections: usize,
     /// Octets of a body kept for rules.
     pub body_limit: usize,
+}
+
+impl HttpOptions {
+    /// The most connections to one host.
+    pub const MOST_CONNECTIONS: usize = 8;
+    /// Connections to a host that is not able to take several requests on one, unless the user allows
+    /// more.
+    pub const FALLBACK_CONNECTIONS: usize = 4;
 }
 
 impl Default for HttpOptions {

@@ -339,7 +339,7 @@ impl<P: Probe> Lane<P> {
                     connection.ending = Some(Closed::Here);
                 } else if connection.ending.is_none() {
                     self.silent.start(place, now.nanos);
-                    if self.probe.is_watched(&session.probe) {
+                    if self.probe.accepted(&mut session.probe, &mut connection.probe, now.wall) {
                         self.watched.start(place, now.nanos);
                     }
                 }

@@ -109,9 +109,7 @@ where
     match &config.probe {
         ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
         ProbeOptions::Ssh => run_probe(config, parts, || probe::Ssh::new(judge.clone(), config.byte_limit)),
-        ProbeOptions::Http(options) => {
-            run_probe(config, parts, || probe::Http::new(judge.clone(), options, config))
-        }
+        ProbeOptions::Http(options) => run_probe(config, parts, || probe::Http::new(judge.clone(), options)),
     }
 }
 

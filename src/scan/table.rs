@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bannerwall_ffi::ring::{Family, Key};
 
-use super::Target;
 use super::outcome::Reason;
 use super::probe::Closed;
 use super::timers::Nanos;
+use super::{HttpOptions, Target};
 use crate::event::PortState;
 
 /// Connections that a session has at most.
-pub(super) const SESSION_CONNECTIONS: usize = 8;
+pub(super) const SESSION_CONNECTIONS: usize = HttpOptions::MOST_CONNECTIONS;
 
 /// What a socket needs before its next connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

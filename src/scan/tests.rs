@@ -247,6 +247,240 @@ fn hostile_framing_ends_the_connection_and_is_told() {
     assert!(seen.events.iter().any(told));
 }
 
+/// Answers requests in order with what `answer` makes of the connection's number, the request's
+/// number on it and the path; nothing ends the connection.
+fn scripted(answer: impl Fn(usize, usize, &str) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
+    let connections = std::sync::atomic::AtomicUsize::new(0);
+    server(move |stream| {
+        let connection = connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut writer = stream.try_clone().expect("a clone");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+        for number in 0.. {
+            let Some(Ok(line)) = lines.next() else { return };
+            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let Some(answer) = answer(connection, number, &path) else { break };
+            if writer.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+        let _ = writer.shutdown(std::net::Shutdown::Write);
+        while lines.next().is_some_and(|line| line.is_ok()) {}
+    })
+}
+
+fn good(path: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Path: {path}\r\n\r\n{path}", path.len())
+}
+
+#[test]
+fn answers_end_where_they_end_whatever_frames_them() {
+    let long = "x".repeat(100_000);
+    let address = scripted(move |_, number, path| {
+        let head =
+            |status: &str, fields: &str| format!("HTTP/1.1 {status}\r\nX-Path: {path}\r\n{fields}\r\n");
+        Some(match number % 6 {
+            0 => {
+                head("200 OK", "Transfer-Encoding: chunked\r\n")
+                    + "3;a=b\r\nHTT\r\n2\r\nP/\r\n0\r\nX: y\r\n\r\n"
+            }
+            1 => head("204 No Content", "Content-Length: 5\r\n"),
+            2 => head("304 Not Modified", "Content-Length: 5\r\n"),
+            3 => {
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n".to_owned()
+                    + &good(path)
+            }
+            4 => head("200 OK", "Content-Length: 100000\r\n") + &long,
+            _ => good(path),
+        })
+    });
+    let seen = scan(&config(ProbeOptions::Http(http(90))), vec![address]);
+    assert_each_once(&seen, 90);
+    let long = |event: &&Event| match &event.kind {
+        EventKind::Http(facts) => {
+            facts.response.as_ref().is_some_and(|response| response.body_length == 100_000)
+        }
+        _ => false,
+    };
+    assert!(seen.events.iter().filter(long).count() > 5, "bodies are counted whole");
+}
+
+#[test]
+fn answers_to_head_have_no_body_whatever_they_announce() {
+    let address = scripted(|_, _, path| {
+        Some(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nX-Path: {path}\r\n\r\n"))
+    });
+    let mut options = http(60);
+    for request in &mut options.requests {
+        "HEAD".clone_into(&mut request.method);
+    }
+    assert_each_once(&scan(&config(ProbeOptions::Http(options)), vec![address]), 60);
+}
+
+#[test]
+fn bodies_that_only_the_end_of_the_connection_ends_are_whole() {
+    for version in ["1.0", "1.1"] {
+        let address = server(move |stream| {
+            let mut writer = stream.try_clone().expect("a clone");
+            let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+            let Some(Ok(line)) = lines.next() else { return };
+            let path = line.split(' ').nth(1).unwrap_or_default();
+            let answer = format!("HTTP/{version} 200 OK\r\nX-Path: {path}\r\n\r\nas long as it takes");
+            let _ = writer.write_all(answer.as_bytes());
+            let _ = writer.shutdown(std::net::Shutdown::Write);
+            while lines.next().is_some_and(|line| line.is_ok()) {}
+        });
+        let seen = scan(&config(ProbeOptions::Http(http(30))), vec![address]);
+        assert_each_once(&seen, 30);
+        let whole = |event: &Event| match &event.kind {
+            EventKind::Http(facts) => {
+                facts.response.as_ref().is_some_and(|response| response.body_length == 19)
+            }
+            _ => true,
+        };
+        assert!(seen.events.iter().all(whole));
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_asked_for_again() {
+    let address = scripted(|connection, number, path| match (connection, number) {
+        (0, 12) => Some(good(path).replace("Content-Length: ", "Content-Length: 9")),
+        (0, 13) => None,
+        _ => Some(good(path)),
+    });
+    // The thirteenth announces more than comes before the end.
+    assert_each_once(&scan(&config(ProbeOptions::Http(http(60))), vec![address]), 60);
+}
+
+#[test]
+fn a_request_timeout_is_no_answer() {
+    let address = scripted(|connection, number, path| {
+        if (connection, number) == (0, 3) {
+            return Some(
+                "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
+            );
+        }
+        (connection > 0 || number < 3).then(|| good(path))
+    });
+    assert_each_once(&scan(&config(ProbeOptions::Http(http(40))), vec![address]), 40);
+}
+
+#[test]
+fn a_server_that_drops_what_is_pipelined_is_asked_in_turn_over_four_connections() {
+    let open = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let most = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (now, peak) = (Arc::clone(&open), Arc::clone(&most));
+    let address = server(move |mut stream| {
+        use std::sync::atomic::Ordering::SeqCst;
+        peak.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+        let mut buffer = [0; 65_536];
+        while let Ok(length @ 1..) = stream.read(&mut buffer) {
+            let asked = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            let path = asked.split(' ').nth(1).unwrap_or_default();
+            if stream.write_all(good(path).as_bytes()).is_err() {
+                break;
+            }
+        }
+        now.fetch_sub(1, SeqCst);
+    });
+    assert_each_once(&scan(&config(ProbeOptions::Http(http(60))), vec![address]), 60);
+    // A closed one may still be counted while the next is accepted.
+    let most = most.load(std::sync::atomic::Ordering::SeqCst);
+    assert!((2..=8).contains(&most), "{most} connections at once");
+}
+
+#[test]
+fn one_page_that_hangs_costs_only_itself() {
+    let address = server(|stream| {
+        let mut writer = stream.try_clone().expect("a clone");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+        while let Some(Ok(line)) = lines.next() {
+            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            if path == "/7" {
+                break;
+            }
+            let _ = writer.write_all(good(&path).as_bytes());
+        }
+        while lines.next().is_some_and(|line| line.is_ok()) {}
+    });
+    let seen = scan(&config(ProbeOptions::Http(http(50))), vec![address]);
+    let urls: std::collections::BTreeSet<_> = seen.urls().into_iter().collect();
+    assert_eq!((seen.urls().len(), urls.len(), urls.contains("/7")), (49, 49, false));
+    assert_eq!(seen.one(), (PortState::Open, Conversation::TimedOut));
+}
+
+#[test]
+fn an_oversize_body_is_cut_and_the_rest_asked_anew() {
+    let address = server(|stream| {
+        let mut writer = stream.try_clone().expect("a clone");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+        while let Some(Ok(line)) = lines.next() {
+            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let mut answer = good(&path).into_bytes();
+            if path == "/5" {
+                answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000000\r\nX-Path: /5\r\n\r\n".to_vec();
+                answer.resize(answer.len() + 3_000_000, b'x');
+            }
+            if writer.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    });
+    let seen = scan(&config(ProbeOptions::Http(http(40))), vec![address]);
+    assert_each_once(&seen, 40);
+    let announced = |event: &Event| match &event.kind {
+        EventKind::Http(facts) => {
+            facts.response.as_ref().is_some_and(|response| response.body_length == 9_000_000_000)
+        }
+        _ => false,
+    };
+    assert!(seen.events.iter().any(announced));
+}
+
+#[test]
+fn an_idle_connection_closes_while_others_go_on() {
+    let idle_closed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let hangs = std::sync::atomic::AtomicBool::new(true);
+    let address = server(move |stream| {
+        use std::sync::atomic::Ordering::SeqCst;
+        let mut writer = stream.try_clone().expect("a clone");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+        while let Some(Ok(line)) = lines.next() {
+            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            if path == "/0" {
+                if hangs.swap(false, SeqCst) {
+                    while lines.next().is_some_and(|line| line.is_ok()) {}
+                    return;
+                }
+                while !idle_closed.load(SeqCst) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+            if writer.write_all(good(&path).as_bytes()).is_err() {
+                return;
+            }
+        }
+        idle_closed.store(true, SeqCst);
+    });
+    let options = HttpOptions { host_connections: 3, ..http(9) };
+    let config =
+        Config { first_byte_timeout: Duration::from_secs(15), ..config(ProbeOptions::Http(options)) };
+    assert_each_once(&scan(&config, vec![address]), 9);
+}
+
+#[test]
+fn octets_that_nobody_asked_for_are_told_and_taken_for_no_answer() {
+    let address = scripted(|_, _, path| Some(good(path) + &good("/smuggled")));
+    let seen = scan(&config(ProbeOptions::Http(http(1))), vec![address]);
+    assert_each_once(&seen, 1);
+    let told = |event: &Event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == "http_unsolicited_response");
+    assert!(seen.events.iter().any(told));
+}
+
 #[test]
 fn a_stopped_scan_leaves_targets_unfinished_and_returns() {
     let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));

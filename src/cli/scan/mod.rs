@@ -93,11 +93,11 @@ struct HttpArgs {
     /// Show only servers with this header field in an answer; given several times, all must match.
     #[arg(long = "match", value_name = "'Header: REGEX'", value_parser = header_pattern)]
     matches: Vec<(String, Regex)>,
-    /// Wait for each answer before asking again.
+    /// Ask each request on a connection of its own.
     #[arg(long)]
     no_pipeline: bool,
-    /// Connections to a host at once.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Connections to a host at once; one that is not able to pipeline gets up to four.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     host_connections: u16,
     /// Octets of a body that are kept for the rules.
     #[arg(long, value_name = "OCTETS", default_value_t = 4096)]

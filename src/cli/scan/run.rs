@@ -29,7 +29,7 @@ use crate::rules::fingerprint::Fingerprints;
 use crate::scan::pacing::Rate;
 use crate::scan::report::{ScanReport, Selection};
 use crate::scan::targets::{Builder, Plan, SetOptions, TargetSet};
-use crate::scan::{Config, ProbeOptions};
+use crate::scan::{Config, HttpOptions, ProbeOptions};
 
 /// The largest scan whose text names every target; of a larger one it names what is open.
 const LISTED_WHOLE: u64 = 256;
@@ -154,6 +154,18 @@ fn threads(common: &Common, targets: u64) -> usize {
     chosen.min(usize::try_from(targets).unwrap_or(usize::MAX)).max(1)
 }
 
+/// The most connections that one target can have at once.
+fn connections_each(probe: &ProbeOptions) -> u64 {
+    match probe {
+        ProbeOptions::Http(options) if options.pipeline => {
+            let connections = options.host_connections.max(HttpOptions::FALLBACK_CONNECTIONS);
+            u64::try_from(connections).unwrap_or(u64::MAX)
+        }
+        ProbeOptions::Http(options) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
+        ProbeOptions::Connect | ProbeOptions::Ssh => 1,
+    }
+}
+
 fn config(
     request: &Request<'_>,
     rules: RuleSet,
@@ -173,7 +185,8 @@ fn config(
     let descriptors = descriptors().context("RLIMIT_NOFILE").map_err(Failure::Unsupported)?;
     // Each ring is a descriptor itself, outside of its table; others are for files and libraries.
     let most = descriptors.saturating_mul((descriptors / 4).max(1));
-    let window = usize::try_from(wanted.min(plan.remaining()).max(1)).unwrap_or(usize::MAX).min(most);
+    let useful = plan.remaining().saturating_mul(connections_each(&request.probe));
+    let window = usize::try_from(wanted.min(useful).max(1)).unwrap_or(usize::MAX).min(most);
     Ok(Config {
         probe: request.probe.clone(),
         window,

@@ -89,7 +89,36 @@ impl<P: Probe> Lane<P> {
             self.probe.closed(&mut session.probe, &mut connection.probe, how, &mut scene);
         }
         self.free(place)?;
+        if P::TALKS {
+            self.rouse(number, now)?;
+        }
         self.proceed(number, how, now, report)
+    }
+
+    /// Lets the session's other connections take over what one that ended was to do.
+    fn rouse(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+        let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
+        let others = session.connections;
+        for place in others.as_slice() {
+            let Self { connections, sessions, probe, .. } = self;
+            let (Some(connection), Some(session)) =
+                (connections.get_mut(at(*place)), sessions.get_mut(at(number)))
+            else {
+                continue;
+            };
+            if connection.ending.is_some() || connection.connect.is_some() {
+                continue;
+            }
+            let step = probe.rouse(&mut session.probe, &mut connection.probe, now.wall, &mut connection.out);
+            match step {
+                Step::More => self.send(*place)?,
+                Step::Close => {
+                    end(connection, Closed::Here);
+                    self.cancel(*place)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives a connection back.

@@ -57,9 +57,26 @@ pub(super) trait Probe {
         scene: &mut Scene<'_>,
     );
 
-    /// Whether [`Probe::watch`] is to be asked now and then.
-    fn is_watched(&self, _session: &Self::Session) -> bool {
+    /// A connection was accepted: whether [`Probe::watch`] is to be asked now and then.
+    fn accepted(
+        &mut self,
+        _session: &mut Self::Session,
+        _connection: &mut Self::Connection,
+        _now: Timestamp,
+    ) -> bool {
         false
+    }
+
+    /// Another connection of the session has ended: what this one is to send for it is appended to
+    /// `out`.
+    fn rouse(
+        &mut self,
+        _session: &mut Self::Session,
+        _connection: &mut Self::Connection,
+        _now: Timestamp,
+        _out: &mut Vec<u8>,
+    ) -> Step {
+        Step::More
     }
 
     /// Nothing may have come on a connection for a while: whether to wait on.

@@ -1,43 +1,81 @@
 //! Which request goes out when, and on which connection: pipelining that finds out by itself what
 //! a server is able to do.
 //!
-//! A pipeline starts at [`FIRST_DEPTH`] and becomes [`GROWTH`] deeper with each answer, so that a
-//! server that answers in order is asked everything within two or three round trips. When a
-//! connection ends before everything on it was answered, the unanswered requests are asked again,
-//! those of idempotent methods only, and the pipeline becomes shorter; it grows again with the next
-//! answers. (nmap's falls back to one and stays there.) What a server announces is believed at once:
-//! one that closes behind its first answer is asked over a few parallel connections from then on, one
-//! request each; one that closes behind its Nth is not sent more than N on a connection again.
+//! A pipeline starts at [`FIRST_DEPTH`] and becomes deeper with each answer, so that a server that
+//! answers in order is asked everything within two or three round trips. When a connection ends
+//! before everything on it was answered, the unanswered requests are asked again, those of
+//! idempotent methods only, through a pipeline of half the depth; it grows again with the next
+//! answers, if more slowly each time. (nmap's falls back to one and stays there.)
+//!
+//! Behind requests that were sent together nothing is sent on their connection before all of them
+//! are answered, unless the server has answered as many before: of one that drops what is too much
+//! for it, the answer to a later request would else be taken for that to one that was dropped. Each
+//! back-off asks for new proof.
+//!
+//! What a server announces is believed at once: one that closes behind its first answer is asked
+//! over a few connections from then on, one request each; one that closes behind its Nth is not sent
+//! more than N on a connection again. What it only does counts too, but it may have been an
+//! accident: after some answers pipelining is tried once more. Every belief that an answer disproves
+//! is given up.
 //!
 //! This module knows neither octets nor time: it is told what happened.
 
 use std::collections::VecDeque;
 
 use super::plan::Plan;
+use crate::scan::HttpOptions;
 
 /// Requests sent on a first connection before anything is known of the server. Unable servers
 /// answer the first and ignore the others, which costs nothing but their octets.
-const FIRST_DEPTH: u16 = 8;
-/// By how much each answer in order makes the pipeline deeper: ninefold a round trip.
-const GROWTH: u16 = 8;
+const FIRST_DEPTH: u32 = 8;
+/// By how much each answer in order makes the pipeline deeper, at first: ninefold a round trip.
+const GROWTH: u32 = 8;
+/// Each back-off divides the growth by two to the power of this: to twofold a round trip, and less.
+const SLOWDOWN: u32 = 3;
 /// The deepest pipeline.
-const LAST_DEPTH: u16 = 256;
-/// Connections at once to a server that is not able to keep one open.
-const PARALLEL: usize = 4;
-/// Connections in a row that brought no answer before the host is given up.
-const STRIKES: u8 = 4;
-/// Connections in a row that ended at the same request before that is given up.
+const LAST_DEPTH: u32 = 256;
+/// Depth and growth are counted in parts of a request.
+const PARTS: u32 = 64;
+/// Connections in a row that brought no answer before the host is given up, for each that there
+/// may be at once.
+const STRIKES: usize = 4;
+/// Connections that ended at the same request before that is given up; for the last of them it
+/// had a connection of its own.
 const ATTEMPTS: u8 = 3;
-/// Connections in a row that answered only the first of several before pipelining is given up.
-const SINGLES: u8 = 2;
+/// Answers in another manner before pipelining is tried again on a server that seemed unable.
+const TRIAL: u16 = 16;
+/// How often a server must have seemed unable to be taken for it.
+const CONVICTION: u8 = 2;
 
 /// How the server is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// Several requests on a connection.
-    Persistent,
+    /// Several requests on a connection, without waiting.
+    Pipelined,
+    /// Several requests on a connection, each when the one before is answered.
+    InTurn,
     /// One request a connection.
     OneEach,
+}
+
+/// What follows an answer on its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Perhaps another one.
+    Another,
+    /// Nothing, as behind any answer of this server: it says so.
+    Nothing,
+    /// Nothing, because of this very answer: an error, an endless body, framing that is not trusted.
+    Cut,
+}
+
+/// How a connection ended on which requests were unanswered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The server closed it, or it was closed for what the server sent.
+    Closed,
+    /// The server was silent.
+    Stalled,
 }
 
 /// The requests of one host.
@@ -51,18 +89,32 @@ pub(super) struct Asker {
     answered: u16,
     failed: u16,
     manner: Manner,
-    depth: u16,
-    ceiling: u16,
+    /// In [`PARTS`] of a request.
+    depth: u32,
+    back_offs: u32,
+    /// So many requests that were sent together it has answered.
+    proven: usize,
     /// Answers that the server gives on a connection at most.
     per_connection: u16,
+    /// Connections at once that the user allows.
     connections: usize,
+    /// Connections at once that the server was seen to refuse more than.
+    accepted: usize,
     pipeline: bool,
     /// Connections with unanswered requests.
     busy: usize,
+    /// Connections in a row without an answer.
     strikes: u8,
-    singles: u8,
-    /// The request at which the last connections ended, and how many did.
-    stuck: Option<(u16, u8)>,
+    /// How often the server was seen to be unable, without saying so.
+    unable: u8,
+    /// Answers before pipelining is tried again; none when it is not.
+    trial: Option<u16>,
+    /// First answers in a row that were cut.
+    cuts: u8,
+    /// Behind how many answers the last connection ended without a word.
+    lapse: Option<u16>,
+    /// Requests at which connections ended, and how many did.
+    troubles: Vec<(u16, u8)>,
 }
 
 /// The requests on one connection.
@@ -72,6 +124,8 @@ pub(super) struct Line {
     in_flight: VecDeque<u16>,
     asked: u16,
     answered: u16,
+    /// Those that were sent together when nothing was unanswered; 0 until then.
+    together: usize,
     /// No more can be sent.
     last: bool,
 }
@@ -86,6 +140,11 @@ impl Line {
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
+
+    /// Several requests are or were on it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.asked > 1
+    }
 }
 
 impl Default for Asker {
@@ -96,16 +155,21 @@ impl Default for Asker {
             again: VecDeque::new(),
             answered: 0,
             failed: 0,
-            manner: Manner::Persistent,
-            depth: FIRST_DEPTH,
-            ceiling: LAST_DEPTH,
+            manner: Manner::Pipelined,
+            depth: FIRST_DEPTH * PARTS,
+            back_offs: 0,
+            proven: 0,
             per_connection: u16::MAX,
             connections: 1,
+            accepted: usize::MAX,
             pipeline: true,
             busy: 0,
             strikes: 0,
-            singles: 0,
-            stuck: None,
+            unable: 0,
+            trial: None,
+            cuts: 0,
+            lapse: None,
+            troubles: Vec::new(),
         }
     }
 }
@@ -113,10 +177,12 @@ impl Default for Asker {
 impl Asker {
     /// Starts anew for a host with `total` requests.
     pub(super) fn begin(&mut self, total: u16, pipeline: bool, connections: usize) {
-        let mut again = std::mem::take(&mut self.again);
+        let (mut again, mut troubles) = (std::mem::take(&mut self.again), std::mem::take(&mut self.troubles));
         again.clear();
-        let manner = if pipeline { Manner::Persistent } else { Manner::OneEach };
-        *self = Self { total, again, manner, pipeline, connections: connections.max(1), ..Self::default() };
+        troubles.clear();
+        let manner = if pipeline { Manner::Pipelined } else { Manner::OneEach };
+        let connections = connections.max(1);
+        *self = Self { total, again, troubles, manner, pipeline, connections, ..Self::default() };
     }
 
     /// Answers so far.
@@ -139,6 +205,11 @@ impl Asker {
         self.total > 1
     }
 
+    /// There is nothing to ask now, but there may be again.
+    pub(super) fn may_rest(&self) -> bool {
+        !self.is_over() && self.unsent() == 0
+    }
+
     /// How many connections there should be.
     pub(super) fn wanted(&self) -> usize {
         if self.is_over() {
@@ -148,10 +219,13 @@ impl Asker {
     }
 
     fn allowed(&self) -> usize {
-        match self.manner {
-            Manner::OneEach if self.pipeline => self.connections.max(PARALLEL),
+        let allowed = match self.manner {
+            Manner::OneEach | Manner::InTurn if self.pipeline => {
+                self.connections.max(HttpOptions::FALLBACK_CONNECTIONS)
+            }
             _ => self.connections,
-        }
+        };
+        allowed.min(self.accepted)
     }
 
     /// Requests that are on no connection.
@@ -159,16 +233,34 @@ impl Asker {
         self.again.len() + usize::from(self.total - self.next)
     }
 
+    /// Connections that ended at a request.
+    pub(super) fn troubles(&self, number: u16) -> u8 {
+        let found = self.troubles.iter().find(|(other, _)| *other == number);
+        found.map_or(0, |(_, times)| *times)
+    }
+
+    fn trouble(&mut self, number: u16) -> u8 {
+        match self.troubles.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, times)) => {
+                *times += 1;
+                *times
+            }
+            None => {
+                self.troubles.push((number, 1));
+                1
+            }
+        }
+    }
+
     /// Puts requests on a connection, as many as it may have now, and hands each to `send`.
     pub(super) fn fill(&mut self, line: &mut Line, plan: &Plan, mut send: impl FnMut(u16)) {
         let idle = line.is_idle();
+        if idle {
+            line.together = 0;
+        }
         while line.in_flight.len() < self.room(line) {
             let Some(number) = self.peek() else { break };
-            // A request that must not be asked twice goes alone: nobody could tell otherwise
-            // whether the server had seen it when the connection broke.
-            let alone = |number| !plan.is_idempotent(number);
-            let behind_one_alone = line.front().is_some_and(alone);
-            if !line.is_idle() && (alone(number) || behind_one_alone) {
+            if !self.may_join(line, number, plan) {
                 break;
             }
             self.pop();
@@ -177,7 +269,21 @@ impl Asker {
             send(number);
         }
         if idle && !line.is_idle() {
+            line.together = line.in_flight.len();
             self.busy += 1;
+        }
+    }
+
+    /// Whether a request may be sent behind what is on a connection.
+    ///
+    /// One that must not be asked twice goes alone: nobody could tell otherwise whether the server
+    /// had seen it when the connection broke. One that may be what breaks connections gets its own.
+    fn may_join(&self, line: &Line, number: u16, plan: &Plan) -> bool {
+        let suspect = |number| self.troubles(number) + 1 >= ATTEMPTS;
+        let alone = |number| !plan.is_idempotent(number) || suspect(number);
+        match line.front() {
+            Some(front) => !alone(number) && !alone(front),
+            None => line.asked == 0 || !suspect(number),
         }
     }
 
@@ -188,14 +294,19 @@ impl Asker {
         }
         let depth = match self.manner {
             Manner::OneEach if line.asked > 0 => return 0,
-            Manner::OneEach => 1,
-            Manner::Persistent => self.depth.min(self.ceiling),
+            Manner::OneEach | Manner::InTurn => 1,
+            Manner::Pipelined => usize::try_from(self.depth / PARTS).unwrap_or(usize::MAX),
+        };
+        let depth = match line.together {
+            0 => depth,
+            together if together > self.proven => return 0,
+            _ => depth.min(self.proven),
         };
         let left = self.per_connection.saturating_sub(line.asked);
-        let depth = usize::from(depth).min(line.in_flight.len() + usize::from(left));
+        let depth = depth.min(line.in_flight.len() + usize::from(left));
         // The connections share evenly what is left.
-        let share = (line.in_flight.len() + self.unsent()).div_ceil(self.allowed());
-        depth.min(share.max(1))
+        let unanswered = usize::from(self.total.saturating_sub(self.answered + self.failed));
+        depth.min(unanswered.div_ceil(self.allowed()).max(1))
     }
 
     fn peek(&self) -> Option<u16> {
@@ -208,80 +319,133 @@ impl Asker {
         }
     }
 
-    /// The front request of a connection was answered; `persistent` when another answer can follow.
-    pub(super) fn answer(&mut self, line: &mut Line, persistent: bool) {
+    /// The front request of a connection was answered.
+    pub(super) fn answer(&mut self, line: &mut Line, behind: Behind) {
         if line.in_flight.pop_front().is_none() {
             return;
         }
         line.answered += 1;
         self.answered += 1;
         self.strikes = 0;
-        self.stuck = None;
-        self.depth = self.depth.saturating_add(GROWTH).min(self.ceiling);
         if line.is_idle() {
             self.busy = self.busy.saturating_sub(1);
+            self.proven = self.proven.max(line.together);
         }
-        if !persistent {
-            line.last = true;
-            match line.answered {
-                1 => self.manner = Manner::OneEach,
-                answers => self.per_connection = answers,
+        self.deepen();
+        match (behind, line.answered) {
+            (Behind::Another, answers) => {
+                self.cuts = 0;
+                // It said that it closes here, and now it does not.
+                if answers >= self.per_connection && self.lapse != Some(answers) {
+                    self.per_connection = u16::MAX;
+                }
+                // Likewise.
+                if self.manner == Manner::OneEach && self.unable == 0 && self.pipeline {
+                    self.manner = Manner::Pipelined;
+                }
+                return;
             }
+            (Behind::Nothing, 1) => self.manner = Manner::OneEach,
+            (Behind::Nothing, answers) => self.per_connection = answers,
+            (Behind::Cut, 1) => {
+                self.cuts += 1;
+                if self.cuts > 1 {
+                    self.manner = Manner::OneEach;
+                }
+            }
+            (Behind::Cut, _) => self.halve(line.asked),
+        }
+        line.last = true;
+    }
+
+    /// An answer came in order.
+    fn deepen(&mut self) {
+        let growth = (GROWTH * PARTS).checked_shr(SLOWDOWN * self.back_offs).unwrap_or(0);
+        self.depth = (self.depth + growth).min(LAST_DEPTH * PARTS);
+        match &mut self.trial {
+            Some(0) => {
+                self.trial = None;
+                self.manner = Manner::Pipelined;
+                self.depth = 2 * PARTS;
+            }
+            Some(left) => *left -= 1,
+            None => {}
         }
     }
 
+    fn halve(&mut self, asked: u16) {
+        self.depth = (self.depth.min(u32::from(asked) * PARTS) / 2).max(PARTS);
+    }
+
+    /// The server had enough of waiting (408) before it read the front request of a connection,
+    /// which so is still unanswered; the connection is at its end.
+    pub(super) fn excuse(&mut self, line: &mut Line) {
+        if let Some(front) = line.front() {
+            self.trouble(front);
+        }
+        line.last = true;
+    }
+
     /// A connection has ended; what was unanswered on it will be asked again, or is given up.
-    pub(super) fn end(&mut self, line: &mut Line, plan: &Plan) {
-        let unanswered = std::mem::take(&mut line.in_flight);
-        let Line { answered, last, .. } = std::mem::take(line);
+    pub(super) fn end(&mut self, line: &mut Line, plan: &Plan, how: Ended) {
+        let Line { in_flight: unanswered, asked, answered, last, .. } = std::mem::take(line);
         let Some(front) = unanswered.front().copied() else { return };
         self.busy = self.busy.saturating_sub(1);
-        let pipelined = unanswered.len() > 1;
-        if !last {
-            self.back_off(answered, pipelined);
-        }
         if answered == 0 {
-            self.strikes += 1;
+            self.strikes = self.strikes.saturating_add(1);
         }
-        let times = match self.stuck {
-            Some((request, times)) if request == front => times + 1,
-            _ => 1,
-        };
         // What ended behind an announced close says nothing about the request that was next.
-        self.stuck = (!last).then_some((front, times));
-        let hopeless = !last && times >= ATTEMPTS;
+        let mut times = 0;
+        if !last {
+            self.back_off(asked, answered, how);
+            times = self.trouble(front);
+        }
         for number in unanswered.into_iter().rev() {
-            if !plan.is_idempotent(number) || (hopeless && number == front) {
+            let hopeless = number == front && times >= ATTEMPTS;
+            if !plan.is_idempotent(number) || hopeless {
                 self.failed += 1;
+            } else if number == front && times > 0 {
+                // It may be what the server stumbles over: the others are asked first.
+                self.again.push_back(number);
             } else {
                 self.again.push_front(number);
             }
         }
         // A host that never answered gets one more chance, and only if it may have been the
         // pipeline that it did not like.
-        let never = self.answered == 0 && (!pipelined || self.strikes > 1);
-        if self.strikes >= STRIKES || never {
+        let never = self.answered == 0 && (asked == 1 || self.strikes > 1);
+        if usize::from(self.strikes) >= STRIKES * self.allowed() || never {
             self.give_up();
         }
     }
 
-    /// The server ended or stalled without saying so, behind `answered` answers.
-    fn back_off(&mut self, answered: u16, pipelined: bool) {
-        match answered {
-            0 => self.depth = 1,
-            1 if pipelined => {
-                self.depth = 1;
-                self.singles += 1;
-                if self.singles >= SINGLES {
-                    self.ceiling = 1;
-                }
+    /// The server ended or stalled without a word, behind `answered` answers to `asked` requests.
+    fn back_off(&mut self, asked: u16, answered: u16, how: Ended) {
+        self.proven = 0;
+        match (self.manner, answered, how) {
+            (Manner::Pipelined, 0, _) if asked > 1 => {
+                self.back_offs += 1;
+                self.depth = PARTS;
             }
-            _ => self.depth = (self.depth / 2).max(1),
+            // One request, no answer: that says nothing about more of them.
+            (_, 0, _) => {}
+            (Manner::Pipelined, 1, Ended::Stalled) => self.suspect(Manner::InTurn),
+            (_, 1, _) => self.suspect(Manner::OneEach),
+            (_, _, Ended::Closed) if self.lapse == Some(answered) => self.per_connection = answered,
+            _ => {
+                self.lapse = (how == Ended::Closed).then_some(answered);
+                self.back_offs += 1;
+                self.halve(asked);
+            }
         }
-        // Alone on its connection, and that ends behind each answer without a word.
-        if self.ceiling == 1 && answered == 1 && !pipelined {
-            self.manner = Manner::OneEach;
-        }
+    }
+
+    /// The server seems not to be able to do more than `manner`.
+    fn suspect(&mut self, manner: Manner) {
+        self.unable += 1;
+        self.back_offs += 1;
+        self.manner = manner;
+        self.trial = (self.unable < CONVICTION).then_some(TRIAL);
     }
 
     /// A connection could not be made: what was meant for it is asked on others, and fewer of them.
@@ -290,9 +454,9 @@ impl Asker {
             self.again.push_front(number);
         }
         self.busy = self.busy.saturating_sub(1);
-        self.connections = self.busy.max(1);
-        self.strikes += 1;
-        if self.strikes >= STRIKES && self.busy == 0 {
+        self.accepted = self.busy.max(1);
+        self.strikes = self.strikes.saturating_add(1);
+        if usize::from(self.strikes) >= STRIKES && self.busy == 0 {
             self.give_up();
         }
     }
@@ -304,3 +468,6 @@ impl Asker {
         self.again.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

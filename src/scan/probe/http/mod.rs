@@ -14,20 +14,25 @@ mod reader;
 use std::time::Duration;
 
 use super::super::judge::{Answer, Judge};
-use super::super::{Config, Conversation, HttpOptions, Target};
+use super::super::{Conversation, HttpOptions, Target};
 use super::{Closed, Probe, Scene, Step};
 use crate::banner::Protocol;
 use crate::event::{AnomalyFacts, AnomalyLayer, Timestamp};
-use asker::{Asker, Line};
+use asker::{Asker, Behind, Ended, Line};
 use plan::{Plan, write_host};
 use reader::{Advanced, Delivered, Reader};
 
 /// Octets of the first answer that are kept for the outcome.
 const BANNER: usize = 1024;
-/// A connection is stalled when it was silent this many times longer than ever before...
-const PATIENCE: u32 = 8;
+/// Octets of one body that are read at most, to get at the next answer: to read on would take longer
+/// than a new connection.
+const LONGEST_BODY: u64 = 1024 * 1024;
+/// A connection is stalled when an answer is awaited this many times longer than any before...
+const PATIENCE: u32 = 3;
 /// ...but not before this.
-const SHORTEST_STALL: Duration = Duration::from_millis(200);
+const SHORTEST_STALL: Duration = Duration::from_millis(60);
+/// How long a connection without requests waits for some that another one could not get answered.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Asks requests and reads answers.
 #[derive(Debug)]
@@ -37,7 +42,6 @@ pub(in super::super) struct Http {
     pipeline: bool,
     connections: usize,
     body_limit: usize,
-    body_cap: u64,
 }
 
 /// One host.
@@ -53,8 +57,6 @@ pub(in super::super) struct Host {
     longest_gap: Duration,
     /// Stalls so far: each makes the next one be waited for twice as long.
     stalls: u32,
-    /// A 408 was not taken for an answer, once.
-    excused: bool,
     ended: Option<Conversation>,
 }
 
@@ -63,20 +65,19 @@ pub(in super::super) struct Host {
 pub(in super::super) struct Talk {
     line: Line,
     reader: Option<Reader>,
-    /// When something came last.
+    /// When something came last, or was first sent.
     progress: Timestamp,
     foreign: bool,
 }
 
 impl Http {
-    pub(in super::super) fn new(judge: Judge, options: &HttpOptions, config: &Config) -> Self {
+    pub(in super::super) fn new(judge: Judge, options: &HttpOptions) -> Self {
         let plan = Plan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
         Self {
             plan,
             pipeline: options.pipeline,
             connections: options.host_connections,
             body_limit: options.body_limit,
-            body_cap: u64::try_from(config.byte_limit).unwrap_or(u64::MAX),
             judge,
         }
     }
@@ -91,24 +92,26 @@ impl Http {
         });
     }
 
+    /// Asks on, or ends a connection that is of no more use.
+    fn go_on(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) -> Step {
+        self.fill(host, talk, out);
+        if talk.line.is_idle() && !host.asker.may_rest() { Step::Close } else { Step::More }
+    }
+
     /// Reads every whole answer on a connection.
     fn read(&self, host: &mut Host, talk: &mut Talk, mut octets: &[u8], scene: &mut Scene<'_>) -> Step {
         let Some(reader) = &mut talk.reader else { return Step::Close };
         reader.take(&mut octets);
         loop {
             let Some(front) = talk.line.front() else {
-                if !reader.pending().is_empty() {
-                    let detail = "octets came that answer no request";
-                    self.judge.anomaly(anomaly("http_unsolicited_response", detail), Protocol::Http, scene);
-                    return Step::Close;
-                }
-                return Step::More;
+                return self.unasked(reader.pending(), scene);
             };
             let method = self.plan.get(front).map(plan::Planned::method);
+            let excusable = host.asker.troubles(front) == 0;
             let mut excused = false;
-            let advanced = reader.advance(&mut octets, method, self.body_cap, |delivered| {
+            let advanced = reader.advance(&mut octets, method, LONGEST_BODY, |delivered| {
                 // The server had enough of waiting, before it read this request: no answer to it.
-                excused = delivered.response.status == 408 && !host.excused;
+                excused = delivered.response.status == 408 && excusable;
                 if !excused {
                     self.deliver(front, &host.name, &mut host.transactions, &delivered, scene);
                 }
@@ -116,12 +119,12 @@ impl Http {
             match advanced {
                 Advanced::More => return Step::More,
                 Advanced::Answered { .. } if excused => {
-                    host.excused = true;
+                    host.asker.excuse(&mut talk.line);
                     return Step::Close;
                 }
-                Advanced::Answered { persistent } => {
-                    host.asker.answer(&mut talk.line, persistent);
-                    if !persistent {
+                Advanced::Answered { behind } => {
+                    host.asker.answer(&mut talk.line, behind);
+                    if behind != Behind::Another {
                         return Step::Close;
                     }
                 }
@@ -131,6 +134,20 @@ impl Http {
                 }
             }
         }
+    }
+
+    /// Octets came though nothing is unanswered, perhaps none.
+    fn unasked(&self, octets: &[u8], scene: &mut Scene<'_>) -> Step {
+        if octets.is_empty() {
+            return Step::More;
+        }
+        // A server that closes an idle connection may say so before.
+        let farewell = octets.starts_with(b"HTTP/1.1 408 ") || octets.starts_with(b"HTTP/1.0 408 ");
+        if !farewell {
+            let detail = "octets came that answer no request";
+            self.judge.anomaly(anomaly("http_unsolicited_response", detail), Protocol::Http, scene);
+        }
+        Step::Close
     }
 
     /// Reports one answer.
@@ -176,7 +193,6 @@ impl Probe for Http {
         host.transactions = 0;
         host.longest_gap = Duration::ZERO;
         host.stalls = 0;
-        host.excused = false;
         host.ended = None;
     }
 
@@ -195,6 +211,11 @@ impl Probe for Http {
         self.fill(host, talk, out);
     }
 
+    fn accepted(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp) -> bool {
+        talk.progress = now;
+        host.asker.is_plural()
+    }
+
     fn receive(
         &mut self,
         host: &mut Host,
@@ -203,7 +224,9 @@ impl Probe for Http {
         out: &mut Vec<u8>,
         scene: &mut Scene<'_>,
     ) -> Step {
-        host.longest_gap = host.longest_gap.max(scene.now.since(talk.progress));
+        if !talk.line.is_idle() {
+            host.longest_gap = host.longest_gap.max(scene.now.since(talk.progress));
+        }
         talk.progress = scene.now;
         if host.asker.answered() == 0 {
             let room = BANNER.saturating_sub(host.banner.len());
@@ -212,20 +235,31 @@ impl Probe for Http {
         if self.read(host, talk, octets, scene) == Step::Close {
             return Step::Close;
         }
-        self.fill(host, talk, out);
-        if talk.line.is_idle() { Step::Close } else { Step::More }
+        self.go_on(host, talk, out)
     }
 
-    fn is_watched(&self, host: &Host) -> bool {
-        host.asker.is_plural()
+    fn rouse(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp, out: &mut Vec<u8>) -> Step {
+        if !talk.line.is_idle() {
+            return Step::More;
+        }
+        let step = self.go_on(host, talk, out);
+        if !talk.line.is_idle() {
+            talk.progress = now;
+        }
+        step
     }
 
     fn watch(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp) -> Step {
-        if host.asker.answered() == 0 || talk.line.is_idle() {
+        let silence = now.since(talk.progress);
+        let Some(front) = talk.line.front() else {
+            return if silence < IDLE { Step::More } else { Step::Close };
+        };
+        // What was silence once is waited for as long as users want: it may take its time.
+        if host.asker.answered() == 0 || host.asker.troubles(front) > 0 {
             return Step::More;
         }
         let patience = (host.longest_gap * PATIENCE).max(SHORTEST_STALL) * (1 << host.stalls.min(6));
-        if now.since(talk.progress) < patience {
+        if silence < patience {
             return Step::More;
         }
         host.stalls += 1;
@@ -235,11 +269,11 @@ impl Probe for Http {
     fn closed(&mut self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
         let front = talk.line.front();
         if let (Some(number), Some(reader), Closed::Finished) = (front, &mut talk.reader, how) {
-            let whole = reader.end(false, |delivered| {
+            let behind = reader.end(false, |delivered| {
                 self.deliver(number, &host.name, &mut host.transactions, &delivered, scene);
             });
-            if whole {
-                host.asker.answer(&mut talk.line, false);
+            if let Some(behind) = behind {
+                host.asker.answer(&mut talk.line, behind);
             }
         }
         if talk.line.is_idle() {
@@ -253,12 +287,15 @@ impl Probe for Http {
             Closed::Silent | Closed::Expired => Conversation::TimedOut,
             Closed::Failed(error) | Closed::Broke(error) => Conversation::Failed(error),
         });
-        let first = host.asker.answered() == 0;
         if matches!(how, Closed::Failed(_)) {
             return host.asker.put_back(&mut talk.line);
         }
-        host.asker.end(&mut talk.line, &self.plan);
-        if how == Closed::Expired || (first && (talk.foreign || how == Closed::Silent)) {
+        let first = host.asker.answered() == 0;
+        let alone = !talk.line.is_shared();
+        let ended = if how == Closed::Silent { Ended::Stalled } else { Ended::Closed };
+        host.asker.end(&mut talk.line, &self.plan, ended);
+        let silent = how == Closed::Silent && alone;
+        if how == Closed::Expired || (first && (talk.foreign || silent)) {
             host.asker.give_up();
         }
         // What there is of an answer is better than nothing, when nothing better will come.

@@ -44,7 +44,10 @@ impl Plan {
         let mut seen = std::collections::HashSet::new();
         let requests = of_user
             .chain(of_rules)
-            .filter(|request| seen.insert(request.clone()))
+            .filter(|(method, path, fields)| {
+                let fields = fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+                seen.insert((method.clone(), target(path), fields.collect::<Vec<_>>()))
+            })
             .map(|(method, path, fields)| Planned::new(&method, &path, &fields, close))
             .collect();
         Self { requests }

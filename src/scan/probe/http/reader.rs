@@ -3,6 +3,7 @@
 //! A head is read when it is whole, a body by [`crate::banner::framing`]; what is kept of a body is
 //! bounded, the rest is passed over. Where one answer ends the next begins: nothing is guessed.
 
+use super::asker::Behind;
 use crate::banner::framing::{
     BodyBuffer, BodyReader, Framing, Hostile, is_interim, is_persistent, of_response,
 };
@@ -52,8 +53,8 @@ pub(super) enum Advanced {
     More,
     /// An answer was delivered.
     Answered {
-        /// Whether another answer can follow on this connection.
-        persistent: bool,
+        /// What can follow on this connection.
+        behind: Behind,
     },
     /// This is no answer, whatever follows.
     Foreign,
@@ -90,54 +91,50 @@ impl Reader {
 
     /// Reads on, to the end of the next answer at most, which is handed to `deliver`.
     ///
-    /// `method` is that of the request which is to be answered next; a body beyond `body_cap`
-    /// octets is cut, and the connection with it.
+    /// `method` is that of the request which is to be answered next. A body beyond `longest` octets
+    /// is not read to its end.
     pub(super) fn advance(
         &mut self,
         octets: &mut &[u8],
         method: Option<&[u8]>,
-        body_cap: u64,
+        longest: u64,
         deliver: impl FnOnce(Delivered<'_>),
     ) -> Advanced {
         match &mut self.state {
-            State::Head => self.head(method, body_cap, deliver),
+            State::Head => self.head(method, longest, deliver),
             State::Body { head, reader, framing } => {
                 let body = &mut self.body;
-                let read = reader.read(octets, |content| body.push(content));
-                let cut = reader.content_length() > body_cap;
-                let hostile = read.err();
-                let done = match read {
+                let (hostile, done) = match reader.read(octets, |content| body.push(content)) {
                     Ok(advance) => {
                         *octets = octets.get(advance.consumed..).unwrap_or_default();
-                        advance.done
+                        (None, advance.done)
                     }
-                    Err(_) => true,
+                    Err(reason) => (Some(reason), true),
                 };
-                if !done && !cut {
+                let seen = Seen {
+                    framing: *framing,
+                    hostile,
+                    too_long: is_too_long(*framing, reader, body, longest),
+                };
+                if !done && !seen.too_long {
                     return Advanced::More;
                 }
-                let (length, ends) = (reader.content_length(), *framing == Framing::UntilClose);
+                let length = seen.length(reader);
                 let head = self.collected.get(..*head).unwrap_or_default();
-                let answered = deliver_again(head, self.body.as_slice(), length, hostile, deliver);
+                let behind = seen.deliver_again(head, body.as_slice(), length, deliver);
                 self.collected.clear();
                 self.collected.extend_from_slice(octets);
                 *octets = &[];
                 self.start = 0;
                 self.body.clear();
                 self.state = State::Head;
-                let persistent = answered && !ends && !cut && hostile.is_none();
-                Advanced::Answered { persistent }
+                Advanced::Answered { behind }
             }
         }
     }
 
     /// Reads heads at the start of what was collected: interim ones, then one with its body.
-    fn head(
-        &mut self,
-        method: Option<&[u8]>,
-        body_cap: u64,
-        deliver: impl FnOnce(Delivered<'_>),
-    ) -> Advanced {
+    fn head(&mut self, method: Option<&[u8]>, longest: u64, deliver: impl FnOnce(Delivered<'_>)) -> Advanced {
         loop {
             let rest = self.collected.get(self.start..).unwrap_or_default();
             let (read, length) = match http::parse_response(rest) {
@@ -161,9 +158,8 @@ impl Reader {
                     Err(reason) => (done, hostile) = (true, Some(reason)),
                 }
             }
-            let cut = reader.content_length() > body_cap;
-            done |= cut || framed.framing == Framing::Tunnel;
-            if !done {
+            let too_long = is_too_long(framed.framing, &reader, body, longest);
+            if !done && !too_long && framed.framing != Framing::Tunnel {
                 let kept = self.start..self.start + length;
                 self.collected.truncate(kept.end);
                 self.collected.drain(..kept.start);
@@ -171,49 +167,87 @@ impl Reader {
                 self.state = State::Body { head: length, reader, framing: framed.framing };
                 return Advanced::More;
             }
-            let persistent = is_persistent(read.message.version, &read.message.headers)
-                && hostile.is_none()
-                && !cut
-                && matches!(framed.framing, Framing::Length(_) | Framing::Chunked);
+            let seen = Seen { framing: framed.framing, hostile, too_long };
+            let behind = seen.behind(&read.message);
             let mut response = read.message;
             response.body = self.body.as_slice();
-            deliver(Delivered {
-                response,
-                body_length: reader.content_length(),
-                anomalies: read.anomalies,
-                hostile,
-            });
+            let body_length = seen.length(&reader);
+            deliver(Delivered { response, body_length, anomalies: read.anomalies, hostile });
             self.start += length + used;
-            return Advanced::Answered { persistent };
+            return Advanced::Answered { behind };
         }
     }
 
     /// The connection has ended: delivers an answer that only its end completes, or, when `partial`
-    /// is wanted, what there is of one. Tells whether something was delivered.
-    pub(super) fn end(&mut self, partial: bool, deliver: impl FnOnce(Delivered<'_>)) -> bool {
-        let State::Body { head, reader, .. } = &self.state else { return false };
+    /// is wanted, what there is of one. Tells what the answer says of the server.
+    pub(super) fn end(&mut self, partial: bool, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
+        let State::Body { head, reader, framing } = &self.state else { return None };
         if !reader.is_whole_at_end() && !partial {
-            return false;
+            return None;
         }
         let head = self.collected.get(..*head).unwrap_or_default();
-        deliver_again(head, self.body.as_slice(), reader.content_length(), None, deliver);
+        let seen = Seen { framing: *framing, hostile: None, too_long: false };
+        let behind = seen.deliver_again(head, self.body.as_slice(), reader.content_length(), deliver);
         self.clear();
-        true
+        Some(behind)
     }
 }
 
-/// Delivers an answer whose head was read before; tells whether another one can follow it.
-fn deliver_again(
-    head: &[u8],
-    body: &[u8],
-    body_length: u64,
+/// Whether a body is beyond `longest` octets, or says that it will be and everything that is kept
+/// of it is there.
+fn is_too_long(framing: Framing, reader: &BodyReader, body: &BodyBuffer, longest: u64) -> bool {
+    match framing {
+        Framing::Length(length) if length > longest => body.is_full(),
+        _ => reader.content_length() > longest,
+    }
+}
+
+/// How the end of an answer was found.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    framing: Framing,
     hostile: Option<Hostile>,
-    deliver: impl FnOnce(Delivered<'_>),
-) -> bool {
-    let Progress::Done { value, .. } = http::parse_response(head) else { return false };
-    let mut response = value.message;
-    let persistent = is_persistent(response.version, &response.headers);
-    response.body = body;
-    deliver(Delivered { response, body_length, anomalies: value.anomalies, hostile });
-    persistent
+    too_long: bool,
+}
+
+impl Seen {
+    /// The length of the body: what was announced of one that was not read to its end.
+    fn length(self, reader: &BodyReader) -> u64 {
+        match self.framing {
+            Framing::Length(length) if self.too_long => length,
+            _ => reader.content_length(),
+        }
+    }
+
+    /// What can follow the answer.
+    ///
+    /// An error that closes its connection, and a body that goes on to the connection's end where
+    /// the server did not say that it will close, are about one request and not about the server.
+    fn behind(self, response: &Response<'_>) -> Behind {
+        let persistent = is_persistent(response.version, &response.headers);
+        let framed = matches!(self.framing, Framing::Length(_) | Framing::Chunked);
+        let of_one = response.status >= 400 && response.version != b"HTTP/1.0";
+        match persistent {
+            _ if self.hostile.is_some() || self.too_long => Behind::Cut,
+            true if framed => Behind::Another,
+            false if !of_one => Behind::Nothing,
+            _ => Behind::Cut,
+        }
+    }
+
+    /// Delivers an answer whose head was read before.
+    fn deliver_again(
+        self,
+        head: &[u8],
+        body: &[u8],
+        body_length: u64,
+        deliver: impl FnOnce(Delivered<'_>),
+    ) -> Behind {
+        let Progress::Done { value, .. } = http::parse_response(head) else { return Behind::Cut };
+        let mut response = value.message;
+        let behind = self.behind(&response);
+        response.body = body;
+        deliver(Delivered { response, body_length, anomalies: value.anomalies, hostile: self.hostile });
+        behind
+    }
 }

@@ -1,0 +1,269 @@
+//! The asker against servers that are only rules of behaviour: what they answer, round trip by round
+//! trip.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::scan::HttpRequest;
+
+/// What a server does with the request that is its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Answer(Behind),
+    Close,
+    Stall,
+}
+
+/// What came of asking a server everything.
+#[derive(Debug)]
+struct Asked {
+    asker: Asker,
+    /// How often each request was sent.
+    sent: Vec<u32>,
+    /// How often each was answered.
+    answers: Vec<u32>,
+    connections: u32,
+    most_at_once: usize,
+    /// Round trips, one for making a connection.
+    rounds: u32,
+}
+
+fn plan(count: u16, method: &str) -> Plan {
+    let request = |number| HttpRequest {
+        method: method.to_owned(),
+        path: format!("/{number}"),
+        ..HttpRequest::default()
+    };
+    let requests: Vec<_> = (0..count).map(request).collect();
+    Plan::new(&requests, &[], false)
+}
+
+/// Asks `count` requests; the server is told the connection's number, the place on it and the request.
+fn ask(plan: &Plan, connections: usize, mut server: impl FnMut(u32, u16, u16) -> Act) -> Asked {
+    let count = plan.len();
+    let mut asker = Asker::default();
+    asker.begin(count, true, connections);
+    let none = vec![0; usize::from(count)];
+    let mut asked =
+        Asked { asker, sent: none.clone(), answers: none, connections: 0, most_at_once: 0, rounds: 0 };
+    let mut lines: Vec<(u32, Line)> = Vec::new();
+    while asked.asker.wanted() > 0 {
+        asked.rounds += 1;
+        assert!(asked.rounds < 20_000, "it never ends: {:?}", asked.asker);
+        // Lines that have no more use end, the others go on.
+        lines.retain_mut(|(_, line)| {
+            asked.asker.fill(line, plan, |number| asked.sent[usize::from(number)] += 1);
+            !line.is_idle()
+        });
+        while lines.len() < asked.asker.wanted() {
+            let mut line = Line::default();
+            asked.asker.fill(&mut line, plan, |number| asked.sent[usize::from(number)] += 1);
+            assert!(!line.is_idle(), "a connection for nothing: {:?}", asked.asker);
+            asked.connections += 1;
+            lines.push((asked.connections, line));
+        }
+        asked.most_at_once = asked.most_at_once.max(lines.len());
+        lines.retain_mut(|(number, line)| asked.answers_of(*number, line, plan, &mut server));
+    }
+    asked
+}
+
+impl Asked {
+    /// What comes on a connection in one round trip; tells whether it goes on.
+    fn answers_of(
+        &mut self,
+        connection: u32,
+        line: &mut Line,
+        plan: &Plan,
+        server: &mut impl FnMut(u32, u16, u16) -> Act,
+    ) -> bool {
+        for _ in 0..line.in_flight.len() {
+            let Some(front) = line.front() else { return true };
+            let ended = match server(connection, line.answered, front) {
+                Act::Answer(behind) => {
+                    self.answers[usize::from(front)] += 1;
+                    self.asker.answer(line, behind);
+                    (behind != Behind::Another).then_some(Ended::Closed)
+                }
+                Act::Close => Some(Ended::Closed),
+                Act::Stall => Some(Ended::Stalled),
+            };
+            if let Some(how) = ended {
+                self.asker.end(line, plan, how);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn assert_each_answered_once(&self) {
+        assert!(self.answers.iter().all(|times| *times == 1), "{self:?}");
+        assert!(self.asker.is_complete(), "{self:?}");
+    }
+}
+
+const ON: Act = Act::Answer(Behind::Another);
+
+#[test]
+fn a_server_in_order_is_asked_320_in_three_round_trips() {
+    for (connections, rounds) in [(1, 3), (4, 2)] {
+        let asked = ask(&plan(320, "GET"), connections, |_, _, _| ON);
+        asked.assert_each_answered_once();
+        assert_eq!((asked.rounds, asked.most_at_once), (rounds, connections));
+        assert!(asked.sent.iter().all(|times| *times == 1), "each goes out once");
+    }
+}
+
+#[test]
+fn depth_recovers_after_one_stall_wherever_it_comes() {
+    for stall in [0, 1, 5, 8, 40, 100, 300] {
+        let mut seen = 0;
+        let mut stalled = false;
+        let asked = ask(&plan(2000, "GET"), 1, |_, _, _| {
+            if seen == stall && !stalled {
+                stalled = true;
+                return Act::Stall;
+            }
+            seen += 1;
+            ON
+        });
+        asked.assert_each_answered_once();
+        // Without one it takes ten; asking one at a time from there would take hundreds.
+        assert!(asked.rounds <= 35, "{} rounds after a stall at {stall}", asked.rounds);
+        assert!(asked.asker.depth > 64 * PARTS, "{:?}", asked.asker);
+    }
+}
+
+#[test]
+fn who_announces_the_end_is_believed_at_the_first_answer() {
+    let asked = ask(&plan(100, "GET"), 1, |_, _, _| Act::Answer(Behind::Nothing));
+    asked.assert_each_answered_once();
+    assert_eq!((asked.connections, asked.most_at_once), (100, 4));
+    let twice = asked.sent.iter().filter(|times| **times > 1).count();
+    assert!(twice < 8, "only what was sent before the first answer goes out again: {twice}");
+}
+
+#[test]
+fn who_closes_without_a_word_is_found_out_too() {
+    for after in [1, 3, 10] {
+        let asked = ask(&plan(100, "GET"), 1, |_, place, _| if place < after { ON } else { Act::Close });
+        asked.assert_each_answered_once();
+        let least = 100_u32.div_ceil(after.into());
+        assert!(asked.connections <= least + 10, "{} connections for {after} each", asked.connections);
+    }
+}
+
+#[test]
+fn a_limit_of_requests_a_connection_is_learnt_and_unlearnt() {
+    let limited = |_, place, _| Act::Answer(if place == 9 { Behind::Nothing } else { Behind::Another });
+    let asked = ask(&plan(100, "GET"), 1, limited);
+    asked.assert_each_answered_once();
+    assert_eq!(asked.connections, 10);
+    let twice = asked.sent.iter().filter(|times| **times > 1).count();
+    assert!(twice <= 90, "only the first connection is asked too much");
+    assert!(asked.sent.iter().all(|times| *times <= 2));
+    // One that closed early once is not taken for one that always does.
+    let asked = ask(&plan(300, "GET"), 1, |connection, place, _| {
+        Act::Answer(if connection == 1 && place == 1 { Behind::Nothing } else { Behind::Another })
+    });
+    asked.assert_each_answered_once();
+    assert_eq!(asked.connections, 2);
+}
+
+#[test]
+fn who_answers_only_the_first_of_several_is_asked_in_turn() {
+    let mut behind = 0;
+    let asked = ask(&plan(200, "GET"), 1, |_, place, _| {
+        // It drops what was sent together with the first request of a connection.
+        behind = if place == 0 { 0 } else { behind + 1 };
+        if place == 1 { Act::Stall } else { ON }
+    });
+    asked.assert_each_answered_once();
+    assert!(asked.most_at_once == 4);
+}
+
+#[test]
+fn an_error_that_closes_is_not_held_against_the_server() {
+    let asked = ask(&plan(300, "GET"), 1, |_, _, number| {
+        Act::Answer(if number == 0 || number == 150 { Behind::Cut } else { Behind::Another })
+    });
+    asked.assert_each_answered_once();
+    assert_eq!((asked.connections, asked.most_at_once), (3, 1));
+}
+
+#[test]
+fn what_breaks_every_connection_is_given_up_and_the_rest_asked() {
+    for act in [Act::Close, Act::Stall] {
+        let asked = ask(&plan(200, "GET"), 1, |_, _, number| if number == 50 { act } else { ON });
+        assert_eq!(asked.answers.iter().sum::<u32>(), 199, "{asked:?}");
+        assert!(asked.asker.is_over() && !asked.asker.is_complete());
+        assert_eq!((asked.sent[50], asked.answers[50]), (3, 0));
+    }
+}
+
+#[test]
+fn who_never_answers_is_asked_twice_and_no_more() {
+    for act in [Act::Close, Act::Stall] {
+        let asked = ask(&plan(200, "GET"), 1, |_, _, _| act);
+        assert_eq!((asked.connections, asked.asker.answered()), (2, 0));
+        let asked = ask(&plan(1, "GET"), 1, |_, _, _| act);
+        assert_eq!(asked.connections, 1);
+    }
+}
+
+#[test]
+fn what_is_not_idempotent_goes_out_once_and_alone() {
+    let asked = ask(&plan(20, "POST"), 1, |_, place, _| if place == 4 { Act::Close } else { ON });
+    assert!(asked.sent.iter().all(|times| *times == 1), "{asked:?}");
+    // Two are lost until it is known that the server closes behind four.
+    assert_eq!(asked.answers.iter().sum::<u32>(), 18);
+}
+
+#[test]
+fn without_pipelining_each_has_its_connection() {
+    let plan = plan(10, "GET");
+    let mut asker = Asker::default();
+    asker.begin(10, false, 1);
+    for _ in 0..10 {
+        assert_eq!(asker.wanted(), 1);
+        let mut line = Line::default();
+        asker.fill(&mut line, &plan, |_| {});
+        assert_eq!(line.in_flight.len(), 1);
+        asker.answer(&mut line, Behind::Another);
+        asker.fill(&mut line, &plan, |_| {});
+        assert!(line.is_idle());
+    }
+    assert!(asker.is_complete());
+}
+
+proptest! {
+    /// Whatever a server does, every request ends as answered or given up, none is answered twice,
+    /// and there are never more connections than may be.
+    #[test]
+    fn any_server_is_borne(
+        acts in prop::collection::vec(0..12_u8, 1..60),
+        count in 1..120_u16,
+        connections in 1..6_usize,
+        post in any::<bool>(),
+    ) {
+        let mut turn = 0;
+        let plan = plan(count, if post { "POST" } else { "GET" });
+        let asked = ask(&plan, connections, |_, _, _| {
+            turn += 1;
+            match acts[turn % acts.len()] {
+                0 => Act::Close,
+                1 => Act::Stall,
+                2 => Act::Answer(Behind::Nothing),
+                3 => Act::Answer(Behind::Cut),
+                _ => ON,
+            }
+        });
+        prop_assert!(asked.asker.is_over());
+        prop_assert!(asked.answers.iter().all(|times| *times <= 1));
+        prop_assert_eq!(u32::from(asked.asker.answered()), asked.answers.iter().sum::<u32>());
+        prop_assert!(asked.most_at_once <= connections.max(4));
+        if post {
+            prop_assert!(asked.sent.iter().all(|times| *times <= 1));
+        }
+    }
+}
