@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 
@@ -82,7 +83,7 @@ fn keygen(program: &str, arguments: &[&str]) {
 /// nginx with one page, `/index.html`, of 11 octets.
 #[derive(Debug)]
 pub struct Nginx {
-    _folder: TempDir,
+    folder: TempDir,
     _process: Running,
 }
 
@@ -108,7 +109,80 @@ impl Nginx {
         command.arg("-e").arg("stderr").arg("-p").arg(folder.path()).arg("-c").arg(&file);
         let process = Running::start(command);
         wait_listening(namespace, port);
-        Self { _folder: folder, _process: process }
+        Self { folder, _process: process }
+    }
+
+    /// The folder of its pages.
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Apache with its defaults: a hundred answers a connection.
+#[derive(Debug)]
+pub struct Apache {
+    folder: TempDir,
+    _process: Running,
+}
+
+impl Apache {
+    /// Listens on `port` of every address of `namespace`, without pages.
+    ///
+    /// # Panics
+    /// When apache2 is missing or fails.
+    pub fn start(namespace: &Namespace, port: u16) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = folder.path().display();
+        let configuration = format!(
+            "ServerName test\nListen {port}\nPidFile {path}/.pid\nErrorLog /dev/stderr\n\
+             DefaultRuntimeDir {path}\nDocumentRoot {path}\nDirectoryIndex index.html\n\
+             LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
+             LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
+             LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so\n\
+             LoadModule mime_module /usr/lib/apache2/modules/mod_mime.so\n\
+             TypesConfig /etc/mime.types\n"
+        );
+        let file = folder.path().join(".apache.conf");
+        fs::write(&file, configuration).expect("the folder is ours");
+        // Its workers are another user's.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+        let mut command = namespace.command("/usr/sbin/apache2");
+        command.arg("-D").arg("FOREGROUND").arg("-f").arg(&file);
+        let process = Running::start(command);
+        wait_listening(namespace, port);
+        Self { folder, _process: process }
+    }
+
+    /// The folder of its pages.
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Python's `http.server`: HTTP/1.0, one request a connection.
+#[derive(Debug)]
+pub struct PythonHttp {
+    folder: TempDir,
+    _process: Running,
+}
+
+impl PythonHttp {
+    /// Listens on `port` of every IPv4 address of `namespace`, without pages.
+    ///
+    /// # Panics
+    /// When python3 is missing or fails.
+    pub fn start(namespace: &Namespace, port: u16) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let mut command = namespace.command("/usr/bin/python3");
+        command.args(["-m", "http.server", "--directory"]).arg(folder.path()).arg(port.to_string());
+        let process = Running::start(command);
+        wait_listening(namespace, port);
+        Self { folder, _process: process }
+    }
+
+    /// The folder of its pages.
+    pub fn root(&self) -> &Path {
+        self.folder.path()
     }
 }
 
