@@ -11,8 +11,9 @@ impl From<&Identification<'_>> for SshSide {
         let Identification { line, protocol_version, software, comments } = identification;
         let mut software_version = text(software);
         if let Some(comments) = comments {
+            software_version.reserve(1 + comments.len());
             software_version.push(' ');
-            software_version.push_str(&text(comments));
+            software_version.push_str(&String::from_utf8_lossy(comments));
         }
         Self {
             protocol_version: text(protocol_version),
@@ -81,7 +82,8 @@ fn unfolded(value: &[u8]) -> String {
 }
 
 fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+    // Nearly all is UTF-8, for which one check and one copy do.
+    std::str::from_utf8(octets).map_or_else(|_| String::from_utf8_lossy(octets).into_owned(), str::to_owned)
 }
 
 #[cfg(test)]

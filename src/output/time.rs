@@ -25,20 +25,31 @@ impl fmt::Display for LongTime {
     }
 }
 
+/// Digits put in place, since each event has one of these and `write!` with widths is slow.
 impl fmt::Display for EveTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = civil(self.0);
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}+0000",
-            time.year(),
-            time.month(),
-            time.day(),
-            time.hour(),
-            time.minute(),
-            time.second(),
-            time.subsec_nanosecond() / 1000,
-        )
+        let mut text = *b"0000-00-00T00:00:00.000000+0000";
+        for (place, number) in [
+            (0..4, i32::from(time.year())),
+            (5..7, time.month().into()),
+            (8..10, time.day().into()),
+            (11..13, time.hour().into()),
+            (14..16, time.minute().into()),
+            (17..19, time.second().into()),
+            (20..26, time.subsec_nanosecond() / 1000),
+        ] {
+            put_digits(text.get_mut(place).unwrap_or_default(), number);
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// Writes the last digits of a number that is not negative, as many as there is room for.
+fn put_digits(room: &mut [u8], mut number: i32) {
+    for digit in room.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
     }
 }
 

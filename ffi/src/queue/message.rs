@@ -246,11 +246,12 @@ struct Attribute<'a> {
 
 impl<'a> Attribute<'a> {
     fn split(rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let total = usize::from(native_u16(rest, 0)?);
-        let kind = native_u16(rest, 2)? & ATTRIBUTE_TYPE_MASK;
+        let ([low, high, kind_low, kind_high], behind) = rest.split_first_chunk()?;
+        let total = usize::from(u16::from_ne_bytes([*low, *high]));
+        let kind = u16::from_ne_bytes([*kind_low, *kind_high]) & ATTRIBUTE_TYPE_MASK;
         let length = total.checked_sub(ATTRIBUTE_HEADER)?;
-        let value = rest.get(ATTRIBUTE_HEADER..total.min(rest.len()))?;
-        Some((Self { kind, length, value }, rest.get(align(total)..).unwrap_or_default()))
+        let value = behind.get(..length).unwrap_or(behind);
+        Some((Self { kind, length, value }, behind.get(align(length)..).unwrap_or_default()))
     }
 }
 
