@@ -16,7 +16,7 @@ pub const READ_LIMIT: usize = 8192;
 pub const PREAMBLE_LINE_LIMIT: usize = 64 * 1024;
 
 /// More octets than this before the identification are an anomaly.
-const PREAMBLE_LIMIT: usize = 64 * 1024;
+pub const PREAMBLE_LIMIT: usize = 64 * 1024;
 
 /// More lines than this before the identification are an anomaly (OpenSSH's
 /// `SSH_MAX_PRE_BANNER_LINES`).

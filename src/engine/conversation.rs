@@ -1,7 +1,9 @@
 //! What two ends say to each other while a flow is undecided: which protocol each direction speaks,
 //! and how far its banners were read.
 
-use crate::banner::{Beginning, Progress, Reason, Recognition, beginning, recognise, ssh as identification};
+use crate::banner::{
+    self, Beginning, Progress, Reason, Recognition, beginning, recognise, ssh as identification,
+};
 use crate::event::{Side, Source, Timestamp};
 use crate::flow::{Anomaly, Collector, Limits, Offer, Stream};
 
@@ -27,6 +29,8 @@ pub(super) struct Conversation {
     pub(super) began: Option<Timestamp>,
     /// Octets that were inspected, weighed.
     pub(super) spent: u64,
+    /// Octets of lines before an SSH identification that were gone over.
+    preamble: usize,
     /// Names of the application layer's anomalies that were told.
     pub(super) told: Vec<&'static str>,
     /// Octets of memory that were accounted for.
@@ -195,6 +199,11 @@ impl Conversation {
                 0 => (State::Preamble, Step::Wait),
                 settled => {
                     judge.counters.preamble_octets += settled as u64;
+                    self.preamble += settled;
+                    if self.preamble > identification::PREAMBLE_LIMIT {
+                        let odd = banner::Anomaly::SshLongPreamble;
+                        judge.note_application(odd.name(), odd.detail());
+                    }
                     (State::Preamble, Step::Used(settled))
                 }
             },

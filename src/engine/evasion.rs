@@ -23,7 +23,7 @@
 //! | an acknowledgement of what was never sent | ignored | `ack_of_unsent_data` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
 //! | more out of order than is held | `drop` drops the surplus, which is then sent again | `reorder_limit` |
-//! | a banner behind 64 KiB of other lines | lines are gone over up to the budget | `ssh_long_preamble` |
+//! | a banner behind 64 KiB of other lines | lines are gone over up to the budget; `drop` blocks the flow | `ssh_long_preamble` |
 //! | more lines than the budget | `drop` blocks the flow | `inspection_budget_spent` |
 //! | header folding, NULs, mixed line ends, chunk tricks | read as most servers would; `drop` blocks the flow | `http_…` |
 //! | octets between two messages, where every transaction is read | left out up to the line's end; `drop` blocks the flow | `http_unexpected_data` |
@@ -239,12 +239,68 @@ action = "drop"
             assert_eq!(talk.server(&lines), Decision::Undecided);
         }
         assert_eq!(talk.server(BAD), Decision::Block);
+        assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+        let mut talk = open(AnomalyPolicy::Drop);
+        assert!((0..60).any(|_| talk.server(&lines) == Decision::Block));
+        assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+    }
+
+    #[test]
+    fn the_first_fragment_counts_and_another_that_differs_is_told() {
+        for policy in [AnomalyPolicy::Alert, AnomalyPolicy::Drop] {
+            let mut talk = open(policy);
+            let segment = talk.server_segment(BAD).identification(9);
+            let fragments = segment.fragments(24);
+            let (last, first) = fragments.split_last().unwrap();
+            for fragment in first {
+                assert_eq!(talk.inspect_cut(fragment, fragment.len()).decision, Decision::Undecided);
+            }
+            let forged = segment.fragment(0, true, &[b'X'; 24]);
+            let expected = if policy == AnomalyPolicy::Drop { Decision::Drop } else { Decision::Undecided };
+            assert_eq!(talk.inspect_cut(&forged, forged.len()).decision, expected);
+            assert_eq!(anomalies(&talk), ["fragment_overlap_different_data"]);
+            assert_eq!(talk.inspect_cut(last, last.len()).decision, Decision::Block);
+        }
+    }
+
+    #[test]
+    fn more_out_of_order_than_is_held_is_told_and_dropped_by_policy() {
+        for policy in [AnomalyPolicy::Alert, AnomalyPolicy::Drop] {
+            let mut talk = open(policy);
+            let start = talk.server_next();
+            let ahead = |number: u32| talk.server_segment(b"x").sequence(start + 100 + 2 * number);
+            let segments: Vec<_> = (0..70).map(ahead).collect();
+            let dropped = segments.iter().filter(|segment| talk.show(segment) == Decision::Drop).count();
+            assert_eq!(dropped > 0, policy == AnomalyPolicy::Drop, "{policy:?}");
+            assert_eq!(anomalies(&talk), ["reorder_limit"]);
+            assert_eq!(talk.server(BAD), Decision::Block);
+        }
+    }
+
+    #[test]
+    fn octets_between_messages_are_told_and_blocked_by_policy() {
+        for policy in [AnomalyPolicy::Alert, AnomalyPolicy::Drop] {
+            let mut setup = Setup::enforcing(RULES);
+            setup.config.on_anomaly = policy;
+            setup.config.http_inspect = crate::engine::HttpInspect::All;
+            let mut talk = setup.open();
+            talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+            let blocked =
+                talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello") == Decision::Block;
+            assert_eq!(blocked, policy == AnomalyPolicy::Drop);
+            assert_eq!(anomalies(&talk), ["http_unexpected_data"]);
+            assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n\r\n"), Decision::Block);
+        }
     }
 
     #[test]
     fn more_lines_than_the_budget_are_told_and_blocked_by_policy() {
         for policy in [AnomalyPolicy::Alert, AnomalyPolicy::Drop] {
-            let mut talk = open(policy);
+            let mut setup = Setup::enforcing(RULES);
+            setup.config.on_anomaly = policy;
+            // Less than what is an anomaly by itself.
+            setup.config.stream_budget = 32 << 10;
+            let mut talk = setup.open();
             let lines = [b"All work and no play.\r\n".as_slice(); 50].concat();
             let last =
                 (0..400).map(|_| talk.server(&lines)).find(|decision| *decision != Decision::Undecided);
