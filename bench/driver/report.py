@@ -109,8 +109,9 @@ class ScanRun:
             for metric, axes in zip(metrics, row):
                 for scanner in sorted({key[2] for key in self.values if key[0] == scene}):
                     points = sorted((key[1], statistics.median(values[metric])) for key, values in self.values.items()
-                                    if key[0] == scene and key[2] == scanner and "given up" not in values)
-                    axes.plot([x for x, _ in points], [max(y, 1e-3) for _, y in points], marker="o", label=scanner)
+                                    if key[0] == scene and key[2] == scanner and metric in values
+                                    and "given up" not in values)
+                    axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=scanner)
                 axes.set(xscale="log", yscale="log", xlabel="targets", title=f"{scene}: {metric}")
         grid[0][0].legend(fontsize=7)
         figure.tight_layout()

@@ -55,7 +55,10 @@ class Scanner:
                 wall = time.monotonic() - started
                 said.seek(0)
                 found = 0 if not ended else self.found(scene, said.read(), pathlib.Path(folder))
-        result = {"wall, s": wall, "CPU, s": usage.ru_utime + usage.ru_stime, "memory, MiB": memory / 1024}
+        result = {"wall, s": wall, "CPU, s": usage.ru_utime + usage.ru_stime}
+        if memory:
+            # Else it was over before anybody could look.
+            result["memory, MiB"] = memory / 1024
         if ended:
             result |= {"CPU a target, µs": result["CPU, s"] / size * 1e6, "told, %": 100 * found / size}
         else:
