@@ -15,6 +15,7 @@ pub(super) struct Finding<'a> {
     pub(super) connect: Option<&'a ConnectFacts>,
     pub(super) ssh: Option<&'a SshSide>,
     pub(super) http: Vec<&'a HttpFacts>,
+    /// The first alert of each rule: a rule may match several answers of one target.
     pub(super) alerts: Vec<&'a AlertFacts>,
 }
 
@@ -37,11 +38,17 @@ impl<'a> Finding<'a> {
                 EventKind::Connect(facts) => finding.connect = Some(facts),
                 EventKind::Ssh(facts) => finding.ssh = facts.server.as_ref(),
                 EventKind::Http(facts) => finding.http.push(facts),
-                EventKind::Alert(facts) => finding.alerts.push(facts),
+                EventKind::Alert(facts) => finding.alert(facts),
                 EventKind::Drop(_) | EventKind::Anomaly(_) | EventKind::Stats(_) => {}
             }
         }
         Some(finding)
+    }
+
+    fn alert(&mut self, facts: &'a AlertFacts) {
+        if self.alerts.iter().all(|earlier| earlier.rule != facts.rule) {
+            self.alerts.push(facts);
+        }
     }
 
     /// What the port was; one that talked was open.

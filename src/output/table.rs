@@ -120,7 +120,7 @@ impl Display for Product<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::samples::{all, spelled};
+    use crate::output::samples::{all, spelled, ssh};
 
     #[test]
     fn every_target_has_a_line_and_no_control_character_gets_through() {
@@ -135,5 +135,13 @@ mod tests {
             "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",
         );
         assert_eq!(spelled(Table { colour: Colour::Never }, &all()), expected);
+    }
+
+    #[test]
+    fn a_rule_that_matched_several_answers_is_told_once() {
+        let mut events = ssh();
+        events.extend(events.last().cloned());
+        let text = spelled(Table { colour: Colour::Never }, &[events]);
+        assert_eq!(text.matches("openssh-regresshion").count(), 1, "{text}");
     }
 }
