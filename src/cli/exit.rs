@@ -69,9 +69,22 @@ impl Failure {
             Self::Usage(error) => (error, Exit::Usage),
             Self::Unsupported(error) => (error, Exit::Unsupported),
         };
-        eprintln!("bannerwall: {error:#}");
+        eprintln!("bannerwall: {}", told_once(error));
         exit
     }
+}
+
+/// An error with its causes; most errors tell their cause themselves, which is then left out.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 impl From<clap::Error> for Failure {
@@ -83,5 +96,18 @@ impl From<clap::Error> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Usage(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_its_error_tells_already_is_not_told_again() {
+        let busy = || std::io::Error::other("address in use");
+        let error = anyhow::Error::from(busy()).context("cannot listen: address in use");
+        assert_eq!(told_once(&error), "cannot listen: address in use");
+        assert_eq!(told_once(&anyhow::Error::from(busy()).context("no luck")), "no luck: address in use");
     }
 }
