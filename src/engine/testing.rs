@@ -7,7 +7,7 @@ use super::{Checksums, Decision, Engine, EngineConfig, Inspected, PacketInput};
 use crate::event::{Endpoint, Event, EventKind, Timestamp};
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
-use crate::rules::{LoadError, RuleSet};
+use crate::rules::RuleSet;
 
 /// An engine to be, and whether it sees IPv4 or IPv6.
 pub(super) struct Setup {
@@ -18,12 +18,8 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn enforcing(rules: &str) -> Self {
-        Self::try_enforcing(rules).expect("rules without errors")
-    }
-
-    pub(super) fn try_enforcing(rules: &str) -> Result<Self, LoadError> {
-        let rules = RuleSet::parse("test.toml", rules)?.rules;
-        Ok(Self { config: EngineConfig { enforce: true, ..EngineConfig::default() }, rules, v6: false })
+        let rules = RuleSet::parse("test.toml", rules).expect("rules without errors").rules;
+        Self { config: EngineConfig { enforce: true, ..EngineConfig::default() }, rules, v6: false }
     }
 
     pub(super) fn monitoring(rules: &str) -> Self {

@@ -237,10 +237,11 @@ fn a_flow_without_a_syn_is_picked_up() {
 #[test]
 fn a_mark_is_given_with_this_and_every_later_packet() {
     let rules = DROP_OLD_SSH.replace("action = \"drop\"", "action = \"mark\"\nmark = \"0x10/0xf0\"");
-    let Ok(setup) = Setup::try_enforcing(&rules) else { return };
-    let mut talk = setup.open();
-    let packet = talk.server_packet(BANNER);
-    assert_eq!(talk.inspect_cut(&packet, packet.len()).mark.map(|mark| mark.value), Some(0x10));
+    let mut talk = Setup::enforcing(&rules).open();
+    let packets = [talk.server_packet(BANNER), talk.segment(true).payload(b"SSH-2.0-x\r\n").build()];
+    for packet in [&packets[0], &packets[1], &packets[1]] {
+        assert_eq!(talk.inspect_cut(packet, packet.len()).mark.map(|mark| mark.value), Some(0x10));
+    }
 }
 
 #[test]
