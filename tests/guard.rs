@@ -404,3 +404,19 @@ fn without_privilege_the_exit_code_is_3_and_the_message_names_the_capability() {
         assert!(stderr.contains("CAP_NET_ADMIN"), "{stderr}");
     });
 }
+
+#[test]
+fn a_hook_that_leads_to_another_running_guard_is_left_alone() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let guard = Guard::start(&namespace, "drop", "--hook input --queue 3");
+        let before = guard.hook_status();
+        let mut command = namespace.command(PROGRAM);
+        command.args(["guard", "--hook", "input,output", "--queue", "4", "--rules"]).arg(guard.rules());
+        let mut second = Running::start(command);
+        assert_eq!(second.wait_exit().code(), Some(2), "{}", second.stderr());
+        assert!(second.stderr().contains("leads to queue 3"), "{}", second.stderr());
+        assert_eq!(guard.hook_status(), before);
+        guard.stop(Signal::TERM);
+    });
+}

@@ -50,6 +50,11 @@ pub enum GuardError {
     /// The hook could not be put up or taken down.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// The hook that is up leads to a queue that somebody else listens on.
+    #[error(
+        "--hook: the hook that is up leads to queue {0}, which another guard serves; let both guards run without --hook, under one `bannerwall hook up --queue A:B`"
+    )]
+    HookInUse(u16),
     /// The metrics could not be shown.
     #[error(transparent)]
     Metrics(#[from] MetricsError),

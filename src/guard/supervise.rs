@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::{Receiver, Sender};
 
 use super::config::GuardConfig;
@@ -17,7 +18,7 @@ use super::tally::Tally;
 use super::{GuardError, Message};
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts, Timestamp};
-use crate::hook::Raised;
+use crate::hook::{self, HookConfig, Installed, Raised};
 use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
 use crate::output::Writer;
 use crate::rules::RuleSet;
@@ -81,7 +82,10 @@ impl Run {
     /// From the hook's coming up to its going down.
     fn serve(&self, started: Instant) -> Result<(), GuardError> {
         let hook = match &self.config.hook {
-            Some(hook) => Some(Raised::up(hook, self.config.variant)?),
+            Some(hook) => {
+                self.leave_others_hook(hook)?;
+                Some(Raised::up(hook, self.config.variant)?)
+            }
             None => None,
         };
         let uninspected = self.metrics.uninspected_packets.clone();
@@ -93,6 +97,23 @@ impl Run {
         self.health.set_ready(false);
         loss.update(|| self.seen());
         watched.and(hook.map_or(Ok(()), Raised::down).map_err(GuardError::from))
+    }
+
+    /// A hook that leads to queues of a guard that lives is not ours to change: that guard would see
+    /// nothing any more, and not know.
+    fn leave_others_hook(&self, hook: &HookConfig) -> Result<(), GuardError> {
+        for place in hook::status(self.config.variant)? {
+            let Installed::Complete(there, _) = place.installed else { continue };
+            let mut others = there.queues.numbers().filter(|queue| !hook.queues.numbers().contains(queue));
+            if let Some(queue) = others.find(|queue| matches!(KernelCounters::of(*queue), Ok(Some(_)))) {
+                return Err(GuardError::HookInUse(queue));
+            }
+            eprintln!(
+                "bannerwall: a hook was up already ({}): this run takes it down at its end",
+                place.family
+            );
+        }
+        Ok(())
     }
 
     fn spawn_all(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
