@@ -27,6 +27,8 @@ use crate::rules::RuleSet;
 const ACCOUNTS: Duration = Duration::from_secs(1);
 /// How often the hook's counters are read, which runs iptables.
 const HOOK_COUNTERS: Duration = Duration::from_secs(5);
+/// How long a reader of events may take to accept the last ones.
+const WRITERS_END: Duration = Duration::from_secs(2);
 
 /// A run: what all workers share, and the workers themselves.
 pub(super) struct Run {
@@ -250,7 +252,10 @@ impl Run {
             let _ = worker.thread.join();
         }
         for writer in self.writers {
-            let report = writer.finish();
+            let Some(report) = writer.finish_within(WRITERS_END) else {
+                eprintln!("bannerwall: the last events are lost: nobody takes them");
+                continue;
+            };
             let lost = report.overflowed + report.failed;
             if lost > 0 {
                 eprintln!("bannerwall: {lost} events were lost, {} written", report.written);

@@ -160,9 +160,34 @@ impl Writer {
     /// # Panics
     /// Hands on a panic of the writer's thread.
     pub fn finish(self) -> Report {
-        let Self { handle, stop, thread } = self;
+        self.tell_to_stop();
+        self.end()
+    }
+
+    /// As [`Writer::finish`], but gives a destination that takes nothing up after `patience`: a pipe whose
+    /// reader has stalled. What it did not take is lost with the process; so `None`.
+    ///
+    /// # Panics
+    /// As [`Writer::finish`].
+    pub fn finish_within(self, patience: Duration) -> Option<Report> {
+        self.tell_to_stop();
+        let start = Instant::now();
+        while !self.thread.is_finished() {
+            if start.elapsed() > patience {
+                return None;
+            }
+            std::thread::sleep(GATHER);
+        }
+        Some(self.end())
+    }
+
+    fn tell_to_stop(&self) {
         // The thread can only be gone already if it panicked, which join tells.
-        let _ = stop.send(());
+        let _ = self.stop.send(());
+    }
+
+    fn end(self) -> Report {
+        let Self { handle, thread, .. } = self;
         let first_error = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let shared = &handle.shared;
         Report {

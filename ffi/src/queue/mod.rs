@@ -280,7 +280,7 @@ impl Queue {
         let mut message = Outgoing::new(self.number, 0);
         let settings = Settings { copy_range: Some(octets), ..Settings::default() };
         if message.push_settings(&settings) {
-            socket::send(&self.socket, message.octets())?;
+            send_patiently(&self.socket, message.octets())?;
             self.copy_range = octets;
         }
         Ok(())
@@ -456,11 +456,11 @@ impl Batch<'_> {
             drop(packet);
         }
         let wanted = std::mem::take(&mut self.queue.wanted_copy_range).min(MAXIMUM_COPY_RANGE);
-        if wanted > self.queue.copy_range {
-            self.queue.set_copy_range(wanted)?;
-        }
+        // Before the verdicts: a packet that is to come again is copied by the range of that moment.
+        let raised = if wanted > self.queue.copy_range { self.queue.set_copy_range(wanted) } else { Ok(()) };
         let Queue { socket, outgoing, counters, .. } = &mut *self.queue;
         flush(socket, outgoing, counters)?;
+        raised?;
         self.failed.take().map_or(Ok(()), Err)
     }
 }

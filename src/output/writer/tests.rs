@@ -185,3 +185,17 @@ fn a_destination_that_cannot_be_opened_is_an_error_at_once() {
     let error = Writer::start(WriterConfig::WAITING, destination, Box::new(Numbers)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
+
+#[test]
+fn a_reader_that_stalled_does_not_hold_up_the_end() {
+    let (until, stalled) = std::sync::mpsc::channel::<()>();
+    let destination = scripted(move |bytes| {
+        // Till the test is over.
+        let _ = stalled.recv();
+        Ok(bytes.len())
+    });
+    let writer = Writer::start(WriterConfig::BATCHES, destination, Box::new(Numbers)).unwrap();
+    writer.handle().emit(event(1));
+    assert!(writer.finish_within(Duration::from_millis(50)).is_none());
+    drop(until);
+}
