@@ -75,6 +75,27 @@ fn a_banner_is_explained_rule_by_rule() {
 }
 
 #[test]
+fn a_banner_is_explained_with_the_product_that_fingerprints_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.toml");
+    let rules = "[[rule]]\nid = 'dropbear'\nprotocol = 'ssh'\naction = 'alert'\nmatch.product = '^Dropbear'\nversion = '<2022.83'\n";
+    std::fs::write(&file, rules).unwrap();
+    let fingerprints = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/fingerprints.toml");
+    let explain = |banner: &str, flags: &[&str]| {
+        let file = file.display().to_string();
+        let output = bannerwall(&[["test", &file, "--banner", banner].as_slice(), flags].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let flags = ["--fingerprints", fingerprints];
+    assert!(explain("SSH-2.0-dropbear_2020.81", &flags).starts_with("alert "));
+    let mended = explain("SSH-2.0-dropbear_2024.85", &flags);
+    assert!(mended.contains("the version 2024.85 is not <2022.83"), "{mended}");
+    let unnamed = explain("SSH-2.0-dropbear_2020.81", &[]);
+    assert!(unnamed.contains("the banner has no `product`"), "{unnamed}");
+}
+
+#[test]
 fn a_failing_example_is_a_finding() {
     let output = bannerwall(&["test", &data("regresshion.toml")]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

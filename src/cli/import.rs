@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
 use super::{Exit, Failure, print};
-use crate::rules::fingerprint::{Document, Fingerprints};
+use crate::rules::fingerprint::{Document, Fingerprints, SUBJECTS};
 use crate::rules::recog;
 
 /// Flags of `bannerwall rules import`.
@@ -50,6 +50,10 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
         let imported = recog::import(path).map_err(Failure::usage)?;
         for remark in &imported.remarks {
             eprintln!("{}:{remark}", path.display());
+        }
+        let subject = imported.database.matches.as_str();
+        if !SUBJECTS.contains(&subject) && !quiet {
+            eprintln!("{}: bannerwall sees no {subject}: these fingerprints name nothing", path.display());
         }
         let alone = Document { database: vec![imported.database] };
         let fingerprints =

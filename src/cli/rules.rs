@@ -11,6 +11,7 @@ use super::import::{self, ImportArgs};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
 use crate::event::Protocol;
+use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Diagnostic, Example, Explanation, Loaded, Rule, RuleSet, Sender, Trial};
 
 /// Flags of `bannerwall rules`.
@@ -71,6 +72,9 @@ struct TestArgs {
     /// Who sent the banner; by default the server, unless it is an HTTP request.
     #[arg(long, value_name = "SIDE", requires = "banner")]
     from: Option<SideName>,
+    /// A fingerprint file, or a folder of them, that says which product the banner names.
+    #[arg(long, value_name = "PATH", requires = "banner")]
+    fingerprints: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -277,6 +281,10 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
     let text = if protocol == Protocol::Http { unescape(banner) } else { banner.to_owned() };
     let example = Example::from_text(&text, protocol, from)
         .map_err(|reason| Failure::Usage(anyhow!("--banner is no banner that can be judged: {reason}")))?;
+    let example = match &arguments.fingerprints {
+        Some(path) => example.identified(from, &Fingerprints::load(path).map_err(Failure::usage)?),
+        None => example,
+    };
     let mut table = Table::new(&["rule", "matches", "action", "reason"]);
     for explanation in set.explain(&example, from) {
         table.add(explained(&explanation), explanation_text(&explanation));

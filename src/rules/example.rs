@@ -1,10 +1,12 @@
 //! Banners that a rule says it matches, or does not: what `rules test` and `rules check` try.
 
+use crate::banner::title::title;
 use crate::banner::{Banner, KexInit, Progress, Request, SshBanner, http, ssh};
-use crate::event::{ProductFacts, Protocol, Side};
+use crate::event::{ProductFacts, Protocol, Side, SshSide};
 
 use super::diagnostic::Place;
 use super::field::Sender;
+use super::fingerprint::Fingerprints;
 use super::rule::ProbeRequest;
 use super::view::{Context, Stage};
 
@@ -98,6 +100,21 @@ impl Example {
         let example = Self { place: Place { line: 1, column: 1 }, content, product: None };
         example.check(from)?;
         Ok(example)
+    }
+
+    /// The same, with the product that a fingerprint database names.
+    #[must_use]
+    pub fn identified(mut self, from: Sender, fingerprints: &Fingerprints) -> Self {
+        let product = self.with(from, None, |banner, _, _| match banner {
+            Banner::Ssh(banner) => fingerprints.ssh(SshSide::from(banner).software_version.as_bytes()),
+            Banner::Response(response) => {
+                let title = title(response.body);
+                fingerprints.http_response(response, title.as_deref().map(str::as_bytes))
+            }
+            Banner::Request(_) => None,
+        });
+        self.product = product.ok().flatten();
+        self
     }
 
     /// Where it stands in its file.

@@ -5,7 +5,10 @@
 pub(super) const FILE_OCTETS: u64 = 16 << 20;
 
 /// Octets of one list file.
-pub(super) const LIST_OCTETS: u64 = 16 << 20;
+pub(super) const LIST_OCTETS: u64 = 64 << 20;
+
+/// Octets of one fingerprint file, or of one of Recog's.
+pub(super) const FINGERPRINT_OCTETS: u64 = 64 << 20;
 
 /// Entries of one list.
 pub(super) const LIST_ENTRIES: usize = 1_000_000;
@@ -36,6 +39,9 @@ pub(super) const NAME_OCTETS: usize = 1 << 10;
 
 /// Diagnostics that one load keeps; more are only counted.
 pub(super) const DIAGNOSTICS: usize = 200;
+
+/// Pairs of an accept rule and another one that `rules check` holds against each other.
+pub(super) const SHADOW_PAIRS: usize = 2_000_000;
 
 /// `times` of a rule's `count`.
 pub(super) const COUNT_TIMES: u32 = 10_000;

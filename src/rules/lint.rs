@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::field::Field;
 use super::judge::{Memo, Scoped, judge};
+use super::limits;
 use super::pattern::{Pattern, PatternId};
 use super::read::at_rule;
 use super::rule::{Condition, Rule, Test};
@@ -38,6 +39,7 @@ pub(super) fn lint(
     }
     let sources: HashMap<&str, &SourceFile> = sources.iter().map(|source| (source.name(), source)).collect();
     let mut statuses = HashMap::new();
+    let mut pairs = limits::SHADOW_PAIRS;
     for rule in rules {
         let Some(source) = sources.get(rule.file()) else { continue };
         if let Some(reason) = never(rule, patterns, &mut statuses) {
@@ -53,7 +55,7 @@ pub(super) fn lint(
                 .with_help("add a banner that it matches: `examples = [\"…\"]`; `rules test` tries it");
             report.push(diagnostic);
         }
-        if let Some(accept) = shadow(rule, rules, patterns) {
+        if let Some(accept) = shadow(rule, rules, patterns, &mut pairs) {
             let message = format!(
                 "the accept rule `{}` ({}:{}) takes every banner that this rule is about",
                 accept.id(),
@@ -112,12 +114,13 @@ fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<
 }
 
 /// The first accept rule before `rule` that takes every banner that `rule` could match: one that
-/// asks for no more than `rule` does, or that takes each of its examples.
-fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern]) -> Option<&'r Rule> {
-    let before = rules.get(..rule.index).unwrap_or_default();
+/// asks for no more than `rule` does, or that takes each of its examples. Looks at no more than `pairs`.
+fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern], pairs: &mut usize) -> Option<&'r Rule> {
+    let before = rules.get(..rule.index.min(*pairs)).unwrap_or_default();
     before
         .iter()
         .take_while(|accept| accept.action == Action::Accept)
+        .inspect(|_| *pairs -= 1)
         .find(|accept| covers(accept, rule) || takes_examples(accept, rule, patterns))
 }
 

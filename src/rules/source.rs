@@ -133,7 +133,7 @@ pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
 }
 
 /// Reads a regular file of at most `limit` octets; else says why not.
-fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+pub(super) fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     // Asked before the file is opened: opening a named pipe would wait for its writer.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {

@@ -20,6 +20,8 @@ mod file;
 
 use std::path::{Path, PathBuf};
 
+use super::limits;
+use super::source::read_text;
 use crate::banner::Response;
 use crate::event::ProductFacts;
 
@@ -44,6 +46,14 @@ pub enum FingerprintError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// A file could not be taken: it is too large, no regular file, or not UTF-8.
+    #[error("{}: {reason}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
     },
     /// A folder holds no fingerprint file.
     #[error("{}: no *.toml in this folder", path.display())]
@@ -77,6 +87,16 @@ pub enum FingerprintError {
     },
 }
 
+/// What databases may be about, of all that Recog has: what is seen of SSH and HTTP.
+pub const SUBJECTS: [&str; 6] = [
+    "ssh.banner",
+    "http_header.server",
+    "http_header.wwwauth",
+    "http_header.x-powered-by",
+    "http_header.cookie",
+    "html_title",
+];
+
 impl Fingerprints {
     /// Loads one fingerprint file, or every `*.toml` of a folder in the order of their names.
     ///
@@ -89,8 +109,8 @@ impl Fingerprints {
             if file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml")) {
                 return Err(FingerprintError::Recog { path: file });
             }
-            let text = std::fs::read_to_string(&file)
-                .map_err(|source| FingerprintError::Read { path: file.clone(), source })?;
+            let text = read_text(&file, limits::FINGERPRINT_OCTETS)
+                .map_err(|reason| FingerprintError::Unreadable { path: file.clone(), reason })?;
             fingerprints.add(&file.display().to_string(), &text)?;
         }
         Ok(fingerprints)

@@ -15,6 +15,8 @@ pub use ruby::{Options, Translated, Untranslatable, translate};
 use super::fingerprint::{
     DatabaseEntry, Document, FieldEntry, FingerprintEntry, FingerprintError, Fingerprints,
 };
+use super::limits;
+use super::source::read_text;
 
 /// A database in our form, and what was met on the way.
 #[derive(Debug)]
@@ -59,12 +61,12 @@ impl fmt::Display for Remark {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// It could not be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Read {
         /// Which.
         path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
+        /// Why not.
+        reason: String,
     },
     /// It is not XML of Recog's form.
     #[error("{}:{line}: {reason}", path.display())]
@@ -101,8 +103,8 @@ impl fmt::Display for Mismatch {
 /// # Errors
 /// [`ImportError`] where the file can't be read or is not a Recog database.
 pub fn import(path: &Path) -> Result<Imported, ImportError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    let text = read_text(path, limits::FINGERPRINT_OCTETS)
+        .map_err(|reason| ImportError::Read { path: path.to_owned(), reason })?;
     let source = xml::read(&text).map_err(|fault| ImportError::Form {
         path: path.to_owned(),
         line: fault.line,

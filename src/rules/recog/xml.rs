@@ -9,6 +9,8 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::reader::Reader;
 
 use crate::rules::fingerprint::{ExampleEntry, decode_base64};
+use crate::rules::limits;
+use crate::rules::source::read_octets;
 
 const VERSION: XmlVersion = XmlVersion::Implicit1_0;
 
@@ -207,7 +209,6 @@ fn read_beside(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     let own = path.with_extension("").join(name);
-    std::fs::read(own)
-        .or_else(|_| std::fs::read(folder.join(name)))
-        .map_err(|error| format!("its file {name}: {error}"))
+    let read = |file: &Path| read_octets(file, limits::FINGERPRINT_OCTETS);
+    read(&own).or_else(|_| read(&folder.join(name))).map_err(|error| format!("its file {name}: {error}"))
 }
