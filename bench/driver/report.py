@@ -210,7 +210,9 @@ def _plot(values, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    keys = [key for key in values if not _is_cost(key[2]) or key[2].startswith("firewall")]
+    keys = [key for key in values if not _is_cost(key[2]) or key[2].startswith(("firewall", "resident,"))]
+    if not keys:
+        return
     columns = 3
     rows = -(-len(keys) // columns)
     figure, grid = pyplot.subplots(rows, columns, figsize=(6 * columns, 3 * rows), squeeze=False)
