@@ -25,15 +25,16 @@ use std::collections::VecDeque;
 use super::plan::Plan;
 use crate::scan::HttpOptions;
 
-/// Requests sent on a first connection before anything is known of the server. Unable servers
-/// answer the first and ignore the others, which costs nothing but their octets.
-const FIRST_DEPTH: u32 = 8;
+/// Requests sent on a first connection before anything is known of the server: as many as small
+/// answers to them fit into the server's first flight (RFC 6928), and as nmap begins with. Unable
+/// servers answer the first and ignore the others, which costs nothing but their octets.
+const FIRST_DEPTH: u32 = 40;
 /// By how much each answer in order makes the pipeline deeper, at first: ninefold a round trip.
 const GROWTH: u32 = 8;
 /// Each back-off divides the growth by two to the power of this: to twofold a round trip, and less.
 const SLOWDOWN: u32 = 3;
 /// The deepest pipeline.
-const LAST_DEPTH: u32 = 256;
+const LAST_DEPTH: u32 = 512;
 /// Depth and growth are counted in parts of a request.
 const PARTS: u32 = 64;
 /// Connections in a row that brought no answer before the host is given up, for each that there
