@@ -101,6 +101,8 @@ pub(super) struct Asker {
     connections: usize,
     /// Connections at once that the server was seen to refuse more than.
     accepted: usize,
+    /// It answers so soon that several connections could only stand in each other's way.
+    prompt: bool,
     pipeline: bool,
     /// Connections with unanswered requests.
     busy: usize,
@@ -163,6 +165,7 @@ impl Default for Asker {
             per_connection: u16::MAX,
             connections: 1,
             accepted: usize::MAX,
+            prompt: false,
             pipeline: true,
             busy: 0,
             strikes: 0,
@@ -184,6 +187,11 @@ impl Asker {
         let manner = if pipeline { Manner::Pipelined } else { Manner::OneEach };
         let connections = connections.max(1);
         *self = Self { total, again, troubles, manner, pipeline, connections, ..Self::default() };
+    }
+
+    /// Whether all of the server's answers came so soon that there was hardly anything to wait for.
+    pub(super) fn is_prompt(&mut self, prompt: bool) {
+        self.prompt = prompt;
     }
 
     /// Answers so far.
@@ -221,7 +229,7 @@ impl Asker {
 
     fn allowed(&self) -> usize {
         let allowed = match self.manner {
-            Manner::OneEach | Manner::InTurn if self.pipeline => {
+            Manner::OneEach | Manner::InTurn if self.pipeline && !self.prompt => {
                 self.connections.max(HttpOptions::FALLBACK_CONNECTIONS)
             }
             _ => self.connections,

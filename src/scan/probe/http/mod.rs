@@ -31,6 +31,9 @@ const LONGEST_BODY: u64 = 1024 * 1024;
 const PATIENCE: u32 = 3;
 /// ...but not before this.
 const SHORTEST_STALL: Duration = Duration::from_millis(60);
+/// A server that never let wait longer than this is not asked over several connections when it answers
+/// but one request on each: they would gain nothing, and fill a small backlog.
+const PROMPT: Duration = Duration::from_millis(5);
 /// How long a connection without requests waits for some that another one could not get answered.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -226,6 +229,7 @@ impl Probe for Http {
     ) -> Step {
         if !talk.line.is_idle() {
             host.longest_gap = host.longest_gap.max(scene.now.since(talk.progress));
+            host.asker.is_prompt(host.longest_gap < PROMPT);
         }
         talk.progress = scene.now;
         if host.asker.answered() == 0 {

@@ -270,3 +270,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_prompt_server_without_keep_alive_is_asked_over_one_connection() {
+    let mut asker = Asker::default();
+    asker.begin(100, true, 1);
+    asker.manner = Manner::OneEach;
+    assert_eq!(asker.wanted(), HttpOptions::FALLBACK_CONNECTIONS);
+    asker.is_prompt(true);
+    assert_eq!(asker.wanted(), 1);
+}
