@@ -9,6 +9,9 @@ use std::time::Duration;
 use bannerwall_test_support::{Namespace, Running, as_root};
 use serde_json::Value;
 
+/// A greeter that gets no processor for a while is not what these tests are about.
+const PATIENT: &str = "--connect-timeout 9s --read-timeout 9s --total-timeout 30s";
+
 const BANNER: &[u8] = b"SSH-2.0-OpenSSH_8.9p1 Ubuntu-3\r\n";
 
 fn scan(network: &Namespace, arguments: &str) -> Command {
@@ -75,7 +78,7 @@ fn a_scan_goes_on_when_ports_are_free_again() {
     as_root(|| {
         let network = with_few_ports();
         greeter(&network, 22);
-        let mut scan = Running::start(scan(&network, "ssh 127.0.0.0/24 --rate max -v"));
+        let mut scan = Running::start(scan(&network, &format!("ssh 127.0.0.0/24 --rate max {PATIENT} -v")));
         scan.wait_stderr("the scan's beginning", |errors| errors.find("256 at once"));
         // Time for the first tries; the last of them comes seconds later.
         std::thread::sleep(Duration::from_millis(200));
@@ -95,7 +98,7 @@ fn a_low_limit_of_descriptors_makes_a_scan_narrow_and_not_wrong() {
         let program = env!("CARGO_BIN_EXE_bannerwall");
         for threads in [1, 2] {
             let words = format!(
-                "prlimit --nofile=40:40 {program} scan ssh 127.0.0.0/22 --rate max --threads {threads}"
+                "prlimit --nofile=40:40 {program} scan ssh 127.0.0.0/22 --rate max {PATIENT} --threads {threads}"
             );
             let run = network.output(&words);
             let errors = String::from_utf8_lossy(&run.stderr);
@@ -129,7 +132,7 @@ fn connections_that_end_in_order_leave_the_scan_enough_ports() {
         network.set("ipv4/ip_local_port_range", "40000 40099");
         greeter(&network, 22);
         // 512 targets by a hundred ports, each of which stays in TIME_WAIT toward its target.
-        let run = output(&network, "ssh 127.0.0.0/23 --rate max --close fin");
+        let run = output(&network, &format!("ssh 127.0.0.0/23 --rate max {PATIENT} --close fin"));
         let errors = String::from_utf8_lossy(&run.stderr);
         assert!(summary(&errors).starts_with("targets 512, open 512, "), "{errors}");
     });
