@@ -147,7 +147,8 @@ impl Apache {
         // Its workers are another user's.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
         let mut command = namespace.command("/usr/sbin/apache2");
-        command.arg("-D").arg("FOREGROUND").arg("-f").arg(&file);
+        // One process: children would outlive a master that is killed.
+        command.arg("-X").arg("-f").arg(&file);
         let process = Running::start(command);
         wait_listening(namespace, port);
         Self { folder, _process: process }
