@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
 ///
@@ -33,6 +33,13 @@ impl Timestamp {
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// What is before the epoch or beyond the range is brought to its end.
+    fn from(time: SystemTime) -> Self {
+        Self::default().after(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 }
 

@@ -17,7 +17,7 @@ use super::start::{self, Queue};
 use super::tally::Tally;
 use super::{GuardError, Message};
 use crate::engine::OnFailure;
-use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts, Timestamp};
+use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
 use crate::hook::{self, HookConfig, Installed, Raised};
 use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
 use crate::output::Writer;
@@ -234,9 +234,8 @@ impl Run {
         let mut counters = super::stats::counters(latest);
         counters.push(("capture.uninspected", self.metrics.uninspected_packets.get()));
         counters.push(("events.dropped", self.metrics.events_dropped.get()));
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let event = Event {
-            timestamp: Timestamp::default().after(since_epoch),
+            timestamp: SystemTime::now().into(),
             source: event::Source::Guard,
             flow: None,
             kind: EventKind::Stats(Box::new(StatsFacts { uptime: started.elapsed(), counters })),

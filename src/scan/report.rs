@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use ahash::AHashMap;
 use regex::bytes::Regex;
@@ -14,9 +14,7 @@ use regex::bytes::Regex;
 use super::here::Here;
 use super::targets::{Finished, Plan, Tracker};
 use super::{Conversation, Outcome, Report};
-use crate::event::{
-    Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source, Timestamp,
-};
+use crate::event::{Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source};
 use crate::output::Handle;
 
 /// Octets of an answer in a foreign protocol that are shown.
@@ -191,13 +189,9 @@ fn connect_event(outcome: &Outcome<'_>) -> Event {
         transaction: None,
         protocol: None,
     };
-    Event { timestamp: wall_clock(), source: Source::Scan, flow: Some(flow), kind: EventKind::Connect(facts) }
-}
-
-/// The time of day: a report is where a scan's results get it.
-fn wall_clock() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+    // The time of day: a report is where a scan's results get it.
+    let timestamp = SystemTime::now().into();
+    Event { timestamp, source: Source::Scan, flow: Some(flow), kind: EventKind::Connect(facts) }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
             pause_until: epoch,
             ended: false,
             epoch,
-            epoch_wall: wall_clock(),
+            epoch_wall: SystemTime::now().into(),
         })
     }
 
@@ -216,9 +216,4 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
 /// The `part`-th of `parts` even parts of `whole`.
 fn share(whole: usize, parts: usize, part: usize) -> usize {
     whole / parts + usize::from(part < whole % parts)
-}
-
-fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, anyhow};
 use indicatif::ProgressBar;
@@ -16,7 +16,6 @@ use super::resume::{Resume, arguments};
 use super::watch::{Metrics, Watch};
 use super::{Common, FormatName, ProgressName, Request};
 use crate::cli::{Exit, Failure, Global};
-use crate::event::Timestamp;
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::grepable::Grepable;
@@ -231,7 +230,7 @@ fn writer(
     let common = request.common;
     let stdout = std::io::stdout();
     let colour = if common.output.is_none() { Colour::for_stream(&stdout) } else { Colour::Never };
-    let (arguments, start) = (arguments().join(" "), now());
+    let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
     let format: Box<dyn Format> = match common.format {
         FormatName::Text => Box::new(Table { colour }),
         FormatName::Json => Box::new(Eve(EveOptions { strict: common.eve_strict })),
@@ -279,9 +278,4 @@ fn cut_torn_line(path: &Path) -> std::io::Result<()> {
     file.read_to_end(&mut tail)?;
     let torn = tail.iter().rev().take_while(|octet| **octet != b'\n').count() as u64;
     if torn > 0 { file.set_len(length - torn) } else { Ok(()) }
-}
-
-fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
 }
