@@ -1,7 +1,7 @@
 //! Room for flows: when the table is full, what gives way, and what the forgotten still owe.
 
 use super::conversation::Conversation;
-use super::judge::{FlowFacts, Judge, Outcome};
+use super::judge::FlowFacts;
 use super::{Checksums, Engine, OnFailure, PacketInput, SPARE_CONVERSATIONS};
 use crate::event::{EventSink, Timestamp};
 use crate::flow::{Class, End, FlowId, FullTable, Key};
@@ -75,20 +75,8 @@ impl Engine {
             vlan: &[],
             packet_number: None,
         };
-        let mut judge = Judge {
-            config: &self.config,
-            rules: &self.rules,
-            fingerprints: self.fingerprints.as_deref(),
-            thresholds: &mut self.thresholds,
-            counters: &mut self.counters,
-            sink,
-            packet: &packet,
-            segment: None,
-            flow,
-            from: None,
-            told: std::mem::take(&mut conversation.told),
-            outcome: Outcome::default(),
-        };
+        let mut judge = self.judge(flow, None, None, &packet, sink);
+        judge.told = std::mem::take(&mut conversation.told);
         conversation.close(&mut judge);
         self.recycle(conversation);
     }

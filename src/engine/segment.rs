@@ -4,7 +4,7 @@ use super::conversation::Conversation;
 use super::judge::{FlowFacts, Judge, Outcome, Stop, merge};
 use super::{AnomalyPolicy, Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
-use crate::event::{DropReason, EventSink, Side};
+use crate::event::{DropReason, Endpoints, EventSink, Side};
 use crate::flow::{
     Anomaly, AnomalySet, Class, End, Flow, FlowId, Key, Limits, Stream, Tracked, Verdict, distance,
 };
@@ -93,16 +93,7 @@ impl Engine {
         if !wrong {
             return Decision::Undecided.into();
         }
-        let (key, from) = Key::of(segment);
-        let client = guess_client(segment, from);
-        let flow = FlowFacts {
-            id: key.flow_id(packet.now.as_nanos()),
-            endpoints: crate::event::Endpoints {
-                client: key.endpoint(client),
-                server: key.endpoint(client.other()),
-            },
-        };
-        let mut judge = self.judge(flow, None, segment, packet, sink);
+        let mut judge = self.judge(facts_of_untracked(segment, packet), None, Some(segment), packet, sink);
         let mut anomalies = AnomalySet::default();
         anomalies.insert(Anomaly::BadChecksum);
         judge.note(anomalies, &mut AnomalySet::default());
@@ -120,16 +111,7 @@ impl Engine {
         if self.config.on_failure == OnFailure::Open {
             return Decision::Undecided.into();
         }
-        let (key, from) = Key::of(segment);
-        let client = guess_client(segment, from);
-        let flow = FlowFacts {
-            id: key.flow_id(packet.now.as_nanos()),
-            endpoints: crate::event::Endpoints {
-                client: key.endpoint(client),
-                server: key.endpoint(client.other()),
-            },
-        };
-        let mut judge = self.judge(flow, None, segment, packet, sink);
+        let mut judge = self.judge(facts_of_untracked(segment, packet), None, Some(segment), packet, sink);
         judge.tell_drop(DropReason::FlowMemcap, None, false);
         Decision::Drop.into()
     }
@@ -139,7 +121,7 @@ impl Engine {
         let mut anomalies = AnomalySet::default();
         anomalies.insert(anomaly);
         let (facts, side, mut reported) = self.facts(seen);
-        let mut judge = self.judge(facts, Some(side), seen.segment, seen.packet, sink);
+        let mut judge = self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink);
         judge.note(anomalies, &mut reported);
         let decision = finish_refused(judge);
         self.flows.get_mut(seen.id).reported = reported;
@@ -206,7 +188,7 @@ impl Engine {
         let mut stream = *self.flows.get(id).stream(from);
         let mut refused = tracked.refused.map(|at| (at, *self.flows.get(id).stream(from.other())));
         let may_ask = self.may_ask_for_more(packet);
-        let mut judge = self.judge(facts, Some(side), segment, packet, sink);
+        let mut judge = self.judge(facts, Some(side), Some(segment), packet, sink);
         judge.told = std::mem::take(&mut conversation.told);
         judge.note(tracked.anomalies, &mut reported);
         if let Some((at, peer)) = &mut refused {
@@ -288,7 +270,7 @@ impl Engine {
         if let Some(stop) = outcome.stop {
             // Only talk: where it were more, nothing would be asked.
             let (facts, side, _) = self.facts(seen);
-            let mut judge = self.judge(facts, Some(side), segment, packet, sink);
+            let mut judge = self.judge(facts, Some(side), Some(segment), packet, sink);
             judge.tell_drop(stop.reason, stop.rule, stop.reject);
         }
         Decision::More { octets: segment.wire_length() }.into()
@@ -309,7 +291,7 @@ impl Engine {
         }
         if let Some(reason) = outcome.refuse {
             let (facts, side, _) = self.facts(seen);
-            self.judge(facts, Some(side), segment, packet, sink).tell_drop(reason, None, false);
+            self.judge(facts, Some(side), Some(segment), packet, sink).tell_drop(reason, None, false);
             let decision = if self.config.enforce { Decision::Drop } else { Decision::Undecided };
             return Inspected { decision, mark };
         }
@@ -351,14 +333,16 @@ impl Engine {
             let mut anomalies = AnomalySet::default();
             anomalies.insert(Anomaly::BudgetSpent);
             let (facts, side, mut reported) = self.facts(seen);
-            self.judge(facts, Some(side), seen.segment, seen.packet, sink).note(anomalies, &mut reported);
+            self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink)
+                .note(anomalies, &mut reported);
             let reason = Anomaly::BudgetSpent.drop_reason();
             if self.config.on_anomaly == AnomalyPolicy::Drop && self.config.enforce {
                 let stop = Stop { reason, rule: None, reject: false };
                 return self.stop(seen, stop, receiver_expects, mark, sink);
             }
             if self.config.on_anomaly == AnomalyPolicy::Drop {
-                self.judge(facts, Some(side), seen.segment, seen.packet, sink).tell_drop(reason, None, false);
+                self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink)
+                    .tell_drop(reason, None, false);
             }
         }
         self.end_conversation(seen, sink);
@@ -394,7 +378,11 @@ impl Engine {
         let Seen { segment, packet, id, from } = seen;
         let enforce = self.config.enforce || stop.reason == DropReason::FlowMemcap;
         let (facts, side, _) = self.facts(seen);
-        self.judge(facts, Some(side), segment, packet, sink).tell_drop(stop.reason, stop.rule, stop.reject);
+        self.judge(facts, Some(side), Some(segment), packet, sink).tell_drop(
+            stop.reason,
+            stop.rule,
+            stop.reject,
+        );
         if !enforce {
             let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
             if decided {
@@ -438,7 +426,7 @@ impl Engine {
     fn tell_owed(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
         let (facts, side, _) = self.facts(seen);
         let Some(mut conversation) = self.flows.get_mut(seen.id).conversation.take() else { return };
-        let mut judge = self.judge(facts, Some(side), seen.segment, seen.packet, sink);
+        let mut judge = self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink);
         judge.told = std::mem::take(&mut conversation.told);
         conversation.close(&mut judge);
         conversation.told = judge.told;
@@ -493,11 +481,12 @@ impl Engine {
         (facts, flow.side(seen.from), flow.reported)
     }
 
-    fn judge<'e>(
+    /// A judge of what `segment` shows, or of what a flow owes where it ended without one.
+    pub(super) fn judge<'e>(
         &'e mut self,
         flow: FlowFacts,
         from: Option<Side>,
-        segment: &'e Segment<'e>,
+        segment: Option<&'e Segment<'e>>,
         packet: &'e PacketInput<'e>,
         sink: &'e mut dyn EventSink,
     ) -> Judge<'e> {
@@ -509,13 +498,21 @@ impl Engine {
             counters: &mut self.counters,
             sink,
             packet,
-            segment: Some(segment),
+            segment,
             flow,
             from,
             told: Vec::new(),
             outcome: Outcome::default(),
         }
     }
+}
+
+/// The facts of a flow that is in no table, by the one segment of it that is known.
+fn facts_of_untracked(segment: &Segment<'_>, packet: &PacketInput<'_>) -> FlowFacts {
+    let (key, from) = Key::of(segment);
+    let client = guess_client(segment, from);
+    let endpoints = Endpoints { client: key.endpoint(client), server: key.endpoint(client.other()) };
+    FlowFacts { id: key.flow_id(packet.now.as_nanos()), endpoints }
 }
 
 /// Sequence number that the segment's receiver expects: behind all that was let through to it, which
