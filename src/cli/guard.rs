@@ -5,17 +5,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomaly};
 use super::hook::{OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
-use crate::engine::{AnomalyPolicy, EngineConfig, HttpInspect, OnFailure};
+use crate::engine::{EngineConfig, OnFailure};
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
 use crate::guard::{self, GuardConfig, GuardError, Output};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
-use crate::output::csv::Csv;
+use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
-use crate::output::text::{Colour, Text};
-use crate::output::{Destination, Format};
 
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
@@ -30,9 +29,8 @@ SIGINT and SIGTERM end the run cleanly.")]
 pub(super) struct GuardArgs {
     #[command(flatten)]
     rules: RulesFlag,
-    /// Fingerprint file or folder: names products, versions and CPEs in events.
-    #[arg(long, value_name = "PATH")]
-    fingerprints: Option<PathBuf>,
+    #[command(flatten)]
+    fingerprints: FingerprintsFlag,
 
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
@@ -70,10 +68,10 @@ pub(super) struct GuardArgs {
     on_failure: OnFailureFlag,
     /// What is done about traffic that an inspector could be misled with; drop needs --enforce.
     #[arg(long, value_name = "POLICY", default_value = "alert", help_heading = "Verdicts")]
-    on_anomaly: AnomalyName,
+    on_anomaly: OnAnomaly,
     /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them.
     #[arg(long, value_name = "WHICH", default_value = "first", help_heading = "Verdicts")]
-    http_inspect: HttpName,
+    http_inspect: HttpExtent,
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
@@ -113,32 +111,6 @@ enum BackendName {
     Nfq,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AnomalyName {
-    /// Report it.
-    Alert,
-    /// Report and drop it.
-    Drop,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum HttpName {
-    /// The first transaction decides the connection.
-    First,
-    /// Every transaction.
-    All,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FormatName {
-    /// One readable line an event.
-    Text,
-    /// JSON lines in EVE names.
-    Json,
-    /// Comma-separated values.
-    Csv,
-}
-
 /// Runs `bannerwall guard`.
 pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
     let outputs = arguments.outputs();
@@ -163,7 +135,7 @@ impl GuardArgs {
         };
         Ok(GuardConfig {
             rules: self.rules.paths()?,
-            fingerprints: self.fingerprints.clone(),
+            fingerprints: self.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {
                 BackendName::LibnetfilterQueue => Backend::LibnetfilterQueue,
@@ -174,14 +146,8 @@ impl GuardArgs {
                 OnFailureFlag::Open => OnFailure::Open,
                 OnFailureFlag::Closed => OnFailure::Closed,
             },
-            on_anomaly: match self.on_anomaly {
-                AnomalyName::Alert => AnomalyPolicy::Alert,
-                AnomalyName::Drop => AnomalyPolicy::Drop,
-            },
-            http_inspect: match self.http_inspect {
-                HttpName::First => HttpInspect::First,
-                HttpName::All => HttpInspect::All,
-            },
+            on_anomaly: self.on_anomaly.into(),
+            http_inspect: self.http_inspect.into(),
             hook: (!hook.chains.is_empty()).then_some(hook),
             variant: self.variant.variant(),
             offload: !self.no_offload,
@@ -197,24 +163,16 @@ impl GuardArgs {
     /// Where events go: the event file, and stdout (or what stands for it) unless only the event file
     /// was asked for.
     fn outputs(&self) -> Vec<Output> {
-        let eve = || Box::new(Eve(EveOptions { strict: self.eve_strict }));
+        let eve = EveOptions { strict: self.eve_strict };
         let mut outputs = Vec::new();
         if let Some(file) = &self.events {
-            outputs.push(Output { destination: Destination::Log(file.clone()), format: eve() });
+            outputs.push(Output { destination: Destination::Log(file.clone()), format: Box::new(Eve(eve)) });
         }
         if self.events.is_some() && self.format.is_none() && self.output.is_none() {
             return outputs;
         }
-        let colour = match &self.output {
-            Some(_) => Colour::Never,
-            None => Colour::for_stream(&std::io::stdout()),
-        };
-        let format: Box<dyn Format> = match self.format.unwrap_or(FormatName::Text) {
-            FormatName::Text => Box::new(Text { colour }),
-            FormatName::Json => eve(),
-            FormatName::Csv => Box::new(Csv),
-        };
         let destination = self.output.clone().map_or(Destination::Stdout, Destination::Log);
+        let format = self.format.unwrap_or(FormatName::Text).events(eve, &destination);
         outputs.push(Output { destination, format });
         outputs
     }

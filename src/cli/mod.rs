@@ -5,6 +5,7 @@
 mod config;
 mod doctor;
 mod exit;
+mod flags;
 mod guard;
 mod hook;
 mod import;

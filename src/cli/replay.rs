@@ -11,17 +11,15 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomaly};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
-use crate::engine::{AnomalyPolicy, Checksums, EngineConfig, HttpInspect};
-use crate::output::csv::Csv;
-use crate::output::eve::{Eve, EveOptions};
-use crate::output::text::{Colour, Text};
+use crate::engine::{Checksums, EngineConfig};
+use crate::output::eve::EveOptions;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
 use crate::replay::input::Input;
 use crate::replay::{Replay, ReplayConfig};
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
 
 /// Octets of a response's body that are read for its title, even if no rule asks for them.
 const TITLE_OCTETS: usize = 4 << 10;
@@ -37,9 +35,8 @@ pub(super) struct ReplayArgs {
     files: Vec<PathBuf>,
     #[command(flatten)]
     rules: RulesFlag,
-    /// Fingerprints that name product, vendor, version and CPE in events.
-    #[arg(long, value_name = "PATH")]
-    fingerprints: Option<PathBuf>,
+    #[command(flatten)]
+    fingerprints: FingerprintsFlag,
     /// Report as a guard that enforces: what follows a match in its flow is blocked.
     #[arg(long)]
     enforce: bool,
@@ -49,7 +46,7 @@ pub(super) struct ReplayArgs {
     on_anomaly: OnAnomaly,
     /// How much of an HTTP connection is read: its first transaction, or all.
     #[arg(long, value_name = "EXTENT", default_value = "all")]
-    http_inspect: Inspect,
+    http_inspect: HttpExtent,
     /// Whether segments with a wrong checksum are ignored (verify) or taken (ignore), as captures of a
     /// host's own traffic need it.
     #[arg(long, value_name = "CHECKSUMS", default_value = "ignore")]
@@ -59,39 +56,13 @@ pub(super) struct ReplayArgs {
     join: bool,
     /// How events are written.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
+    format: FormatName,
     /// Leave out of JSON everything that EVE has no name for.
     #[arg(long)]
     eve_strict: bool,
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// One readable line an event.
-    Text,
-    /// EVE: one JSON object a line.
-    Json,
-    /// Comma-separated, with a header.
-    Csv,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnAnomaly {
-    /// Report it.
-    Alert,
-    /// Report it and drop it.
-    Drop,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Inspect {
-    /// The first transaction decides.
-    First,
-    /// Every transaction.
-    All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -105,10 +76,7 @@ enum ChecksumFlag {
 /// Runs `bannerwall replay`.
 pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> {
     let rules = arguments.load_rules(quiet)?;
-    let fingerprints = match &arguments.fingerprints {
-        Some(path) => Some(Arc::new(Fingerprints::load(path).map_err(Failure::usage)?)),
-        None => None,
-    };
+    let fingerprints = arguments.fingerprints.load()?;
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
     let mut replay = Replay::new(arguments.config(), rules, fingerprints);
@@ -149,14 +117,8 @@ impl ReplayArgs {
         ReplayConfig {
             engine: EngineConfig {
                 enforce: self.enforce,
-                on_anomaly: match self.on_anomaly {
-                    OnAnomaly::Alert => AnomalyPolicy::Alert,
-                    OnAnomaly::Drop => AnomalyPolicy::Drop,
-                },
-                http_inspect: match self.http_inspect {
-                    Inspect::First => HttpInspect::First,
-                    Inspect::All => HttpInspect::All,
-                },
+                on_anomaly: self.on_anomaly.into(),
+                http_inspect: self.http_inspect.into(),
                 body_limit: TITLE_OCTETS,
                 collect_kex: true,
                 ..EngineConfig::default()
@@ -173,12 +135,7 @@ impl ReplayArgs {
     }
 
     fn format(&self) -> Box<dyn output::Format> {
-        match self.format {
-            Format::Json => Box::new(Eve(EveOptions { strict: self.eve_strict })),
-            Format::Csv => Box::new(Csv),
-            Format::Text if self.output.is_some() => Box::new(Text { colour: Colour::Never }),
-            Format::Text => Box::new(Text { colour: Colour::for_stream(&std::io::stdout()) }),
-        }
+        self.format.events(EveOptions { strict: self.eve_strict }, &self.destination())
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+use super::flags::FormatName;
 use super::import::{self, ImportArgs};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
@@ -81,20 +82,10 @@ struct TestArgs {
 struct Output {
     /// How results are written.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
+    format: FormatName,
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For a person.
-    Text,
-    /// One JSON object a line.
-    Json,
-    /// Comma-separated, with a header.
-    Csv,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -134,7 +125,7 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     let findings = match &checked {
         Ok(Loaded { warnings, .. }) => warnings.as_slice(),
         // A machine reads the faults as results; a person on stderr, like those of every subcommand.
-        Err(error) if files.output.format != Format::Text => error.diagnostics.as_slice(),
+        Err(error) if files.output.format != FormatName::Text => error.diagnostics.as_slice(),
         Err(_) => &[],
     };
     let mut table = Table::new(&["level", "file", "line", "column", "rule", "message", "help"]);
@@ -225,7 +216,7 @@ fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
     for trial in set.trials() {
         tried += 1;
         failed += usize::from(!trial.passed());
-        if !trial.passed() || verbose > 0 || files.output.format != Format::Text {
+        if !trial.passed() || verbose > 0 || files.output.format != FormatName::Text {
             table.add(tried_out(&trial), trial_text(&trial));
         }
     }
@@ -341,20 +332,20 @@ impl Table {
         written.map_err(Failure::Usage)
     }
 
-    fn render(&self, format: Format) -> Result<Vec<u8>, Failure> {
+    fn render(&self, format: FormatName) -> Result<Vec<u8>, Failure> {
         let mut octets = Vec::new();
         match format {
-            Format::Text => {
+            FormatName::Text => {
                 for text in self.rows.iter().map(|(_, text)| text).chain(&self.summary) {
                     writeln!(octets, "{text}")?;
                 }
             }
-            Format::Json => {
+            FormatName::Json => {
                 for (object, _) in &self.rows {
                     writeln!(octets, "{object}")?;
                 }
             }
-            Format::Csv => {
+            FormatName::Csv => {
                 let mut writer = csv::Writer::from_writer(&mut octets);
                 writer.write_record(self.columns).map_err(Failure::usage)?;
                 for (object, _) in &self.rows {

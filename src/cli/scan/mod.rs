@@ -15,6 +15,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
+use super::flags::FingerprintsFlag;
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure, Global};
 use crate::event::HeaderField;
@@ -111,9 +112,8 @@ struct Common {
     targets: Vec<String>,
     #[command(flatten)]
     rules: RulesFlag,
-    /// Fingerprint databases that name products and versions.
-    #[arg(long, value_name = "PATH")]
-    fingerprints: Option<PathBuf>,
+    #[command(flatten)]
+    fingerprints: FingerprintsFlag,
     /// Read targets from a file, `-` for standard input.
     #[arg(short, long, value_name = "FILE")]
     input: Option<String>,

@@ -128,8 +128,7 @@ fn targets(request: &Request<'_>, quiet: bool) -> Result<TargetSet, Failure> {
 /// Rules and fingerprints. A scan that was not told where rules are goes on without them.
 fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fingerprints>>), Failure> {
     let common = request.common;
-    let fingerprints = common.fingerprints.as_deref().map(Fingerprints::load).transpose();
-    let fingerprints = fingerprints.map_err(Failure::usage)?.map(Arc::new);
+    let fingerprints = common.fingerprints.load()?;
     if matches!(request.probe, ProbeOptions::Connect) {
         return Ok((RuleSet::empty(), None));
     }

@@ -1,0 +1,95 @@
+//! Flags and their values that several subcommands have in common.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use crate::engine::{AnomalyPolicy, HttpInspect};
+use crate::output::csv::Csv;
+use crate::output::eve::{Eve, EveOptions};
+use crate::output::text::{Colour, Text};
+use crate::output::{self, Destination};
+use crate::rules::fingerprint::Fingerprints;
+
+/// `--fingerprints PATH`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct FingerprintsFlag {
+    /// Fingerprint file or folder: names products, vendors, versions and CPEs in events.
+    #[arg(id = "fingerprints", long = "fingerprints", value_name = "PATH")]
+    pub(super) path: Option<PathBuf>,
+}
+
+impl FingerprintsFlag {
+    /// Loads the fingerprints, where some were named.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read, or are refused: the message names file and place.
+    pub(super) fn load(&self) -> Result<Option<Arc<Fingerprints>>, Failure> {
+        let loaded = self.path.as_deref().map(Fingerprints::load).transpose();
+        Ok(loaded.map_err(Failure::usage)?.map(Arc::new))
+    }
+}
+
+/// `--on-anomaly`: what is done about traffic that an inspector could be misled with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnAnomaly {
+    /// Report it.
+    Alert,
+    /// Report it and drop it.
+    Drop,
+}
+
+impl From<OnAnomaly> for AnomalyPolicy {
+    fn from(flag: OnAnomaly) -> Self {
+        match flag {
+            OnAnomaly::Alert => Self::Alert,
+            OnAnomaly::Drop => Self::Drop,
+        }
+    }
+}
+
+/// `--http-inspect`: how much of a kept-alive HTTP connection is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum HttpExtent {
+    /// The first transaction decides the connection.
+    First,
+    /// Every transaction.
+    All,
+}
+
+impl From<HttpExtent> for HttpInspect {
+    fn from(flag: HttpExtent) -> Self {
+        match flag {
+            HttpExtent::First => Self::First,
+            HttpExtent::All => Self::All,
+        }
+    }
+}
+
+/// `--format` of what has text for a person and two forms for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FormatName {
+    /// Readable lines for a person.
+    Text,
+    /// One JSON object a line; events have EVE's names.
+    Json,
+    /// Comma-separated, with a header.
+    Csv,
+}
+
+impl FormatName {
+    /// How events are written; colours only where a terminal is the destination.
+    pub(super) fn events(self, eve: EveOptions, destination: &Destination) -> Box<dyn output::Format> {
+        match (self, destination) {
+            (Self::Json, _) => Box::new(Eve(eve)),
+            (Self::Csv, _) => Box::new(Csv),
+            (Self::Text, Destination::Stdout) => {
+                Box::new(Text { colour: Colour::for_stream(&std::io::stdout()) })
+            }
+            (Self::Text, _) => Box::new(Text { colour: Colour::Never }),
+        }
+    }
+}
