@@ -6,11 +6,12 @@ import pathlib
 import subprocess
 import time
 
+from common.commands import RELEASE
+
 from .network import inside
 from .servers import PORTS, page
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = pathlib.Path(os.environ.get("BANNERWALL", ROOT / "target/release/bannerwall"))
+PROGRAM = pathlib.Path(os.environ.get("BANNERWALL", RELEASE / "bannerwall"))
 
 # name: pages of each asker. In bannerwall one asker is the command line, several are rule files.
 ASKS = {

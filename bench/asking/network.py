@@ -8,25 +8,18 @@ import socket
 import subprocess
 import time
 
+from common.commands import ROOT, run
+
 CLIENT = "192.0.2.1"
 SERVER = "198.51.100.1"
-HERE = pathlib.Path(__file__).resolve().parent
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def run(*words):
-    """Runs a command and insists that it succeeds; returns its output."""
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def build_delay_line(folder):
     """Compiles the forwarder; returns the program."""
     program = pathlib.Path(folder) / "delay"
-    run(os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wextra", "-std=gnu11", "-o", program, HERE.parent / "delay.c")
+    run(os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wextra", "-std=gnu11", "-o", program, ROOT / "bench/delay.c")
     return program
 
 

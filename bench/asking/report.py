@@ -1,17 +1,14 @@
 """Results of one run: CSV as measured, tables in Markdown, a plot in PNG."""
 
 import collections
-import csv
-import datetime
-import os
-import pathlib
 import platform
 import random
 import statistics
-import subprocess
-import sys
 
-from .asks import ASKS, METHODS, ROOT
+from common.commands import said
+from common.record import Record, head
+
+from .asks import ASKS, METHODS
 from .servers import NAMES
 
 SERIAL = ["curl, serial, new connections", "bannerwall --no-pipeline"]
@@ -23,22 +20,19 @@ class Run:
 
     def __init__(self, folder, seed, commit):
         self.seed = seed if seed is not None else random.randrange(1 << 32)
-        name = f"{datetime.date.today().isoformat()}-pipeline"
-        self.folder = pathlib.Path(folder) if folder else ROOT / "bench/runs" / name
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.record = Record(folder, "pipeline",
+                             ["delay ms", "server", "askers", "method", "round", "ms", "answers", "asked"])
+        self.head = [*head("bench/pipeline", *_versions(), seed=self.seed, commit=commit),
+                     "- every time is that of the whole program, its start included, but for nmap's (its library call "
+                     "alone)"]
         self.values = collections.defaultdict(list)
         self.missing = collections.Counter()
         self.lines = []
-        self.file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
-        self.csv = csv.writer(self.file)
-        self.csv.writerow(["delay ms", "server", "askers", "method", "round", "ms", "answers", "asked"])
-        self.head = _head(self.seed, commit)
 
     def add(self, delay, server, name, method, number, elapsed, answers):
         """Takes one value. A run that missed answers is reported as such and counts for nothing else."""
         asked = sum(len(pages) for pages in ASKS[name])
-        self.csv.writerow([delay, server, name, method, number, f"{elapsed:.2f}", answers, asked])
-        self.file.flush()
+        self.record.row(delay, server, name, method, number, f"{elapsed:.2f}", answers, asked)
         if answers == asked:
             self.values[(delay, server, name, method)].append(elapsed)
         else:
@@ -56,18 +50,14 @@ class Run:
             self.lines.append(f"- {_delay(delay)}: the forwarder {text}")
 
     def finish(self):
-        """Writes the tables and the picture."""
-        self.file.close()
-        text = [self.head, *self.lines, "", *_targets(self.values), *self._tables(), *_stalls(self.values)]
+        """Writes the tables and the picture; tells where they are."""
+        text = [*self.head, *self.lines, "", *_targets(self.values), *self._tables(), *_stalls(self.values)]
         if self.missing:
             text += ["## Runs that missed answers (not in the figures)", ""]
             text += [f"- {_delay(delay)}, {server}, {name}, {method}: {count}"
                      for (delay, server, name, method), count in self.missing.items()]
-        (self.folder / "README.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
-        try:
-            _plot(self.values, self.folder / "figures.png")
-        except ImportError:
-            print("no picture: Debian's python3-matplotlib is missing", file=sys.stderr)
+        self.record.finish(text, lambda path: _plot(self.values, path))
+        return self.record.folder
 
     def _tables(self):
         for delay, server in dict.fromkeys(key[:2] for key in self.values if key[1] in NAMES):
@@ -136,28 +126,11 @@ def _stalls(values):
     yield ""
 
 
-def _head(seed, commit):
-    def command(*words):
-        return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
-
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="ascii")
-                  if line.startswith("model name")), "unknown")
-    commit = commit or command("git", "rev-parse", "--short=12", "HEAD")
-    dirty = " with uncommitted changes" if command("git", "status", "--porcelain", "--untracked-files=no") else ""
-    versions = [command("curl", "--version").split(" (")[0], command("nmap", "--version").split(" (")[0]]
-    versions += [subprocess.run(["/usr/sbin/nginx", "-v"], capture_output=True, text=True, check=False).stderr.strip(),
-                 command("/usr/sbin/apache2", "-v").splitlines()[0], f"Python {platform.python_version()}"]
-    return "\n".join([
-        "# Measured by bench/pipeline",
-        "",
-        f"- command: `{' '.join(['bench/pipeline', *sys.argv[1:]])}` (order seed {seed})",
-        f"- commit: {commit}{dirty}",
-        f"- kernel: {platform.release()}",
-        f"- CPU: {os.cpu_count()} × {model}",
-        f"- with: {', '.join(versions)}",
-        f"- started: {datetime.datetime.now().isoformat(timespec='minutes')}, load {os.getloadavg()[0]:.2f}",
-        "- every time is that of the whole program, its start included, but for nmap's (its library call alone)",
-    ])
+def _versions():
+    """Of all that is measured beside bannerwall."""
+    return [said("curl", "--version").split(" (")[0], said("nmap", "--version").split(" (")[0],
+            said("/usr/sbin/nginx", "-v"), said("/usr/sbin/apache2", "-v").splitlines()[0],
+            f"Python {platform.python_version()}"]
 
 
 def _plot(values, path):

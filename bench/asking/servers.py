@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 
-from .network import inside, run
+from common.commands import run
+
+from .network import inside
 
 PAGES = 400
 PORTS = {"nginx": 8001, "apache": 8002, "python": 8003, "paced": 8004, "paced, stalls once": 8005}

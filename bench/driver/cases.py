@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from common.commands import RELEASE, ROOT
+
 BASELINE = ROOT / "bench/baseline/bin"
-RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 QUEUE = 0
 READY_SECONDS = 30
 

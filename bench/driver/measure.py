@@ -9,8 +9,7 @@ import statistics
 import subprocess
 import time
 
-from .cases import RELEASE
-from .network import run
+from common.commands import RELEASE, run
 
 ETHR = os.environ.get("ETHR") or shutil.which("ethr") or "ethr"
 # Parallel clients of the connection test, each with a server address of its own.

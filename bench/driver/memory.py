@@ -4,8 +4,9 @@ import re
 import subprocess
 import time
 
+from common.commands import RELEASE
+
 from . import cases
-from .cases import RELEASE
 from .network import Network
 
 METRICS = "127.0.0.1:9464"

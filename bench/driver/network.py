@@ -4,18 +4,12 @@ import itertools
 import os
 import subprocess
 
+from common.commands import run
+
 # Where servers answer. Connections a second are spread over all of them: one pair of addresses runs
 # out of ports within seconds.
 SPREAD = 32
 _numbers = itertools.count()
-
-
-def run(*words, **options):
-    """Runs a command and insists that it succeeds; returns its output."""
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stdout}{done.stderr}")
-    return done.stdout
 
 
 class Network:

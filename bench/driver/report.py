@@ -1,18 +1,15 @@
 """Results of one run: CSV as measured, tables in Markdown, box plots in PNG."""
 
 import collections
-import csv
-import datetime
 import itertools
 import os
-import pathlib
 import platform
 import statistics
-import subprocess
-import sys
+
+from common.commands import said
+from common.record import Record, head, load
 
 from . import figures
-from .cases import ROOT
 
 REFERENCE = "tuned.c"
 UNITS = {"connections": "connections a second"}
@@ -22,32 +19,21 @@ class Run:
     """Collects what was measured; every value is on disk as soon as it is known."""
 
     def __init__(self, folder, seed):
-        machine = f"{os.cpu_count()}cpu-{platform.machine()}"
-        name = f"{datetime.date.today().isoformat()}-{machine}"
-        self.folder = pathlib.Path(folder) if folder else ROOT / "bench/runs" / name
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.record = Record(folder, f"{os.cpu_count()}cpu-{platform.machine()}",
+                             ["where", "test", "case", "round", "metric", "value"])
+        self.head = head("bench/run", said("iptables", "--version"), seed=seed)
         self.values = collections.defaultdict(lambda: collections.defaultdict(list))
-        self.file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
-        self.csv = csv.writer(self.file)
-        self.csv.writerow(["where", "test", "case", "round", "metric", "value"])
-        self.head = _head("bench/run", seed)
 
     def add(self, where, test, case, round_number, metric, value):
         """Takes one value."""
-        self.csv.writerow([where, test, case, round_number, metric, value])
-        self.file.flush()
+        self.record.row(where, test, case, round_number, metric, value)
         self.values[(where, test, metric)][case].append(value)
 
     def finish(self):
-        """Writes the tables and the picture."""
-        self.file.close()
-        text = [self.head, f"- load at the end: {_load()}", ""]
-        text += _sections(self.values)
-        (self.folder / "README.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-        try:
-            _plot(self.values, self.folder / "figures.png")
-        except ImportError:
-            print("no picture: Debian's python3-matplotlib is missing", file=sys.stderr)
+        """Writes the tables and the picture; tells where they are."""
+        lines = [*self.head, f"- load at the end: {load()}", "", *_sections(self.values)]
+        self.record.finish(lines, lambda path: _plot(self.values, path))
+        return self.record.folder
 
 
 class ScanRun:
@@ -56,13 +42,9 @@ class ScanRun:
     FIGURES = ["wall, s", "CPU, s", "CPU a target, µs", "memory, MiB", "told, %", "server busy, %"]
 
     def __init__(self, folder, seed):
-        self.folder = pathlib.Path(folder) if folder else ROOT / f"bench/runs/{datetime.date.today()}-scan"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.record = Record(folder, "scan", ["scene", "targets", "scanner", "round", "metric", "value"])
+        self.head = head("bench/scan", seed=seed)
         self.values = collections.defaultdict(lambda: collections.defaultdict(list))
-        self.file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
-        self.csv = csv.writer(self.file)
-        self.csv.writerow(["scene", "targets", "scanner", "round", "metric", "value"])
-        self.head = _head("bench/scan", seed)
         self.remarks = []
 
     def remark(self, *sentences):
@@ -71,14 +53,12 @@ class ScanRun:
 
     def add(self, scene, size, scanner, round_number, metric, value):
         """Takes one value."""
-        self.csv.writerow([scene, size, scanner, round_number, metric, value])
-        self.file.flush()
+        self.record.row(scene, size, scanner, round_number, metric, value)
         self.values[(scene, size, scanner)][metric].append(value)
 
     def finish(self):
-        """Writes the tables and the picture."""
-        self.file.close()
-        lines = [self.head, f"- load at the end: {_load()}", *[f"- {remark}" for remark in self.remarks], ""]
+        """Writes the tables and the picture; tells where they are."""
+        lines = [*self.head, f"- load at the end: {load()}", *[f"- {remark}" for remark in self.remarks], ""]
         lines += ["Medians. “told” is the share of targets of which the scanner says the truth (refused, silent, its "
                   "banner); “given up” is a run ended at the limit; subnets that would take longer are left out.", ""]
         for scene in dict.fromkeys(key[0] for key in self.values):
@@ -90,13 +70,10 @@ class ScanRun:
                 cells = [_short(statistics.median(metrics[name])) if name in metrics else "–" for name in self.FIGURES]
                 lines.append(f"| {size:,} | {scanner}{given_up} | {len(metrics['wall, s'])} | " + " | ".join(cells) + " |")
             lines.append("")
-        (self.folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
-        try:
-            self._plot()
-        except ImportError:
-            print("no picture: Debian's python3-matplotlib is missing", file=sys.stderr)
+        self.record.finish(lines, self._plot)
+        return self.record.folder
 
-    def _plot(self):
+    def _plot(self, path):
         import matplotlib
 
         matplotlib.use("Agg")
@@ -115,32 +92,8 @@ class ScanRun:
                 axes.set(xscale="log", yscale="log", xlabel="targets", title=f"{scene}: {metric}")
         grid[0][0].legend(fontsize=7)
         figure.tight_layout()
-        figure.savefig(self.folder / "figures.png", dpi=110)
+        figure.savefig(path, dpi=110)
         pyplot.close(figure)
-
-
-def _head(program, seed):
-    def command(*words):
-        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
-        return done.stdout.strip()
-
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="ascii")
-                  if line.startswith("model name")), "unknown")
-    dirty = " with uncommitted changes" if command("git", "status", "--porcelain", "--untracked-files=no") else ""
-    lines = [
-        f"# Measured by {program}",
-        "",
-        f"- command: `{' '.join([program, *sys.argv[1:]])}` (order seed {seed})",
-        f"- commit: {command('git', 'rev-parse', '--short=12', 'HEAD')}{dirty}",
-        f"- kernel: {platform.release()}, {command('iptables', '--version')}",
-        f"- CPU: {os.cpu_count()} × {model}",
-        f"- started: {datetime.datetime.now().isoformat(timespec='minutes')}, load {_load()}",
-    ]
-    return "\n".join(lines)
-
-
-def _load():
-    return " ".join(f"{load:.2f}" for load in os.getloadavg())
 
 
 def _is_cost(metric):

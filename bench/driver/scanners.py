@@ -12,7 +12,7 @@ import threading
 import time
 import typing
 
-from .cases import RELEASE, ROOT
+from common.commands import RELEASE, ROOT
 
 # As in the article behind the scan.
 ARTICLE = ["--min-hostgroup", "65536", "--max-retries", "0", "--host-timeout", "3s", "--max-scan-delay", "0",

@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from .cases import RELEASE
+from common.commands import RELEASE
+
 from .network import Network
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,1 @@
+"""What the benchmarks have in common: commands, and the record of a run."""
