@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually, send_in_chunks};
+use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually, json_lines, send_in_chunks};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -169,17 +169,13 @@ impl Stage {
         let output = self.command(words).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{words}: {stderr}");
-        events(&String::from_utf8_lossy(&output.stdout))
+        json_lines(&output.stdout)
     }
 
     fn scan(&self, protocol: &str, ports: &[u16]) -> Vec<Value> {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.run(&format!("scan {protocol} 127.0.0.1 -p {} --close fin", ports.join(",")))
     }
-}
-
-fn events(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
 /// A match: the server's port, the rule, who sent the banner, what it was, product and version.
@@ -259,7 +255,7 @@ fn guard_replay_and_scan_find_the_same_matches() {
             guard.signal(Signal::TERM);
             assert!(guard.wait_exit().success(), "{}", guard.stderr());
 
-            let live = events(&guard.stdout());
+            let live = json_lines(guard.stdout().as_bytes());
             let replayed = stage.run(&format!("replay {}", capture.display()));
             assert_same(&format!("events of {backend}"), &banners(&live), &banners(&replayed));
             let (guarded, replayed) = (matches(&live), matches(&replayed));

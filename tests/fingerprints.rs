@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
-use bannerwall_test_support::{Banner, Line, Running, Signal, as_root};
+use bannerwall_test_support::{Banner, Line, Running, Signal, as_root, json_lines};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -48,8 +48,7 @@ fn a_scan_names_products_and_matches_by_them() {
             .output()
             .expect("the program starts");
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).expect("UTF-8");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
+        json_lines(&output.stdout)
     };
     let named = scan(&["--fingerprints", FINGERPRINTS]);
     let kinds: Vec<&Value> = named.iter().map(|event| &event["event_type"]).collect();

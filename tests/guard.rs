@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bannerwall_test_support::{
-    Banner, Dropbear, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, send_in_chunks,
+    Banner, Dropbear, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, json_lines,
+    send_in_chunks,
 };
 use tempfile::TempDir;
 
@@ -105,9 +106,7 @@ impl<'a> Guard<'a> {
         assert_eq!(status.code(), Some(0), "{}", self.process.stderr());
         assert_eq!(self.namespace.waiting_packets(), 0);
         assert_eq!(self.hook_status().matches("no hook").count(), 2, "{}", self.hook_status());
-        for line in self.process.stdout().lines() {
-            assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
-        }
+        json_lines(self.process.stdout().as_bytes());
     }
 }
 
@@ -405,8 +404,8 @@ fn without_privilege_the_exit_code_is_3_and_the_message_names_the_capability() {
         let rules = folder.path().join("rules.toml");
         std::fs::write(&rules, RULES.replace("ACTION", "drop")).expect("the folder is ours");
         let output = namespace
-            .command("setpriv")
-            .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", PROGRAM, "guard", "--rules"])
+            .command_without_net_admin(PROGRAM)
+            .args(["guard", "--rules"])
             .arg(&rules)
             .output()
             .expect("setpriv starts");

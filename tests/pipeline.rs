@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use bannerwall_test_support::{Apache, Namespace, Nginx, PythonHttp};
+use bannerwall_test_support::{Apache, Namespace, Nginx, PythonHttp, json_lines};
 
 /// Pages of many sizes, some missing: more than Apache answers on one connection, and bodies beyond
 /// one buffer, one segment and one TCP window.
@@ -135,8 +135,7 @@ fn by_scan(
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let (mut answers, mut times) = (BTreeMap::<String, Answer>::new(), BTreeMap::new());
-    for line in String::from_utf8(output.stdout).expect("JSON is text").lines() {
-        let event: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+    for event in json_lines(&output.stdout) {
         let http = &event["http"];
         match event["event_type"].as_str() {
             Some("http") => {

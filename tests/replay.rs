@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use bannerwall::packet::Flags;
 use bannerwall::packet::testing::{SegmentBuilder, endpoint};
-use bannerwall_test_support::{Banner, Namespace, Running, Signal, as_root, eventually};
+use bannerwall_test_support::{Banner, Namespace, Running, Signal, as_root, eventually, json_lines};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -85,8 +85,7 @@ fn text(octets: &[u8]) -> String {
 /// The targets of the transactions in JSON lines, in order.
 fn urls(output: &Output) -> Vec<String> {
     let mut urls = Vec::new();
-    for line in text(&output.stdout).lines() {
-        let event: serde_json::Value = serde_json::from_str(line).expect("whole lines of JSON");
+    for event in json_lines(&output.stdout) {
         if event["event_type"] == "http" {
             urls.push(event["http"]["url"].as_str().unwrap_or_default().to_owned());
         }
@@ -186,8 +185,7 @@ fn the_policy_about_anomalies_is_taken_by_replay() {
         ("--enforce --on-anomaly drop", Some(true)),
     ] {
         let output = folder.run(&[&file], &format!("--format json {flags}"));
-        let events: Vec<serde_json::Value> =
-            text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events = json_lines(&output.stdout);
         let of_kind = |kind: &str| events.iter().filter(|event| event["event_type"] == kind).count();
         assert_eq!((of_kind("anomaly"), of_kind("http")), (1, 1), "{flags}");
         assert_eq!(of_kind("drop"), usize::from(drops.is_some()), "{flags}");

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use bannerwall_test_support::json_lines;
+
 fn bannerwall(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bannerwall")).arg("rules").args(arguments).output().unwrap()
 }
@@ -40,10 +42,8 @@ fn every_fault_of_a_file_is_named_with_line_and_column() {
 fn json_names_the_same_places() {
     let output = bannerwall(&["check", "--format", "json", &data("twenty-faults.toml")]);
     assert_eq!(output.status.code(), Some(2));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let shown: Vec<String> = text
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+    let shown: Vec<String> = json_lines(&output.stdout)
+        .iter()
         .filter(|finding| finding["level"] == "error")
         .map(|finding| format!("{}:{}", finding["line"], finding["column"]))
         .collect();

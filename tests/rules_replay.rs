@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bannerwall_test_support::json_lines;
 use etherparse::PacketBuilder;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -92,8 +93,7 @@ impl Trial {
             .output()
             .expect("the program starts");
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).expect("UTF-8");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
+        json_lines(&output.stdout)
     }
 
     /// The rules that matched and the clients' addresses, in order.

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use bannerwall_test_support::json_lines;
+
 const BANNER: &[u8] = b"SSH-2.0-OpenSSH_8.9p1 Ubuntu-3\r\n";
 
 /// An SSH server's first line on every loopback address; its port.
@@ -39,8 +41,7 @@ fn text(octets: &[u8]) -> String {
 /// How often each address has a result in a file of JSON lines.
 fn results(file: &Path) -> HashMap<String, u32> {
     let mut seen = HashMap::new();
-    for line in std::fs::read_to_string(file).expect("results").lines() {
-        let event: serde_json::Value = serde_json::from_str(line).expect("whole lines of JSON");
+    for event in json_lines(&std::fs::read(file).expect("results")) {
         if event["event_type"] == "ssh" {
             *seen.entry(event["dest_ip"].to_string()).or_default() += 1;
         }
@@ -190,8 +191,7 @@ fn an_alert_names_both_ends_in_the_direction_of_the_banner() {
     let port = server();
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rules/regresshion.toml");
     let run = output(&format!("ssh 127.8.0.9 -p {port} --rules {rules} --format json"));
-    let events: Vec<serde_json::Value> =
-        text(&run.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let events = json_lines(&run.stdout);
     let ends = |kind: &str| {
         let event = events.iter().find(|event| event["event_type"] == kind).expect("such an event");
         ["src_ip", "src_port", "dest_ip", "dest_port"].map(|name| event.get(name).cloned())

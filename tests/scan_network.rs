@@ -6,8 +6,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use bannerwall_test_support::{Namespace, Running, as_root};
-use serde_json::Value;
+use bannerwall_test_support::{Namespace, Running, as_root, json_lines};
 
 /// A greeter that gets no processor for a while is not what these tests are about.
 const PATIENT: &str = "--connect-timeout 9s --read-timeout 9s --total-timeout 30s";
@@ -22,11 +21,6 @@ fn scan(network: &Namespace, arguments: &str) -> Command {
 
 fn output(network: &Namespace, arguments: &str) -> Output {
     scan(network, arguments).output().expect("the program runs")
-}
-
-fn events(output: &Output) -> Vec<Value> {
-    let lines = output.stdout.split(|octet| *octet == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_slice(line).expect("whole lines of JSON")).collect()
 }
 
 fn summary(errors: &str) -> &str {
@@ -60,7 +54,7 @@ fn without_a_free_port_targets_are_errors_and_not_closed() {
     as_root(|| {
         let run = output(&with_few_ports(), "connect 127.0.0.1-127.0.0.3 -p 22 --format json");
         assert_eq!(run.status.code(), Some(0));
-        let events = events(&run);
+        let events = json_lines(&run.stdout);
         assert_eq!(events.len(), 3);
         for event in events {
             assert_eq!(event["state"], "error", "{event}");
@@ -112,7 +106,7 @@ fn a_low_limit_of_descriptors_makes_a_scan_narrow_and_not_wrong() {
 fn where_no_route_leads_is_told_as_such() {
     as_root(|| {
         let run = output(&Namespace::new(), "connect 192.0.2.0/30 2001:db8::1 -p 80 --format json");
-        let events = events(&run);
+        let events = json_lines(&run.stdout);
         assert_eq!(events.len(), 5);
         for event in events {
             assert_eq!(
@@ -172,7 +166,7 @@ fn an_endless_sender_is_cut_off() {
         });
         let run = output(&network, "ssh 127.0.0.1 --format json");
         server.join().expect("no panic");
-        let event = events(&run).pop().expect("a result");
+        let event = json_lines(&run.stdout).pop().expect("a result");
         assert_eq!((&event["state"], &event["bannerwall"]["reason"]), (&"open".into(), &"too-long".into()));
         assert!(
             event["bannerwall"]["banner"].as_str().is_some_and(|banner| banner.starts_with("aaaa")),

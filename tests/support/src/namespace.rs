@@ -48,6 +48,13 @@ impl Namespace {
         command
     }
 
+    /// Runs `program` inside, without the capability to administer networks.
+    pub fn command_without_net_admin(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command("setpriv");
+        command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"]).arg(program);
+        command
+    }
+
     /// Runs words inside and gives what came of it.
     ///
     /// # Panics

@@ -27,6 +27,16 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
     }
 }
 
+/// The JSON lines that a program printed.
+///
+/// # Panics
+/// When a line is not JSON, or the last one is not whole.
+pub fn json_lines(printed: &[u8]) -> Vec<serde_json::Value> {
+    assert!(printed.last().is_none_or(|last| *last == b'\n'), "the last line is whole");
+    let lines = printed.split(|octet| *octet == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()
+}
+
 /// Text that a thread reads from a process's pipe.
 #[derive(Debug, Clone, Default)]
 struct Transcript(Arc<(Mutex<Text>, Condvar)>);
