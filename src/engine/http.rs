@@ -13,9 +13,15 @@ use super::judge::{Judge, Question};
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
 
+/// Requests told without a response whose place in the order is still known. With more, the client asks
+/// for what no server answers.
+const TOLD_LIMIT: usize = 1 << 16;
+
 /// The transactions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Http {
+    /// Requests that were told without a response, oldest first: all before those that wait.
+    told: VecDeque<Told>,
     /// Requests without a response, oldest first.
     waiting: VecDeque<Transaction>,
     /// The one whose response is being read.
@@ -29,6 +35,39 @@ struct Transaction {
     /// The octets of the request's head; empty where it was not seen.
     head: Vec<u8>,
     facts: HttpFacts,
+}
+
+/// What is left of a request that was told: enough not to take its response for another one's.
+#[derive(Debug)]
+struct Told {
+    number: u32,
+    method: Method,
+}
+
+/// Methods whose responses are framed in another way (RFC 9112, section 6.3).
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    Head,
+    Connect,
+    Other,
+}
+
+impl Method {
+    fn of(transaction: &Transaction) -> Self {
+        match transaction.facts.request.as_ref().map(|request| request.method.as_str()) {
+            Some("HEAD") => Self::Head,
+            Some("CONNECT") => Self::Connect,
+            _ => Self::Other,
+        }
+    }
+
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Head => b"HEAD",
+            Self::Connect => b"CONNECT",
+            Self::Other => b"GET",
+        }
+    }
 }
 
 /// A message whose body is being read.
@@ -79,6 +118,9 @@ impl Http {
         if self.waiting.len() > WAITING_LIMIT
             && let Some(oldest) = self.waiting.pop_front()
         {
+            if self.told.len() < TOLD_LIMIT {
+                self.told.push_back(Told { number: oldest.number, method: Method::of(&oldest) });
+            }
             tell(oldest, judge);
         }
         Reached::Head(consumed, body)
@@ -94,18 +136,19 @@ impl Http {
         judge.note_message(anomalies);
         if framing::is_interim(message.status) {
             // Told only if no final response replaces it.
-            if let Some(waiting) = self.waiting.front_mut() {
+            if let (Some(waiting), true) = (self.waiting.front_mut(), self.told.is_empty()) {
                 waiting.facts.response = Some(HttpResponseFacts::from(&message));
             }
             return Reached::Interim(consumed);
         }
         judge.counters.count_banner(Protocol::Http, Side::Server);
-        let mut transaction = match self.waiting.pop_front() {
-            Some(transaction) => transaction,
-            None => Transaction { number: self.number(), ..Transaction::default() },
+        let told = self.told.pop_front();
+        let mut transaction = match &told {
+            Some(told) => Transaction { number: told.number, ..Transaction::default() },
+            None => self.next_waiting(),
         };
-        let method = transaction.facts.request.as_ref().map(|request| request.method.as_bytes());
-        let framed = framing::of_response(&message, method);
+        let asked = transaction.facts.request.as_ref().map(|request| request.method.as_bytes());
+        let framed = framing::of_response(&message, told.map_or(asked, |told| Some(told.method.name())));
         note_hostile(framed.hostile, judge);
         let mut facts = HttpResponseFacts::from(&message);
         facts.fingerprint = judge.fingerprints.and_then(|known| known.http_response(&message, None));
@@ -163,6 +206,7 @@ impl Http {
         if let Some(transaction) = self.answering.take() {
             tell(transaction, judge);
         }
+        self.told.clear();
         for transaction in std::mem::take(&mut self.waiting) {
             tell(transaction, judge);
         }
@@ -170,13 +214,24 @@ impl Http {
 
     /// Octets of memory held, roughly.
     pub(super) fn memory(&self) -> usize {
-        self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.capacity() * 2).sum()
+        let heads: usize =
+            self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.capacity() * 2).sum();
+        heads + self.told.len() * size_of::<Told>()
     }
 
     /// Forgets the requests that wait: they were never accepted.
     pub(super) fn forget(&mut self) {
+        self.told.clear();
         self.waiting.clear();
         self.next = 0;
+    }
+
+    /// The request that the next response answers; one that was not seen if none waits.
+    fn next_waiting(&mut self) -> Transaction {
+        match self.waiting.pop_front() {
+            Some(transaction) => transaction,
+            None => Transaction { number: self.number(), ..Transaction::default() },
+        }
     }
 
     const fn number(&mut self) -> u32 {

@@ -107,6 +107,29 @@ fn reading_all() -> Conversation {
 }
 
 #[test]
+fn a_response_is_not_taken_for_another_requests_however_many_wait() {
+    let mut talk = reading_all();
+    for number in 0..300 {
+        let method = if number % 3 == 0 { "HEAD" } else { "GET" };
+        talk.client(format!("{method} /{number} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+    }
+    for number in 0..300_u16 {
+        let body = if number % 3 == 0 { "" } else { "abc" };
+        let status = 400 + number;
+        talk.server(format!("HTTP/1.1 {status} OK\r\nContent-Length: 3\r\n\r\n{body}").as_bytes());
+    }
+    let transactions = talk.transactions();
+    let answered: Vec<_> = transactions.iter().filter(|(_, _, status, _)| *status > 0).collect();
+    assert_eq!(answered.len(), 300, "every response is told");
+    for (number, url, status, length) in &answered {
+        assert_eq!((u32::from(*status), *length), (400 + number, if number % 3 == 0 { 0 } else { 3 }));
+        assert!(url.is_empty() || *url == format!("/{number}"), "{url} for {number}");
+    }
+    assert_eq!(answered.iter().filter(|(_, url, ..)| !url.is_empty()).count(), 128);
+    assert_eq!(transactions.len(), 300 + 300 - 128, "and every request, the oldest on their own");
+}
+
+#[test]
 fn what_stands_between_messages_is_told_and_left_out() {
     let mut talk = reading_all();
     talk.client(b"POST /a HTTP/1.1\r\nHost: h\r\n\r\n--B\r\nX: y\r\n\r\nxx\r\n--B--\r\n");
