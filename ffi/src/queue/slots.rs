@@ -11,6 +11,9 @@ use crate::error::CallError;
 const METADATA: usize = 512;
 /// Slots start on different cache lines so that they do not compete for one set of the cache.
 const ALIGNMENT: usize = 64;
+/// Slots that a receive offers at least. Offering all of them each time would cost a packet that
+/// comes alone some eighty cache lines of headers.
+const FEWEST: usize = 16;
 
 /// How to wait for the first datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct Slots {
     vectors: Box<[iovec]>,
     /// One a slot; the pointers are of use only within `receive`, which sets them.
     headers: Box<[mmsghdr]>,
+    /// Slots that the next receive offers: twice what the last one filled.
+    offered: usize,
 }
 
 // SAFETY: the pointers in `vectors` and `headers` are dead outside of `receive`, which sets them anew
@@ -47,6 +52,7 @@ impl Slots {
             stride,
             vectors: vec![vector; count].into_boxed_slice(),
             headers: (0..count).map(|_slot| empty_header()).collect(),
+            offered: FEWEST,
         }
     }
 
@@ -66,7 +72,7 @@ impl Slots {
             Wait::Timeout => libc::MSG_WAITFORONE,
             Wait::Never => libc::MSG_DONTWAIT,
         };
-        let limit = limit.min(self.count());
+        let limit = limit.min(self.offered).min(self.count());
         let slots = self.buffer.chunks_exact_mut(self.stride);
         for ((header, vector), slot) in self.headers.iter_mut().zip(&mut self.vectors).zip(slots).take(limit)
         {
@@ -80,7 +86,9 @@ impl Slots {
         // each with its length; headers, vectors and slots are `self`'s, which is borrowed mutably.
         let received =
             unsafe { libc::recvmmsg(socket.as_raw_fd(), headers, limit, flags as _, ptr::null_mut()) };
-        usize::try_from(received).map_err(|_negative| CallError::last("recvmmsg"))
+        let received = usize::try_from(received).map_err(|_negative| CallError::last("recvmmsg"))?;
+        self.offered = (2 * received).max(FEWEST);
+        Ok(received)
     }
 
     /// The datagram in slot `index` of the last receive, and whether it was too long for the slot.
