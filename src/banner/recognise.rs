@@ -151,10 +151,8 @@ fn server(octets: &[u8]) -> Recognition {
         told => return told,
     }
     match memchr::memchr(b'\n', octets) {
-        Some(end) if octets.iter().take(end).all(|&octet| is_text(octet)) => Recognition::PerhapsSsh,
-        None if octets.len() <= ssh::READ_LIMIT && octets.iter().all(|&octet| is_text(octet)) => {
-            Recognition::More
-        }
+        Some(end) if is_all_text(octets.get(..end).unwrap_or_default()) => Recognition::PerhapsSsh,
+        None if octets.len() <= ssh::READ_LIMIT && is_all_text(octets) => Recognition::More,
         _ => Recognition::Unknown,
     }
 }
@@ -165,13 +163,15 @@ pub(super) fn skip_leading(octets: &[u8]) -> &[u8] {
     octets.get(skip..).unwrap_or_default()
 }
 
+/// Looks at every octet, also behind one that is no text: without a way out the loop takes many octets
+/// a step, and a line that comes octet by octet is gone over again for each of them.
 fn is_all_text(octets: &[u8]) -> bool {
-    octets.iter().all(|&octet| is_text(octet))
+    octets.iter().fold(true, |text, &octet| text & is_text(octet))
 }
 
 /// Printable ASCII, UTF-8 or Latin-1, white space; not what binary protocols begin with.
-fn is_text(octet: u8) -> bool {
-    octet >= b' ' && octet != 0x7f || b"\t\r\n".contains(&octet)
+const fn is_text(octet: u8) -> bool {
+    (octet >= b' ') & (octet != 0x7f) | (octet == b'\t') | (octet == b'\r') | (octet == b'\n')
 }
 
 #[cfg(test)]
