@@ -141,11 +141,11 @@ impl Worker {
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let (mut ticked, mut read) = (Instant::now(), Instant::now());
         while !self.shared.stop.load(Ordering::Relaxed) {
-            self.turn()?;
-            if ticked.elapsed() >= TICK {
-                ticked = Instant::now();
-                if read.elapsed() >= STATISTICS {
-                    read = ticked;
+            let now = self.turn()?;
+            if now.duration_since(ticked) >= TICK {
+                ticked = now;
+                if now.duration_since(read) >= STATISTICS {
+                    read = now;
                     self.publisher.publish_statistics(self.source.statistics());
                     self.judge.interfaces.forget();
                 }
@@ -155,8 +155,8 @@ impl Worker {
         self.finish()
     }
 
-    /// One batch.
-    fn turn(&mut self) -> Result<(), SourceError> {
+    /// One batch; returns when it was done with.
+    fn turn(&mut self) -> Result<Instant, SourceError> {
         let Self { source, judge, .. } = self;
         let mut begun = None;
         let received = source.next_batch(&mut |queued| {
@@ -165,10 +165,11 @@ impl Worker {
         });
         judge.send_resets();
         let received = received?;
+        let ended = Instant::now();
         if let Some((begun, _)) = begun {
-            self.publisher.batch(&self.shared.tally, received, Some(begun.elapsed()));
+            self.publisher.batch(&self.shared.tally, received, Some(ended.duration_since(begun)));
         }
-        Ok(())
+        Ok(ended)
     }
 
     fn tick(&mut self) -> Result<(), SourceError> {
