@@ -8,9 +8,9 @@
 //!
 //! ```text
 //! INPUT, OUTPUT, FORWARD ──tcp──► BANNERWALL
+//!   connection mark PASS    → RETURN               decided before: never queued again
 //!   packet mark OURS        → RETURN               a reset that the guard sent
 //!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself
-//!   connection mark PASS    → RETURN               decided before: never queued again
 //!   packet mark BLOCK       → BANNERWALL-BLOCK     save to the connection, DROP
 //!   packet mark PASS        → BANNERWALL-PASS      save to the connection, clear our bits, return
 //!   all else                → NFQUEUE

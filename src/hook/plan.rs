@@ -46,11 +46,11 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         format!("-m {kind} --mark {:#x}/{:#x}", config.mark.value(state), config.mark.mask())
     };
     let mut rules = vec![
-        // A reset that the guard sent.
-        format!("{} -j RETURN", test("mark", MarkState::Ours)),
-        // Later packets of decided connections, the bulk of all traffic, end here.
-        format!("{} -j DROP", test("connmark", MarkState::Block)),
+        // Later packets of connections that may pass, the bulk of all traffic, end here.
         format!("{} -j RETURN", test("connmark", MarkState::Pass)),
+        // A reset that the guard sent, which the connection's own mark must not stop.
+        format!("{} -j RETURN", test("mark", MarkState::Ours)),
+        format!("{} -j DROP", test("connmark", MarkState::Block)),
         // The deciding packet, come back by NF_REPEAT with the decision in its mark.
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
