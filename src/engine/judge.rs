@@ -10,6 +10,7 @@ use crate::packet::Segment;
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Mark, Match, RuleSet, Stage, Thresholds};
 
+use super::familiar::Familiar;
 use super::{AnomalyPolicy, Counters, EngineConfig, PacketInput};
 
 /// Why a flow is to be stopped.
@@ -43,6 +44,7 @@ pub(super) struct Judge<'e> {
     pub(super) config: &'e EngineConfig,
     pub(super) rules: &'e RuleSet,
     pub(super) fingerprints: Option<&'e Fingerprints>,
+    pub(super) familiar: &'e mut Familiar,
     pub(super) thresholds: &'e mut Thresholds,
     pub(super) counters: &'e mut Counters,
     pub(super) sink: &'e mut dyn EventSink,

@@ -12,6 +12,7 @@ mod conversation;
 mod counters;
 mod decision;
 pub mod evasion;
+mod familiar;
 mod flows;
 mod http;
 mod judge;
@@ -26,6 +27,7 @@ pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 pub use crate::flow::Anomaly;
 
 use self::conversation::Conversation;
+use self::familiar::Familiar;
 use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Source, Timestamp};
 use crate::flow::{Class, FlowTable, Tracking};
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
@@ -47,6 +49,7 @@ pub struct Engine {
     config: EngineConfig,
     rules: Arc<RuleSet>,
     fingerprints: Option<Arc<Fingerprints>>,
+    familiar: Familiar,
     flows: FlowTable<Conversation>,
     fragments: Reassembler,
     thresholds: Thresholds,
@@ -75,6 +78,7 @@ impl Engine {
             config,
             rules,
             fingerprints,
+            familiar: Familiar::default(),
             counters,
             tracking,
         }
@@ -122,6 +126,7 @@ impl Engine {
         let matches =
             rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
         self.counters.matches = matches;
+        self.familiar.forget();
         self.rules = rules;
     }
 

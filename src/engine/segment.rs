@@ -494,6 +494,7 @@ impl Engine {
             config: &self.config,
             rules: &self.rules,
             fingerprints: self.fingerprints.as_deref(),
+            familiar: &mut self.familiar,
             thresholds: &mut self.thresholds,
             counters: &mut self.counters,
             sink,

@@ -10,6 +10,8 @@ use super::judge::{Judge, Question};
 #[derive(Debug, Default)]
 pub(super) struct Ssh {
     facts: SshFacts,
+    /// Whether the client and the server were identified.
+    known: [bool; 2],
     told: bool,
 }
 
@@ -38,11 +40,11 @@ impl Ssh {
         judge.note_message(read.anomalies);
         let wants_kex = judge.config.collect_kex || judge.rules.needs().kex;
         let banner = SshBanner { from, identification: read.identification, kex: None };
-        let mut side = SshSide::from(&banner);
-        side.fingerprint = judge.fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
-        self.put(from, side);
-        let stage = if wants_kex { Stage::Head } else { Stage::Whole };
-        self.ask(banner, stage, judge);
+        let known = judge.familiar.know(&banner, judge.rules, judge.fingerprints);
+        self.put(from, known.side);
+        if !known.indifferent {
+            self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
+        }
         if wants_kex {
             Reached::Identified(consumed, Some(read.identification.line.to_vec()))
         } else {
@@ -79,19 +81,31 @@ impl Ssh {
 
     /// Tells what was seen, once; nothing if nothing was.
     pub(super) fn tell(&mut self, judge: &mut Judge<'_>) {
-        if self.told || (self.facts.client.is_none() && self.facts.server.is_none()) {
-            return;
+        if !self.told {
+            let facts = self.facts.clone();
+            self.emit(facts, judge);
         }
-        self.told = true;
-        let facts = Box::new(self.facts.clone());
-        judge.emit(EventKind::Ssh(facts), None, Some(Protocol::Ssh), None);
+    }
+
+    /// As [`Ssh::tell`], where nothing more will be asked about what was seen.
+    pub(super) fn tell_at_last(&mut self, judge: &mut Judge<'_>) {
+        let facts = std::mem::take(&mut self.facts);
+        self.emit(facts, judge);
+    }
+
+    fn emit(&mut self, facts: SshFacts, judge: &mut Judge<'_>) {
+        if !self.told && self.known.contains(&true) {
+            self.told = true;
+            judge.emit(EventKind::Ssh(Box::new(facts)), None, Some(Protocol::Ssh), None);
+        }
     }
 
     /// Whether a side was identified.
     pub(super) const fn knows(&self, from: Side) -> bool {
+        let [client, server] = self.known;
         match from {
-            Side::Client => self.facts.client.is_some(),
-            Side::Server => self.facts.server.is_some(),
+            Side::Client => client,
+            Side::Server => server,
         }
     }
 
@@ -107,9 +121,10 @@ impl Ssh {
     }
 
     fn put(&mut self, from: Side, side: SshSide) {
+        let [client, server] = &mut self.known;
         match from {
-            Side::Client => self.facts.client = Some(side),
-            Side::Server => self.facts.server = Some(side),
+            Side::Client => (*client, self.facts.client) = (true, Some(side)),
+            Side::Server => (*server, self.facts.server) = (true, Some(side)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Hand-made conversations for the engine's tests.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +84,13 @@ impl Other<'_> {
 impl Conversation {
     pub(super) fn other(&mut self) -> Other<'_> {
         Other(self)
+    }
+
+    /// The same client connects from another port, to this server.
+    pub(super) fn reopen(&mut self, server: IpAddr) {
+        self.client.port += 1;
+        self.server.address = server;
+        self.handshake();
     }
 
     fn handshake(&mut self) {

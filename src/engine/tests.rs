@@ -304,6 +304,27 @@ fn reloaded_rules_keep_the_counts_of_those_that_stay() {
 }
 
 #[test]
+fn a_familiar_line_is_judged_by_the_rules_in_force_and_by_its_addresses() {
+    let scoped = DROP_OLD_SSH.replace("[[rule]]", "[[rule]]\ndestination = [\"203.0.113.0/24\"]");
+    let mut talk = Setup::enforcing("").midstream();
+    let expect = |talk: &mut Conversation, server: &str, expected: Decision| {
+        // The second time the line is known.
+        for _ in 0..2 {
+            talk.reopen(server.parse().unwrap());
+            talk.client(b"SSH-2.0-Client\r\n");
+            assert_eq!(talk.server(BANNER), expected, "{server}");
+        }
+    };
+    expect(&mut talk, "198.51.100.2", Decision::Pass);
+    talk.engine.set_rules(Arc::new(RuleSet::parse("scoped.toml", &scoped).unwrap().rules));
+    expect(&mut talk, "198.51.100.2", Decision::Pass);
+    expect(&mut talk, "203.0.113.2", Decision::Block);
+    expect(&mut talk, "198.51.100.2", Decision::Pass);
+    talk.engine.set_rules(Arc::new(RuleSet::parse("all.toml", DROP_OLD_SSH).unwrap().rules));
+    expect(&mut talk, "198.51.100.2", Decision::Block);
+}
+
+#[test]
 fn fragments_are_put_together_and_the_last_one_is_stopped() {
     for v6 in [false, true] {
         let mut talk = Setup::enforcing(DROP_OLD_SSH).v6(v6).open();

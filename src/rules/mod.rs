@@ -186,10 +186,8 @@ impl RuleSet {
     pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let view = View::new(banner, context);
         let memo = Memo::default();
-        let mut candidates = Vec::new();
-        self.index.candidates(&view, &self.patterns, &memo, &mut candidates);
         let mut matches = Vec::new();
-        for rule in candidates.iter().filter_map(|index| self.rules.get(usize::try_from(*index).ok()?)) {
+        for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
             let Ok(captured) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
             matches.push(Match::new(rule, captured));
             if rule.action == Action::Accept {
@@ -197,6 +195,26 @@ impl RuleSet {
             }
         }
         matches
+    }
+
+    /// Whether no rule matches `banner`, whoever sends it to whom: addresses and port are left out.
+    pub fn is_indifferent_to(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
+        let view = View::new(banner, context);
+        let memo = Memo::default();
+        let candidates = self.candidates(&view, &memo);
+        let mut rules = candidates.into_iter().filter_map(|index| self.rule(index));
+        rules.all(|rule| judge(rule, &self.patterns, &view, &memo, Scoped::No).is_err())
+    }
+
+    /// The rules that have a chance, in order, by their positions.
+    fn candidates<'v>(&'v self, view: &'v View<'_>, memo: &Memo<'v>) -> Vec<u32> {
+        let mut candidates = Vec::new();
+        self.index.candidates(view, &self.patterns, memo, &mut candidates);
+        candidates
+    }
+
+    fn rule(&self, index: u32) -> Option<&Rule> {
+        self.rules.get(usize::try_from(index).ok()?)
     }
 }
 

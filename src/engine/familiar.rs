@@ -1,0 +1,76 @@
+//! SSH identification lines that were seen before, and what is known of them: the same few lines come
+//! again with every connection.
+//!
+//! What a line is called and whether any rule is about it does not depend on who sends it to whom, so
+//! that it is worked out once. Which rules take effect is never answered from here.
+
+use hashbrown::HashMap;
+
+use crate::banner::{Banner, SshBanner};
+use crate::event::{Side, SshSide};
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Context, RuleSet, Stage};
+
+/// Lines of each side that are remembered: more kinds of software than most networks have. Beyond,
+/// all are forgotten, so that somebody who sends ever new ones makes nothing slower than it was.
+const LINES: usize = 256;
+
+/// The longest line that is remembered, in octets: RFC 4253 section 4.2 allows no longer one.
+const LONGEST: usize = 255;
+
+/// Lines that are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Familiar {
+    client: Lines,
+    server: Lines,
+}
+
+type Lines = HashMap<Vec<u8>, Known, ahash::RandomState>;
+
+/// What is known of a line.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// What events show of it.
+    pub(super) side: SshSide,
+    /// Whether no rule matches it, whatever the addresses and the port.
+    pub(super) indifferent: bool,
+}
+
+impl Familiar {
+    /// What is known of an identification by itself, without a KEXINIT.
+    pub(super) fn know(
+        &mut self,
+        banner: &SshBanner<'_>,
+        rules: &RuleSet,
+        fingerprints: Option<&Fingerprints>,
+    ) -> Known {
+        let line = banner.identification.line;
+        if line.len() > LONGEST {
+            return Known::new(banner, rules, fingerprints);
+        }
+        let lines = match banner.from {
+            Side::Client => &mut self.client,
+            Side::Server => &mut self.server,
+        };
+        if lines.len() >= LINES && !lines.contains_key(line) {
+            lines.clear();
+        }
+        lines.entry_ref(line).or_insert_with(|| Known::new(banner, rules, fingerprints)).clone()
+    }
+
+    /// Forgets all: other rules are in force.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Known {
+    fn new(banner: &SshBanner<'_>, rules: &RuleSet, fingerprints: Option<&Fingerprints>) -> Self {
+        let mut side = SshSide::from(banner);
+        side.fingerprint = fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
+        let context =
+            Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
+        let indifferent = rules.is_indifferent_to(&Banner::Ssh(banner.clone()), &context);
+        Self { side, indifferent }
+    }
+}
