@@ -1,7 +1,8 @@
 //! From an IP packet to the packet that it carries: the tunnels that dissectors look into too.
 //!
-//! IP in IP (RFC 2003, 2473, 4213), MPLS in IP and UDP (RFC 4023, 7510), GRE (RFC 2784, 2890, 2637)
-//! with ERSPAN, VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA and GTP-U
+//! IP in IP (RFC 2003, 2473, 4213), MPLS in IP and UDP (RFC 4023, 7510), GRE (RFC 2784, 2890, 2637),
+//! in UDP too (RFC 8086), with ERSPAN and the wireless frames that access points send to their
+//! controller, VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA and GTP-U
 //! (3GPP TS 29.281). What fragments carry shows only once they are put together: see [`is_piece`].
 
 use super::link::{self, Carried, Vlans};
@@ -24,10 +25,15 @@ const BRIDGED: u16 = 0x6558;
 /// `EtherType` of MPLS.
 const MPLS_LABEL: u16 = 0x8847;
 
+/// `LINKTYPE_` numbers of what tunnels carry.
+const ETHERNET: u16 = 1;
+const RAW_IP: u16 = 101;
+const WIRELESS: u16 = 105;
+
 /// What a tunnel's header says of its content.
 enum Inner<'a> {
-    Ip(&'a [u8]),
-    Ethernet(&'a [u8]),
+    /// What a frame of that `LINKTYPE_` number holds.
+    Frame(u16, &'a [u8]),
     /// What an `EtherType` says.
     Typed(u16, &'a [u8]),
 }
@@ -39,8 +45,7 @@ pub fn innermost(link: u16, frame: &[u8]) -> Carried<'_> {
         let Carried::Ip { packet, vlans } = found else { break };
         let Some(inner) = inner(packet) else { break };
         let next = match inner {
-            Inner::Ip(packet) => link::carried(101, packet),
-            Inner::Ethernet(frame) => link::carried(1, frame),
+            Inner::Frame(link, frame) => link::carried(link, frame),
             Inner::Typed(kind, content) => link::carried_as(kind, content),
         };
         let Carried::Ip { packet, vlans: own } = next else { break };
@@ -53,7 +58,7 @@ pub fn innermost(link: u16, frame: &[u8]) -> Carried<'_> {
 fn inner(packet: &[u8]) -> Option<Inner<'_>> {
     let (protocol, payload) = payload(packet)?;
     match protocol {
-        IPV4 | IPV6 => Some(Inner::Ip(payload)),
+        IPV4 | IPV6 => Some(Inner::Frame(RAW_IP, payload)),
         GRE => gre(payload),
         MPLS => Some(Inner::Typed(MPLS_LABEL, payload)),
         UDP => udp(payload),
@@ -128,18 +133,20 @@ fn gre(header: &[u8]) -> Option<Inner<'_>> {
 
 fn gre_content(kind: u16, sequenced: bool, content: &[u8]) -> Option<Inner<'_>> {
     match kind {
-        BRIDGED => Some(Inner::Ethernet(content)),
+        BRIDGED => Some(Inner::Frame(ETHERNET, content)),
         // ERSPAN type I has no header of its own, types II and III have 8 and 12 octets.
-        0x88be if sequenced => Some(Inner::Ethernet(content.get(8..)?)),
-        0x88be => Some(Inner::Ethernet(content)),
-        0x22eb => Some(Inner::Ethernet(content.get(12..)?)),
+        0x88be if sequenced => Some(Inner::Frame(ETHERNET, content.get(8..)?)),
+        0x88be => Some(Inner::Frame(ETHERNET, content)),
+        0x22eb => Some(Inner::Frame(ETHERNET, content.get(12..)?)),
+        // Aruba's access points number their frames' kinds like this.
+        0x8200..0x8400 if kind & 0x0f == 0 => Some(Inner::Frame(WIRELESS, content)),
         _ => Some(Inner::Typed(kind, content)),
     }
 }
 
 fn ppp(frame: &[u8]) -> Option<Inner<'_>> {
     match frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame) {
-        [0x00, 0x21 | 0x57, packet @ ..] | [0x21 | 0x57, packet @ ..] => Some(Inner::Ip(packet)),
+        [0x00, 0x21 | 0x57, packet @ ..] | [0x21 | 0x57, packet @ ..] => Some(Inner::Frame(RAW_IP, packet)),
         _ => None,
     }
 }
@@ -147,13 +154,15 @@ fn ppp(frame: &[u8]) -> Option<Inner<'_>> {
 fn udp(header: &[u8]) -> Option<Inner<'_>> {
     let (source, destination) = (word(header, 0)?, word(header, 2)?);
     let content = header.get(8..)?;
+    let either = |port| source == port || destination == port;
     match destination {
-        4789 => Some(Inner::Ethernet(content.get(8..)?)),
+        4789 => Some(Inner::Frame(ETHERNET, content.get(8..)?)),
         6081 => geneve(content),
-        _ if source == 3544 || destination == 3544 => teredo(content),
-        2152 => gtp(content),
+        4754 => gre(content),
         4790 => extended_vxlan(content),
-        5072 => ayiya(content),
+        _ if either(3544) => teredo(content),
+        _ if either(2152) => gtp(content),
+        _ if either(5072) => ayiya(content),
         6635 => Some(Inner::Typed(MPLS_LABEL, content)),
         _ => None,
     }
@@ -163,7 +172,7 @@ fn geneve(header: &[u8]) -> Option<Inner<'_>> {
     let options = usize::from(header.first()? & 0x3f) * 4;
     let content = header.get(8 + options..)?;
     match word(header, 2)? {
-        BRIDGED => Some(Inner::Ethernet(content)),
+        BRIDGED => Some(Inner::Frame(ETHERNET, content)),
         kind => Some(Inner::Typed(kind, content)),
     }
 }
@@ -172,8 +181,8 @@ fn geneve(header: &[u8]) -> Option<Inner<'_>> {
 fn extended_vxlan(header: &[u8]) -> Option<Inner<'_>> {
     let content = header.get(8..)?;
     match header.get(3)? {
-        1 | 2 => Some(Inner::Ip(content)),
-        3 => Some(Inner::Ethernet(content)),
+        1 | 2 => Some(Inner::Frame(RAW_IP, content)),
+        3 => Some(Inner::Frame(ETHERNET, content)),
         _ => None,
     }
 }
@@ -184,7 +193,7 @@ fn ayiya(header: &[u8]) -> Option<Inner<'_>> {
     let [lengths, signature, operation, next, ..] = *header else { return None };
     let identity = 1_usize << (lengths >> 4);
     let content = header.get(8 + identity + usize::from(signature >> 4) * 4..)?;
-    (operation & 0x0f == FORWARD && matches!(next, IPV4 | IPV6)).then_some(Inner::Ip(content))
+    (operation & 0x0f == FORWARD && matches!(next, IPV4 | IPV6)).then_some(Inner::Frame(RAW_IP, content))
 }
 
 /// An IPv6 packet behind, perhaps, an authentication and an origin indication.
@@ -195,7 +204,7 @@ fn teredo(mut content: &[u8]) -> Option<Inner<'_>> {
     if let [0, 0, ..] = content {
         content = content.get(8..)?;
     }
-    (content.first()? >> 4 == 6 && content.len() >= 40).then_some(Inner::Ip(content))
+    (content.first()? >> 4 == 6 && content.len() >= 40).then_some(Inner::Frame(RAW_IP, content))
 }
 
 /// A G-PDU: message type 255, with optional fields and extension headers.
@@ -205,12 +214,12 @@ fn gtp(header: &[u8]) -> Option<Inner<'_>> {
         return None;
     }
     if flags & 7 == 0 {
-        return Some(Inner::Ip(header.get(8..)?));
+        return Some(Inner::Frame(RAW_IP, header.get(8..)?));
     }
     let (mut next, mut rest) = (*header.get(11)?, header.get(12..)?);
     for _ in 0..EXTENSION_LIMIT {
         if next == 0 {
-            return Some(Inner::Ip(rest));
+            return Some(Inner::Frame(RAW_IP, rest));
         }
         let length = usize::from(*rest.first()?) * 4;
         next = *rest.get(length.checked_sub(1)?)?;
@@ -252,6 +261,10 @@ mod tests {
         ipv4(UDP, &[&[0, 9], port.to_be_bytes().as_slice(), &[0; 4], content].concat())
     }
 
+    fn from_port(port: u16, content: &[u8]) -> Vec<u8> {
+        ipv4(UDP, &[port.to_be_bytes().as_slice(), &[0, 9, 0, 0, 0, 0], content].concat())
+    }
+
     fn ethernet(packet: &[u8]) -> Vec<u8> {
         [[0; 12].as_slice(), &[8, 0], packet].concat()
     }
@@ -277,6 +290,13 @@ mod tests {
             to_port(4790, &routed(&[0x0c, 0, 0, 1, 0, 0, 1, 0])),
             to_port(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 1, 0])),
             to_port(5072, &routed(&[[0x44, 0x52, 0x11, IPV4].as_slice(), &[0; 40]].concat())),
+            from_port(5072, &routed(&[[0x44, 0x52, 0x11, IPV4].as_slice(), &[0; 40]].concat())),
+            to_port(4754, &routed(&[0, 0, 8, 0])),
+            ipv4(
+                GRE,
+                &[&[0, 0, 0x82, 0, 8, 1], [0; 22].as_slice(), &routed(&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0])]
+                    .concat(),
+            ),
             ipv4(GRE, &bridged(&[0, 0, 0x88, 0xbe])),
             ipv4(GRE, &bridged(&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])),
             ipv4(
@@ -331,7 +351,7 @@ mod tests {
         #[test]
         fn random_packets_never_panic(
             protocol in proptest::sample::select(vec![IPV4, IPV6, GRE, UDP, MPLS, 0, 43, 60]),
-            port in proptest::sample::select(vec![4789_u16, 4790, 5072, 6081, 6635, 3544, 2152, 1]),
+            port in proptest::sample::select(vec![4754_u16, 4789, 4790, 5072, 6081, 6635, 3544, 2152, 1]),
             payload in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
             let _ = innermost(101, &ipv4(protocol, &payload));
