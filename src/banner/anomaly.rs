@@ -55,10 +55,12 @@ pub enum Anomaly {
     StatusInvalid,
     /// More than one `Host`, with different values.
     HostConflict,
+    /// A head that the sender did not end before it closed.
+    UnfinishedHead,
 }
 
 /// Every anomaly, in the order of its bit.
-const ALL: [Anomaly; 23] = [
+const ALL: [Anomaly; 24] = [
     Anomaly::SshLineTooLong,
     Anomaly::SshMalformed,
     Anomaly::SshControlOctet,
@@ -82,6 +84,7 @@ const ALL: [Anomaly; 23] = [
     Anomaly::VersionMissing,
     Anomaly::StatusInvalid,
     Anomaly::HostConflict,
+    Anomaly::UnfinishedHead,
 ];
 
 impl Anomaly {
@@ -111,6 +114,7 @@ impl Anomaly {
             Self::VersionMissing => "http_version_missing",
             Self::StatusInvalid => "http_status_invalid",
             Self::HostConflict => "http_host_conflict",
+            Self::UnfinishedHead => "http_unfinished_head",
         }
     }
 
@@ -140,6 +144,7 @@ impl Anomaly {
             Self::VersionMissing => "the request line has no version",
             Self::StatusInvalid => "the status code is not three digits",
             Self::HostConflict => "several Host fields disagree",
+            Self::UnfinishedHead => "the connection ended before the message head did",
         }
     }
 

@@ -24,8 +24,10 @@ pub enum Framing {
     Chunked,
     /// A body that ends with the connection.
     UntilClose,
-    /// Octets of another protocol: behind `101 Switching Protocols` and a successful `CONNECT`.
+    /// Octets of another connection: behind a successful `CONNECT`.
     Tunnel,
+    /// Octets of another protocol: behind `101 Switching Protocols`.
+    Upgrade,
 }
 
 /// A framing and, where another reader could see another one, why.
@@ -141,13 +143,20 @@ pub fn of_request(request: &Request<'_>) -> Framed {
 pub fn of_response(response: &Response<'_>, method: Option<&[u8]>) -> Framed {
     let plain = |framing| Framed { framing, hostile: None };
     match response.status {
-        101 => return plain(Framing::Tunnel),
+        101 => return plain(Framing::Upgrade),
         100..=199 | 204 | 304 => return plain(Framing::Length(0)),
         200..=299 if method == Some(b"CONNECT") => return plain(Framing::Tunnel),
         _ if method == Some(b"HEAD") => return plain(Framing::Length(0)),
         _ => {}
     }
     of_fields(&response.headers, response.version, Framing::UntilClose, Role::Response)
+}
+
+impl Framing {
+    /// Whether what follows is no message of this connection any more.
+    pub const fn is_foreign(self) -> bool {
+        matches!(self, Self::Tunnel | Self::Upgrade)
+    }
 }
 
 /// Whether a response only precedes the final one: 1xx but `101`.

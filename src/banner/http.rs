@@ -4,9 +4,12 @@
 //! second time the way common servers and dissectors would (see `http/lenient.rs`), and what was wrong is
 //! noted: an inspector that gave up there could be evaded by one odd octet.
 //!
-//! This module reads heads only; where the body ends is [`super::framing`]'s business.
+//! A head that will never end is read as far as it goes (see `http/unfinished.rs`). This module reads heads only; where the body ends is [`super::framing`]'s business.
 
 mod lenient;
+mod unfinished;
+
+pub use unfinished::{parse_unfinished_request, parse_unfinished_response};
 
 use super::recognise::{LEADING_LIMIT, skip_leading};
 use super::{Anomalies, Anomaly, Header, Headers, Progress, Reason, Request, Response};
@@ -120,12 +123,13 @@ impl Extent {
     }
 }
 
-/// The length of the head with its empty line: the first LF that is followed by LF or CR LF.
+/// The length of the head with its empty line: the first LF that another follows, with nothing but CR
+/// between.
 fn head_end(text: &[u8]) -> Option<usize> {
-    memchr::memchr_iter(b'\n', text).find_map(|at| match text.get(at + 1..)? {
-        [b'\n', ..] => Some(at + 2),
-        [b'\r', b'\n', ..] => Some(at + 3),
-        _ => None,
+    memchr::memchr_iter(b'\n', text).find_map(|at| {
+        let behind = text.get(at + 1..)?;
+        let returns = behind.iter().take_while(|octet| **octet == b'\r').count();
+        (behind.get(returns) == Some(&b'\n')).then_some(at + returns + 2)
     })
 }
 

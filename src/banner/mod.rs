@@ -9,6 +9,7 @@ pub mod framing;
 pub mod http;
 pub mod kex;
 pub mod recognise;
+pub mod socks;
 pub mod ssh;
 pub mod title;
 
@@ -62,6 +63,8 @@ pub enum Reason {
     NotAResponse,
     /// The connection preface of HTTP/2, RFC 9113 section 3.4.
     Http2Preface,
+    /// Not the handshake of a SOCKS server, or a refusal.
+    NotSocks,
 }
 
 impl Reason {
@@ -74,6 +77,7 @@ impl Reason {
             Self::NotARequest => "not_a_request",
             Self::NotAResponse => "not_a_response",
             Self::Http2Preface => "http2_preface",
+            Self::NotSocks => "not_socks",
         }
     }
 }

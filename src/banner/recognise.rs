@@ -1,6 +1,6 @@
 //! Which protocol a stream speaks, by its first octets and never by its port.
 
-use super::{Side, ssh};
+use super::{Progress, Side, socks, ssh};
 
 /// Methods that are HTTP even where the request line has no version (HTTP/0.9) or no visible end.
 const METHODS: [&[u8]; 9] =
@@ -27,7 +27,9 @@ pub enum Recognition {
     /// SMTP and FTP greet like that too: it is SSH only when an identification follows, and not
     /// when the client turns out to speak something else.
     PerhapsSsh,
-    /// Neither.
+    /// The whole of what a client says to a SOCKS server; what it relays follows.
+    Relayed,
+    /// None of these.
     Unknown,
     /// Too few octets to tell.
     More,
@@ -48,6 +50,13 @@ pub fn recognise(from: Side, octets: &[u8]) -> Recognition {
 }
 
 fn client(octets: &[u8]) -> Recognition {
+    if let Some(4 | 5) = octets.first() {
+        return match socks::handshake(Side::Client, octets) {
+            Progress::More => Recognition::More,
+            Progress::Done { .. } => Recognition::Relayed,
+            Progress::Never(_) => Recognition::Unknown,
+        };
+    }
     let text = skip_leading(octets);
     let method_length = text.iter().position(|&octet| octet == b' ' || octet == b'\t');
     let Some((method, rest)) = method_length.and_then(|length| text.split_at_checked(length)) else {
@@ -57,7 +66,7 @@ fn client(octets: &[u8]) -> Recognition {
         return Recognition::Unknown;
     }
     // Octets that no target holds tell a binary protocol, whose line may never end.
-    let known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(method));
+    let known = is_known_method(method);
     let readable = rest.get(..FIRST_LINE_LIMIT).unwrap_or(rest);
     match memchr::memchr(b'\n', readable) {
         Some(end) => request_line(known, readable.get(..end).unwrap_or_default()),
@@ -99,6 +108,11 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
             _ => other,
         },
     }
+}
+
+/// Whether `method` is one of [`METHODS`].
+pub(super) fn is_known_method(method: &[u8]) -> bool {
+    METHODS.iter().any(|known| known.eq_ignore_ascii_case(method))
 }
 
 /// Whether `text` begins with a method of [`METHODS`], as far as it goes.
@@ -205,6 +219,9 @@ mod tests {
             (Side::Client, b"BREW /pot HTTP/1.0\r\n", Recognition::Http),
             (Side::Client, b"BREW /pot", Recognition::More),
             (Side::Client, b"EHLO example\r\n", Recognition::Unknown),
+            (Side::Client, b"\x05\x01\x00", Recognition::More),
+            (Side::Client, b"\x05\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50", Recognition::Relayed),
+            (Side::Client, b"\x05\x00\x0b\x03", Recognition::Unknown),
             (Side::Client, b"\x16\x03\x01\x02\x00\x01", Recognition::Unknown),
         ] {
             assert_eq!(recognise(from, octets), expected, "{from:?} {:?}", octets.escape_ascii().to_string());

@@ -1,14 +1,15 @@
 //! What two ends say to each other while a flow is undecided: which protocol each direction speaks,
 //! and how far its banners were read.
 
+use crate::banner::framing::Framing;
 use crate::banner::{
-    self, Beginning, Progress, Reason, Recognition, beginning, recognise, ssh as identification,
+    self, Beginning, Progress, Reason, Recognition, beginning, recognise, socks, ssh as identification,
 };
 use crate::event::{Side, Source, Timestamp};
 use crate::flow::{Anomaly, Collector, Limits, Offer, Stream};
 
 use super::HttpInspect;
-use super::http::{self, Http, Message};
+use super::http::{self, Http, Message, Unfinished};
 use super::judge::Judge;
 use super::ssh::{self, Ssh};
 
@@ -44,6 +45,10 @@ pub(super) struct Conversation {
 struct Direction {
     collector: Collector,
     state: State,
+    /// Handshakes with SOCKS servers that were gone over.
+    relays: u8,
+    /// The head that is unread was told as one whose end never comes, though more may come yet.
+    told_unfinished: bool,
 }
 
 /// How far one direction was read.
@@ -95,11 +100,17 @@ impl Conversation {
         if lossy && crowded {
             self.give_up_missing(from, stream, judge);
         }
-        let mut collector = std::mem::take(&mut self.direction_mut(from).collector);
+        let direction = self.direction_mut(from);
+        direction.told_unfinished = false;
+        let mut collector = std::mem::take(&mut direction.collector);
         let mut offer = collector.offer(stream, sequence, payload, limits);
         offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
         if offer.gap > 0 {
-            self.lose(from, u64::from(offer.gap), judge);
+            self.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
+            self.pass_over(from, u64::from(offer.gap), judge);
+        } else if lossy && !stream.from_start() && matches!(self.direction(from).state, State::New) {
+            // The capture began in the middle: of a body, or of the silence that keep-alive probes break.
+            self.direction_mut(from).state = State::Resync;
         }
         if collector.unread().is_empty() {
             let used = self.read(from, offer.fresh, judge);
@@ -165,8 +176,12 @@ impl Conversation {
         step
     }
 
-    fn recognise(&self, from: Side, input: &[u8]) -> (State, Step) {
+    fn recognise(&mut self, from: Side, input: &[u8]) -> (State, Step) {
+        if from == Side::Server && self.awaits_relay() {
+            return self.read_relay(from, input);
+        }
         match recognise(from, input) {
+            Recognition::Relayed => self.read_relay(from, input),
             Recognition::Ssh => (State::Ssh, Step::Used(0)),
             Recognition::Http => (State::Head, Step::Used(0)),
             Recognition::PerhapsSsh if self.speaks_other_than_ssh(from.other()) => first_answer(from, input),
@@ -176,10 +191,34 @@ impl Conversation {
         }
     }
 
+    /// Whether the client speaks to a SOCKS server that has not granted its request yet.
+    fn awaits_relay(&self) -> bool {
+        let client = self.direction(Side::Client);
+        let asks = || match (&client.state, client.collector.unread()) {
+            (State::New, unread @ [_, ..]) => socks::handshake(Side::Client, unread) == Progress::More,
+            _ => false,
+        };
+        client.relays > self.direction(Side::Server).relays || asks()
+    }
+
+    /// Goes over a handshake with a SOCKS server: what follows is relayed, and looked at afresh.
+    fn read_relay(&mut self, from: Side, input: &[u8]) -> (State, Step) {
+        match socks::handshake(from, input) {
+            Progress::More => (State::New, Step::Wait),
+            Progress::Never(_) => (State::Done { foreign: true }, Step::Used(0)),
+            Progress::Done { consumed, .. } => {
+                let direction = self.direction_mut(from);
+                direction.relays = direction.relays.saturating_add(1);
+                (State::New, Step::Used(consumed))
+            }
+        }
+    }
+
     /// Looks for a message where octets are missing before: one that begins with this segment is read,
     /// anything else is left out.
-    fn resume(&self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
-        if judge.config.http_inspect == HttpInspect::First || recognise(from, input) == Recognition::Ssh {
+    fn resume(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+        let first = judge.config.http_inspect == HttpInspect::First;
+        if first || matches!(recognise(from, input), Recognition::Ssh | Recognition::Relayed) {
             return self.recognise(from, input);
         }
         find_message(from, input, State::Resync, judge)
@@ -244,10 +283,13 @@ impl Conversation {
 
     /// Where a direction stands once so much of a message was read.
     fn behind_message(&mut self, from: Side, mut message: Box<Message>, judge: &mut Judge<'_>) -> State {
-        if message.is_tunnel() {
+        if message.framing().is_foreign() {
+            let relayed = message.framing() == Framing::Tunnel;
             self.http.finish(from, *message, judge);
-            self.direction_mut(from.other()).state = State::Done { foreign: false };
-            return State::Done { foreign: false };
+            // What a proxy relays is looked at like a connection of its own.
+            let state = || if relayed { State::New } else { State::Done { foreign: false } };
+            self.direction_mut(from.other()).state = state();
+            return state();
         }
         if message.is_done() {
             self.http.finish(from, *message, judge);
@@ -307,6 +349,32 @@ impl Conversation {
 
     /// Goes over `count` octets that are missing for good, then on as well as can be.
     pub(super) fn lose(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
+        let unread = self.direction_mut(from).collector.take_unread();
+        self.read_unfinished(from, &unread, Unfinished::Unseen, judge);
+        self.pass_over(from, count, judge);
+    }
+
+    /// Reads what there is of a head whose end will not come.
+    fn read_unfinished(&mut self, from: Side, unread: &[u8], why: Unfinished, judge: &mut Judge<'_>) {
+        let begins =
+            matches!(self.direction(from).state, State::New | State::Head | State::Next | State::Resync);
+        if begins && !unread.is_empty() {
+            self.http.unfinished(from, unread, why, judge);
+        }
+    }
+
+    /// Reads an unfinished head where its direction ends; it stays, should more come all the same.
+    fn end_unfinished(&mut self, from: Side, why: Unfinished, judge: &mut Judge<'_>) {
+        let direction = self.direction_mut(from);
+        if std::mem::replace(&mut direction.told_unfinished, true) {
+            return;
+        }
+        let collector = std::mem::take(&mut direction.collector);
+        self.read_unfinished(from, collector.unread(), why, judge);
+        self.direction_mut(from).collector = collector;
+    }
+
+    fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
         let state = std::mem::take(&mut self.direction_mut(from).state);
         self.direction_mut(from).state = match state {
             State::Done { foreign } => State::Done { foreign },
@@ -329,8 +397,11 @@ impl Conversation {
     /// Reads on behind octets that a capture lacks.
     fn give_up_missing(&mut self, from: Side, stream: &mut Stream, judge: &mut Judge<'_>) {
         let mut collector = std::mem::take(&mut self.direction_mut(from).collector);
-        while let Some(missing) = collector.give_up_gap(stream) {
-            self.lose(from, u64::from(missing), judge);
+        while collector.is_waiting() {
+            let unread = collector.take_unread();
+            self.read_unfinished(from, &unread, Unfinished::Unseen, judge);
+            let missing = collector.give_up_gap(stream).unwrap_or_default();
+            self.pass_over(from, u64::from(missing), judge);
             let used = self.read(from, collector.unread(), judge);
             collector.advance(used);
         }
@@ -345,8 +416,9 @@ impl Conversation {
         self.http.forget();
     }
 
-    /// One side has said all: a body that ends with the connection is whole.
-    pub(super) fn end(&mut self, from: Side, judge: &mut Judge<'_>) {
+    /// One side has said all: a body that ends with the connection is whole, and a head has no end.
+    pub(super) fn end(&mut self, from: Side, why: Unfinished, judge: &mut Judge<'_>) {
+        self.end_unfinished(from, why, judge);
         let state = std::mem::take(&mut self.direction_mut(from).state);
         self.direction_mut(from).state = match state {
             State::Body(message) => {
@@ -368,7 +440,7 @@ impl Conversation {
                 // Nothing comes any more that would need to know where the direction stands.
                 self.give_up_missing(from, &mut Stream::default(), judge);
             }
-            self.end(from, judge);
+            self.end(from, Unfinished::Unseen, judge);
         }
         self.ssh.tell(judge);
         self.http.tell_rest(judge);

@@ -26,6 +26,8 @@
 //! | a banner behind 64 KiB of other lines | lines are gone over up to the budget; `drop` blocks the flow | `ssh_long_preamble` |
 //! | more lines than the budget | `drop` blocks the flow | `inspection_budget_spent` |
 //! | header folding, NULs, mixed line ends, chunk tricks | read as most servers would; `drop` blocks the flow | `http_…` |
+//! | a head without an end, before a FIN | what there is of it is judged; `drop` blocks the flow | `http_unfinished_head` |
+//! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected | |
 //! | octets between two messages, where every transaction is read | left out up to the line's end; `drop` blocks the flow | `http_unexpected_data` |
 //!
 //! What is not done: a segment whose timestamp option is too old (PAWS) is taken for good, and so is
@@ -181,6 +183,27 @@ action = "drop"
                 assert_eq!(talk.server(BAD), Decision::Block);
             }
         }
+    }
+
+    /// Clients take what there is of a head when the connection ends.
+    #[test]
+    fn a_head_that_only_a_fin_ends_is_judged() {
+        for policy in [AnomalyPolicy::Alert, AnomalyPolicy::Drop] {
+            let mut talk = open(policy);
+            talk.client(b"GET / HTTP/1.1\r\n\r\n");
+            let head = b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n";
+            assert_eq!(talk.server(head), Decision::Undecided);
+            assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Block, "{policy:?}");
+            assert_eq!(anomalies(&talk), ["http_unfinished_head"]);
+        }
+    }
+
+    #[test]
+    fn a_head_that_only_a_fin_ends_is_blocked_by_policy() {
+        let mut talk = open(AnomalyPolicy::Drop);
+        talk.client(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nServer: nginx\r\n"), Decision::Undecided);
+        assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Block);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
 use crate::banner::http::{self, Read};
-use crate::banner::{Banner, Progress, Reason, Request, Response, title};
+use crate::banner::{Anomalies, Banner, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HttpFacts, HttpRequestFacts, HttpResponseFacts, Protocol, Side};
 use crate::rules::Stage;
 
@@ -77,8 +77,17 @@ pub(super) struct Message {
     body: BodyBuffer,
     /// The octets of the head, as long as rules about the body have not been asked.
     head: Option<Vec<u8>>,
-    /// Octets behind the head belong to another protocol.
-    tunnel: bool,
+    /// What follows the head.
+    framing: Framing,
+}
+
+/// Why a head never ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unfinished {
+    /// Its sender said no more.
+    Ended,
+    /// The rest of it was not seen.
+    Unseen,
 }
 
 /// How far one direction came.
@@ -102,18 +111,23 @@ impl Http {
             Progress::Never(reason) => return Reached::Never(reason),
             Progress::Done { value, consumed } => (value, consumed),
         };
-        judge.counters.count_banner(Protocol::Http, Side::Client);
         judge.note_message(anomalies);
         let framed = framing::of_request(&message);
         note_hostile(framed.hostile, judge);
         let head = input.get(..consumed).unwrap_or_default();
+        let body = Message::new(framed, head, judge);
+        self.take_request(message, head, body.stage(), judge);
+        Reached::Head(consumed, body)
+    }
+
+    fn take_request(&mut self, message: Request<'_>, head: &[u8], stage: Stage, judge: &mut Judge<'_>) {
+        judge.counters.count_banner(Protocol::Http, Side::Client);
         let transaction = Transaction {
             number: self.number(),
             head: head.to_vec(),
             facts: HttpFacts { request: Some(HttpRequestFacts::from(&message)), response: None },
         };
-        let body = Message::new(framed, head, judge);
-        ask_request(message, body.stage(), &transaction, judge);
+        ask_request(message, stage, &transaction, judge);
         self.waiting.push_back(transaction);
         if self.waiting.len() > WAITING_LIMIT
             && let Some(oldest) = self.waiting.pop_front()
@@ -123,7 +137,6 @@ impl Http {
             }
             tell(oldest, judge);
         }
-        Reached::Head(consumed, body)
     }
 
     /// Reads the response head at the start of `input`.
@@ -141,22 +154,49 @@ impl Http {
             }
             return Reached::Interim(consumed);
         }
+        let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
+        let method = self.told.front().map_or_else(asked, |told| Some(told.method.name()));
+        let framed = framing::of_response(&message, method);
+        note_hostile(framed.hostile, judge);
+        let body = Message::new(framed, input.get(..consumed).unwrap_or_default(), judge);
+        let transaction = self.take_response(message, body.stage(), judge);
+        self.answering = Some(transaction);
+        Reached::Head(consumed, body)
+    }
+
+    fn take_response(&mut self, message: Response<'_>, stage: Stage, judge: &mut Judge<'_>) -> Transaction {
         judge.counters.count_banner(Protocol::Http, Side::Server);
         let told = self.told.pop_front();
         let mut transaction = match &told {
             Some(told) => Transaction { number: told.number, ..Transaction::default() },
             None => self.next_waiting(),
         };
-        let asked = transaction.facts.request.as_ref().map(|request| request.method.as_bytes());
-        let framed = framing::of_response(&message, told.map_or(asked, |told| Some(told.method.name())));
-        note_hostile(framed.hostile, judge);
         let mut facts = HttpResponseFacts::from(&message);
         facts.fingerprint = judge.fingerprints.and_then(|known| known.http_response(&message, None));
         transaction.facts.response = Some(facts);
-        let body = Message::new(framed, input.get(..consumed).unwrap_or_default(), judge);
-        ask_response(message, body.stage(), &transaction, judge);
-        self.answering = Some(transaction);
-        Reached::Head(consumed, body)
+        ask_response(message, stage, &transaction, judge);
+        transaction
+    }
+
+    /// Reads what there is of a head whose end will not come.
+    pub(super) fn unfinished(&mut self, from: Side, input: &[u8], why: Unfinished, judge: &mut Judge<'_>) {
+        match from {
+            Side::Client => {
+                let Some(Read { message, anomalies }) = http::parse_unfinished_request(input) else { return };
+                note_unfinished(anomalies, why, judge);
+                self.take_request(message, input, Stage::Part, judge);
+            }
+            Side::Server => {
+                let Some(Read { message, anomalies }) = http::parse_unfinished_response(input) else {
+                    return;
+                };
+                note_unfinished(anomalies, why, judge);
+                if !framing::is_interim(message.status) {
+                    let transaction = self.take_response(message, Stage::Part, judge);
+                    tell(transaction, judge);
+                }
+            }
+        }
     }
 
     /// Judges what waited for a body and ends the message; a response ends its transaction.
@@ -245,13 +285,13 @@ impl Message {
     fn new(framed: Framed, head: &[u8], judge: &Judge<'_>) -> Self {
         let wanted = judge.rules.needs().body;
         let reader = BodyReader::new(framed.framing);
-        let tunnel = framed.framing == Framing::Tunnel;
-        let waits = wanted > 0 && !reader.is_done() && !tunnel;
+        let foreign = framed.framing.is_foreign();
+        let waits = wanted > 0 && !reader.is_done() && !foreign;
         Self {
             reader,
-            body: BodyBuffer::new(if tunnel { 0 } else { wanted.max(judge.config.body_limit) }),
+            body: BodyBuffer::new(if foreign { 0 } else { wanted.max(judge.config.body_limit) }),
             head: waits.then(|| head.to_vec()),
-            tunnel,
+            framing: framed.framing,
         }
     }
 
@@ -280,9 +320,9 @@ impl Message {
         self.is_done() || self.body.is_full()
     }
 
-    /// Whether the octets that follow are another protocol's.
-    pub(super) const fn is_tunnel(&self) -> bool {
-        self.tunnel
+    /// What follows the head.
+    pub(super) const fn framing(&self) -> Framing {
+        self.framing
     }
 
     /// How many octets may be missing without harm.
@@ -298,6 +338,13 @@ impl Message {
     /// Octets of memory held.
     pub(super) fn memory(&self) -> usize {
         self.body.as_slice().len() + self.head.as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+/// An end that a capture lacks is nobody's trick.
+fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>) {
+    if why == Unfinished::Ended {
+        judge.note_message(anomalies);
     }
 }
 

@@ -1,6 +1,7 @@
 //! One TCP segment's way through the engine.
 
 use super::conversation::Conversation;
+use super::http::Unfinished;
 use super::judge::{FlowFacts, Judge, Outcome, Stop, merge};
 use super::{AnomalyPolicy, Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
@@ -227,7 +228,8 @@ impl Engine {
             }
         }
         if stream.is_complete() || stream.is_reset() {
-            conversation.end(side, &mut judge);
+            let why = if stream.is_reset() { Unfinished::Unseen } else { Unfinished::Ended };
+            conversation.end(side, why, &mut judge);
         }
         if conversation.is_mismatched() {
             let mut anomalies = AnomalySet::default();

@@ -488,3 +488,125 @@ fn a_server_that_takes_the_data_of_a_reopening_syn_is_read() {
     assert_eq!(talk.show(&answer.clone().flags(Flags::SYN | Flags::ACK)), Decision::Undecided);
     assert_eq!(talk.show(&answer.sequence(90_001).payload(BANNER)), Decision::Block);
 }
+
+/// A conversation that a capture began to record in its middle, of which every transaction is read.
+fn captured_midstream() -> Conversation {
+    let mut setup = Setup::monitoring("");
+    setup.config.http_inspect = HttpInspect::All;
+    setup.config.source = Source::Replay;
+    setup.midstream()
+}
+
+#[test]
+fn a_capture_may_begin_with_a_keep_alive_probe_or_the_rest_of_a_body() {
+    let mut talk = captured_midstream();
+    talk.client(b"\0");
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"the rest of a body");
+    talk.server(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(talk.transactions(), [(0, "/a".to_owned(), 404, 0)]);
+}
+
+#[test]
+fn heads_that_a_capture_cuts_short_are_told_as_far_as_they_go() {
+    let mut talk = captured_midstream();
+    let request = talk.segment(true).payload(b"GET /a HTTP/1.1\r\nHost: h\r\nCookie: 1234\r\n\r\n").build();
+    talk.inspect_cut(&request, request.len() - 10);
+    let response = talk.server_packet(b"HTTP/1.1 404 No\r\nServer: nginx\r\nContent-Length: 0\r\n\r\n");
+    talk.inspect_cut(&response, response.len() - 10);
+    assert_eq!(talk.transactions(), [(0, "/a".to_owned(), 404, 0)]);
+    assert_eq!(kinds(&talk.events), ["http"], "a capture's limit is no anomaly");
+}
+
+#[test]
+fn a_head_without_an_end_is_told_once_when_its_sender_closes() {
+    let mut talk = reading_all();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 404 No\r\nServer: nginx\r\n");
+    talk.send(false, Flags::FIN | Flags::ACK, b"");
+    talk.send(true, Flags::FIN | Flags::ACK, b"");
+    talk.engine.finish(talk.now, &mut talk.events);
+    assert_eq!(talk.transactions(), [(0, "/a".to_owned(), 404, 0)]);
+    assert_eq!(kinds(&talk.events), ["anomaly", "http"]);
+}
+
+#[test]
+fn what_an_unfinished_head_lacks_is_not_absent() {
+    let rules = r#"
+[[rule]]
+id = "no-hsts"
+title = "No HSTS"
+protocol = "http"
+from = "server"
+match.status = '^200$'
+absent = ["Strict-Transport-Security"]
+action = "drop"
+
+[[rule]]
+id = "old"
+title = "Old"
+protocol = "http"
+from = "server"
+match."header.server" = '^Apache/2\.2'
+action = "alert"
+"#;
+    let mut talk = Setup::enforcing(rules).open();
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 200 OK\r\nServer: Apache/2.2.3\r\n");
+    talk.send(false, Flags::FIN | Flags::ACK, b"");
+    assert_eq!(kinds(&talk.events), ["anomaly", "alert", "http"]);
+}
+
+#[test]
+fn what_a_proxy_relays_is_read_like_a_connection_of_its_own() {
+    let rules = r#"
+[[rule]]
+id = "old-ssh"
+title = "An old server"
+protocol = "ssh"
+from = "server"
+match.software = '^OpenSSH_7'
+action = "drop"
+"#;
+    let socks_4: (&[u8], &[u8]) = (b"\x04\x01\0\x16\xc0\0\x02\x01\0", b"\0\x5a\0\0\0\0\0\0");
+    let socks_5: (&[u8], &[u8]) =
+        (b"\x05\x01\0\x05\x01\0\x01\xc0\0\x02\x01\0\x16", b"\x05\0\x05\0\0\x01\0\0\0\0\0\0");
+    let connect: (&[u8], &[u8]) =
+        (b"CONNECT h:22 HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 200 Connected\r\n\r\n");
+    for (request, answer) in [socks_4, socks_5, connect] {
+        for http_inspect in [HttpInspect::First, HttpInspect::All] {
+            let mut setup = Setup::enforcing(rules);
+            setup.config.http_inspect = http_inspect;
+            let mut talk = setup.open();
+            for (client, part) in [(true, request), (false, answer)] {
+                // In two parts, as SOCKS 5 is spoken.
+                let (early, late) = part.split_at(2);
+                talk.send(client, Flags::ACK, early);
+                assert_eq!(talk.send(client, Flags::ACK, late), Decision::Undecided);
+            }
+            assert_eq!(talk.client(b"SSH-2.0-client\r\n"), Decision::Undecided);
+            assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block, "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn socks_5_is_spoken_in_turns() {
+    let mut talk = reading_all();
+    talk.client(b"\x05\x01\0");
+    talk.server(b"\x05\0");
+    talk.client(b"\x05\x01\0\x03\x01h\0\x50");
+    talk.server(b"\x05\0\0\x01\0\0\0\0\0\0");
+    talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(talk.transactions(), [(0, "/a".to_owned(), 404, 0)]);
+}
+
+#[test]
+fn an_encrypted_connection_through_a_proxy_passes_once_both_sides_have_spoken() {
+    let mut talk = Setup::monitoring("").open();
+    talk.client(b"CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.server(b"HTTP/1.1 200 Connected\r\n\r\n");
+    assert_eq!(talk.client(b"\x16\x03\x01\x02"), Decision::Undecided);
+    assert_eq!(talk.server(b"\x16\x03\x03\x01"), Decision::Pass);
+}

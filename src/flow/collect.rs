@@ -66,8 +66,10 @@ pub struct Offer<'p> {
     pub overlap: u32,
     /// The payload came before its turn.
     pub ahead: bool,
-    /// Octets that are missing for good before the next ones: whatever was unread was forgotten.
+    /// Octets that are missing for good before the next ones.
     pub gap: u32,
+    /// What was not read yet before that gap.
+    pub unread: Vec<u8>,
 }
 
 impl Collector {
@@ -128,7 +130,7 @@ impl Collector {
             && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
     }
 
-    /// Goes on with what is held, without the octets before it; gives how many are missing.
+    /// Goes on with what is held, without the octets before it, and forgets what was not read; gives how many are missing.
     pub fn give_up_gap(&mut self, stream: &mut Stream) -> Option<u32> {
         let resume = self.pending.first()?.sequence;
         let missing = resume.wrapping_sub(self.awaited);
@@ -157,6 +159,18 @@ impl Collector {
             self.octets.drain(..self.read);
             self.read = 0;
         }
+    }
+
+    /// Takes out what was not read yet: it will never be whole.
+    pub fn take_unread(&mut self) -> Vec<u8> {
+        let unread = self.unread().to_vec();
+        self.skip();
+        unread
+    }
+
+    /// Whether anything is held ahead of its turn.
+    pub fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Forgets everything and expects `sequence` next: what was sent before was not accepted.
@@ -200,7 +214,7 @@ impl Collector {
         offer.gap = missing.unsigned_abs();
         offer.anomalies.insert(Anomaly::Gap);
         stream.next = resume;
-        self.skip();
+        offer.unread = self.take_unread();
         self.promote(stream);
     }
 

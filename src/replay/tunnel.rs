@@ -2,8 +2,8 @@
 //!
 //! IP in IP (RFC 2003, 2473, 4213), MPLS in IP and UDP (RFC 4023, 7510), GRE (RFC 2784, 2890, 2637),
 //! in UDP too (RFC 8086), with ERSPAN and the wireless frames that access points send to their
-//! controller, VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA and GTP-U
-//! (3GPP TS 29.281). What fragments carry shows only once they are put together: see [`is_piece`].
+//! controller, VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA, L2TP (RFC 2661)
+//! and GTP-U (3GPP TS 29.281). What fragments carry shows only once they are put together: see [`is_piece`].
 
 use super::link::{self, Carried, Vlans};
 
@@ -163,8 +163,24 @@ fn udp(header: &[u8]) -> Option<Inner<'_>> {
         _ if either(3544) => teredo(content),
         _ if either(2152) => gtp(content),
         _ if either(5072) => ayiya(content),
+        _ if either(1701) => l2tp(content),
         6635 => Some(Inner::Typed(MPLS_LABEL, content)),
         _ => None,
+    }
+}
+
+/// A data message of L2TP version 2: which fields stand before the PPP frame is told by the first octet.
+fn l2tp(header: &[u8]) -> Option<Inner<'_>> {
+    const CONTROL: u8 = 0x80;
+    let [flags, version, ..] = *header else { return None };
+    if flags & CONTROL != 0 || version & 0x0f != 2 {
+        return None;
+    }
+    let (length, sequence) = (usize::from(flags & 0x40 != 0) * 2, usize::from(flags & 0x08 != 0) * 4);
+    let fields = 2 + length + 4 + sequence;
+    match flags & 0x02 {
+        0 => ppp(header.get(fields..)?),
+        _ => ppp(header.get(fields + 2 + usize::from(word(header, fields)?)..)?),
     }
 }
 
@@ -289,6 +305,8 @@ mod tests {
             to_port(6635, &routed(&[0, 1, 1, 0x40])),
             to_port(4790, &routed(&[0x0c, 0, 0, 1, 0, 0, 1, 0])),
             to_port(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 1, 0])),
+            to_port(1701, &routed(&[0, 2, 0, 1, 0, 1, 0xff, 3, 0, 0x21])),
+            from_port(1701, &routed(&[0x4a, 2, 0, 9, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 9, 0x21])),
             to_port(5072, &routed(&[[0x44, 0x52, 0x11, IPV4].as_slice(), &[0; 40]].concat())),
             from_port(5072, &routed(&[[0x44, 0x52, 0x11, IPV4].as_slice(), &[0; 40]].concat())),
             to_port(4754, &routed(&[0, 0, 8, 0])),
@@ -351,7 +369,7 @@ mod tests {
         #[test]
         fn random_packets_never_panic(
             protocol in proptest::sample::select(vec![IPV4, IPV6, GRE, UDP, MPLS, 0, 43, 60]),
-            port in proptest::sample::select(vec![4754_u16, 4789, 4790, 5072, 6081, 6635, 3544, 2152, 1]),
+            port in proptest::sample::select(vec![1701_u16, 4754, 4789, 4790, 5072, 6081, 6635, 3544, 2152, 1]),
             payload in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
             let _ = innermost(101, &ipv4(protocol, &payload));

@@ -126,7 +126,7 @@ impl Index {
         let mut search = Search { patterns, memo, candidates };
         for (field, index) in &group.fields {
             let later = field.needs_body() || field.needs_kex();
-            if later && view.context.stage == Stage::Head {
+            if later && matches!(view.context.stage, Stage::Head | Stage::Part) {
                 continue;
             }
             for value in view.values(field) {

@@ -111,6 +111,7 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
         Stage::Whole => true,
         Stage::Head => !later,
         Stage::Rest => later,
+        Stage::Part => !later && rule.absent.is_empty() && rule.unless.is_empty(),
     };
     let seen = !later || !matches!(view.banner, Banner::Ssh(_)) || view.kex().is_some();
     if wanted && seen { Ok(()) } else { Err(Miss::Stage) }

@@ -38,6 +38,9 @@ pub enum Stage {
     Head,
     /// Only the rules that `Head` left.
     Rest,
+    /// A part of an HTTP head and no more: rules are left out that ask for what is not there (`absent`,
+    /// `unless`) or comes behind it.
+    Part,
 }
 
 /// A banner with its context; derived fields are worked out when first asked for.

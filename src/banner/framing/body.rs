@@ -36,7 +36,7 @@ impl BodyReader {
             Framing::Length(0) => State::Done,
             Framing::Length(left) => State::Length { left },
             Framing::Chunked => State::Chunked(Chunked::new()),
-            Framing::UntilClose | Framing::Tunnel => State::Endless,
+            Framing::UntilClose | Framing::Tunnel | Framing::Upgrade => State::Endless,
         };
         Self { state, content: 0 }
     }

@@ -79,7 +79,7 @@ fn responses_are_framed_by_status_and_method_first() {
         ("204 No Content", length, "GET", Framing::Length(0)),
         ("304 Not Modified", length, "GET", Framing::Length(0)),
         ("100 Continue", length, "POST", Framing::Length(0)),
-        ("101 Switching Protocols", length, "GET", Framing::Tunnel),
+        ("101 Switching Protocols", length, "GET", Framing::Upgrade),
         ("200 OK", length, "CONNECT", Framing::Tunnel),
         ("403 Forbidden", length, "CONNECT", Framing::Length(9)),
     ] {

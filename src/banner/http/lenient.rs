@@ -197,7 +197,7 @@ const fn is_token(octet: u8) -> bool {
         )
 }
 
-fn is_version(word: &[u8]) -> bool {
+pub(super) fn is_version(word: &[u8]) -> bool {
     word.get(..5).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"HTTP/"))
 }
 

@@ -90,6 +90,16 @@ fn lf_alone_throughout_is_no_anomaly() {
 }
 
 #[test]
+fn an_empty_line_may_hold_carriage_returns() {
+    let octets = b"HTTP/1.1 200 OK\r\nServer: a\n\r\r\nbody";
+    let (read, consumed) = response(octets);
+    assert_eq!(read.message.headers.first("server"), Some(&b"a"[..]));
+    assert_eq!(consumed, octets.len() - 4);
+    assert!(read.anomalies.contains(Anomaly::BareCarriageReturn));
+    assert!(matches!(parse_response(&octets[..octets.len() - 5]), Progress::More));
+}
+
+#[test]
 fn a_simple_request_is_whole_with_its_line() {
     let (read, consumed) = request(b"GET /index.html\r\nHost: ignored\r\n\r\n");
     assert_eq!((read.message.url, read.message.version, consumed), (&b"/index.html"[..], &b""[..], 17));

@@ -152,14 +152,14 @@ impl Reader {
             let body = &mut self.body;
             body.clear();
             let (mut hostile, mut done, mut used) = (framed.hostile, framed.hostile.is_some(), 0);
-            if hostile.is_none() && framed.framing != Framing::Tunnel {
+            if hostile.is_none() && !framed.framing.is_foreign() {
                 match reader.read(behind, |content| body.push(content)) {
                     Ok(advance) => (done, used) = (advance.done, advance.consumed),
                     Err(reason) => (done, hostile) = (true, Some(reason)),
                 }
             }
             let too_long = is_too_long(framed.framing, &reader, body, longest);
-            if !done && !too_long && framed.framing != Framing::Tunnel {
+            if !done && !too_long && !framed.framing.is_foreign() {
                 let kept = self.start..self.start + length;
                 self.collected.truncate(kept.end);
                 self.collected.drain(..kept.start);

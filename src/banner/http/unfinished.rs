@@ -1,0 +1,104 @@
+//! Heads whose end never comes: the sender closed before it, or a capture lacks it.
+//!
+//! Clients take a response whose head ends with the connection, so it must be judged. Only whole lines
+//! count: half a value would be a wrong one.
+
+use super::{Read, lenient};
+use crate::banner::recognise::{is_known_method, skip_leading};
+use crate::banner::{Anomalies, Anomaly, Headers, Recognition, Request, Response, Side, recognise};
+
+/// Reads what there is of a request head; of a first line that is cut itself, method and target.
+pub fn parse_unfinished_request(collected: &[u8]) -> Option<Read<Request<'_>>> {
+    let text = skip_leading(collected);
+    match whole_lines(text) {
+        Some(_) if recognise(Side::Client, text) != Recognition::Http => None,
+        Some(head) => lenient::request(head).map(noted),
+        None => cut_request_line(text),
+    }
+}
+
+/// Reads what there is of a response head, which is at least a status.
+pub fn parse_unfinished_response(collected: &[u8]) -> Option<Read<Response<'_>>> {
+    let text = skip_leading(collected);
+    let head = whole_lines(text).unwrap_or(text);
+    let read = if lenient::could_be_response(head) { lenient::response(head) } else { None };
+    read.filter(|read| !read.anomalies.contains(Anomaly::StatusInvalid)).map(noted)
+}
+
+fn noted<T>(mut read: Read<T>) -> Read<T> {
+    read.anomalies.insert(Anomaly::UnfinishedHead);
+    read
+}
+
+fn whole_lines(text: &[u8]) -> Option<&[u8]> {
+    let end = memchr::memrchr(b'\n', text)?;
+    text.get(..=end)
+}
+
+fn cut_request_line(line: &[u8]) -> Option<Read<Request<'_>>> {
+    let space = line.iter().position(|octet| *octet == b' ')?;
+    let (method, behind) = line.split_at_checked(space)?;
+    let rest = behind.trim_ascii();
+    let last = rest.rsplit(|octet| *octet == b' ').next().unwrap_or_default();
+    let (target, version) = match rest.len() - last.len() {
+        // The last word may be the target's, or what there is of the version.
+        0 => (rest, &[][..]),
+        before if lenient::is_version(last) => (rest.get(..before)?, last),
+        before if b"HTTP/".starts_with(last) => (rest.get(..before)?, &[][..]),
+        _ => (rest, &[][..]),
+    };
+    let url = target.trim_ascii();
+    if url.is_empty() || !is_known_method(method) {
+        return None;
+    }
+    let headers = Headers::new(Vec::new());
+    let message = Request { line, method, url, version, headers, body: &[] };
+    Some(noted(Read { message, anomalies: Anomalies::NONE }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_lines_of_an_unfinished_request_are_read() {
+        for (octets, url, version, host) in [
+            (&b"GET /a HTTP/1.1\r\nHost: h\r\nAccept: te"[..], &b"/a"[..], &b"HTTP/1.1"[..], Some(&b"h"[..])),
+            (b"GET /a HTTP/1.1\r\nHost: h.exa", b"/a", b"HTTP/1.1", None),
+            (b"GET /a HTTP/1.1", b"/a", b"HTTP/1.1", None),
+            (b"GET /a/b HTT", b"/a/b", b"", None),
+            (b"\r\nGET /a/b", b"/a/b", b"", None),
+        ] {
+            let shown = octets.escape_ascii();
+            let Some(read) = parse_unfinished_request(octets) else { panic!("{shown}") };
+            assert_eq!((read.message.url, read.message.version), (url, version), "{shown}");
+            assert_eq!(read.message.headers.first("host"), host, "{shown}");
+            assert!(read.anomalies.contains(Anomaly::UnfinishedHead), "{shown}");
+        }
+    }
+
+    #[test]
+    fn whole_lines_of_an_unfinished_response_are_read() {
+        for (octets, server) in [
+            (&b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\nX: y"[..], Some(&b"Apache/2.2"[..])),
+            (b"HTTP/1.1 200 OK\r\nServer: Apache/2", None),
+            (b"HTTP/1.1 200", None),
+        ] {
+            let shown = octets.escape_ascii();
+            let Some(read) = parse_unfinished_response(octets) else { panic!("{shown}") };
+            assert_eq!(read.message.status, 200);
+            assert_eq!(read.message.headers.first("server"), server, "{shown}");
+        }
+    }
+
+    #[test]
+    fn too_little_says_nothing() {
+        for octets in [&b""[..], b"GET", b"GET ", b"POSTING /a", b"BREW /pot", b"EHLO h\r\n", b"\x16\x03\x01"]
+        {
+            assert_eq!(parse_unfinished_request(octets), None, "{}", octets.escape_ascii());
+        }
+        for octets in [&b""[..], b"HTTP/1.1", b"HTTP/1.1 20", b"220 mail", b"HTTP/1.1 OK\r\n"] {
+            assert_eq!(parse_unfinished_response(octets), None, "{}", octets.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What stands before the octets that a SOCKS server relays: versions 4 and 4a (which have no RFC) and 5
+//! (RFC 1928, with the passwords of RFC 1929).
+//!
+//! Only `CONNECT` is followed: what comes behind it is what the client and the far server say to each
+//! other, banners with it.
+
+use super::{Progress, Reason, Side};
+
+/// Methods of authentication, RFC 1928 section 3.
+const NO_AUTHENTICATION: u8 = 0;
+const PASSWORD: u8 = 2;
+
+/// The command, and what a server says that has carried it out.
+const CONNECT: u8 = 1;
+const GRANTED: u8 = 0x5a;
+
+/// The longest name that ends with NUL, in octets.
+const NAME_LIMIT: usize = 255;
+
+/// Goes over what one side says until octets are relayed; `octets` begin where its stream does.
+pub fn handshake(from: Side, octets: &[u8]) -> Progress<()> {
+    let mut cursor = Cursor { octets, at: 0 };
+    let read = match from {
+        Side::Client => cursor.client(),
+        Side::Server => cursor.server(),
+    };
+    match read {
+        Ok(()) => Progress::Done { value: (), consumed: cursor.at },
+        Err(Stop::Short) => Progress::More,
+        Err(Stop::Foreign) => Progress::Never(Reason::NotSocks),
+    }
+}
+
+/// Why reading ended.
+enum Stop {
+    Short,
+    Foreign,
+}
+
+type Outcome<T = ()> = Result<T, Stop>;
+
+struct Cursor<'a> {
+    octets: &'a [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn client(&mut self) -> Outcome {
+        match self.octet()? {
+            4 => self.request_of_4(),
+            5 => self.client_of_5(),
+            _ => Err(Stop::Foreign),
+        }
+    }
+
+    fn request_of_4(&mut self) -> Outcome {
+        self.expect(CONNECT)?;
+        self.skip(2)?;
+        let mut address = [0; 4];
+        for octet in &mut address {
+            *octet = self.octet()?;
+        }
+        self.name()?;
+        // 4a: an address that can't be stands for a name behind the user's.
+        if matches!(address, [0, 0, 0, host] if host != 0) { self.name() } else { Ok(()) }
+    }
+
+    fn client_of_5(&mut self) -> Outcome {
+        let methods = usize::from(self.octet()?);
+        if methods == 0 {
+            return Err(Stop::Foreign);
+        }
+        self.skip(methods)?;
+        let next = match self.octet()? {
+            1 => {
+                for _ in ["user", "password"] {
+                    let length = usize::from(self.octet()?);
+                    self.skip(length)?;
+                }
+                self.octet()?
+            }
+            other => other,
+        };
+        if next != 5 {
+            return Err(Stop::Foreign);
+        }
+        self.expect(CONNECT)?;
+        self.address()
+    }
+
+    fn server(&mut self) -> Outcome {
+        match self.octet()? {
+            0 => {
+                self.expect(GRANTED)?;
+                self.skip(6)
+            }
+            5 => self.server_of_5(),
+            _ => Err(Stop::Foreign),
+        }
+    }
+
+    fn server_of_5(&mut self) -> Outcome {
+        match self.octet()? {
+            NO_AUTHENTICATION => {}
+            PASSWORD => {
+                self.expect(1)?;
+                self.expect(0)?;
+            }
+            _ => return Err(Stop::Foreign),
+        }
+        self.expect(5)?;
+        self.expect(0)?;
+        self.address()
+    }
+
+    /// A reserved octet, the kind of an address, the address and a port.
+    fn address(&mut self) -> Outcome {
+        self.expect(0)?;
+        let length = match self.octet()? {
+            1 => 4,
+            3 => usize::from(self.octet()?),
+            4 => 16,
+            _ => return Err(Stop::Foreign),
+        };
+        self.skip(length + 2)
+    }
+
+    fn octet(&mut self) -> Outcome<u8> {
+        let octet = *self.octets.get(self.at).ok_or(Stop::Short)?;
+        self.at += 1;
+        Ok(octet)
+    }
+
+    fn expect(&mut self, wanted: u8) -> Outcome {
+        if self.octet()? == wanted { Ok(()) } else { Err(Stop::Foreign) }
+    }
+
+    fn skip(&mut self, count: usize) -> Outcome {
+        self.at += count;
+        if self.at <= self.octets.len() { Ok(()) } else { Err(Stop::Short) }
+    }
+
+    /// Goes over a name that ends with NUL.
+    fn name(&mut self) -> Outcome {
+        for _ in 0..=NAME_LIMIT {
+            if self.octet()? == 0 {
+                return Ok(());
+            }
+        }
+        Err(Stop::Foreign)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOREIGN: Progress<()> = Progress::Never(Reason::NotSocks);
+
+    #[test]
+    fn every_handshake_ends_where_relayed_octets_begin() {
+        for (from, octets) in [
+            (Side::Client, &b"\x04\x01\x00\x50\xc0\x00\x02\x01user\0"[..]),
+            (Side::Client, b"\x04\x01\x00\x50\0\0\0\x01user\0host.example\0"),
+            (Side::Client, b"\x05\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50"),
+            (Side::Client, b"\x05\x02\x00\x02\x01\x01u\x02pw\x05\x01\x00\x03\x04host\x00\x16"),
+            (Side::Client, b"\x05\x01\x00\x05\x01\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x00\x50"),
+            (Side::Server, b"\x00\x5a\0\0\0\0\0\0"),
+            (Side::Server, b"\x05\x00\x05\x00\x00\x01\0\0\0\0\0\0"),
+            (Side::Server, b"\x05\x02\x01\x00\x05\x00\x00\x03\x01h\0\0"),
+        ] {
+            let relayed = [octets, b"SSH-2.0-x\r\n"].concat();
+            let done = Progress::Done { value: (), consumed: octets.len() };
+            assert_eq!(handshake(from, &relayed), done, "{octets:?}");
+            for cut in 0..octets.len() {
+                assert_eq!(handshake(from, &octets[..cut]), Progress::More, "{octets:?} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_octets_and_refusals_are_no_handshake() {
+        let endless = [b"\x04\x01\x00\x50\xc0\x00\x02\x01".as_slice(), &[b'u'; 300]].concat();
+        for (from, octets) in [
+            (Side::Client, &b"GET / HTTP/1.1"[..]),
+            (Side::Client, b"\x16\x03\x01"),
+            (Side::Client, b"\x05\x00"),
+            (Side::Client, b"\x05\x01\x00\x05\x03"),
+            (Side::Client, &endless),
+            (Side::Server, b"\x05\xff"),
+            (Side::Server, b"\x00\x5b\0\0\0\0\0\0"),
+            (Side::Server, b"\x05\x00\x05\x01"),
+        ] {
+            assert_eq!(handshake(from, octets), FOREIGN, "{octets:?}");
+        }
+    }
+}
