@@ -396,6 +396,61 @@ fn a_decided_flow_is_left_to_the_kernel_unless_told_otherwise() {
     });
 }
 
+/// The CPUs that each worker may run on, in the order of queues.
+fn cpus_of_workers(guard: &Guard) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", guard.process.id())).expect("it runs");
+    let mut workers: Vec<(String, String)> = tasks
+        .filter_map(|task| {
+            let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+            let value =
+                |name: &str| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
+            Some((value("Name:")?, value("Cpus_allowed_list:")?))
+        })
+        .filter(|(name, _)| name.starts_with("queue-"))
+        .collect();
+    workers.sort();
+    workers.into_iter().map(|(_, cpus)| cpus).collect()
+}
+
+#[test]
+fn several_queues_share_the_connections_and_each_judges_its_own() {
+    as_root(|| {
+        for backend in BACKENDS {
+            let namespace = Namespace::new();
+            let flags = format!(
+                "--queue 5:6 --pin --hook input --enforce --backend {backend} --metrics 127.0.0.1:9464"
+            );
+            let guard = Guard::start(&namespace, "reject", &flags);
+            let hosts = 32;
+            for host in 1..=hosts {
+                let server = Banner::start(&namespace, at(&format!("127.0.0.{host}"), 0), FORBIDDEN, 1);
+                let (received, error) = read_all(namespace.connect(server.address));
+                assert_eq!(error, Some(ErrorKind::ConnectionReset), "host {host}, {backend}");
+                assert!(received.len() < FORBIDDEN.len(), "{received:?}");
+            }
+            let scrape = || namespace.run("curl -sS http://127.0.0.1:9464/metrics");
+            let metrics = eventually("all matches in the metrics", || {
+                let line =
+                    format!("bannerwall_rule_matches_total{{action=\"reject\",rule=\"old-ssh\"}} {hosts}\n");
+                Some(scrape()).filter(|text| text.contains(&line))
+            });
+            // The kernel spreads pairs of addresses: that all 32 fell to one queue is one case of 2^31.
+            for queue in [5, 6] {
+                let none = format!("bannerwall_packets_total{{queue=\"{queue}\",verdict=\"accept\"}} 0\n");
+                let some = format!("bannerwall_packets_total{{queue=\"{queue}\",verdict=\"accept\"}} ");
+                assert!(metrics.contains(&some) && !metrics.contains(&none), "{backend}: {metrics}");
+            }
+            assert!(metrics.contains("bannerwall_uninspected_packets_total 0\n"), "{metrics}");
+            let cpus = cpus_of_workers(&guard);
+            let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+            assert_eq!(cpus.len(), 2);
+            assert!(cpus.iter().all(|list| list.parse::<u32>().is_ok()), "one CPU each: {cpus:?}");
+            assert_eq!(cpus[0] != cpus[1], several, "{cpus:?}");
+            guard.stop(Signal::TERM);
+        }
+    });
+}
+
 #[test]
 fn without_privilege_the_exit_code_is_3_and_the_message_names_the_capability() {
     as_root(|| {
