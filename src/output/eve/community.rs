@@ -22,7 +22,10 @@ pub(super) fn community_id(endpoints: &Endpoints) -> String {
     hash.update([TCP, 0]);
     hash.update(low.port.to_be_bytes());
     hash.update(high.port.to_be_bytes());
-    format!("1:{}", STANDARD.encode(hash.finalize()))
+    let mut id = String::with_capacity("1:".len() + 28);
+    id.push_str("1:");
+    STANDARD.encode_string(hash.finalize(), &mut id);
+    id
 }
 
 /// The smaller end first: by address octets, then by port.

@@ -5,6 +5,7 @@
 
 mod application;
 mod community;
+mod json;
 mod own;
 mod record;
 mod stats;
@@ -25,10 +26,11 @@ pub struct EveOptions {
 /// Writes one event as one line.
 ///
 /// # Errors
-/// Those of `out`; every event can be spelled in JSON.
-pub fn write(event: &Event, options: &EveOptions, out: &mut impl io::Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &record::Record::new(event, options.strict))?;
-    out.write_all(b"\n")
+/// None so far: every event can be spelled in JSON.
+pub fn write(event: &Event, options: &EveOptions, out: &mut Vec<u8>) -> io::Result<()> {
+    json::append(out, &record::Record::new(event, options.strict))?;
+    out.push(b'\n');
+    Ok(())
 }
 
 /// EVE lines as a [`Format`].
