@@ -2,6 +2,7 @@
 
 import csv
 import datetime
+import itertools
 import os
 import pathlib
 import platform
@@ -13,13 +14,26 @@ from .commands import ROOT, said
 class Record:
     """A folder of results; every value is on disk as soon as it is known."""
 
-    def __init__(self, folder, name, columns):
+    def __init__(self, folder, name, columns, add=False):
+        """With `add` the folder's earlier values stay, and are in `earlier`."""
         today = datetime.date.today().isoformat()
         self.folder = pathlib.Path(folder) if folder else ROOT / "bench/runs" / f"{today}-{name}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(self.folder / "values.csv", "w", newline="", encoding="utf-8")
+        values = self.folder / "values.csv"
+        add = add and values.exists()
+        self.earlier = list(csv.reader(values.read_text(encoding="utf-8").splitlines()))[1:] if add else []
+        self._file = open(values, "a" if add else "w", newline="", encoding="utf-8")
         self._rows = csv.writer(self._file)
-        self.row(*columns)
+        if not add:
+            self.row(*columns)
+
+    def earlier_head(self):
+        """What is said above the earlier values of how they were measured."""
+        if not self.earlier:
+            return []
+        lines = (self.folder / "README.md").read_text(encoding="utf-8").splitlines()
+        return [line for line in itertools.takewhile(lambda line: not line.startswith("## "), lines)
+                if line.startswith("- ")]
 
     def row(self, *values):
         """Takes one row."""
@@ -41,7 +55,9 @@ class Record:
 
 def head(program, *versions, seed=None, commit=None):
     """The lines above every result: what was run, of which commit, with what, where and when."""
-    dirty = " with uncommitted changes" if said("git", "status", "--porcelain", "--untracked-files=no") else ""
+    # What other runs left behind changes nothing of this one.
+    changes = said("git", "status", "--porcelain", "--untracked-files=no", "--", ":!bench/runs")
+    dirty = " with uncommitted changes" if changes else ""
     order = f" (order seed {seed})" if seed is not None else ""
     lines = [
         f"# Measured by {program}",

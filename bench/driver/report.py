@@ -18,11 +18,17 @@ UNITS = {"connections": "connections a second"}
 class Run:
     """Collects what was measured; every value is on disk as soon as it is known."""
 
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, add=False):
+        """With `add` the values that the folder has already stay."""
         self.record = Record(folder, f"{os.cpu_count()}cpu-{platform.machine()}",
-                             ["where", "test", "case", "round", "metric", "value"])
-        self.head = head("bench/run", said("iptables", "--version"), seed=seed)
+                             ["where", "test", "case", "round", "metric", "value"], add)
+        title, blank, *lines = head("bench/run", said("iptables", "--version"), seed=seed)
+        earlier = self.record.earlier_head()
+        self.head = [title, blank, *earlier, *[line for line in lines if line not in earlier]]
         self.values = collections.defaultdict(lambda: collections.defaultdict(list))
+        for where, test, case, _round, metric, value in self.record.earlier:
+            self.values[(where, test, metric)][case].append(float(value))
+        self.rounds_before = max((int(row[3]) for row in self.record.earlier), default=0)
 
     def add(self, where, test, case, round_number, metric, value):
         """Takes one value."""
