@@ -5,7 +5,6 @@
 
 mod application;
 mod community;
-mod json;
 mod own;
 mod record;
 mod stats;
@@ -28,7 +27,7 @@ pub struct EveOptions {
 /// # Errors
 /// None so far: every event can be spelled in JSON.
 pub fn write(event: &Event, options: &EveOptions, out: &mut Vec<u8>) -> io::Result<()> {
-    json::append(out, &record::Record::new(event, options.strict))?;
+    sonic_rs::to_writer(&mut *out, &record::Record::new(event, options.strict))?;
     out.push(b'\n');
     Ok(())
 }
