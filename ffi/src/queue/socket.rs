@@ -15,7 +15,8 @@ const MEMORY_DROPS: usize = 8;
 /// Length of that array (`SK_MEMINFO_VARS`).
 const MEMORY_VARIABLES: usize = 9;
 
-/// Opens a netlink socket to netfilter with an address that the kernel chooses.
+/// Opens a netlink socket to netfilter with an address that the kernel chooses, connected to the kernel:
+/// sends need no address, and nobody else can send to it.
 pub(super) fn open() -> Result<OwnedFd, CallError> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: takes no pointers.
@@ -25,12 +26,17 @@ pub(super) fn open() -> Result<OwnedFd, CallError> {
     }
     // SAFETY: `fd` was just opened and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut address = kernel();
+    let address = kernel();
     let length = address_length();
     // SAFETY: `address` is a valid sockaddr_nl of `length` octets for the length of the call.
-    let result = unsafe { libc::bind(fd, ptr::from_mut(&mut address).cast(), length) };
+    let result = unsafe { libc::bind(fd, ptr::from_ref(&address).cast(), length) };
     if result < 0 {
         return Err(CallError::last("bind(AF_NETLINK)"));
+    }
+    // SAFETY: `address` is a valid sockaddr_nl of `length` octets for the length of the call.
+    let result = unsafe { libc::connect(fd, ptr::from_ref(&address).cast(), length) };
+    if result < 0 {
+        return Err(CallError::last("connect(AF_NETLINK)"));
     }
     Ok(socket)
 }
@@ -47,19 +53,9 @@ pub(super) fn portid(socket: BorrowedFd<'_>) -> Result<u32, CallError> {
 
 /// Sends whole messages to the kernel, which has acted upon each of them when this returns.
 pub(super) fn send(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
-    let address = kernel();
-    // SAFETY: both pointers are to live memory of the lengths that go with them.
-    let sent = unsafe {
-        libc::sendto(
-            socket.as_raw_fd(),
-            messages.as_ptr().cast(),
-            messages.len(),
-            0,
-            ptr::from_ref(&address).cast(),
-            address_length(),
-        )
-    };
-    if sent < 0 { Err(CallError::last("sendto(AF_NETLINK)")) } else { Ok(()) }
+    // SAFETY: the pointer is to live memory of the length that goes with it.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), messages.as_ptr().cast(), messages.len(), 0) };
+    if sent < 0 { Err(CallError::last("send(AF_NETLINK)")) } else { Ok(()) }
 }
 
 /// Asks for a receive buffer of `octets`, beyond the system's limit where that is permitted, and
