@@ -402,7 +402,11 @@ impl Batch<'_> {
                 self.offset = 0;
                 continue;
             };
-            self.offset = datagram.len() - unread.remaining();
+            // A datagram carries one packet: most often this was all of it.
+            (self.slot, self.offset) = match unread.remaining() {
+                0 => (self.slot + 1, 0),
+                rest => (self.slot, datagram.len() - rest),
+            };
             match message {
                 Ok(Message::Packet(message)) => {
                     counters.packets += 1;
