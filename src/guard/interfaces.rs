@@ -10,13 +10,15 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 pub(super) struct Interfaces {
     socket: Option<OwnedFd>,
     names: HashMap<u32, Option<String>, ahash::RandomState>,
+    /// The one that was asked for last, which most often is asked for again.
+    latest: (u32, Option<String>),
 }
 
 impl Interfaces {
     pub(super) fn new() -> Self {
         // Any socket will do to ask by; without one, events have no names.
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).ok();
-        Self { socket, names: HashMap::default() }
+        Self { socket, names: HashMap::default(), latest: (0, None) }
     }
 
     /// The name of interface `index`, `None` for 0 and for one that is gone.
@@ -24,14 +26,18 @@ impl Interfaces {
         if index == 0 {
             return None;
         }
-        let socket = &self.socket;
-        let look_up = || netdevice::index_to_name(socket.as_ref()?, index).ok();
-        self.names.entry(index).or_insert_with(look_up).as_deref()
+        if self.latest.0 != index {
+            let socket = &self.socket;
+            let look_up = || netdevice::index_to_name(socket.as_ref()?, index).ok();
+            self.latest = (index, self.names.entry(index).or_insert_with(look_up).clone());
+        }
+        self.latest.1.as_deref()
     }
 
     /// Forgets all names, since interfaces come, go and are renamed.
     pub(super) fn forget(&mut self) {
         self.names.clear();
+        self.latest = (0, None);
     }
 }
 

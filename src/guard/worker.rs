@@ -131,36 +131,52 @@ impl Judge {
     }
 }
 
-/// The wall clock, for events and timeouts.
-fn now() -> Timestamp {
-    SystemTime::now().into()
+/// The wall clock, for events and timeouts: read on each tick, and in between told by the monotonic
+/// one, which every batch reads anyway.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    instant: Instant,
+    wall: Timestamp,
+}
+
+impl Clock {
+    fn read(instant: Instant) -> Self {
+        Self { instant, wall: SystemTime::now().into() }
+    }
+
+    /// The time by both clocks.
+    fn now(self) -> (Instant, Timestamp) {
+        let instant = Instant::now();
+        (instant, self.wall.after(instant.duration_since(self.instant)))
+    }
 }
 
 impl Worker {
     /// Judges packets until told to stop, then what is still in hand, and gives the queue back.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
-        let (mut ticked, mut read) = (Instant::now(), Instant::now());
+        let mut read = Instant::now();
+        let mut clock = Clock::read(read);
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let now = self.turn()?;
-            if now.duration_since(ticked) >= TICK {
-                ticked = now;
+            let now = self.turn(clock)?;
+            if now.duration_since(clock.instant) >= TICK {
+                clock = Clock::read(now);
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
                     self.judge.interfaces.forget();
                 }
-                self.tick()?;
+                self.tick(clock.wall)?;
             }
         }
         self.finish()
     }
 
     /// One batch; returns when it was done with.
-    fn turn(&mut self) -> Result<Instant, SourceError> {
+    fn turn(&mut self, clock: Clock) -> Result<Instant, SourceError> {
         let Self { source, judge, .. } = self;
         let mut begun = None;
         let received = source.next_batch(&mut |queued| {
-            let (_, now) = *begun.get_or_insert_with(|| (Instant::now(), now()));
+            let (_, now) = *begun.get_or_insert_with(|| clock.now());
             judge.judge(now, queued)
         });
         judge.send_resets();
@@ -172,8 +188,7 @@ impl Worker {
         Ok(ended)
     }
 
-    fn tick(&mut self) -> Result<(), SourceError> {
-        let now = now();
+    fn tick(&mut self, now: Timestamp) -> Result<(), SourceError> {
         let Self { judge, .. } = self;
         judge.engine.tick(now, &mut judge.sink);
         if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
@@ -201,6 +216,7 @@ impl Worker {
 
     fn finish(mut self) -> Result<(), SourceError> {
         let Self { source, judge, .. } = &mut self;
+        let now = || SystemTime::now().into();
         let received = source.drain(DRAIN, &mut |queued| judge.judge(now(), queued));
         judge.send_resets();
         let received = received?;
