@@ -64,11 +64,14 @@ impl From<Anomaly> for AnomalyFacts {
     }
 }
 
+impl From<&Header<'_>> for HeaderField {
+    fn from(Header { name, value }: &Header<'_>) -> Self {
+        Self { name: text(name), value: unfolded(value) }
+    }
+}
+
 fn fields(headers: &Headers<'_>) -> Vec<HeaderField> {
-    headers
-        .iter()
-        .map(|Header { name, value }| HeaderField { name: text(name), value: unfolded(value) })
-        .collect()
+    headers.iter().map(HeaderField::from).collect()
 }
 
 /// A value with each fold (line end and white space) made one space, RFC 9112 section 5.2.

@@ -90,6 +90,14 @@ fn finish<T>(read: Result<T, Reason>, consumed: usize) -> Progress<T> {
     }
 }
 
+/// The field in a line (without its end) whose name is a token and stands right before the colon.
+pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
+    let colon = memchr::memchr(b':', line)?;
+    let (name, value) = line.split_at_checked(colon)?;
+    let token = !name.is_empty() && name.iter().all(|octet| lenient::is_token(*octet));
+    token.then(|| Header { name, value: value.get(1..).unwrap_or_default().trim_ascii() })
+}
+
 /// How far a head goes.
 struct Extent {
     /// Octets with the empty line.

@@ -165,7 +165,7 @@ impl Conversation {
                 after_ssh(reached, State::Kex(line), input)
             }
             State::Head => self.read_head(from, input, judge),
-            State::Next => find_message(from, input, State::Next, judge),
+            State::Next => self.behind_request(from, input, judge),
             State::Body(message) => self.read_body(from, message, input, judge),
             State::Done { foreign } => (State::Done { foreign }, Step::Used(input.len())),
         };
@@ -189,6 +189,17 @@ impl Conversation {
             Recognition::Unknown => (State::Done { foreign: true }, Step::Used(0)),
             Recognition::More => (State::New, Step::Wait),
         }
+    }
+
+    /// Looks for the message behind another.
+    fn behind_request(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+        if from == Side::Client
+            && let Beginning::Other(count) = beginning(from, input, true)
+            && self.http.late_field(input.get(..count).unwrap_or(input))
+        {
+            return (State::Next, Step::Used(count));
+        }
+        find_message(from, input, State::Next, judge)
     }
 
     /// Whether the client speaks to a SOCKS server that has not granted its request yet.

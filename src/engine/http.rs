@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
 use crate::banner::http::{self, Read};
 use crate::banner::{Anomalies, Banner, Progress, Reason, Request, Response, title};
-use crate::event::{Application, EventKind, HttpFacts, HttpRequestFacts, HttpResponseFacts, Protocol, Side};
+use crate::event::{
+    Application, EventKind, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts, Protocol, Side,
+};
 use crate::rules::Stage;
 
 use super::judge::{Judge, Question};
@@ -24,6 +26,8 @@ pub(super) struct Http {
     told: VecDeque<Told>,
     /// Requests without a response, oldest first.
     waiting: VecDeque<Transaction>,
+    /// The last request had no version; fields that stand behind it all the same are told with it.
+    simple: bool,
     /// The one whose response is being read.
     answering: Option<Transaction>,
     next: u32,
@@ -122,6 +126,7 @@ impl Http {
 
     fn take_request(&mut self, message: Request<'_>, head: &[u8], stage: Stage, judge: &mut Judge<'_>) {
         judge.counters.count_banner(Protocol::Http, Side::Client);
+        self.simple = message.version.is_empty();
         let transaction = Transaction {
             number: self.number(),
             head: head.to_vec(),
@@ -137,6 +142,24 @@ impl Http {
             }
             tell(oldest, judge);
         }
+    }
+
+    /// Takes a line that stands behind a request without a version, where it is a header field or the
+    /// empty line behind those: not that servers read it, but it tells what the client meant.
+    pub(super) fn late_field(&mut self, line: &[u8]) -> bool {
+        let simple = std::mem::take(&mut self.simple);
+        let (true, Some(waiting)) = (simple && line.ends_with(b"\n"), self.waiting.back_mut()) else {
+            return false;
+        };
+        let room = waiting.head.len() + line.len() <= http::HEAD_LIMIT;
+        let (Some(field), true) = (http::field_of_line(line.trim_ascii()), room) else {
+            return line.trim_ascii().is_empty();
+        };
+        let Some(request) = &mut waiting.facts.request else { return false };
+        request.headers.push(HeaderField::from(&field));
+        waiting.head.extend_from_slice(line);
+        self.simple = true;
+        true
     }
 
     /// Reads the response head at the start of `input`.

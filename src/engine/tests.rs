@@ -610,3 +610,21 @@ fn an_encrypted_connection_through_a_proxy_passes_once_both_sides_have_spoken() 
     assert_eq!(talk.client(b"\x16\x03\x01\x02"), Decision::Undecided);
     assert_eq!(talk.server(b"\x16\x03\x03\x01"), Decision::Pass);
 }
+
+#[test]
+fn fields_behind_a_request_without_a_version_are_told_with_it() {
+    let mut talk = reading_all();
+    talk.client(b"GET /a\r\nHost: h\r\nUser-A");
+    talk.client(b"gent: x\r\n\r\nGET /b HTTP/1.1\r\nHost: i\r\n\r\n");
+    talk.engine.finish(talk.now, &mut talk.events);
+    let hosts: Vec<_> = talk
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Http(http) => http.request.as_ref().map(|request| request.headers.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(hosts, [2, 1]);
+    assert_eq!(kinds(&talk.events), ["anomaly", "http", "http"], "only the version is missing");
+}

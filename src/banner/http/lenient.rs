@@ -176,7 +176,7 @@ const fn is_space(octet: u8) -> bool {
 }
 
 /// `tchar`, RFC 9110 section 5.6.2.
-const fn is_token(octet: u8) -> bool {
+pub(super) const fn is_token(octet: u8) -> bool {
     octet.is_ascii_alphanumeric()
         || matches!(
             octet,
