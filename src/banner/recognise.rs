@@ -58,7 +58,9 @@ fn client(octets: &[u8]) -> Recognition {
         };
     }
     let text = skip_leading(octets);
-    let method_length = text.iter().position(|&octet| octet == b' ' || octet == b'\t');
+    // No further than a method may reach: a body without spaces is looked at line by line.
+    let start = text.iter().take(METHOD_LIMIT + 1);
+    let method_length = start.copied().position(|octet| octet == b' ' || octet == b'\t');
     let Some((method, rest)) = method_length.and_then(|length| text.split_at_checked(length)) else {
         return unfinished_method(octets, text);
     };

@@ -225,6 +225,17 @@ fn the_sender_of_the_syn_is_the_client_also_when_only_the_answer_was_seen() {
 }
 
 #[test]
+fn a_capture_may_hold_the_answer_to_a_syn_before_the_syn() {
+    let mut wire = Wire::default();
+    wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
+    let late = wire.see(&up().flags(Flags::SYN).sequence(99));
+    assert!(odd(&late).is_empty());
+    assert!(wire.flow().stream(Key::of_client(&wire)).from_start());
+    let forged = wire.see(&up().flags(Flags::SYN).sequence(7777));
+    assert_eq!(odd(&forged), [Anomaly::SynInConnection]);
+}
+
+#[test]
 fn a_split_handshake_keeps_the_client_and_is_told() {
     let mut wire = Wire::default();
     wire.see(&up().flags(Flags::SYN).sequence(99));

@@ -141,9 +141,16 @@ impl<C> Flow<C> {
         let peer = *self.stream(from.other());
         let closed = self.is_closed();
         let opening = !peer.is_open();
+        let answered = peer.known.has(Known::SYN_ACK);
         let stream = self.stream_mut(from);
         if stream.is_open() {
             if stream.from_start() && stream.initial == initial {
+                return Tracked::default();
+            }
+            // A capture may hold the answer to a SYN before the SYN.
+            if answered && stream.next == initial.wrapping_add(1) && !stream.from_start() {
+                stream.synchronise(initial);
+                self.note_syn_options(segment, from);
                 return Tracked::default();
             }
             self.reopening = Some((initial, from));

@@ -125,6 +125,10 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         127 => radio::radiotap(frame),
         163 => radio::avs(frame),
         239 => netfilter_log(frame),
+        // A header that tells the link type of what follows: per-packet information (PPI), and what
+        // macOS writes of all interfaces at once (PKTAP).
+        192 => return announced(frame, 2, 4),
+        258 => return announced(frame, 0, 8),
         _ => return None,
     };
     Some(First { parsed })
@@ -133,6 +137,20 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
 /// A header of `length` octets with an `EtherType` at `at`.
 fn typed(frame: &[u8], at: usize, length: usize) -> Option<(Next, &[u8])> {
     Some((Next::EtherType(word(frame, at)?), frame.get(length..)?))
+}
+
+/// A header that holds its own length and the link type of what follows, both little-endian.
+fn announced(frame: &[u8], length_at: usize, link_at: usize) -> Option<First<'_>> {
+    let little = |at| word(frame, at).map(u16::swap_bytes);
+    let Some((length, link)) = little(length_at).zip(little(link_at)) else {
+        return Some(First { parsed: None });
+    };
+    match (link, frame.get(usize::from(length)..)) {
+        // None of those holds another one of its kind.
+        (192 | 258, _) => None,
+        (link, Some(rest)) => first_header(link, rest),
+        (_, None) => Some(First { parsed: None }),
+    }
 }
 
 /// The address family in the byte order of whoever captured; IPv6's number differs by system.
@@ -314,6 +332,11 @@ mod tests {
         assert_eq!(found(6, &[&[0; 8], &[0x80, 0, 0, 0, 0, 0, 2, 0], snap, &IP]), plain);
         assert_eq!(found(10, &[&[0; 13], snap, &IP]), plain);
         assert_eq!(found(100, &[snap, &IP]), plain);
+        let ppi: &[u8] = &[0, 0, 12, 0, 105, 0, 0, 0, 9, 9, 9, 9, 8, 1];
+        assert_eq!(found(192, &[ppi, &[0; 22], snap, &IP]), plain);
+        let pktap: &[u8] = &[[16, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0].as_slice(), &[9; 4]].concat();
+        assert_eq!(found(258, &[pktap, &[0; 12], &[8, 0], &IP]), plain);
+        assert_eq!(carried(258, &[16, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0]), Carried::UnknownLink);
         let log: &[u8] = &[2, 0, 0, 0, 6, 0, 5, 0, 1, 2, 0, 0, 8, 0, 9, 0];
         assert_eq!(found(239, &[log, &IP]), plain);
         let log: &[u8] = &[2, 0, 0, 0, 0, 6, 0, 5, 1, 2, 0, 0, 0, 8, 0, 9];
@@ -367,7 +390,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_frames_never_panic(
-            link in proptest::sample::select(vec![0_u16, 1, 6, 9, 10, 12, 51, 100, 101, 104, 105, 107, 108, 113, 119, 127, 163, 204, 239, 276]),
+            link in proptest::sample::select(vec![0_u16, 1, 6, 9, 10, 12, 51, 100, 101, 104, 105, 107, 108, 113, 119, 127, 163, 192, 204, 239, 258, 276]),
             frame in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
             let _ = carried(link, &frame);
