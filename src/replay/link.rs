@@ -105,6 +105,8 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
     let parsed = match link {
         1 => typed(frame, 12, 14),
         113 => typed(frame, 14, 16),
+        // InfiniBand, with the addresses of both ends.
+        242 => typed(frame, 40, 44),
         276 => typed(frame, 0, 20),
         0 | 108 => loopback(frame),
         // LINKTYPE_RAW, and the two numbers that systems use for it in files by mistake.
@@ -309,6 +311,7 @@ mod tests {
         assert_eq!(found(113, &[&cooked, &[8, 0], &IP]), plain);
         assert_eq!(found(113, &[&cooked, &[0x81, 0, 0, 7, 8, 0], &IP]), Some(vec![7]));
         assert_eq!(found(276, &[&[8, 0], &[0; 18], &IP]), plain);
+        assert_eq!(found(242, &[&[0; 40], &[8, 0, 0, 0], &IP]), plain);
         for link in [12, 14, 101, 228, 229] {
             assert_eq!(found(link, &[&IP]), plain);
         }
