@@ -75,6 +75,30 @@ fn a_banner_is_explained_rule_by_rule() {
 }
 
 #[test]
+fn rules_about_the_other_protocol_are_summed_up_for_a_person_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.toml");
+    let http = |id: &str| {
+        format!("[[rule]]\nid = '{id}'\nprotocol = 'http'\naction = 'alert'\nmatch.status = '2'\n")
+    };
+    std::fs::write(&file, rule(SSH) + &http("b") + &http("c")).unwrap();
+    let explain = |banner: &str, format: &str| {
+        let file = file.display().to_string();
+        let output = bannerwall(&["test", &file, "--banner", banner, "--format", format]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = explain("SSH-2.0-x", "text");
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("alert   a: "), "{text}");
+    assert_eq!(lines[1], "2 rules about http were not asked");
+    let text = explain("HTTP/1.1 200 OK", "text");
+    assert!(text.ends_with("1 rule about ssh was not asked\n") && text.lines().count() == 3, "{text}");
+    assert_eq!(explain("SSH-2.0-x", "json").lines().count(), 3, "a machine is told of each");
+    assert_eq!(explain("SSH-2.0-x", "csv").lines().count(), 4);
+}
+
+#[test]
 fn a_banner_is_explained_with_the_product_that_fingerprints_name() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.toml");

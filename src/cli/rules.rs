@@ -277,8 +277,19 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
         None => example,
     };
     let mut table = Table::new(&["rule", "matches", "action", "reason"]);
+    let mut foreign = 0;
     for explanation in set.explain(&example, from) {
-        table.add(explained(&explanation), explanation_text(&explanation));
+        if explanation.rule.protocol() == protocol {
+            table.add(explained(&explanation), explanation_text(&explanation));
+        } else {
+            foreign += 1;
+            table.add_untold(explained(&explanation));
+        }
+    }
+    if foreign > 0 && !quiet {
+        let other = if protocol == Protocol::Ssh { Protocol::Http } else { Protocol::Ssh };
+        let verb = if foreign == 1 { "was" } else { "were" };
+        table.say(format!("{} about {} {verb} not asked", several(foreign, "rule"), other.name()));
     }
     table.write(&arguments.files.output)?;
     Ok(Exit::Done)
@@ -307,7 +318,8 @@ fn unescape(text: &str) -> String {
 /// Results in every format, written at the end.
 struct Table {
     columns: &'static [&'static str],
-    rows: Vec<(serde_json::Value, String)>,
+    /// Each for a machine and, unless a person need not see it, for a person.
+    rows: Vec<(serde_json::Value, Option<String>)>,
     summary: Option<String>,
 }
 
@@ -317,7 +329,12 @@ impl Table {
     }
 
     fn add(&mut self, object: serde_json::Value, text: String) {
-        self.rows.push((object, text));
+        self.rows.push((object, Some(text)));
+    }
+
+    /// A result that a person is told only as one of several.
+    fn add_untold(&mut self, object: serde_json::Value) {
+        self.rows.push((object, None));
     }
 
     /// A last line for a person.
@@ -336,7 +353,7 @@ impl Table {
         let mut octets = Vec::new();
         match format {
             FormatName::Text => {
-                for text in self.rows.iter().map(|(_, text)| text).chain(&self.summary) {
+                for text in self.rows.iter().filter_map(|(_, text)| text.as_ref()).chain(&self.summary) {
                     writeln!(octets, "{text}")?;
                 }
             }
