@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, anyhow};
@@ -67,6 +67,7 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
         bar: &bar,
         metrics,
         writer: writer.handle(),
+        over: AtomicBool::new(false),
         started: Instant::now(),
     };
     let parts = plan.feeds(common.rate).into_iter().map(|(feed, tracker)| {
@@ -75,9 +76,10 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     let parts = parts.collect();
     let (outcome, interrupted) = std::thread::scope(|scope| {
         let watcher = std::thread::current();
-        let (config, parts) = (&config, parts);
+        let (config, parts, over) = (&config, parts, &watch.over);
         let scan = scope.spawn(move || {
             let outcome = crate::scan::run(config, parts).map(drop);
+            over.store(true, Ordering::Release);
             watcher.unpark();
             outcome
         });

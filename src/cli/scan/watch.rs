@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub(super) struct Watch<'a> {
     pub(super) bar: &'a ProgressBar,
     pub(super) metrics: Option<Metrics>,
     pub(super) writer: Handle,
+    /// Set when the scan is over, before its thread wakes this one: that thread itself ends a moment later.
+    pub(super) over: AtomicBool,
     pub(super) started: Instant,
 }
 
@@ -46,7 +48,8 @@ impl Watch<'_> {
         let signals = Arc::new(AtomicUsize::new(0));
         count_signals(Arc::clone(&signals))?;
         let (mut saved, mut seen) = (Instant::now(), 0);
-        while !scan.is_finished() {
+        // A scan that panicked does not say that it is over.
+        while !self.over.load(Acquire) && !scan.is_finished() {
             // Woken early when the scan is over.
             std::thread::park_timeout(TICK);
             let now_seen = signals.load(Relaxed);
