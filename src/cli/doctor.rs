@@ -191,9 +191,11 @@ fn receive_buffer() -> Finding {
 
 /// Makes a small ring as a scan would: the sysctl, the permission and every operation in one.
 fn io_uring() -> Finding {
-    let smallest = Options { submissions: 8, operations: 8, sockets: 1, buffers: 1, buffer_size: 64 };
+    let smallest =
+        Options { submissions: 8, operations: 8, sockets: 1, buffers: 1, buffer_size: 64, no_delay: true };
     match Ring::<()>::new(&smallest) {
-        Ok(_) => Fine("every operation of the scan is there".to_owned()),
+        Ok(ring) if ring.has_no_delay() => Fine("every operation of the scan is there".to_owned()),
+        Ok(_) => Fine("what a scan needs is there; HTTP pipelines are faster from Linux 6.7 on".to_owned()),
         Err(error) => Fault(format!("{error}: scans do not work")),
     }
 }

@@ -30,8 +30,8 @@ use crate::event::{PortState, Timestamp};
 /// Operations handed to the kernel in one call. A small batch keeps both sides' entries in cache;
 /// 4,096 costs up to 30 % more.
 const SUBMISSIONS: u32 = 256;
-/// The longest chain: socket or disconnect, connect, send, receive.
-const CHAIN: usize = 4;
+/// The longest chain: socket and its option, or disconnect; connect, send, receive.
+const CHAIN: usize = 5;
 /// The first pause after a shortage; doubled each time, up to the last.
 const FIRST_PAUSE: Nanos = 5_000_000;
 const LAST_PAUSE: Nanos = 1_000_000_000;
@@ -101,6 +101,7 @@ impl<P: Probe> Lane<P> {
             sockets,
             buffers: if P::TALKS { BUFFERS } else { 0 },
             buffer_size: BUFFER_SIZE,
+            no_delay: probe.sends_in_parts(),
         })?;
         Ok(Self {
             ring,
@@ -233,7 +234,12 @@ impl<P: Probe> Lane<P> {
             Fitness::Used(other) if other == family => {
                 ring.push_unattended(Unattended::Disconnect { socket }, true)?;
             }
-            _ => ring.push_unattended(Unattended::Open { socket, family }, true)?,
+            _ => {
+                ring.push_unattended(Unattended::Open { socket, family }, true)?;
+                if probe.sends_in_parts() {
+                    ring.push_unattended(Unattended::NoDelay { socket }, true)?;
+                }
+            }
         }
         connection.fitness = Fitness::Used(family);
         let token = |phase| Token { connection: place, phase };

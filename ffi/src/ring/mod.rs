@@ -46,6 +46,8 @@ pub struct Options {
     pub buffers: u16,
     /// Octets of each receive buffer.
     pub buffer_size: u32,
+    /// Find out whether this kernel lets [`Unattended::NoDelay`] have an effect.
+    pub no_delay: bool,
 }
 
 /// An operation that is over.
@@ -82,6 +84,8 @@ pub struct Ring<T> {
     ring: Inner,
     slab: Slab<T>,
     buffers: Buffers,
+    /// `TCP_NODELAY` can be set on direct sockets.
+    no_delay: bool,
 }
 
 struct Inner(IoUring);
@@ -106,7 +110,15 @@ impl<T> Ring<T> {
             .register_files_sparse(options.sockets)
             .map_err(|source| RingError::call("io_uring_register(FILES2)", source))?;
         let buffers = Buffers::register(&ring, options.buffers, options.buffer_size)?;
-        Ok(Self { ring: Inner(ring), slab: Slab::with_capacity(options.operations), buffers })
+        let slab = Slab::with_capacity(options.operations);
+        let mut ring = Self { ring: Inner(ring), slab, buffers, no_delay: false };
+        ring.no_delay = options.no_delay && ring.try_no_delay()?;
+        Ok(ring)
+    }
+
+    /// Whether [`Unattended::NoDelay`] has an effect.
+    pub fn has_no_delay(&self) -> bool {
+        self.no_delay
     }
 
     /// Makes room for a chain of `operations`, submitting what is queued when there is not enough.
@@ -151,13 +163,16 @@ impl<T> Ring<T> {
 
     /// Queues an operation that nobody waits for: only its failure is reported.
     ///
-    /// It may only be the head of a hard-linked chain. (The kernel posts no completion for what is
+    /// It may only be the head of a hard-linked chain, or stand behind others that are. (The kernel posts no completion for what is
     /// cut off behind a failed silent operation, so a soft link would lose the followers' values.)
     ///
     /// # Errors
     ///
     /// [`RingError::Full`] when no room was [reserved](Ring::reserve).
     pub fn push_unattended(&mut self, operation: Unattended, chained: bool) -> Result<(), RingError> {
+        if matches!(operation, Unattended::NoDelay { .. }) && !self.no_delay {
+            return Ok(());
+        }
         let mut flags = squeue::Flags::SKIP_SUCCESS;
         if chained {
             flags |= squeue::Flags::IO_HARDLINK;
@@ -225,11 +240,37 @@ impl<T> Ring<T> {
             return match (unattended, result.err()?) {
                 // It had ended by itself: the race that every cancellation can lose.
                 (Unattended::Cancel { .. }, libc::ENOENT | libc::EALREADY) => None,
+                // What matters is told by what was to make the socket, or does not matter.
+                (Unattended::NoDelay { .. }, _) => None,
                 (unattended, error) => Some(Completed::Failed { socket: unattended.socket(), error }),
             };
         }
         let (state, octets) = self.slab.remove(Key::of_user_data(entry.user_data()))?;
         Some(Completed::Operation(Completion { state, result, octets }))
+    }
+
+    /// Sets `TCP_NODELAY` on a first socket, to see whether the kernel is able to: that it knows the
+    /// operation's number does not tell.
+    fn try_no_delay(&mut self) -> Result<bool, RingError> {
+        let socket = Socket(0);
+        let chain = [
+            (Unattended::Open { socket, family: Family::Inet }, Link::Order),
+            (Unattended::NoDelay { socket }, Link::Order),
+            (Unattended::Close { socket }, Link::End),
+        ];
+        for (operation, link) in chain {
+            self.enqueue(&operation.prepare().flags(link.flags()).user_data(operation.user_data()))?;
+        }
+        let (mut left, mut able) = (chain.len(), false);
+        while left > 0 {
+            self.submit_and_wait(left, Duration::from_millis(100))?;
+            while let Some(entry) = self.ring.0.completion().next() {
+                left = left.saturating_sub(1);
+                let operation = Unattended::of_user_data(entry.user_data());
+                able |= entry.result() >= 0 && matches!(operation, Some(Unattended::NoDelay { .. }));
+            }
+        }
+        Ok(able)
     }
 
     /// Cancels what is in flight and takes the completions; true when nothing is left.

@@ -128,6 +128,14 @@ pub enum Unattended {
         /// Its address family.
         family: Family,
     },
+    /// Lets a socket send small segments at once (`TCP_NODELAY`), whatever is unacknowledged; it
+    /// stays so when the socket is disconnected. Does nothing on a ring that was not made for it
+    /// ([`super::Options::no_delay`]) or on a kernel that is not able to (before Linux 6.7), and is
+    /// never told to have failed: octets only arrive later.
+    NoDelay {
+        /// The socket.
+        socket: Socket,
+    },
     /// Takes a socket back to unconnected, with a reset where it was connected
     /// (`connect(AF_UNSPEC)`), so that it can connect again.
     Disconnect {
@@ -155,12 +163,23 @@ const KIND_SHIFT: u32 = 32;
 static UNSPECIFIED: libc::sockaddr = libc::sockaddr { sa_family: 0, sa_data: [0; 14] };
 const _: () = assert!(libc::AF_UNSPEC == 0);
 
+/// The value of an option that is turned on.
+static ON: libc::c_int = 1;
+/// Level and name of `TCP_NODELAY`.
+const NO_DELAY: (u32, u32) = (libc::IPPROTO_TCP.cast_unsigned(), libc::TCP_NODELAY.cast_unsigned());
+
 impl Unattended {
     pub(super) fn prepare(self) -> squeue::Entry {
         match self {
             Self::Open { socket, family } => {
                 let place = types::DestinationSlot::try_from_slot_target(socket.0).ok();
                 opcode::Socket::new(family.domain(), libc::SOCK_STREAM, 0).file_index(place).build()
+            }
+            Self::NoDelay { socket } => {
+                let length = u32::try_from(size_of_val(&ON)).unwrap_or_default();
+                let (level, name) = NO_DELAY;
+                opcode::SetSockOpt::new(types::Fixed(socket.0), level, name, (&raw const ON).cast(), length)
+                    .build()
             }
             Self::Disconnect { socket } => {
                 let length = u32::try_from(size_of_val(&UNSPECIFIED)).unwrap_or_default();
@@ -176,7 +195,8 @@ impl Unattended {
             Self::Open { .. } => 0,
             Self::Disconnect { .. } => 1,
             Self::Close { .. } => 2,
-            Self::Cancel { .. } => 3,
+            Self::NoDelay { .. } => 3,
+            Self::Cancel { .. } => 4,
         };
         UNATTENDED | kind << KIND_SHIFT | u64::from(self.socket().0)
     }
@@ -192,6 +212,7 @@ impl Unattended {
             0 => Self::Open { socket, family: Family::Inet },
             1 => Self::Disconnect { socket },
             2 => Self::Close { socket },
+            3 => Self::NoDelay { socket },
             _ => Self::Cancel { operation: Key::of_user_data(0) },
         })
     }
@@ -199,7 +220,10 @@ impl Unattended {
     /// The socket that it is about; none in particular for a cancellation.
     pub(super) fn socket(self) -> Socket {
         match self {
-            Self::Open { socket, .. } | Self::Disconnect { socket } | Self::Close { socket } => socket,
+            Self::Open { socket, .. }
+            | Self::NoDelay { socket }
+            | Self::Disconnect { socket }
+            | Self::Close { socket } => socket,
             Self::Cancel { .. } => Socket(u32::MAX),
         }
     }

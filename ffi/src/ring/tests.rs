@@ -1,17 +1,21 @@
 //! The ring against the running kernel, over loopback.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::FromRawFd as _;
 use std::rc::Rc;
 use std::time::Duration;
+
+use io_uring::{opcode, types};
 
 use super::*;
 
 const SOCKET: Socket = Socket(0);
+const OPTIONS: Options =
+    Options { submissions: 8, operations: 8, sockets: 4, buffers: 4, buffer_size: 64, no_delay: false };
 
 fn ring<T>() -> Ring<T> {
-    Ring::new(&Options { submissions: 8, operations: 8, sockets: 4, buffers: 4, buffer_size: 64 })
-        .expect("io_uring works here")
+    Ring::new(&OPTIONS).expect("io_uring works here")
 }
 
 /// The next completion of an operation, waited for.
@@ -95,6 +99,56 @@ fn a_socket_is_used_again_after_a_disconnect() {
     assert_eq!(ended.raw_os_error(), Some(libc::ECONNRESET));
 }
 
+/// A direct socket as a descriptor like others, to ask what its options are.
+fn installed(ring: &mut Ring<u32>) -> TcpStream {
+    let entry = opcode::FixedFdInstall::new(types::Fixed(SOCKET.0), 0).build().user_data(u64::MAX >> 1);
+    ring.enqueue(&entry).expect("room");
+    ring.submit_and_wait(1, Duration::from_secs(9)).expect("enter works");
+    let entry = ring.ring.0.completion().next().expect("a completion");
+    assert!(entry.result() >= 0, "error {}", -entry.result());
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    unsafe { TcpStream::from_raw_fd(entry.result()) }
+}
+
+#[test]
+fn a_socket_that_sends_at_once_does_so_after_a_disconnect_too() {
+    let (_listener, address) = listener();
+    let mut ring = Ring::new(&Options { no_delay: true, ..OPTIONS }).expect("io_uring works here");
+    if !ring.has_no_delay() {
+        eprintln!("left out: this kernel has no setsockopt for direct sockets (Linux 6.7)");
+        return;
+    }
+    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::Inet }, true).expect("room");
+    ring.push_unattended(Unattended::NoDelay { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 7).expect("room");
+    assert_eq!(complete(&mut ring).result, Ok(0));
+    assert!(installed(&mut ring).nodelay().expect("an option"));
+    ring.push_unattended(Unattended::Disconnect { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 8).expect("room");
+    assert_eq!(complete(&mut ring).result, Ok(0));
+    assert!(installed(&mut ring).nodelay().expect("an option"));
+}
+
+#[test]
+fn a_ring_that_was_not_made_for_it_leaves_sockets_as_they_are() {
+    let (_listener, address) = listener();
+    let mut ring = ring();
+    assert!(!ring.has_no_delay());
+    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::Inet }, true).expect("room");
+    ring.push_unattended(Unattended::NoDelay { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 7).expect("room");
+    let connected = complete(&mut ring);
+    assert_eq!((connected.state, connected.result), (7, Ok(0)));
+}
+
+#[test]
+fn an_option_that_cannot_be_set_is_no_failure() {
+    let mut ring = Ring::<u32>::new(&Options { no_delay: true, ..OPTIONS }).expect("io_uring works here");
+    ring.push_unattended(Unattended::NoDelay { socket: Socket(3) }, false).expect("room");
+    ring.submit_and_wait(1, Duration::from_millis(50)).expect("enter works");
+    assert!(ring.pop().is_none());
+}
+
 #[test]
 fn an_operation_in_flight_is_cancelled_by_its_key_and_by_no_older_one() {
     let (_listener, address) = listener();
@@ -136,9 +190,7 @@ fn values_in_flight_are_dropped_with_the_ring_and_not_before() {
 #[test]
 fn more_operations_than_asked_for_are_refused() {
     let (_listener, address) = listener();
-    let mut ring =
-        Ring::new(&Options { submissions: 8, operations: 1, sockets: 1, buffers: 1, buffer_size: 64 })
-            .expect("io_uring works here");
+    let mut ring = Ring::new(&Options { operations: 1, sockets: 1, ..OPTIONS }).expect("io_uring works here");
     connect(&mut ring, address, Link::Success);
     let refused = ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8);
     assert!(matches!(refused, Err(RingError::Full)));
@@ -146,14 +198,14 @@ fn more_operations_than_asked_for_are_refused() {
 
 #[test]
 fn a_ring_that_cannot_have_its_sockets_is_not_made() {
-    let options = Options { submissions: 8, operations: 8, sockets: u32::MAX, buffers: 4, buffer_size: 64 };
+    let options = Options { sockets: u32::MAX, ..OPTIONS };
     let error = Ring::<u32>::new(&options).expect_err("more sockets than the kernel allows");
     assert!(matches!(error, RingError::Call { call: "io_uring_register(FILES2)", .. }), "{error}");
 }
 
 #[test]
 fn buffers_that_the_kernel_refuses_are_freed_again() {
-    let options = Options { submissions: 8, operations: 8, sockets: 1, buffers: 3, buffer_size: 64 };
+    let options = Options { buffers: 3, ..OPTIONS };
     assert!(Ring::<u32>::new(&options).is_err(), "three is not a power of two");
 }
 

@@ -25,6 +25,12 @@ pub(super) trait Probe {
     /// False when an accepted connection is all there is to know.
     const TALKS: bool;
 
+    /// Whether small segments may follow one another on a connection without an answer in between, so
+    /// that Nagle's algorithm would hold them back for a round trip.
+    fn sends_in_parts(&self) -> bool {
+        false
+    }
+
     /// A target's turn begins; `session` may hold another target's remains.
     fn begin(&mut self, session: &mut Self::Session, target: &Target);
 

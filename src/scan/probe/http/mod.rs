@@ -188,6 +188,10 @@ impl Probe for Http {
 
     const TALKS: bool = true;
 
+    fn sends_in_parts(&self) -> bool {
+        self.pipeline && self.plan.len() > 1
+    }
+
     fn begin(&mut self, host: &mut Host, target: &Target) {
         host.asker.begin(self.plan.len(), self.pipeline, self.connections);
         host.name.clear();
