@@ -40,7 +40,7 @@ const LAST_PAUSE: Nanos = 1_000_000_000;
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
 /// How often a probe looks at talks that it watches.
-const WATCH: Duration = Duration::from_millis(25);
+const WATCH: Duration = Duration::from_millis(10);
 
 /// Names an operation in flight.
 #[derive(Debug, Clone, Copy)]

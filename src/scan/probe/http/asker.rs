@@ -313,9 +313,13 @@ impl Asker {
         };
         let left = self.per_connection.saturating_sub(line.asked);
         let depth = depth.min(line.in_flight.len() + usize::from(left));
-        // The connections share evenly what is left.
-        let unanswered = usize::from(self.total.saturating_sub(self.answered + self.failed));
-        depth.min(unanswered.div_ceil(self.allowed()).max(1))
+        // The connections share evenly what is left. One whose answers are all there shares with the others
+        // what is on none: what they have in flight is about to be answered, too.
+        let left = match line.together {
+            0 if line.answered > 0 => self.unsent() + line.in_flight.len(),
+            _ => usize::from(self.total.saturating_sub(self.answered + self.failed)),
+        };
+        depth.min(left.div_ceil(self.allowed()).max(1))
     }
 
     fn peek(&self) -> Option<u16> {

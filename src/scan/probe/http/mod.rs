@@ -27,10 +27,10 @@ const BANNER: usize = 1024;
 /// Octets of one body that are read at most, to get at the next answer: to read on would take longer
 /// than a new connection.
 const LONGEST_BODY: u64 = 1024 * 1024;
-/// A connection is stalled when an answer is awaited this many times longer than any before...
-const PATIENCE: u32 = 3;
-/// ...but not before this.
-const SHORTEST_STALL: Duration = Duration::from_millis(60);
+/// A connection is stalled when an answer is awaited so many halves longer than any before...
+const PATIENCE: u32 = 5;
+/// ...but not before this: acknowledgements are delayed by 40 ms where a server waits for them.
+const SHORTEST_STALL: Duration = Duration::from_millis(50);
 /// A server that never let wait longer than this is not asked over several connections when it answers
 /// but one request on each: they would gain nothing, and fill a small backlog.
 const PROMPT: Duration = Duration::from_millis(5);
@@ -266,7 +266,7 @@ impl Probe for Http {
         if host.asker.answered() == 0 || host.asker.troubles(front) > 0 {
             return Step::More;
         }
-        let patience = (host.longest_gap * PATIENCE).max(SHORTEST_STALL) * (1 << host.stalls.min(6));
+        let patience = (host.longest_gap * PATIENCE / 2).max(SHORTEST_STALL) * (1 << host.stalls.min(6));
         if silence < patience {
             return Step::More;
         }
