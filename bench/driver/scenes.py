@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from common.commands import RELEASE
+from asking.network import build_delay_line
+from common.commands import RELEASE, run
 
 from .network import Network
 
@@ -31,6 +32,8 @@ class Scene:
 
     def __init__(self):
         self.network = Network("loopback")
+        # Where scanners run.
+        self.namespace = self.network.server
         self.server = None
 
     def __enter__(self):
@@ -57,11 +60,12 @@ class Scene:
         return sum(_cpu(process) for process in [self.server.pid, *_children(self.server.pid)])
 
     def start(self, *words, **options):
-        """Starts a program in the namespace."""
-        return self.network.start(self.network.server, *words, **options)
+        """Starts a scanner."""
+        return self.network.start(self.namespace, *words, **options)
 
     def _listen(self, *words):
-        self.server = self.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.server = self.network.start(self.network.server, *words, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 30
         while not self.network.inside(self.network.server, "ss", "-Hltn", f"sport = :{self.port}"):
             if time.monotonic() > deadline or self.server.poll() is not None:
@@ -95,6 +99,53 @@ class Ssh(Scene):
         self._listen(RELEASE / "examples/answers", SSH_PORT)
 
 
+class FarSsh(Ssh):
+    """The same, with scanners in a namespace of their own, behind a line of 20 ms there and back."""
+
+    ONE_WAY = 10_000
+    HERE = "192.0.2.1"
+    # What the lines of all runs said of themselves: packets passed, dropped, and by how many µs the latest was late.
+    said = []
+
+    def prepare(self):
+        super().prepare()
+        self.folder = tempfile.TemporaryDirectory()
+        near, self.namespace = self.network.server, f"{self.network.server}-far"
+        run("ip", "netns", "add", self.namespace)
+        line = build_delay_line(self.folder.name)
+        self.line = subprocess.Popen(
+            [line, f"/run/netns/{self.namespace}", f"/run/netns/{near}", str(self.ONE_WAY), "line"],
+            stdout=subprocess.PIPE, text=True)
+        if self.line.stdout.readline() != "ready\n":
+            raise RuntimeError("the delay line did not start")
+        for name in (self.namespace, near):
+            # 127.0.0.0/8 is not loopback's alone here: the same subnets as in the other scenes are far away.
+            self.network.inside(name, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535",
+                                "net.ipv4.conf.line.route_localnet=1", "net.ipv4.conf.line.rp_filter=0",
+                                "net.ipv4.conf.all.rp_filter=0")
+        run("ip", "-n", self.namespace, "link", "set", "lo", "up")
+        run("ip", "-n", self.namespace, "address", "delete", "127.0.0.1/8", "dev", "lo")
+        run("ip", "-n", self.namespace, "address", "add", f"{self.HERE}/32", "dev", "line")
+        run("ip", "-n", self.namespace, "route", "add", "127.0.0.0/8", "dev", "line", "src", self.HERE)
+        run("ip", "-n", near, "route", "add", self.HERE, "dev", "line")
+
+    def __exit__(self, *error):
+        self.line.terminate()
+        self.said.append(tuple(map(int, re.findall(r"\d+", self.line.communicate()[0]))))
+        run("ip", "netns", "delete", self.namespace)
+        super().__exit__(*error)
+        self.folder.cleanup()
+
+    @classmethod
+    def remarks(cls):
+        """What the lines of all runs did, if there were any."""
+        if not cls.said:
+            return []
+        passed, dropped, late = zip(*cls.said)
+        return [f"ssh at 20 ms: the forwarder (bench/delay.c) passed {sum(passed):,} packets, dropped {sum(dropped):,}, "
+                f"latest {max(late):,} µs late; it shares the two processors with scanner and server"]
+
+
 class Http(Scene):
     """nginx answers on every address, by one worker."""
 
@@ -120,7 +171,7 @@ class Http(Scene):
         self.folder.cleanup()
 
 
-SCENES = {"closed": Closed, "ssh": Ssh, "http": Http, "silent": Silent}
+SCENES = {"closed": Closed, "ssh": Ssh, "ssh-20ms": FarSsh, "http": Http, "silent": Silent}
 
 
 def measure_server():
