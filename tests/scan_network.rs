@@ -132,6 +132,24 @@ fn connections_that_end_in_order_leave_the_scan_enough_ports() {
     });
 }
 
+#[test]
+fn who_did_not_answer_is_asked_again_as_often_as_users_say() {
+    as_root(|| {
+        let network = Namespace::new();
+        greeter(&network, 22);
+        // Every second connection request gets lost.
+        let lose = "iptables -A INPUT -p tcp --syn -m statistic --mode nth --every 2 --packet 0 -j DROP";
+        network.run(lose);
+        let words = "ssh 127.0.0.0/28 --concurrency 1 --connect-timeout 500ms --read-timeout 9s";
+        let run = output(&network, &format!("{words} --retries 0"));
+        let errors = String::from_utf8_lossy(&run.stderr);
+        assert!(!summary(&errors).contains(" timed out 0,"), "{errors}");
+        let run = output(&network, &format!("{words} --retries 9"));
+        let errors = String::from_utf8_lossy(&run.stderr);
+        assert!(summary(&errors).starts_with("targets 16, open 16, "), "counted once each: {errors}");
+    });
+}
+
 /// What the two ways to end a connection look like from the other side.
 #[test]
 fn close_decides_whether_a_target_sees_a_reset_or_an_end() {

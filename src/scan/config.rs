@@ -28,12 +28,13 @@ pub struct Config {
     pub first_byte_timeout: Duration,
     /// How long a target may take altogether.
     pub total_timeout: Duration,
-    /// Octets of an SSH server that are read at most before it is given up. (HTTP has its own limits.)
-    pub byte_limit: usize,
     /// How connections are ended.
     pub close: Close,
+    /// How often a target that did not answer in time is asked again; by default [`Self::RETRIES`] times
+    /// while there are signs that connection requests get lost, and not at all where nobody is there.
+    pub retries: Option<u32>,
     /// How often a target is tried again after a shortage of this machine.
-    pub retries: u32,
+    pub shortages: u32,
     /// Set from outside to give up what is in flight and return.
     pub stop: Arc<AtomicBool>,
 }
@@ -49,12 +50,17 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(3),
             first_byte_timeout: Duration::from_secs(2),
             total_timeout: Duration::from_secs(10),
-            byte_limit: 64 * 1024,
             close: Close::Reset,
-            retries: 10,
+            retries: None,
+            shortages: 10,
             stop: Arc::default(),
         }
     }
+}
+
+impl Config {
+    /// How often a target is asked again where its connection request may have been lost.
+    pub const RETRIES: u32 = 3;
 }
 
 /// How a connection is ended.
@@ -74,7 +80,10 @@ pub enum ProbeOptions {
     /// Nothing: the port is open or not.
     Connect,
     /// Its SSH identification.
-    Ssh,
+    Ssh {
+        /// Octets of a server that are read at most before it is given up.
+        byte_limit: usize,
+    },
     /// One or more HTTP requests.
     Http(HttpOptions),
 }

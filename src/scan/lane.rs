@@ -71,7 +71,11 @@ pub(super) struct Lane<P: Probe> {
     ring: Ring<Token>,
     capacity: usize,
     close: Close,
-    retries: u32,
+    shortages: u32,
+    /// How often who did not answer is asked again, where that was said.
+    retries: Option<u32>,
+    /// Connection requests seem to get lost.
+    lossy: bool,
     connections: Vec<Connection<P::Connection>>,
     /// Free connections that still have to be disconnected; used before the others.
     used: Vec<u32>,
@@ -107,7 +111,9 @@ impl<P: Probe> Lane<P> {
             ring,
             capacity,
             close: config.close,
+            shortages: config.shortages,
             retries: config.retries,
+            lossy: false,
             connections: Vec::with_capacity(capacity),
             used: Vec::with_capacity(capacity),
             fresh: Vec::with_capacity(capacity),
@@ -151,6 +157,11 @@ impl<P: Probe> Lane<P> {
     /// Who answered since this was asked last.
     pub(super) fn take_answers(&mut self) -> Answers {
         std::mem::take(&mut self.answers)
+    }
+
+    /// Whether connection requests seem to get lost: who does not answer then is asked again.
+    pub(super) fn doubt(&mut self, lossy: bool) {
+        self.lossy = lossy;
     }
 
     /// Room for another target in this submission.

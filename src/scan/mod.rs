@@ -108,7 +108,9 @@ where
     let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone());
     match &config.probe {
         ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
-        ProbeOptions::Ssh => run_probe(config, parts, || probe::Ssh::new(judge.clone(), config.byte_limit)),
+        ProbeOptions::Ssh { byte_limit } => {
+            run_probe(config, parts, || probe::Ssh::new(judge.clone(), *byte_limit))
+        }
         ProbeOptions::Http(options) => run_probe(config, parts, || probe::Http::new(judge.clone(), options)),
     }
 }

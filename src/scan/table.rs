@@ -79,6 +79,8 @@ pub(super) struct Session<S> {
     pub(super) round_trip: Option<Duration>,
     /// How often a shortage of this machine came between.
     pub(super) shortages: u32,
+    /// How often it was asked again for want of an answer.
+    pub(super) retries: u32,
     /// Rules that matched.
     pub(super) matches: u32,
     /// Its connections.
@@ -98,6 +100,7 @@ impl<S: Default> Session<S> {
             heard: false,
             round_trip: None,
             shortages: 0,
+            retries: 0,
             matches: 0,
             connections: Numbers::default(),
             expired: false,
@@ -112,6 +115,7 @@ impl<S: Default> Session<S> {
         self.heard = false;
         self.round_trip = None;
         self.shortages = 0;
+        self.retries = 0;
         self.matches = 0;
         self.expired = false;
     }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::event::{Event, EventKind, EventSink, PortState};
 
+const SSH: ProbeOptions = ProbeOptions::Ssh { byte_limit: 65_536 };
+
 /// Everything that a scan reported.
 #[derive(Default)]
 struct Seen {
@@ -161,7 +163,7 @@ fn a_banner_in_single_octets_behind_other_lines_is_read() {
         }
         let _ = stream.read(&mut [0; 1]);
     });
-    let seen = scan(&config(ProbeOptions::Ssh), vec![address]);
+    let seen = scan(&config(SSH), vec![address]);
     assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
     let banners = seen.events.iter().filter_map(|event| match &event.kind {
         EventKind::Ssh(facts) => Some(facts.server.as_ref()?.software_version.clone()),
@@ -177,7 +179,7 @@ fn what_no_ssh_server_does_is_told_apart() {
     let other = server(|mut stream| drop((stream.write_all(b"220 mail\r\n"), stream.read(&mut [0; 1]))));
     let brief = server(drop);
     let endless = server(|mut stream| while stream.write_all(&[b'a'; 4096]).is_ok() {});
-    let config = Config { byte_limit: 20_000, ..config(ProbeOptions::Ssh) };
+    let config = config(ProbeOptions::Ssh { byte_limit: 20_000 });
     for (address, expected) in [
         (silent, Conversation::Silent),
         (half, Conversation::TimedOut),
@@ -485,7 +487,7 @@ fn octets_that_nobody_asked_for_are_told_and_taken_for_no_answer() {
 #[test]
 fn a_stopped_scan_leaves_targets_unfinished_and_returns() {
     let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));
-    let config = Config { first_byte_timeout: Duration::from_secs(60), ..config(ProbeOptions::Ssh) };
+    let config = Config { first_byte_timeout: Duration::from_secs(60), ..config(SSH) };
     let stop = Arc::clone(&config.stop);
     let stopper = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));

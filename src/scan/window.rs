@@ -5,8 +5,11 @@
 //! answer need only rate times round trip; more of them at once make nothing faster, but overrun a
 //! server's or a router's queue, and lost connection requests come back a second later or never. So the
 //! window opens from a few, by a quarter a step as long as each step brings more answers a second (what
-//! their round trips are does not matter: networks differ), and doubles where hardly anybody answers. No
-//! clock, no input or output.
+//! their round trips are does not matter: networks differ), and doubles where hardly anybody answers.
+//!
+//! Silence where most targets have answered so far may be a server or a router that is overrun and drops
+//! connection requests. They are sent again after a second, so that it is told by late answers within little
+//! more than that; only then is such silence believed. No clock, no input or output.
 
 use super::timers::Nanos;
 
@@ -21,6 +24,12 @@ const LONGEST_EPOCH: Nanos = 500_000_000;
 const REST: Nanos = 1_000_000_000;
 /// A lost connection request is sent again after a second (RFC 6298).
 const SENT_AGAIN: Nanos = 1_000_000_000;
+/// Sudden silence is believed when it has lasted so long and no answer came late.
+const DOUBT: Nanos = 1_500_000_000;
+/// How long signs of lost connection requests count.
+const LOSS_COUNTS: Nanos = 4_000_000_000;
+/// Targets whose answers count as much as those of all before.
+const REMEMBERED: u64 = 16_384;
 
 /// What came since the window was looked at last.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,6 +78,14 @@ pub(super) struct Window {
     settled: Nanos,
     /// The shortest round trip of the whole scan.
     shortest: Nanos,
+    /// Targets begun and answers had; those of long ago count less.
+    begun: u64,
+    answered: u64,
+    /// When a silence began that is not yet believed, and whether one has been.
+    doubt: Option<Nanos>,
+    believed: bool,
+    /// Connection requests seem to get lost, until then.
+    lossy: Nanos,
 }
 
 impl Window {
@@ -86,7 +103,22 @@ impl Window {
             rest: 0,
             settled: 0,
             shortest: Nanos::MAX,
+            begun: 0,
+            answered: 0,
+            doubt: None,
+            believed: false,
+            lossy: 0,
         }
+    }
+
+    /// A target's turn has begun.
+    pub(super) fn begin(&mut self) {
+        self.begun += 1;
+    }
+
+    /// Whether there are signs that connection requests to targets that would answer get lost.
+    pub(super) fn sees_loss(&self, now: Nanos) -> bool {
+        now < self.lossy
     }
 
     /// How many may be under way.
@@ -112,9 +144,12 @@ impl Window {
         self.epoch = mean.saturating_mul(2).clamp(EPOCH, LONGEST_EPOCH);
         self.shortest = answers.shortest.map_or(self.shortest, |shortest| shortest.min(self.shortest));
         let late = answers.longest >= SENT_AGAIN && self.shortest < SENT_AGAIN / 4;
-        if self.is_mostly_silent(&answers, length) {
+        let silent = self.is_mostly_silent(&answers, length);
+        let doubtful = self.doubts(silent && reached, late, now);
+        self.remember(&answers);
+        if silent {
             self.before = None;
-            if reached {
+            if reached && !doubtful {
                 self.set(self.limit.saturating_mul(2));
             }
         } else if late {
@@ -146,6 +181,35 @@ impl Window {
         }
     }
 
+    /// Whether a silence may be for connection requests that got lost, and not for want of anybody there.
+    fn doubts(&mut self, silent: bool, late: bool, now: Nanos) -> bool {
+        let since = self.doubt.take();
+        if late && (!silent || since.is_some()) {
+            self.believed = false;
+            self.lossy = now.saturating_add(LOSS_COUNTS);
+        }
+        let mostly_answered = self.answered.saturating_mul(2) >= self.begun.max(1);
+        if !silent || self.believed || !mostly_answered {
+            return false;
+        }
+        let since = since.unwrap_or(now);
+        if now.saturating_sub(since) >= DOUBT {
+            self.believed = true;
+            return false;
+        }
+        self.doubt = Some(since);
+        self.lossy = now.saturating_add(LOSS_COUNTS);
+        true
+    }
+
+    fn remember(&mut self, answers: &Answers) {
+        self.answered = self.answered.saturating_add(answers.count);
+        if self.begun >= REMEMBERED {
+            self.begun /= 2;
+            self.answered /= 2;
+        }
+    }
+
     fn set(&mut self, limit: usize) {
         self.limit = limit.max(self.fewest).min(self.most);
     }
@@ -171,9 +235,13 @@ mod tests {
     /// Runs a window over a network for `seconds`: of those under way `bring` gives the answers of an epoch.
     fn run(window: &mut Window, seconds: u64, bring: impl Fn(usize, Nanos) -> Answers) -> usize {
         let end = window.since + seconds * 1000 * MILLISECOND;
+        let mut under_way = 0;
         while window.since < end {
-            let (due, length) = (window.due(), window.epoch);
-            window.adapt(bring(window.limit(), length), true, due);
+            (under_way..window.limit()).for_each(|_| window.begin());
+            let (due, length, limit) = (window.due(), window.epoch, window.limit());
+            let answers = bring(limit, length);
+            under_way = limit - limit.min(usize::try_from(answers.count).unwrap());
+            window.adapt(answers, true, due);
         }
         window.limit()
     }
@@ -234,6 +302,46 @@ mod tests {
         let late = |limit: usize, _: Nanos| answers(limit, SENT_AGAIN + MILLISECOND);
         assert!((8_192..=32_768).contains(&run(&mut window, 1, late)));
         assert_eq!(run(&mut window, 60, late), FEWEST);
+    }
+
+    /// A network in which everybody answered at once.
+    fn answering(most: usize) -> Window {
+        let mut window = Window::new(most, 1);
+        for _ in 0..20 {
+            (0..1000).for_each(|_| window.begin());
+            let due = window.due();
+            window.adapt(answers(1000, MILLISECOND / 10), false, due);
+        }
+        window
+    }
+
+    #[test]
+    fn sudden_silence_is_taken_for_loss_until_nothing_came_late() {
+        let mut window = answering(65_536);
+        let (before, start) = (window.limit(), window.since);
+        assert!(!window.sees_loss(start));
+        let silence = |_: usize, _: Nanos| Answers::default();
+        assert_eq!(run(&mut window, 1, silence), before, "an overrun server is not asked for more");
+        assert!(window.sees_loss(window.since));
+        assert_eq!(run(&mut window, 2, silence), 65_536, "there is nobody");
+        assert_eq!(run(&mut window, 4, silence), 65_536);
+        assert!(!window.sees_loss(window.since));
+    }
+
+    #[test]
+    fn late_answers_are_signs_of_loss_where_most_answer_and_not_where_few_do() {
+        let mut window = answering(65_536);
+        run(&mut window, 1, |limit, _| answers(limit, SENT_AGAIN));
+        assert!(window.sees_loss(window.since));
+        let mut window = Window::new(65_536, 1);
+        run(&mut window, 1, |_, _| Answers::default());
+        window.limit = 8192;
+        run(&mut window, 1, |_, _| {
+            let mut answers = answers(1, MILLISECOND);
+            answers.add(SENT_AGAIN);
+            answers
+        });
+        assert!(window.limit() > 8192 && !window.sees_loss(window.since));
     }
 
     #[test]

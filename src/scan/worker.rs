@@ -138,6 +138,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
             match self.targets.next(instant) {
                 Next::Target(target) => {
                     lane.begin(target, now)?;
+                    self.open.begin();
                     *room -= 1;
                 }
                 Next::Wait(pause) => self.pause_until = instant + pause,
@@ -163,6 +164,8 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         self.lanes.iter_mut().for_each(|lane| answers.join(lane.take_answers()));
         let reached = !self.ended && self.under_way() >= self.open.limit();
         self.open.adapt(answers, reached, now.nanos);
+        let lossy = self.open.sees_loss(now.nanos);
+        self.lanes.iter_mut().for_each(|lane| lane.doubt(lossy));
     }
 
     fn submit(&mut self) -> Result<(), ScanError> {

@@ -61,6 +61,10 @@ enum Mode {
         /// Show only servers whose identification line matches; given several times, all must.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
+        /// Octets of a server that are read at most before it is given up.
+        #[arg(long, value_name = "OCTETS", default_value_t = 65_536,
+              value_parser = clap::value_parser!(u32).range(256..=16_777_216))]
+        max_bytes: u32,
         #[command(flatten)]
         common: Common,
     },
@@ -141,6 +145,10 @@ struct Common {
     /// How long a target may take altogether.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     total_timeout: Duration,
+    /// How often a target that does not accept in time is asked again; by default up to three times, but
+    /// only while connection requests seem to get lost.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100))]
+    retries: Option<u32>,
     /// Threads; by default one, and one a processor for `--rate max`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
@@ -224,12 +232,12 @@ fn request(mode: &Mode) -> Request<'_> {
             own: Vec::new(),
             common,
         },
-        Mode::Ssh { ports, matches, common } => Request {
+        Mode::Ssh { ports, matches, max_bytes, common } => Request {
             name: "ssh",
             ports,
-            probe: ProbeOptions::Ssh,
+            probe: ProbeOptions::Ssh { byte_limit: usize::try_from(*max_bytes).unwrap_or(usize::MAX) },
             patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
-            own: vec![("--match", format!("{matches:?}"))],
+            own: vec![("--match", format!("{matches:?}")), ("--max-bytes", max_bytes.to_string())],
             common,
         },
         Mode::Http { ports, http, common } => Request {

@@ -162,7 +162,7 @@ fn connections_each(probe: &ProbeOptions) -> u64 {
             u64::try_from(connections).unwrap_or(u64::MAX)
         }
         ProbeOptions::Http(options) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
-        ProbeOptions::Connect | ProbeOptions::Ssh => 1,
+        ProbeOptions::Connect | ProbeOptions::Ssh { .. } => 1,
     }
 }
 
@@ -194,6 +194,7 @@ fn config(
         connect_timeout: common.connect_timeout,
         first_byte_timeout: common.read_timeout,
         total_timeout: common.total_timeout.max(common.connect_timeout),
+        retries: common.retries,
         close: common.close.into(),
         rules: Arc::new(rules),
         fingerprints,

@@ -6,10 +6,10 @@ use bannerwall_ffi::ring::{RingError, Socket, Unattended};
 
 use super::{FIRST_PAUSE, LAST_PAUSE, Lane, Now, at, end};
 use crate::event::PortState;
-use crate::scan::Close;
 use crate::scan::outcome::{Conversation, Outcome, Reason, Report};
 use crate::scan::probe::{Closed, Probe, Scene, Step};
 use crate::scan::table::{Fitness, Numbers};
+use crate::scan::{Close, Config};
 
 impl<P: Probe> Lane<P> {
     /// Cancels what is in flight on a connection that is to end.
@@ -145,12 +145,14 @@ impl<P: Probe> Lane<P> {
         now: Now,
         report: &mut impl Report,
     ) -> Result<(), RingError> {
+        let unanswered = matches!(how, Closed::Failed(libc::ECANCELED | libc::ETIMEDOUT));
+        let again = unanswered && self.asks_again(number);
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         let open = !session.connections.as_slice().is_empty();
         let wanted = self.probe.wanted(&session.probe);
         match (how, session.found) {
             (Closed::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
-                if (found.is_none() || wanted > 0) && session.shortages < self.retries {
+                if (found.is_none() || wanted > 0) && session.shortages < self.shortages {
                     let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
                     session.shortages += 1;
                     if let (None, Some(target)) = (found, &session.target) {
@@ -161,6 +163,9 @@ impl<P: Probe> Lane<P> {
                 }
                 session.found.get_or_insert(Reason::of_errno(error));
             }
+            // Another connection may still be accepted.
+            (_, None) if unanswered && open => {}
+            (_, None) if again => return self.ask_again(number, now),
             (Closed::Failed(libc::ECANCELED), None) => {
                 session.found = Some((PortState::Filtered, Reason::NoResponse));
             }
@@ -173,6 +178,25 @@ impl<P: Probe> Lane<P> {
         }
         self.finish_if_over(number, report);
         Ok(())
+    }
+
+    /// Whether a target that did not answer gets another chance: where users say so, or where its
+    /// connection request may have been lost.
+    fn asks_again(&self, number: u32) -> bool {
+        let most = self.retries.unwrap_or(if self.lossy { Config::RETRIES } else { 0 });
+        self.sessions.get(at(number)).is_some_and(|session| session.retries < most && !session.expired)
+    }
+
+    /// Asks a target anew, from another port. It keeps its place in the window meanwhile, so that what
+    /// retries take is bounded as all else.
+    fn ask_again(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+        let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
+        session.retries += 1;
+        if let Some(target) = &session.target {
+            self.probe.begin(&mut session.probe, target);
+        }
+        self.connect(number, now)?;
+        self.widen(number, now)
     }
 
     fn finish_if_over(&mut self, number: u32, report: &mut impl Report) {
