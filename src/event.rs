@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
@@ -164,13 +165,13 @@ pub struct FlowContext {
     pub protocol: Option<Protocol>,
 }
 
-/// What happened.
+/// What happened. The facts of an application protocol are shared with the alerts about them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventKind {
     /// SSH identifications of one flow, with what was seen of each side.
-    Ssh(Box<SshFacts>),
+    Ssh(Arc<SshFacts>),
     /// One HTTP transaction (or the half of it that was seen).
-    Http(Box<HttpFacts>),
+    Http(Arc<HttpFacts>),
     /// A rule matched.
     Alert(Box<AlertFacts>),
     /// A packet was (or, in monitor mode, would have been) dropped.
@@ -384,9 +385,9 @@ pub struct AlertFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Application {
     /// SSH, with both sides as far as seen.
-    Ssh(Box<SshFacts>),
+    Ssh(Arc<SshFacts>),
     /// HTTP, with both halves as far as seen.
-    Http(Box<HttpFacts>),
+    Http(Arc<HttpFacts>),
 }
 
 /// The number that stands for a rule's id where EVE asks for one: the same in every run and on every

@@ -1,6 +1,7 @@
 //! HTTP transactions of one connection: each response with the request that it answers.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
 use crate::banner::http::{self, Read};
@@ -386,7 +387,7 @@ fn ask_request(request: Request<'_>, stage: Stage, transaction: &Transaction, ju
         product: None,
         transaction: Some(transaction.number),
     };
-    judge.ask(&question, || Application::Http(Box::new(transaction.facts.clone())));
+    judge.ask(&question, || Application::Http(Arc::new(transaction.facts.clone())));
 }
 
 fn ask_response(response: Response<'_>, stage: Stage, transaction: &Transaction, judge: &mut Judge<'_>) {
@@ -401,7 +402,7 @@ fn ask_response(response: Response<'_>, stage: Stage, transaction: &Transaction,
         product,
         transaction: Some(transaction.number),
     };
-    judge.ask(&question, || Application::Http(Box::new(transaction.facts.clone())));
+    judge.ask(&question, || Application::Http(Arc::new(transaction.facts.clone())));
 }
 
 /// A page's title may name a product that the header fields don't.
@@ -414,5 +415,5 @@ fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: 
 
 fn tell(transaction: Transaction, judge: &mut Judge<'_>) {
     let Transaction { number, facts, .. } = transaction;
-    judge.emit(EventKind::Http(Box::new(facts)), None, Some(Protocol::Http), Some(number));
+    judge.emit(EventKind::Http(Arc::new(facts)), None, Some(Protocol::Http), Some(number));
 }

@@ -1,5 +1,7 @@
 //! One direction of an SSH connection: its identification and, where it is wanted, its KEXINIT.
 
+use std::sync::Arc;
+
 use crate::banner::{Banner, Progress, SshBanner, kex, ssh};
 use crate::event::{Application, EventKind, Protocol, Side, SshFacts, SshSide};
 use crate::rules::Stage;
@@ -96,7 +98,7 @@ impl Ssh {
     fn emit(&mut self, facts: SshFacts, judge: &mut Judge<'_>) {
         if !self.told && self.known.contains(&true) {
             self.told = true;
-            judge.emit(EventKind::Ssh(Box::new(facts)), None, Some(Protocol::Ssh), None);
+            judge.emit(EventKind::Ssh(Arc::new(facts)), None, Some(Protocol::Ssh), None);
         }
     }
 
@@ -117,7 +119,7 @@ impl Ssh {
         let product = side.as_ref().and_then(|side| side.fingerprint.as_ref());
         let banner = Banner::Ssh(banner);
         let question = Question { banner: &banner, stage, request: None, product, transaction: None };
-        judge.ask(&question, || Application::Ssh(Box::new(self.facts.clone())));
+        judge.ask(&question, || Application::Ssh(Arc::new(self.facts.clone())));
     }
 
     fn put(&mut self, from: Side, side: SshSide) {

@@ -228,6 +228,8 @@ fn text<'a, T: ToString>(value: Option<T>) -> Cow<'a, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::event::{PortState, Source};
     use crate::event::{SshSide, Timestamp};
 
@@ -260,7 +262,7 @@ mod tests {
         };
         let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
         let ssh = SshFacts { client: None, server: Some(side) };
-        let rows = read(&[event(EventKind::Connect(connect)), event(EventKind::Ssh(Box::new(ssh)))]);
+        let rows = read(&[event(EventKind::Connect(connect)), event(EventKind::Ssh(Arc::new(ssh)))]);
         assert_eq!(rows[0], COLUMNS);
         let cell = |row: usize, name| &rows[row][COLUMNS.iter().position(|column| *column == name).unwrap()];
         assert_eq!((cell(1, "state").as_str(), cell(1, "reason").as_str()), ("closed", "a,\"b\"\\n"));

@@ -1,5 +1,6 @@
 //! A scan's results for the tests of its formats: one group of events a target.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::*;
@@ -69,11 +70,11 @@ pub(super) fn ssh() -> Vec<Event> {
         product: ProductFacts::default(),
         from: Side::Server,
         banner: banner.to_owned(),
-        application: Application::Ssh(Box::new(facts.clone())),
+        application: Application::Ssh(Arc::new(facts.clone())),
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),
-        event(server, EventKind::Ssh(Box::new(facts))),
+        event(server, EventKind::Ssh(Arc::new(facts))),
         event(server, EventKind::Alert(Box::new(alert))),
     ]
 }
@@ -93,7 +94,7 @@ pub(super) fn http() -> Vec<Event> {
         let request =
             HttpRequestFacts { method: "GET".to_owned(), url: url.to_owned(), ..HttpRequestFacts::default() };
         let facts = HttpFacts { request: Some(request), response: Some(response) };
-        event(server, EventKind::Http(Box::new(facts)))
+        event(server, EventKind::Http(Arc::new(facts)))
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),

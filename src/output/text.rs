@@ -211,6 +211,8 @@ pub(super) fn severity_colour(severity: Severity) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::event::{FlowContext, Source, Timestamp};
 
     fn event(kind: EventKind) -> Event {
@@ -241,7 +243,7 @@ mod tests {
 
     fn ssh(banner: &str) -> EventKind {
         let side = SshSide { banner: banner.to_owned(), ..SshSide::default() };
-        EventKind::Ssh(Box::new(SshFacts { client: None, server: Some(side) }))
+        EventKind::Ssh(Arc::new(SshFacts { client: None, server: Some(side) }))
     }
 
     #[test]

@@ -10,6 +10,10 @@ pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nearly all text is plain ASCII.
+        if self.0.bytes().all(|octet| matches!(octet, b' '..=b'~')) {
+            return f.write_str(self.0);
+        }
         let mut clean = 0;
         for (at, character) in self.0.char_indices().filter(|(_, character)| is_unsafe(*character)) {
             f.write_str(&self.0[clean..at])?;

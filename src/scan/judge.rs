@@ -48,17 +48,16 @@ impl Judge {
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());
         }
-        let facts = SshFacts { client: None, server: Some(side) };
+        let facts = Arc::new(SshFacts { client: None, server: Some(side) });
         let product = facts.server.as_ref().and_then(|side| side.fingerprint.as_ref());
         let context = context(scene.target, product, None);
         let line = banner.identification.line;
         let banner = Banner::Ssh(banner);
-        let matches = self.effective(&banner, &context);
-        let application = |facts: &SshFacts| Application::Ssh(Box::new(facts.clone()));
-        let alerts: Vec<AlertFacts> =
-            matches.iter().map(|matched| alert(matched, product, line, application(&facts))).collect();
-        emit(scene, Protocol::Ssh, None, EventKind::Ssh(Box::new(facts)));
-        report(scene, Protocol::Ssh, None, alerts);
+        emit(scene, Protocol::Ssh, None, EventKind::Ssh(Arc::clone(&facts)));
+        for matched in self.effective(&banner, &context) {
+            let facts = alert(&matched, product, line, Application::Ssh(Arc::clone(&facts)));
+            report(scene, Protocol::Ssh, None, facts);
+        }
     }
 
     /// Reports an HTTP transaction and the rules that match its answer.
@@ -69,18 +68,18 @@ impl Judge {
             let title = response.title.as_deref().map(str::as_bytes);
             response.fingerprint = fingerprints.http_response(answer.response, title);
         }
-        let facts =
-            HttpFacts { request: Some(HttpRequestFacts::from(answer.request)), response: Some(response) };
+        let request = Some(HttpRequestFacts::from(answer.request));
+        let facts = Arc::new(HttpFacts { request, response: Some(response) });
         let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
         let context = context(scene.target, product, Some(answer.request));
         let banner = Banner::Response(answer.response.clone());
-        let matches = self.effective(&banner, &context);
-        let application = |facts: &HttpFacts| Application::Http(Box::new(facts.clone()));
         let line = answer.response.line;
-        let alerts: Vec<AlertFacts> =
-            matches.iter().map(|matched| alert(matched, product, line, application(&facts))).collect();
-        emit(scene, Protocol::Http, Some(answer.transaction), EventKind::Http(Box::new(facts)));
-        report(scene, Protocol::Http, Some(answer.transaction), alerts);
+        let transaction = Some(answer.transaction);
+        emit(scene, Protocol::Http, transaction, EventKind::Http(Arc::clone(&facts)));
+        for matched in self.effective(&banner, &context) {
+            let facts = alert(&matched, product, line, Application::Http(Arc::clone(&facts)));
+            report(scene, Protocol::Http, transaction, facts);
+        }
     }
 
     /// Reports that something in an answer is not as it should be.
@@ -129,12 +128,12 @@ fn alert(
     fingerprint: Option<&ProductFacts>,
     line: &[u8],
     application: Application,
-) -> AlertFacts {
+) -> Box<AlertFacts> {
     let rule = matched.rule;
     let mut product = fingerprint.cloned().unwrap_or_default();
     product.product = matched.product.clone().or(product.product);
     product.version = matched.version.clone().or(product.version);
-    AlertFacts {
+    Box::new(AlertFacts {
         rule: rule.id().to_owned(),
         title: rule.title().to_owned(),
         category: rule.category().to_owned(),
@@ -146,14 +145,12 @@ fn alert(
         from: Side::Server,
         banner: String::from_utf8_lossy(line).into_owned(),
         application,
-    }
+    })
 }
 
-fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, alerts: Vec<AlertFacts>) {
-    for facts in alerts {
-        *scene.matches += 1;
-        emit(scene, protocol, transaction, EventKind::Alert(Box::new(facts)));
-    }
+fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, facts: Box<AlertFacts>) {
+    *scene.matches += 1;
+    emit(scene, protocol, transaction, EventKind::Alert(facts));
 }
 
 fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kind: EventKind) {

@@ -85,7 +85,7 @@ impl Stage {
         let server = SshSide { banner: banner.to_owned(), ..SshSide::default() };
         let facts = SshFacts { client: None, server: Some(server) };
         let mut event = connect_event(&outcome(target, PortState::Open));
-        event.kind = EventKind::Ssh(Box::new(facts));
+        event.kind = EventKind::Ssh(Arc::new(facts));
         self.report.emit(event);
     }
 
