@@ -119,6 +119,8 @@ class FarSsh(Ssh):
         if self.line.stdout.readline() != "ready\n":
             raise RuntimeError("the delay line did not start")
         for name in (self.namespace, near):
+            # A burst must not overrun the device's own queue, whose drops the line would not see.
+            run("ip", "-n", name, "link", "set", "line", "txqueuelen", "65536")
             # 127.0.0.0/8 is not loopback's alone here: the same subnets as in the other scenes are far away.
             self.network.inside(name, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535",
                                 "net.ipv4.conf.line.route_localnet=1", "net.ipv4.conf.line.rp_filter=0",

@@ -21,6 +21,9 @@ use crate::output::Handle;
 const SHOWN: usize = 256;
 /// Targets whose results are handed over together at most.
 const BATCH: usize = 256;
+/// Events that most targets have at most: a banner and a match. (Room for four, which a vector would begin
+/// with, is more than 1,024 octets, for which glibc tidies its whole heap up each time.)
+const EVENTS: usize = 2;
 /// How long a result is kept back for others at most.
 const HELD: Duration = Duration::from_millis(20);
 
@@ -117,7 +120,7 @@ impl ScanReport {
 impl EventSink for ScanReport {
     fn emit(&mut self, event: Event) {
         let Some(flow) = &event.flow else { return };
-        self.pending.entry(flow.id).or_default().push(event);
+        self.pending.entry(flow.id).or_insert_with(|| Vec::with_capacity(EVENTS)).push(event);
     }
 }
 

@@ -11,6 +11,8 @@
 //! connection requests. They are sent again after a second, so that it is told by late answers within little
 //! more than that; only then is such silence believed. No clock, no input or output.
 
+use std::time::Duration;
+
 use super::timers::Nanos;
 
 /// Where a scan begins, over all of its threads, and what it never falls below: as many connections as
@@ -24,6 +26,9 @@ const LONGEST_EPOCH: Nanos = 500_000_000;
 const REST: Nanos = 1_000_000_000;
 /// A lost connection request is sent again after a second (RFC 6298).
 const SENT_AGAIN: Nanos = 1_000_000_000;
+/// How long completions may gather: an eighth of the shortest round trip, between these.
+const SHORTEST_GATHERING: Nanos = 1_000_000;
+const LONGEST_GATHERING: Nanos = 4_000_000;
 /// Sudden silence is believed when it has lasted so long and no answer came late.
 const DOUBT: Nanos = 1_500_000_000;
 /// How long signs of lost connection requests count.
@@ -114,6 +119,12 @@ impl Window {
     /// A target's turn has begun.
     pub(super) fn begin(&mut self) {
         self.begun += 1;
+    }
+
+    /// How long completions may gather before they are looked at: what that adds to a round trip is little.
+    pub(super) fn gathering(&self) -> Duration {
+        let known = if self.shortest == Nanos::MAX { 0 } else { self.shortest / 8 };
+        Duration::from_nanos(known.clamp(SHORTEST_GATHERING, LONGEST_GATHERING))
     }
 
     /// Whether there are signs that connection requests to targets that would answer get lost.
@@ -342,6 +353,16 @@ mod tests {
             answers
         });
         assert!(window.limit() > 8192 && !window.sees_loss(window.since));
+    }
+
+    #[test]
+    fn completions_gather_longer_where_round_trips_are_long() {
+        let mut window = Window::new(4096, 1);
+        assert_eq!(window.gathering(), Duration::from_millis(1));
+        for (round_trip, expected) in [(150, 4000), (20, 2500), (1, 1000)] {
+            window.adapt(answers(1, round_trip * MILLISECOND), false, window.due());
+            assert_eq!(window.gathering(), Duration::from_micros(expected));
+        }
     }
 
     #[test]

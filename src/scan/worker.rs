@@ -20,10 +20,9 @@ use crate::event::Timestamp;
 /// The loop looks at the stop flag at least this often.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Completions that are waited for together where many are under way, and how long: a system call for
-/// each would cost more than they do.
+/// Completions that are waited for together where many are under way: a system call for each would cost
+/// more than they do.
 const GATHERED: usize = 32;
-const GATHERING: Duration = Duration::from_millis(1);
 
 /// One thread's part of a scan.
 pub(super) struct Worker<'c, P: Probe, T> {
@@ -178,7 +177,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         let timeout = self.patience(instant, now);
         if self.lanes.iter().filter(|lane| !lane.is_idle()).count() == 1 {
             let want = (self.under_way() / 16).clamp(1, GATHERED);
-            let timeout = if want > 1 { timeout.min(GATHERING) } else { timeout };
+            let timeout = if want > 1 { timeout.min(self.open.gathering()) } else { timeout };
             for lane in &mut self.lanes {
                 match lane.is_idle() {
                     true => lane.queued_ring().map_or(Ok(()), Ring::submit)?,

@@ -106,6 +106,9 @@ pub(super) struct Asker {
     pipeline: bool,
     /// Connections with unanswered requests.
     busy: usize,
+    /// Of a connection's so manieth batch, what each one's share of it is; that of the first is told by what
+    /// is unanswered.
+    share: (u16, usize),
     /// Connections in a row without an answer.
     strikes: u8,
     /// How often the server was seen to be unable, without saying so.
@@ -129,6 +132,8 @@ pub(super) struct Line {
     answered: u16,
     /// Those that were sent together when nothing was unanswered; 0 until then.
     together: usize,
+    /// How often requests were sent when nothing was unanswered.
+    batches: u16,
     /// No more can be sent.
     last: bool,
 }
@@ -168,6 +173,7 @@ impl Default for Asker {
             prompt: false,
             pipeline: true,
             busy: 0,
+            share: (0, usize::MAX),
             strikes: 0,
             unable: 0,
             trial: None,
@@ -266,6 +272,9 @@ impl Asker {
         let idle = line.is_idle();
         if idle {
             line.together = 0;
+            if line.batches > self.share.0 {
+                self.share = (line.batches, self.unsent().div_ceil(self.allowed()));
+            }
         }
         while line.in_flight.len() < self.room(line) {
             let Some(number) = self.peek() else { break };
@@ -279,6 +288,7 @@ impl Asker {
         }
         if idle && !line.is_idle() {
             line.together = line.in_flight.len();
+            line.batches = line.batches.saturating_add(1);
             self.busy += 1;
         }
     }
@@ -315,11 +325,11 @@ impl Asker {
         let depth = depth.min(line.in_flight.len() + usize::from(left));
         // The connections share evenly what is left. One whose answers are all there shares with the others
         // what is on none: what they have in flight is about to be answered, too.
-        let left = match line.together {
-            0 if line.answered > 0 => self.unsent() + line.in_flight.len(),
-            _ => usize::from(self.total.saturating_sub(self.answered + self.failed)),
+        let share = match self.share {
+            (batch @ 1.., share) if batch == line.batches && line.together == 0 => share,
+            _ => usize::from(self.total.saturating_sub(self.answered + self.failed)).div_ceil(self.allowed()),
         };
-        depth.min(left.div_ceil(self.allowed()).max(1))
+        depth.min(share.max(1))
     }
 
     fn peek(&self) -> Option<u16> {

@@ -115,6 +115,19 @@ fn a_server_in_order_is_asked_320_in_two_round_trips() {
 }
 
 #[test]
+fn connections_share_each_batch_evenly() {
+    for (count, most) in [(120, 30), (320, 80), (400, 100)] {
+        let mut on_each = std::collections::BTreeMap::new();
+        let asked = ask(&plan(count, "GET"), 4, |connection, _, _| {
+            *on_each.entry(connection).or_insert(0) += 1;
+            ON
+        });
+        asked.assert_each_answered_once();
+        assert!(on_each.len() == 4 && on_each.values().all(|answers| *answers == most), "{on_each:?}");
+    }
+}
+
+#[test]
 fn depth_recovers_after_one_stall_wherever_it_comes() {
     for stall in [0, 1, 5, 8, 40, 100, 300] {
         let mut seen = 0;
