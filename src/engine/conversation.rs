@@ -177,16 +177,15 @@ impl Conversation {
     }
 
     fn recognise(&mut self, from: Side, input: &[u8]) -> (State, Step) {
-        if from == Side::Server && self.awaits_relay() {
-            return self.read_relay(from, input);
+        if let Some(relayed) = self.read_relay(from, input) {
+            return relayed;
         }
         match recognise(from, input) {
-            Recognition::Relayed => self.read_relay(from, input),
             Recognition::Ssh => (State::Ssh, Step::Used(0)),
             Recognition::Http => (State::Head, Step::Used(0)),
             Recognition::PerhapsSsh if self.speaks_other_than_ssh(from.other()) => first_answer(from, input),
             Recognition::PerhapsSsh => (State::Preamble, Step::Used(0)),
-            Recognition::Unknown => (State::Done { foreign: true }, Step::Used(0)),
+            Recognition::Unknown | Recognition::Relayed => (State::Done { foreign: true }, Step::Used(0)),
             Recognition::More => (State::New, Step::Wait),
         }
     }
@@ -213,14 +212,17 @@ impl Conversation {
     }
 
     /// Goes over a handshake with a SOCKS server: what follows is relayed, and looked at afresh.
-    fn read_relay(&mut self, from: Side, input: &[u8]) -> (State, Step) {
+    fn read_relay(&mut self, from: Side, input: &[u8]) -> Option<(State, Step)> {
+        if from == Side::Server && !self.awaits_relay() {
+            return None;
+        }
         match socks::handshake(from, input) {
-            Progress::More => (State::New, Step::Wait),
-            Progress::Never(_) => (State::Done { foreign: true }, Step::Used(0)),
+            Progress::More => Some((State::New, Step::Wait)),
+            Progress::Never(_) => None,
             Progress::Done { consumed, .. } => {
                 let direction = self.direction_mut(from);
                 direction.relays = direction.relays.saturating_add(1);
-                (State::New, Step::Used(consumed))
+                Some((State::New, Step::Used(consumed)))
             }
         }
     }

@@ -603,6 +603,24 @@ fn socks_5_is_spoken_in_turns() {
 }
 
 #[test]
+fn a_server_that_is_no_proxy_is_read_whatever_the_client_says() {
+    let rules = r#"
+[[rule]]
+id = "old-ssh"
+title = "An old server"
+protocol = "ssh"
+from = "server"
+match.software = '^OpenSSH_7'
+action = "drop"
+"#;
+    for pretence in [&b"\x05"[..], b"\x05\x01\0", b"\x04\x01\0\x16\xc0\0\x02\x01\0"] {
+        let mut talk = Setup::enforcing(rules).open();
+        talk.client(pretence);
+        assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block, "{pretence:?}");
+    }
+}
+
+#[test]
 fn an_encrypted_connection_through_a_proxy_passes_once_both_sides_have_spoken() {
     let mut talk = Setup::monitoring("").open();
     talk.client(b"CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n");

@@ -8,8 +8,13 @@
 //! | methods in small letters or unknown to it, tabs or several spaces between the words of a first line | no request, or one without a target | a request |
 //! | a space or a NUL within the target | ends it there | goes on to the version |
 //! | folded fields, white space before a colon, lines without one | loses later fields, `Server` among them | reads them |
-//! | a request without a version (HTTP/0.9) | no request | a request |
-//! | a body that is shorter than its head says, or whose parts are missing | no message | a message |
+//! | a request without a version (HTTP/0.9) | no request, unless fields follow | a request |
+//! | a first line without a target | takes the version for it | an empty target |
+//! | a head that never ends, where no FIN follows | no message | a message of the lines that are there |
+//! | a client's messages from whom the handshake made the server (SOCKS `BIND`) | messages | none |
+//! | a segment of a message that is sent again behind the next | the message twice | once |
+//! | TLS with the keys in the capture; HTTP over SCTP | messages | none |
+//! | a body that is shorter than its head says, or whose parts are missing, without a FIN | no message | a message |
 //! | two lengths that contradict each other, pipelined HEAD | loses the next responses | reads them |
 //! | an interim response before a final one | two responses | one transaction, one response |
 //! | RTSP and SIP to port 80 | HTTP requests | none |
