@@ -173,7 +173,7 @@ pub enum EventKind {
     /// One HTTP transaction (or the half of it that was seen).
     Http(Arc<HttpFacts>),
     /// A rule matched.
-    Alert(Box<AlertFacts>),
+    Alert(Arc<AlertFacts>),
     /// A packet was (or, in monitor mode, would have been) dropped.
     Drop(DropFacts),
     /// Something that an inspector could be misled with, or that no honest peer sends.

@@ -128,7 +128,7 @@ impl Judge<'_> {
         };
         let protocol = banner.protocol();
         let from = banner.from();
-        self.emit(EventKind::Alert(Box::new(alert)), Some(from), Some(protocol), question.transaction);
+        self.emit(EventKind::Alert(alert.into()), Some(from), Some(protocol), question.transaction);
         if action.blocks() && self.outcome.stop.is_none() {
             self.outcome.stop = Some(Stop {
                 reason: DropReason::Rules,

@@ -75,7 +75,7 @@ pub(super) fn ssh() -> Vec<Event> {
     vec![
         event(server, connect(PortState::Open, "complete", "")),
         event(server, EventKind::Ssh(Arc::new(facts))),
-        event(server, EventKind::Alert(Box::new(alert))),
+        event(server, EventKind::Alert(Arc::new(alert))),
     ]
 }
 

@@ -9,7 +9,7 @@ use super::debian::{Fixed, Revision};
 use super::field::Field;
 use super::pattern::{Pattern, PatternId};
 use super::rule::{Condition, ProbeRequest, Rule, Test};
-use super::view::{Stage, View};
+use super::view::{Context, Stage, View};
 use crate::banner::{Banner, Request};
 
 /// What a matching rule captured.
@@ -81,7 +81,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     }
     stage(rule, view)?;
     if scoped == Scoped::Yes {
-        scope(rule, view)?;
+        scope(rule, view.context)?;
     }
     if let Some(probe) = &rule.request
         && !view.context.request.is_some_and(|request| answers(probe, request))
@@ -117,14 +117,21 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
     if wanted && seen { Ok(()) } else { Err(Miss::Stage) }
 }
 
-fn scope<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
-    if !rule.scope.source.admits(view.context.source) {
+impl Rule {
+    /// Whether addresses and port are those that the rule is about.
+    pub fn is_in_scope(&self, context: &Context<'_>) -> bool {
+        scope(self, context).is_ok()
+    }
+}
+
+fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>> {
+    if !rule.scope.source.admits(context.source) {
         return Err(Miss::Source);
     }
-    if !rule.scope.destination.admits(view.context.destination) {
+    if !rule.scope.destination.admits(context.destination) {
         return Err(Miss::Destination);
     }
-    if !rule.scope.port.admits(view.context.port) {
+    if !rule.scope.port.admits(context.port) {
         return Err(Miss::Port);
     }
     Ok(())

@@ -197,6 +197,21 @@ impl RuleSet {
         matches
     }
 
+    /// Every rule that matches `banner`, in order, whoever sends it to whom: addresses and port are left
+    /// out, and no accept rule hides what comes behind it. [`Rule::is_in_scope`] tells which of them take
+    /// effect for one connection.
+    pub fn evaluate_anywhere<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let view = View::new(banner, context);
+        let memo = Memo::default();
+        let candidates = self.candidates(&view, &memo);
+        let rules = candidates.into_iter().filter_map(|index| self.rule(index));
+        let judged = |rule: &'r Rule| {
+            let captured = judge(rule, &self.patterns, &view, &memo, Scoped::No).ok()?;
+            Some(Match::new(rule, captured))
+        };
+        rules.filter_map(judged).collect()
+    }
+
     /// Whether no rule matches `banner`, whoever sends it to whom: addresses and port are left out.
     pub fn is_indifferent_to(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
         let view = View::new(banner, context);

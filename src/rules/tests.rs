@@ -239,6 +239,37 @@ mod index {
     }
 }
 
+#[test]
+fn what_matches_anywhere_takes_effect_by_its_scope() {
+    let rule = |id: &str, keys: &str| {
+        format!("[[rule]]\nid = '{id}'\nprotocol = 'ssh'\nmatch.software = '^x'\n{keys}\n")
+    };
+    let set = load(
+        &[
+            rule("first", "action = 'alert'\nport = 22"),
+            rule("trusted", "action = 'accept'\ndestination = '192.0.2.1'"),
+            rule("elsewhere", "action = 'alert'\ndestination = '!198.51.100.0/24'"),
+            rule("all", "action = 'drop'"),
+        ]
+        .concat(),
+    );
+    let banner = server("SSH-2.0-x");
+    let anywhere = set.evaluate_anywhere(&banner, &Context::default());
+    assert_eq!(anywhere.len(), 4, "nothing is hidden by the rule that accepts");
+    for address in ["192.0.2.1", "192.0.2.2", "198.51.100.7"] {
+        for port in [22, 2222] {
+            let destination = address.parse().ok();
+            let context = Context { destination, port: Some(port), ..Context::default() };
+            let in_scope = anywhere.iter().filter(|matched| matched.rule.is_in_scope(&context));
+            let mut expected: Vec<_> = in_scope.map(|matched| matched.rule.id().to_owned()).collect();
+            if let Some(accepts) = expected.iter().position(|id| id == "trusted") {
+                expected.truncate(accepts + 1);
+            }
+            assert_eq!(ids(&set, &banner, &context), expected, "{address}:{port}");
+        }
+    }
+}
+
 mod hostile {
     //! No rule file, however strange, ends the process.
 

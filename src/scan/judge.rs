@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::Target;
+use super::familiar::{Familiar, Known};
 use super::probe::Scene;
 use crate::banner::{Anomaly, Banner, Request, Response, SshBanner};
 use crate::event::{
@@ -12,7 +13,7 @@ use crate::event::{
     HttpFacts, HttpRequestFacts, HttpResponseFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
 };
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, Match, RuleSet, Stage};
+use crate::rules::{Context, Match, Rule, RuleSet, Stage};
 
 /// Rules and fingerprints, shared by all probes of a scan.
 #[derive(Debug, Clone)]
@@ -43,21 +44,39 @@ impl Judge {
     }
 
     /// Reports a server's SSH identification and the rules that match it.
-    pub(super) fn ssh(&self, banner: SshBanner<'_>, scene: &mut Scene<'_>) {
-        let mut side = SshSide::from(&banner);
+    pub(super) fn ssh(&self, banner: &SshBanner<'_>, familiar: &mut Familiar, scene: &mut Scene<'_>) {
+        familiar.know(banner, self, |known| {
+            emit(scene, Protocol::Ssh, None, EventKind::Ssh(Arc::clone(&known.facts)));
+            let context = context(scene.target, None, None);
+            for (rule, alert) in &known.matches {
+                if !self.rules.rules().get(*rule).is_some_and(|rule| rule.is_in_scope(&context)) {
+                    continue;
+                }
+                // A rule that accepts ends the evaluation.
+                let Some(alert) = alert else { break };
+                report(scene, Protocol::Ssh, None, Arc::clone(alert));
+            }
+        });
+    }
+
+    /// Works out what is told of an SSH identification, wherever it comes from.
+    pub(super) fn know(&self, banner: &SshBanner<'_>) -> Known {
+        let mut side = SshSide::from(banner);
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());
         }
         let facts = Arc::new(SshFacts { client: None, server: Some(side) });
         let product = facts.server.as_ref().and_then(|side| side.fingerprint.as_ref());
-        let context = context(scene.target, product, None);
+        let context = Context { product, ..Context::default() };
         let line = banner.identification.line;
-        let banner = Banner::Ssh(banner);
-        emit(scene, Protocol::Ssh, None, EventKind::Ssh(Arc::clone(&facts)));
-        for matched in self.effective(&banner, &context) {
-            let facts = alert(&matched, product, line, Application::Ssh(Arc::clone(&facts)));
-            report(scene, Protocol::Ssh, None, facts);
-        }
+        let found = self.rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context);
+        let matches = found.iter().filter(|matched| is_effective(matched.rule)).map(|matched| {
+            let accepts = matched.rule.action() == Action::Accept;
+            let application = || Application::Ssh(Arc::clone(&facts));
+            let alert = (!accepts).then(|| Arc::new(alert(matched, product, line, application())));
+            (matched.rule.index(), alert)
+        });
+        Known { matches: matches.collect(), facts: Arc::clone(&facts) }
     }
 
     /// Reports an HTTP transaction and the rules that match its answer.
@@ -78,7 +97,7 @@ impl Judge {
         emit(scene, Protocol::Http, transaction, EventKind::Http(Arc::clone(&facts)));
         for matched in self.effective(&banner, &context) {
             let facts = alert(&matched, product, line, Application::Http(Arc::clone(&facts)));
-            report(scene, Protocol::Http, transaction, facts);
+            report(scene, Protocol::Http, transaction, Arc::new(facts));
         }
     }
 
@@ -99,13 +118,18 @@ impl Judge {
         }
     }
 
-    /// The rules that match and take effect: not those that accept, and not those that wait for a
-    /// number of matches from one client, since a scan sees a banner once.
+    /// The rules that match and take effect but for those that accept.
     fn effective<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let mut matches = self.rules.evaluate(banner, context);
-        matches.retain(|matched| matched.rule.action() != Action::Accept && matched.rule.count().is_none());
+        matches.retain(|matched| is_effective(matched.rule) && matched.rule.action() != Action::Accept);
         matches
     }
+}
+
+/// Not a rule that waits for a number of matches from one client: a scan sees a banner once. (One that
+/// accepts ends the evaluation all the same.)
+fn is_effective(rule: &Rule) -> bool {
+    rule.action() == Action::Accept || rule.count().is_none()
 }
 
 fn context<'a>(
@@ -128,12 +152,12 @@ fn alert(
     fingerprint: Option<&ProductFacts>,
     line: &[u8],
     application: Application,
-) -> Box<AlertFacts> {
+) -> AlertFacts {
     let rule = matched.rule;
     let mut product = fingerprint.cloned().unwrap_or_default();
     product.product = matched.product.clone().or(product.product);
     product.version = matched.version.clone().or(product.version);
-    Box::new(AlertFacts {
+    AlertFacts {
         rule: rule.id().to_owned(),
         title: rule.title().to_owned(),
         category: rule.category().to_owned(),
@@ -145,10 +169,10 @@ fn alert(
         from: Side::Server,
         banner: String::from_utf8_lossy(line).into_owned(),
         application,
-    })
+    }
 }
 
-fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, facts: Box<AlertFacts>) {
+fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, facts: Arc<AlertFacts>) {
     *scene.matches += 1;
     emit(scene, protocol, transaction, EventKind::Alert(facts));
 }

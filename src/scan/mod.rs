@@ -60,6 +60,7 @@ pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
 pub use target::{Next, Target, Targets};
 
+mod familiar;
 mod here;
 mod judge;
 mod lane;

@@ -172,6 +172,37 @@ fn a_banner_in_single_octets_behind_other_lines_is_read() {
     assert_eq!(banners.collect::<Vec<_>>(), ["Slow_1.0 comment"]);
 }
 
+/// The same line from several ports: what is remembered of it is told of each, and rules about ports are
+/// asked for each.
+#[test]
+fn a_line_that_came_before_is_judged_where_it_comes_from() {
+    let serve = |mut stream: TcpStream| {
+        let _ = stream.write_all(b"SSH-2.0-Same_1.0\r\n");
+        let _ = stream.read(&mut [0; 1]);
+    };
+    let addresses: Vec<SocketAddr> = (0..4).map(|_| server(serve)).collect();
+    let of_one = format!(
+        "[[rule]]\nid = 'one'\nprotocol = 'ssh'\naction = 'accept'\nmatch.software = 'Same'\nport = {}\n\
+         [[rule]]\nid = 'all'\nprotocol = 'ssh'\naction = 'alert'\nmatch.software = 'Same'\n\
+         [[rule]]\nid = 'counted'\nprotocol = 'ssh'\naction = 'alert'\nmatch.software = 'Same'\ncount = {{ times = 1, within = '60s' }}\n",
+        addresses[0].port()
+    );
+    let rules = crate::rules::RuleSet::parse("rules.toml", &of_one).expect("rules").rules;
+    let seen = scan(&Config { rules: Arc::new(rules), ..config(SSH) }, addresses.clone());
+    assert_eq!(seen.finished.len(), 4);
+    let ports = |wanted: fn(&EventKind) -> bool| {
+        let events = seen.events.iter().filter(move |event| wanted(&event.kind));
+        let ports = events.map(|event| event.flow.as_ref().expect("a flow").endpoints.server.port);
+        ports.collect::<std::collections::BTreeSet<_>>()
+    };
+    let told = ports(|kind| matches!(kind, EventKind::Ssh(_)));
+    assert_eq!(told, addresses.iter().map(SocketAddr::port).collect());
+    let alerted = ports(|kind| matches!(kind, EventKind::Alert(facts) if facts.rule == "all"));
+    assert_eq!(alerted, addresses[1..].iter().map(SocketAddr::port).collect());
+    let alerts = seen.events.iter().filter(|event| matches!(event.kind, EventKind::Alert(_)));
+    assert_eq!(alerts.count(), 3);
+}
+
 #[test]
 fn what_no_ssh_server_does_is_told_apart() {
     let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));

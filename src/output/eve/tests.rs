@@ -136,7 +136,7 @@ fn http_takes_its_fields_from_the_headers_whatever_their_case() {
 
 fn alert(blocked: bool, action: Action) -> EventKind {
     let server = ssh_side("SSH-2.0-dropbear_2012.55");
-    EventKind::Alert(Box::new(AlertFacts {
+    EventKind::Alert(Arc::new(AlertFacts {
         rule: "dropbear-old".to_owned(),
         title: "Old dropbear".to_owned(),
         category: "outdated".to_owned(),

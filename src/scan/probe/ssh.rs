@@ -4,6 +4,7 @@
 //! identification, and in pieces of any size. Where rules ask for the KEXINIT the probe sends an
 //! identification of its own with the connect, since many servers wait for one.
 
+use super::super::familiar::Familiar;
 use super::super::judge::Judge;
 use super::super::{Conversation, Target};
 use super::{Closed, Probe, Scene, Step};
@@ -19,6 +20,7 @@ const KEPT: usize = 1024;
 #[derive(Debug)]
 pub(in super::super) struct Ssh {
     judge: Judge,
+    familiar: Familiar,
     byte_limit: usize,
 }
 
@@ -38,11 +40,11 @@ impl Default for Said {
 
 impl Ssh {
     pub(in super::super) fn new(judge: Judge, byte_limit: usize) -> Self {
-        Self { judge, byte_limit }
+        Self { judge, familiar: Familiar::default(), byte_limit }
     }
 
     /// Looks at what was collected; `last` when no more will come.
-    fn look(&self, said: &mut Said, last: bool, scene: &mut Scene<'_>) -> Step {
+    fn look(&mut self, said: &mut Said, last: bool, scene: &mut Scene<'_>) -> Step {
         let (read, consumed) = match ssh::identify(Side::Server, &said.collected) {
             Progress::Done { value, consumed } => (value, consumed),
             Progress::Never(_) => return conclude(said, Conversation::Foreign),
@@ -61,7 +63,7 @@ impl Ssh {
         }
         let banner = SshBanner { from: Side::Server, identification: read.identification, kex: key_exchange };
         self.judge.anomalies(read.anomalies.iter(), Protocol::Ssh, scene);
-        self.judge.ssh(banner, scene);
+        self.judge.ssh(&banner, &mut self.familiar, scene);
         conclude(said, Conversation::Complete)
     }
 }
