@@ -188,7 +188,10 @@ fn a_line_that_came_before_is_judged_where_it_comes_from() {
         addresses[0].port()
     );
     let rules = crate::rules::RuleSet::parse("rules.toml", &of_one).expect("rules").rules;
-    let seen = scan(&Config { rules: Arc::new(rules), ..config(SSH) }, addresses.clone());
+    // A server that gets no processor for a while is not what this is about.
+    let first_byte_timeout = Duration::from_secs(19);
+    let config = Config { rules: Arc::new(rules), first_byte_timeout, ..config(SSH) };
+    let seen = scan(&config, addresses.clone());
     assert_eq!(seen.finished.len(), 4);
     let ports = |wanted: fn(&EventKind) -> bool| {
         let events = seen.events.iter().filter(move |event| wanted(&event.kind));
