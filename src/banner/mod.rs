@@ -8,6 +8,7 @@ mod convert;
 pub mod framing;
 pub mod http;
 pub mod kex;
+mod known_lines;
 pub mod recognise;
 pub mod socks;
 pub mod ssh;
@@ -16,6 +17,7 @@ pub mod title;
 use std::fmt;
 
 pub use self::anomaly::{Anomalies, Anomaly};
+pub use self::known_lines::KnownLines;
 pub use self::recognise::{Beginning, Recognition, beginning, recognise};
 pub use crate::event::{Protocol, Side};
 

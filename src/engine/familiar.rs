@@ -4,28 +4,17 @@
 //! What a line is called and whether any rule is about it does not depend on who sends it to whom, so
 //! that it is worked out once. Which rules take effect is never answered from here.
 
-use hashbrown::HashMap;
-
-use crate::banner::{Banner, SshBanner};
+use crate::banner::{Banner, KnownLines, SshBanner};
 use crate::event::{Side, SshSide};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, RuleSet, Stage};
 
-/// Lines of each side that are remembered: more kinds of software than most networks have. Beyond,
-/// all are forgotten, so that somebody who sends ever new ones makes nothing slower than it was.
-const LINES: usize = 256;
-
-/// The longest line that is remembered, in octets: RFC 4253 section 4.2 allows no longer one.
-const LONGEST: usize = 255;
-
 /// Lines that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Familiar {
-    client: Lines,
-    server: Lines,
+    client: KnownLines<Known>,
+    server: KnownLines<Known>,
 }
-
-type Lines = HashMap<Vec<u8>, Known, ahash::RandomState>;
 
 /// What is known of a line.
 #[derive(Debug, Clone)]
@@ -45,17 +34,11 @@ impl Familiar {
         fingerprints: Option<&Fingerprints>,
     ) -> Known {
         let line = banner.identification.line;
-        if line.len() > LONGEST {
-            return Known::new(banner, rules, fingerprints);
-        }
         let lines = match banner.from {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,
         };
-        if lines.len() >= LINES && !lines.contains_key(line) {
-            lines.clear();
-        }
-        lines.entry_ref(line).or_insert_with(|| Known::new(banner, rules, fingerprints)).clone()
+        lines.know(line, || Known::new(banner, rules, fingerprints), Known::clone)
     }
 
     /// Forgets all: other rules are in force.

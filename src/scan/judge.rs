@@ -5,15 +5,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::Target;
-use super::familiar::{Familiar, Known};
 use super::probe::Scene;
-use crate::banner::{Anomaly, Banner, Request, Response, SshBanner};
+use crate::banner::{Anomaly, Banner, KnownLines, Request, Response, SshBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
     HttpFacts, HttpRequestFacts, HttpResponseFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
 };
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Rule, RuleSet, Stage};
+
+/// What is told of an SSH identification line, whoever says it: the facts and alerts are shared by the
+/// events of all targets that do. Which of the rules take effect is asked for each, by address and port.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// What it is.
+    facts: Arc<SshFacts>,
+    /// Rules that match it wherever it comes from, by their positions and in order, with the alert of
+    /// each; none for one that accepts.
+    matches: Vec<(usize, Option<Arc<AlertFacts>>)>,
+}
 
 /// Rules and fingerprints, shared by all probes of a scan.
 #[derive(Debug, Clone)]
@@ -44,8 +54,8 @@ impl Judge {
     }
 
     /// Reports a server's SSH identification and the rules that match it.
-    pub(super) fn ssh(&self, banner: &SshBanner<'_>, familiar: &mut Familiar, scene: &mut Scene<'_>) {
-        familiar.know(banner, self, |known| {
+    pub(super) fn ssh(&self, banner: &SshBanner<'_>, known: &mut KnownLines<Known>, scene: &mut Scene<'_>) {
+        let mut tell = |known: &Known| {
             emit(scene, Protocol::Ssh, None, EventKind::Ssh(Arc::clone(&known.facts)));
             let context = context(scene.target, None, None);
             for (rule, alert) in &known.matches {
@@ -56,11 +66,16 @@ impl Judge {
                 let Some(alert) = alert else { break };
                 report(scene, Protocol::Ssh, None, Arc::clone(alert));
             }
-        });
+        };
+        match banner.kex {
+            // A KEXINIT is its host's own.
+            Some(_) => tell(&self.know(banner)),
+            None => known.know(banner.identification.line, || self.know(banner), tell),
+        }
     }
 
     /// Works out what is told of an SSH identification, wherever it comes from.
-    pub(super) fn know(&self, banner: &SshBanner<'_>) -> Known {
+    fn know(&self, banner: &SshBanner<'_>) -> Known {
         let mut side = SshSide::from(banner);
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());

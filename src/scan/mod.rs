@@ -37,7 +37,7 @@
 //!   nobody answers it doubles every 10 ms; where most have answered, sudden silence may be an overrun
 //!   server's, and is believed only when nothing came late. (A million ports of one server: a window that
 //!   opened at once lost 2 to 25 % of them, this one none.)
-//! - **What came before is judged once.** Most servers say one of a few lines (`familiar`): evaluating rules
+//! - **What came before is judged once.** Most servers say one of a few lines (`banner::KnownLines`): evaluating rules
 //!   and building the same events anew cost 2.5 to 3 µs a banner.
 //! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on the
 //!   machine of the day.
@@ -65,7 +65,6 @@ pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
 pub use target::{Next, Target, Targets};
 
-mod familiar;
 mod here;
 mod judge;
 mod lane;

@@ -4,11 +4,10 @@
 //! identification, and in pieces of any size. Where rules ask for the KEXINIT the probe sends an
 //! identification of its own with the connect, since many servers wait for one.
 
-use super::super::familiar::Familiar;
-use super::super::judge::Judge;
+use super::super::judge::{Judge, Known};
 use super::super::{Conversation, Target};
 use super::{Closed, Probe, Scene, Step};
-use crate::banner::{Progress, Protocol, Side, SshBanner, kex, ssh};
+use crate::banner::{KnownLines, Progress, Protocol, Side, SshBanner, kex, ssh};
 use crate::event::Timestamp;
 
 /// What the probe says it is.
@@ -20,7 +19,7 @@ const KEPT: usize = 1024;
 #[derive(Debug)]
 pub(in super::super) struct Ssh {
     judge: Judge,
-    familiar: Familiar,
+    known: KnownLines<Known>,
     byte_limit: usize,
 }
 
@@ -40,7 +39,7 @@ impl Default for Said {
 
 impl Ssh {
     pub(in super::super) fn new(judge: Judge, byte_limit: usize) -> Self {
-        Self { judge, familiar: Familiar::default(), byte_limit }
+        Self { judge, known: KnownLines::default(), byte_limit }
     }
 
     /// Looks at what was collected; `last` when no more will come.
@@ -63,7 +62,7 @@ impl Ssh {
         }
         let banner = SshBanner { from: Side::Server, identification: read.identification, kex: key_exchange };
         self.judge.anomalies(read.anomalies.iter(), Protocol::Ssh, scene);
-        self.judge.ssh(&banner, &mut self.familiar, scene);
+        self.judge.ssh(&banner, &mut self.known, scene);
         conclude(said, Conversation::Complete)
     }
 }
