@@ -1,9 +1,11 @@
 //! One TCP segment's way through the engine.
 
+mod conclusion;
+
 use super::conversation::Conversation;
 use super::http::Unfinished;
 use super::judge::{FlowFacts, Judge, Outcome, Stop, merge};
-use super::{AnomalyPolicy, Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
+use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, Endpoints, EventSink, Side};
 use crate::flow::{
@@ -276,163 +278,6 @@ impl Engine {
             judge.tell_drop(stop.reason, stop.rule, stop.reject);
         }
         Decision::More { octets: segment.wire_length() }.into()
-    }
-
-    /// Turns what a packet led to into a decision.
-    fn conclude(
-        &mut self,
-        seen: Seen<'_>,
-        outcome: Outcome,
-        receiver_expects: u32,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        let Seen { segment, packet, id, .. } = seen;
-        let mark = self.remember_mark(id, outcome.mark);
-        if let Some(stop) = outcome.stop {
-            return self.stop(seen, stop, receiver_expects, mark, sink);
-        }
-        if let Some(reason) = outcome.refuse {
-            let (facts, side, _) = self.facts(seen);
-            self.judge(facts, Some(side), Some(segment), packet, sink).tell_drop(reason, None, false);
-            let decision = if self.config.enforce { Decision::Drop } else { Decision::Undecided };
-            return Inspected { decision, mark };
-        }
-        let flow = self.flows.get(id);
-        let closed = flow.is_closed();
-        let Some(conversation) = &flow.conversation else {
-            return Inspected { decision: Decision::Undecided, mark };
-        };
-        if conversation.is_decided() {
-            self.end_conversation(seen, sink);
-            return Inspected { mark, ..self.let_pass(id, packet) };
-        }
-        let late = conversation.began.is_some_and(|began| packet.now.since(began) > self.config.time_budget);
-        if late || conversation.spent > self.config.stream_budget {
-            return self.give_up(seen, receiver_expects, mark, sink);
-        }
-        if self.counters.buffered_now > self.config.buffer_limit {
-            return self.run_short(seen, receiver_expects, mark, sink);
-        }
-        let class = if closed { Class::Closed } else { Class::Undecided };
-        self.flows.set_class(id, class, packet.now);
-        if closed {
-            self.tell_owed(seen, sink);
-        }
-        Inspected { decision: Decision::Undecided, mark }
-    }
-
-    /// The budget is spent without a decision.
-    fn give_up(
-        &mut self,
-        seen: Seen<'_>,
-        receiver_expects: u32,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        self.counters.budget_spent += 1;
-        let amid = self.flows.get(seen.id).conversation.as_ref().is_some_and(|it| it.is_amid());
-        if amid {
-            let mut anomalies = AnomalySet::default();
-            anomalies.insert(Anomaly::BudgetSpent);
-            let (facts, side, mut reported) = self.facts(seen);
-            self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink)
-                .note(anomalies, &mut reported);
-            let reason = Anomaly::BudgetSpent.drop_reason();
-            if self.config.on_anomaly == AnomalyPolicy::Drop && self.config.enforce {
-                let stop = Stop { reason, rule: None, reject: false };
-                return self.stop(seen, stop, receiver_expects, mark, sink);
-            }
-            if self.config.on_anomaly == AnomalyPolicy::Drop {
-                self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink)
-                    .tell_drop(reason, None, false);
-            }
-        }
-        self.end_conversation(seen, sink);
-        Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
-    }
-
-    /// The buffers of all flows together are full.
-    fn run_short(
-        &mut self,
-        seen: Seen<'_>,
-        receiver_expects: u32,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        self.counters.no_room += 1;
-        if self.config.on_failure == OnFailure::Closed {
-            let stop = Stop { reason: DropReason::FlowMemcap, rule: None, reject: false };
-            return self.stop(seen, stop, receiver_expects, mark, sink);
-        }
-        self.end_conversation(seen, sink);
-        Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
-    }
-
-    /// Stops a flow with this segment, or says that it would have been stopped.
-    fn stop(
-        &mut self,
-        seen: Seen<'_>,
-        stop: Stop,
-        receiver_expects: u32,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
-        let enforce = self.config.enforce || stop.reason == DropReason::FlowMemcap;
-        let (facts, side, _) = self.facts(seen);
-        self.judge(facts, Some(side), Some(segment), packet, sink).tell_drop(
-            stop.reason,
-            stop.rule,
-            stop.reject,
-        );
-        if !enforce {
-            let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
-            if decided {
-                self.end_conversation(seen, sink);
-                return Inspected { mark, ..self.let_pass(id, packet) };
-            }
-            self.flows.set_class(id, Class::Undecided, packet.now);
-            return Inspected { decision: Decision::Undecided, mark };
-        }
-        self.end_conversation(seen, sink);
-        let flow = self.flows.get_mut(id);
-        let peer = flow.stream(from.other());
-        let sender_expects = peer.is_open().then(|| peer.next());
-        flow.verdict = if stop.reject { Verdict::Rejected } else { Verdict::Blocked };
-        self.flows.set_class(id, Class::Blocked, packet.now);
-        let decision = if stop.reject {
-            Decision::Reject(Resets::new(segment, receiver_expects, sender_expects))
-        } else {
-            Decision::Block
-        };
-        Inspected { decision, mark }
-    }
-
-    fn let_pass(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {
-        let flow = self.flows.get_mut(id);
-        flow.verdict = Verdict::Passed;
-        let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
-        self.flows.set_class(id, class, packet.now);
-        Decision::Pass.into()
-    }
-
-    /// Tells what the flow still owes and gives its buffers back.
-    fn end_conversation(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        self.tell_owed(seen, sink);
-        if let Some(conversation) = self.flows.get_mut(seen.id).conversation.take() {
-            self.recycle(conversation);
-        }
-    }
-
-    /// Tells what the flow still owes.
-    fn tell_owed(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        let (facts, side, _) = self.facts(seen);
-        let Some(mut conversation) = self.flows.get_mut(seen.id).conversation.take() else { return };
-        let mut judge = self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink);
-        judge.told = std::mem::take(&mut conversation.told);
-        conversation.close(&mut judge);
-        conversation.told = judge.told;
-        self.flows.get_mut(seen.id).conversation = Some(conversation);
     }
 
     /// The ends begin a new connection with the same ports.
