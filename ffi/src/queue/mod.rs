@@ -6,6 +6,7 @@
 //! The kernel's side is `net/netfilter/nfnetlink_queue.c`: a datagram carries one packet, a send may
 //! carry many verdicts and has taken effect when it returns.
 
+mod batch;
 mod foreign;
 pub mod message;
 mod outgoing;
@@ -18,11 +19,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+pub use self::batch::Batch;
 pub use self::foreign::ForeignSocket;
 pub use self::packet::Packet;
 pub use self::proc::KernelCounters;
 
-use self::message::{About, AnswerMessage, Malformed, Message, messages};
+use self::message::{Message, messages};
 use self::outgoing::{Outgoing, Settings};
 use self::slots::{Slots, Wait};
 use crate::error::{CallError, QueueError};
@@ -309,7 +311,7 @@ impl Queue {
                 0
             }
         };
-        Ok(Batch { queue: self, slot: 0, offset: 0, count, failed: None, done: false })
+        Ok(Batch::new(self, count))
     }
 
     /// Nothing to read, a signal and an overrun are events; anything else is an error.
@@ -371,127 +373,6 @@ impl Queue {
     }
 }
 
-/// Packets of one receive call.
-///
-/// Whatever is not answered when the batch ends gets the failure verdict; then all verdicts are sent.
-#[derive(Debug)]
-#[must_use = "the packets of a batch wait for their verdicts"]
-pub struct Batch<'queue> {
-    queue: &'queue mut Queue,
-    slot: usize,
-    offset: usize,
-    count: usize,
-    failed: Option<QueueError>,
-    done: bool,
-}
-
-impl Batch<'_> {
-    /// The next packet that waits for a verdict.
-    pub fn next_packet(&mut self) -> Option<Packet<'_>> {
-        let Queue { socket, slots, outgoing, counters, failure, last_packet, .. } = &mut *self.queue;
-        if !outgoing.has_room()
-            && let Err(error) = flush(socket, outgoing, counters)
-        {
-            self.failed.get_or_insert(error.into());
-        }
-        while self.slot < self.count {
-            let (datagram, cut) = slots.datagram(self.slot)?;
-            let mut unread = messages(datagram.get(self.offset..).unwrap_or_default());
-            let Some(message) = unread.next() else {
-                self.slot += 1;
-                self.offset = 0;
-                continue;
-            };
-            // A datagram carries one packet: most often this was all of it.
-            (self.slot, self.offset) = match unread.remaining() {
-                0 => (self.slot + 1, 0),
-                rest => (self.slot, datagram.len() - rest),
-            };
-            match message {
-                Ok(Message::Packet(message)) => {
-                    counters.packets += 1;
-                    counters.malformed += u64::from(cut);
-                    counters.missed += missed(*last_packet, message.id);
-                    *last_packet = message.id;
-                    return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
-                }
-                Ok(Message::Answer(answer)) => note_answer(counters, answer),
-                Ok(Message::Other(_)) => {}
-                Err(Malformed { packet }) => {
-                    counters.malformed += 1;
-                    let Some(id) = packet else { continue };
-                    counters.packets += 1;
-                    let message = message::PacketMessage { id, ..Default::default() };
-                    drop(Packet { message, outgoing, counters, failure: *failure, answered: false });
-                }
-            }
-        }
-        None
-    }
-
-    /// Datagrams in the batch, packets and others.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether nothing came.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Sees to it that the copy range is at least `octets` before this batch's verdicts take effect,
-    /// so that a packet which is sent around again comes back with more of itself.
-    pub fn raise_copy_range(&mut self, octets: u32) {
-        self.queue.wanted_copy_range = self.queue.wanted_copy_range.max(octets);
-    }
-
-    /// Answers what was not answered and sends all verdicts.
-    ///
-    /// # Errors
-    ///
-    /// When a send fails; its packets then wait until the queue is unbound.
-    pub fn finish(mut self) -> Result<(), QueueError> {
-        self.complete()
-    }
-
-    fn complete(&mut self) -> Result<(), QueueError> {
-        self.done = true;
-        while let Some(packet) = self.next_packet() {
-            drop(packet);
-        }
-        let wanted = std::mem::take(&mut self.queue.wanted_copy_range).min(MAXIMUM_COPY_RANGE);
-        // Before the verdicts: a packet that is to come again is copied by the range of that moment.
-        let raised = if wanted > self.queue.copy_range { self.queue.set_copy_range(wanted) } else { Ok(()) };
-        let Queue { socket, outgoing, counters, .. } = &mut *self.queue;
-        flush(socket, outgoing, counters)?;
-        raised?;
-        self.failed.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            // There is nobody to tell but the counter, which `flush` has raised.
-            let _ = self.complete();
-        }
-    }
-}
-
-/// Sends all verdicts; they are forgotten even when that fails, and counted.
-fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> Result<(), CallError> {
-    if outgoing.octets().is_empty() {
-        return Ok(());
-    }
-    let result = send_patiently(socket, outgoing.octets());
-    counters.sends += 1;
-    if result.is_err() {
-        counters.unsent += outgoing.verdicts();
-    }
-    outgoing.clear();
-    result
-}
-
 /// Sends once more where the kernel was short of memory or a signal came.
 fn send_patiently(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
     for _attempt in 1..SEND_ATTEMPTS {
@@ -505,21 +386,6 @@ fn send_patiently(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
         }
     }
     socket::send(socket, messages)
-}
-
-/// Counts what the kernel says of a message that it was not asked to acknowledge.
-fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
-    match (answer.about, answer.errno) {
-        (_, 0) => {}
-        (About::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
-        _ => counters.refused += 1,
-    }
-}
-
-/// Packets between two identifications, which count up by one; zero where they go backwards.
-fn missed(last: u32, id: u32) -> u64 {
-    let gap = id.wrapping_sub(last).wrapping_sub(1);
-    if gap > u32::MAX / 2 { 0 } else { gap.into() }
 }
 
 /// What a refused BIND means.

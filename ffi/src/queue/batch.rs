@@ -1,0 +1,149 @@
+//! The packets of one receive call, and their verdicts in one send.
+
+use std::os::fd::OwnedFd;
+
+use super::message::{About, AnswerMessage, Malformed, Message, PacketMessage, messages};
+use super::outgoing::Outgoing;
+use super::{Counters, MAXIMUM_COPY_RANGE, Packet, Queue, send_patiently};
+use crate::error::{CallError, QueueError};
+
+/// Packets of one receive call.
+///
+/// Whatever is not answered when the batch ends gets the failure verdict; then all verdicts are sent.
+#[derive(Debug)]
+#[must_use = "the packets of a batch wait for their verdicts"]
+pub struct Batch<'queue> {
+    queue: &'queue mut Queue,
+    slot: usize,
+    offset: usize,
+    count: usize,
+    failed: Option<QueueError>,
+    done: bool,
+}
+
+impl<'queue> Batch<'queue> {
+    /// What the first `count` slots of the queue hold.
+    pub(super) const fn new(queue: &'queue mut Queue, count: usize) -> Self {
+        Self { queue, slot: 0, offset: 0, count, failed: None, done: false }
+    }
+
+    /// The next packet that waits for a verdict.
+    pub fn next_packet(&mut self) -> Option<Packet<'_>> {
+        let Queue { socket, slots, outgoing, counters, failure, last_packet, .. } = &mut *self.queue;
+        if !outgoing.has_room()
+            && let Err(error) = flush(socket, outgoing, counters)
+        {
+            self.failed.get_or_insert(error.into());
+        }
+        while self.slot < self.count {
+            let (datagram, cut) = slots.datagram(self.slot)?;
+            let mut unread = messages(datagram.get(self.offset..).unwrap_or_default());
+            let Some(message) = unread.next() else {
+                self.slot += 1;
+                self.offset = 0;
+                continue;
+            };
+            // A datagram carries one packet: most often this was all of it.
+            (self.slot, self.offset) = match unread.remaining() {
+                0 => (self.slot + 1, 0),
+                rest => (self.slot, datagram.len() - rest),
+            };
+            match message {
+                Ok(Message::Packet(message)) => {
+                    counters.packets += 1;
+                    counters.malformed += u64::from(cut);
+                    counters.missed += missed(*last_packet, message.id);
+                    *last_packet = message.id;
+                    return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
+                }
+                Ok(Message::Answer(answer)) => note_answer(counters, answer),
+                Ok(Message::Other(_)) => {}
+                Err(Malformed { packet }) => {
+                    counters.malformed += 1;
+                    let Some(id) = packet else { continue };
+                    counters.packets += 1;
+                    let message = PacketMessage { id, ..Default::default() };
+                    drop(Packet { message, outgoing, counters, failure: *failure, answered: false });
+                }
+            }
+        }
+        None
+    }
+
+    /// Datagrams in the batch, packets and others.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nothing came.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Sees to it that the copy range is at least `octets` before this batch's verdicts take effect,
+    /// so that a packet which is sent around again comes back with more of itself.
+    pub fn raise_copy_range(&mut self, octets: u32) {
+        self.queue.wanted_copy_range = self.queue.wanted_copy_range.max(octets);
+    }
+
+    /// Answers what was not answered and sends all verdicts.
+    ///
+    /// # Errors
+    ///
+    /// When a send fails; its packets then wait until the queue is unbound.
+    pub fn finish(mut self) -> Result<(), QueueError> {
+        self.complete()
+    }
+
+    fn complete(&mut self) -> Result<(), QueueError> {
+        self.done = true;
+        while let Some(packet) = self.next_packet() {
+            drop(packet);
+        }
+        let wanted = std::mem::take(&mut self.queue.wanted_copy_range).min(MAXIMUM_COPY_RANGE);
+        // Before the verdicts: a packet that is to come again is copied by the range of that moment.
+        let raised = if wanted > self.queue.copy_range { self.queue.set_copy_range(wanted) } else { Ok(()) };
+        let Queue { socket, outgoing, counters, .. } = &mut *self.queue;
+        flush(socket, outgoing, counters)?;
+        raised?;
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // There is nobody to tell but the counter, which `flush` has raised.
+            let _ = self.complete();
+        }
+    }
+}
+
+/// Sends all verdicts; they are forgotten even when that fails, and counted.
+fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> Result<(), CallError> {
+    if outgoing.octets().is_empty() {
+        return Ok(());
+    }
+    let result = send_patiently(socket, outgoing.octets());
+    counters.sends += 1;
+    if result.is_err() {
+        counters.unsent += outgoing.verdicts();
+    }
+    outgoing.clear();
+    result
+}
+
+/// Counts what the kernel says of a message that it was not asked to acknowledge.
+fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
+    match (answer.about, answer.errno) {
+        (_, 0) => {}
+        (About::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
+        _ => counters.refused += 1,
+    }
+}
+
+/// Packets between two identifications, which count up by one; zero where they go backwards.
+fn missed(last: u32, id: u32) -> u64 {
+    let gap = id.wrapping_sub(last).wrapping_sub(1);
+    if gap > u32::MAX / 2 { 0 } else { gap.into() }
+}
