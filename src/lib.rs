@@ -18,10 +18,12 @@
 //! | [`engine`] | packets in, decisions and events out |
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`event`] | the one reportable fact, from every path |
+//! | [`diagnostics`] | what is said on stderr |
 #![forbid(unsafe_code)]
 
 pub mod banner;
 pub mod cli;
+pub mod diagnostics;
 pub mod engine;
 pub mod event;
 pub mod flow;

@@ -1,15 +1,17 @@
 //! `bannerwall guard` at its job: real servers and clients, over both backends, routed and on loopback,
 //! IPv4 and IPv6.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use bannerwall_test_support::{
     Banner, Dropbear, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, json_lines,
     send_in_chunks,
 };
+use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -467,6 +469,35 @@ fn without_privilege_the_exit_code_is_3_and_the_message_names_the_capability() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{stderr}");
         assert!(stderr.contains("CAP_NET_ADMIN"), "{stderr}");
+    });
+}
+
+#[test]
+fn a_guard_whose_messages_nobody_reads_any_more_goes_on() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let folder = TempDir::new().expect("a temporary folder");
+        let rules = folder.path().join("rules.toml");
+        std::fs::write(&rules, RULES.replace("ACTION", "drop")).expect("the folder is ours");
+        let mut command = namespace.command(PROGRAM);
+        command.args(["guard", "--hook", "input", "--format", "json", "--rules"]).arg(&rules);
+        let mut guard =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut messages = BufReader::new(guard.stderr.take().expect("piped")).lines();
+        assert!(messages.any(|line| line.is_ok_and(|line| line.contains("ready: queue"))));
+        drop(messages);
+        let signal = |guard: &Child, signal| {
+            kill_process(Pid::from_child(guard), signal).expect("it runs");
+        };
+        // It has something to say of each of these.
+        signal(&guard, Signal::HUP);
+        std::fs::write(&rules, "[[rule").expect("the folder is ours");
+        signal(&guard, Signal::HUP);
+        signal(&guard, Signal::USR1);
+        let mut events = BufReader::new(guard.stdout.take().expect("piped")).lines();
+        assert!(events.any(|line| line.is_ok_and(|line| line.contains("\"stats\""))), "it goes on");
+        signal(&guard, Signal::TERM);
+        assert_eq!(guard.wait().expect("it ends").code(), Some(0));
     });
 }
 

@@ -187,6 +187,25 @@ fn shards_ask_each_target_once_and_each_says_what_it_left_to_others() {
 }
 
 #[test]
+fn a_quiet_scan_says_nothing_but_its_results() {
+    let run = output(&format!("ssh 127.8.0.10 -p {} -q", server()));
+    assert!(run.status.success());
+    assert_eq!(text(&run.stderr), "");
+    assert!(text(&run.stdout).contains("OpenSSH_8.9p1"));
+}
+
+#[test]
+fn a_scan_whose_summary_nobody_reads_ends_well() {
+    let mut child = scan(&format!("ssh 127.8.0.11 -p {}", server()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stderr.take());
+    assert!(child.wait_with_output().expect("it ends").status.success());
+}
+
+#[test]
 fn an_alert_names_both_ends_in_the_direction_of_the_banner() {
     let port = server();
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rules/regresshion.toml");

@@ -1,5 +1,6 @@
 //! How the program ends: one enum of exit codes, and errors that carry theirs.
 
+use crate::diagnostics::tell;
 use std::process::ExitCode;
 
 /// The exit codes that users and scripts rely on.
@@ -69,7 +70,7 @@ impl Failure {
             Self::Usage(error) => (error, Exit::Usage),
             Self::Unsupported(error) => (error, Exit::Unsupported),
         };
-        eprintln!("bannerwall: {}", told_once(error));
+        tell(format_args!("bannerwall: {}", told_once(error)));
         exit
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Exit, Failure, print};
+use crate::diagnostics::tell;
 use crate::hook::{
     self, Chain, FamilyStatus, HookConfig, HookError, Installed, MarkField, Ports, Queues, Up, Variant,
 };
@@ -150,7 +151,7 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
 
 fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
     if !quiet {
-        eprintln!("{message}");
+        tell(format_args!("{message}"));
     }
     Ok(Exit::Done)
 }

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
 use super::{Exit, Failure, print};
+use crate::diagnostics::tell;
 use crate::rules::fingerprint::{Document, Fingerprints, SUBJECTS};
 use crate::rules::recog;
 
@@ -49,11 +50,14 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
     for path in &flags.files {
         let imported = recog::import(path).map_err(Failure::usage)?;
         for remark in &imported.remarks {
-            eprintln!("{}:{remark}", path.display());
+            tell(format_args!("{}:{remark}", path.display()));
         }
         let subject = imported.database.matches.as_str();
         if !SUBJECTS.contains(&subject) && !quiet {
-            eprintln!("{}: bannerwall sees no {subject}: these fingerprints name nothing", path.display());
+            tell(format_args!(
+                "{}: bannerwall sees no {subject}: these fingerprints name nothing",
+                path.display()
+            ));
         }
         let alone = Document { database: vec![imported.database] };
         let fingerprints =
@@ -61,15 +65,15 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
         let (examples, mismatches) =
             alone.database.first().map_or((0, Vec::new()), |database| recog::verify(database, &fingerprints));
         for mismatch in &mismatches {
-            eprintln!("{}: {mismatch}", path.display());
+            tell(format_args!("{}: {mismatch}", path.display()));
         }
         if !quiet {
             let given = examples - mismatches.len();
-            eprintln!(
+            tell(format_args!(
                 "{}: {} fingerprints; {given} of {examples} examples give their fields",
                 path.display(),
                 fingerprints.len()
-            );
+            ));
         }
         document.database.extend(alone.database);
     }

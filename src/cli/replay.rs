@@ -1,6 +1,6 @@
 //! `bannerwall replay`: capture files through the engine.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomaly};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
+use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
 use crate::output::eve::EveOptions;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
@@ -92,8 +93,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     drop(session);
     let report = writer.finish();
     if !quiet {
-        // Nobody is left to tell where stderr is closed.
-        let _ = writeln!(std::io::stderr(), "{}", summary(&replay, started));
+        tell(summary(&replay, started));
     }
     if outcome.is_break() && interrupted.load(Relaxed) {
         return Ok(Exit::Interrupted);
@@ -191,8 +191,7 @@ impl Session<'_> {
 
     fn blame(&mut self, file: &Path, error: &dyn std::fmt::Display) -> ControlFlow<()> {
         self.failed = true;
-        // Nobody is left to tell where stderr is closed.
-        let _ = writeln!(std::io::stderr(), "bannerwall: {}: {error}", file.display());
+        tell(format_args!("bannerwall: {}: {error}", file.display()));
         ControlFlow::Continue(())
     }
 

@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use clap::Args;
 
 use super::Failure;
+use crate::diagnostics::tell;
 use crate::rules::{Loaded, RuleSet};
 
 /// Where rules are looked for when nobody says where: the administrator's own, the installed ones,
@@ -49,7 +50,7 @@ impl RulesFlag {
         let Loaded { rules, warnings } = RuleSet::load(&self.paths()?).map_err(Failure::usage)?;
         if !quiet {
             for warning in &warnings {
-                eprintln!("{warning}\n");
+                tell(format_args!("{warning}\n"));
             }
         }
         Ok(rules)

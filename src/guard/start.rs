@@ -16,6 +16,7 @@ use super::supervise::Run;
 use super::tally::{Answers, Publisher, Tally};
 use super::worker::{Judge, Shared, Sinks, Worker};
 use super::{GuardError, Message, privileges, signals};
+use crate::diagnostics::tell;
 use crate::engine::{Engine, EngineConfig, OnFailure};
 use crate::event;
 use crate::hook::MarkState;
@@ -79,7 +80,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
 pub(super) fn load_rules(config: &GuardConfig) -> Result<RuleSet, GuardError> {
     let loaded = RuleSet::load(&config.rules)?;
     for warning in &loaded.warnings {
-        eprintln!("{warning}");
+        tell(format_args!("{warning}"));
     }
     Ok(loaded.rules)
 }
@@ -184,11 +185,11 @@ impl Queue {
             let mut only = CpuSet::new();
             only.set(cpu);
             if let Err(error) = sched_setaffinity(None, &only) {
-                eprintln!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number);
+                tell(format_args!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number));
             }
         }
         if let Err(error) = privileges::keep_network_only() {
-            eprintln!("bannerwall: queue {}: cannot give up capabilities: {error}", self.number);
+            tell(format_args!("bannerwall: queue {}: cannot give up capabilities: {error}", self.number));
         }
         self.worker.run()
     }

@@ -16,6 +16,7 @@ use super::source::SourceError;
 use super::start::{self, Queue};
 use super::tally::Tally;
 use super::{GuardError, Message};
+use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
 use crate::hook::{self, HookConfig, Installed, Raised};
@@ -94,7 +95,7 @@ impl Run {
         let mut loss = Loss::new(self.config.variant, self.config.queues, uninspected);
         loss.update(|| self.seen());
         self.health.set_ready(true);
-        eprintln!("{}", self.ready_line());
+        tell(format_args!("{}", self.ready_line()));
         let watched = self.watch(&mut loss, started);
         self.health.set_ready(false);
         loss.update(|| self.seen());
@@ -110,10 +111,10 @@ impl Run {
             if let Some(queue) = others.find(|queue| matches!(KernelCounters::of(*queue), Ok(Some(_)))) {
                 return Err(GuardError::HookInUse(queue));
             }
-            eprintln!(
+            tell(format_args!(
                 "bannerwall: a hook was up already ({}): this run takes it down at its end",
                 place.family
-            );
+            ));
         }
         Ok(())
     }
@@ -186,11 +187,11 @@ impl Run {
                 let count = rules.rules().len();
                 self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
                 self.rules.store(Arc::new(rules));
-                eprintln!("bannerwall: reloaded: {count} rules are in force");
+                tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
                 ReloadResult::Success
             }
             Err(error) => {
-                eprintln!("{error}\nbannerwall: not reloaded: the old rules stay in force");
+                tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
                 ReloadResult::Failure
             }
         };
@@ -252,12 +253,12 @@ impl Run {
         }
         for writer in self.writers {
             let Some(report) = writer.finish_within(WRITERS_END) else {
-                eprintln!("bannerwall: the last events are lost: nobody takes them");
+                tell(format_args!("bannerwall: the last events are lost: nobody takes them"));
                 continue;
             };
             let lost = report.overflowed + report.failed;
             if lost > 0 {
-                eprintln!("bannerwall: {lost} events were lost, {} written", report.written);
+                tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
             }
         }
     }

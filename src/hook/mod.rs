@@ -31,6 +31,7 @@ mod status;
 mod tables;
 mod watch;
 
+use crate::diagnostics::tell;
 use std::fmt;
 
 pub use config::{Chain, ConfigError, HookConfig, Ports, Queues};
@@ -197,7 +198,7 @@ impl Raised {
 impl Drop for Raised {
     fn drop(&mut self) {
         if let Err(error) = self.take_down() {
-            eprintln!("bannerwall: the hook is still up: {error}");
+            tell(format_args!("bannerwall: the hook is still up: {error}"));
         }
     }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
 
+use crate::diagnostics::tell;
 use crate::event::{Event, EventSink};
 
 use super::Format;
@@ -389,7 +390,10 @@ impl Scribe {
     fn note(&mut self, result: io::Result<()>) {
         let Err(error) = result else { return };
         if self.first_error.is_none() {
-            eprintln!("bannerwall: cannot write events to {}: {error}; losses are counted", self.sink.name());
+            tell(format_args!(
+                "bannerwall: cannot write events to {}: {error}; losses are counted",
+                self.sink.name()
+            ));
             self.first_error = Some(error);
         }
     }

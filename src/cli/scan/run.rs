@@ -16,6 +16,7 @@ use super::resume::{Resume, arguments};
 use super::watch::{Metrics, Watch};
 use super::{Common, FormatName, ProgressName, Request};
 use crate::cli::{Exit, Failure, Global};
+use crate::diagnostics::tell;
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::grepable::Grepable;
@@ -57,7 +58,10 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     if global.verbose > 0 {
         let remaining = plan.remaining();
         bar.suspend(|| {
-            eprintln!("seed {seed}, {remaining} targets, {threads} threads, {} at once", config.window);
+            tell(format_args!(
+                "seed {seed}, {remaining} targets, {threads} threads, {} at once",
+                config.window
+            ));
         });
     }
     let watch = Watch {
@@ -92,7 +96,9 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     outcome.map_err(Failure::unsupported)?;
     let skipped = SkippedTargets { set: skipped, other_shards: others - plan.total() };
     let summary = Summary { input, skipped, total: plan.total(), counts: plan.counts(), elapsed };
-    eprintln!("{summary}");
+    if !global.quiet {
+        tell(summary);
+    }
     if let Some(error) = report.first_error {
         return Err(Failure::Usage(anyhow!("{} results could not be written: {error}", report.failed)));
     }
@@ -110,16 +116,16 @@ fn targets(request: &Request<'_>, quiet: bool) -> Result<TargetSet, Failure> {
     builder.resolve().map_err(Failure::usage)?;
     let unresolved = builder.unresolved().to_vec();
     for name in unresolved.iter().filter(|_| !quiet) {
-        eprintln!("bannerwall: {name}");
+        tell(format_args!("bannerwall: {name}"));
     }
     let ask_each_name = matches!(request.probe, ProbeOptions::Http(_));
     let options = SetOptions { include_reserved: common.include_reserved, ask_each_name };
     let set = builder.build(request.ports, options).map_err(Failure::usage)?;
     for out in set.left_out().iter().filter(|_| !quiet) {
-        eprintln!(
+        tell(format_args!(
             "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
             out.what, out.addresses, out.range
-        );
+        ));
     }
     if set.input() == 0 {
         return Err(Failure::Usage(anyhow!("no targets: name them, or a file of them with -i FILE")));
@@ -138,7 +144,7 @@ fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fin
         && let Err(Failure::Usage(missing)) = common.rules.paths()
     {
         if !quiet {
-            eprintln!("bannerwall: banners are shown but not judged: {missing}");
+            tell(format_args!("bannerwall: banners are shown but not judged: {missing}"));
         }
         return Ok((RuleSet::empty(), fingerprints));
     }

@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 
 use super::resume::Resume;
 use crate::cli::Failure;
+use crate::diagnostics::tell;
 use crate::event::PortState;
 use crate::metrics::{Endpoint, Health, Registry, ScanMetrics};
 use crate::output::Handle;
@@ -79,13 +80,14 @@ impl Watch<'_> {
             self.stop.store(true, Relaxed);
             return;
         }
-        self.bar
-            .suspend(|| eprintln!("bannerwall: finishing what is under way; interrupt again to give it up"));
+        self.bar.suspend(|| {
+            tell(format_args!("bannerwall: finishing what is under way; interrupt again to give it up"));
+        });
     }
 
     fn save(&self) {
         if let Err(error) = self.resume.save(self.plan, &self.writer, self.elapsed()) {
-            self.bar.suspend(|| eprintln!("bannerwall: {error}"));
+            self.bar.suspend(|| tell(format_args!("bannerwall: {error}")));
         }
     }
 
@@ -106,10 +108,10 @@ impl Watch<'_> {
         if self.plan.counts().finished() < self.plan.total() {
             self.resume.save(self.plan, &self.writer, self.elapsed()).map_err(Failure::usage)?;
             let how = if interrupted { "interrupted" } else { "stopped" };
-            eprintln!(
+            tell(format_args!(
                 "bannerwall: {how}; the same command, or only its `--resume {}`, goes on",
                 path.display()
-            );
+            ));
         } else if path.exists() {
             std::fs::remove_file(path).with_context(|| path.display().to_string()).map_err(Failure::Usage)?;
         }

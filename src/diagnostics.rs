@@ -1,0 +1,9 @@
+//! What is said to a person on stderr, beside results and events. Every room may use this one.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+/// Writes a line to stderr. Where stderr is closed nobody is left to tell, which is no reason to end.
+pub fn tell(message: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{message}");
+}
