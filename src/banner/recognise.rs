@@ -94,7 +94,9 @@ pub enum Beginning {
 pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
     let text = skip_leading(octets);
     if text.is_empty() {
-        return Beginning::Other(octets.len());
+        // White space, other than empty lines, is the oddity of the message that follows.
+        let spaced = octets.iter().any(|octet| b" \t".contains(octet)) && octets.len() < LEADING_LIMIT;
+        return if contiguous && spaced { Beginning::More } else { Beginning::Other(octets.len()) };
     }
     let line = memchr::memchr(b'\n', text).map(|end| octets.len() - text.len() + end + 1);
     let other = Beginning::Other(line.unwrap_or(octets.len()));

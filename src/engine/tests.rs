@@ -152,6 +152,19 @@ fn a_body_that_cannot_be_followed_does_not_hide_the_next_response() {
 }
 
 #[test]
+fn space_before_a_later_request_is_told_however_it_is_cut() {
+    for pieces in [&[" GET /b HTTP/1.1\r\nHost: h\r\n\r\n"][..], &[" ", "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"]]
+    {
+        let mut talk = reading_all();
+        talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        for piece in pieces {
+            talk.client(piece.as_bytes());
+        }
+        assert_eq!(kinds(&talk.events), ["anomaly"], "{pieces:?}");
+    }
+}
+
+#[test]
 fn empty_lines_before_an_answer_are_overlooked() {
     let mut talk = reading_all();
     talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
