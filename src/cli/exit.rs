@@ -1,7 +1,8 @@
 //! How the program ends: one enum of exit codes, and errors that carry theirs.
 
-use crate::diagnostics::tell;
 use std::process::ExitCode;
+
+use crate::diagnostics::tell;
 
 /// The exit codes that users and scripts rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -151,7 +151,7 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
 
 fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
     if !quiet {
-        tell(format_args!("{message}"));
+        tell(message);
     }
     Ok(Exit::Done)
 }

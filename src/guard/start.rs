@@ -80,7 +80,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
 pub(super) fn load_rules(config: &GuardConfig) -> Result<RuleSet, GuardError> {
     let loaded = RuleSet::load(&config.rules)?;
     for warning in &loaded.warnings {
-        tell(format_args!("{warning}"));
+        tell(warning);
     }
     Ok(loaded.rules)
 }

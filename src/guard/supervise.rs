@@ -95,7 +95,7 @@ impl Run {
         let mut loss = Loss::new(self.config.variant, self.config.queues, uninspected);
         loss.update(|| self.seen());
         self.health.set_ready(true);
-        tell(format_args!("{}", self.ready_line()));
+        tell(self.ready_line());
         let watched = self.watch(&mut loss, started);
         self.health.set_ready(false);
         loss.update(|| self.seen());
@@ -253,7 +253,7 @@ impl Run {
         }
         for writer in self.writers {
             let Some(report) = writer.finish_within(WRITERS_END) else {
-                tell(format_args!("bannerwall: the last events are lost: nobody takes them"));
+                tell("bannerwall: the last events are lost: nobody takes them");
                 continue;
             };
             let lost = report.overflowed + report.failed;

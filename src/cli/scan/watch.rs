@@ -81,7 +81,7 @@ impl Watch<'_> {
             return;
         }
         self.bar.suspend(|| {
-            tell(format_args!("bannerwall: finishing what is under way; interrupt again to give it up"));
+            tell("bannerwall: finishing what is under way; interrupt again to give it up");
         });
     }
 
