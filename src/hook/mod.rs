@@ -31,8 +31,9 @@ mod status;
 mod tables;
 mod watch;
 
-use crate::diagnostics::tell;
 use std::fmt;
+
+use crate::diagnostics::tell;
 
 pub use config::{Chain, ConfigError, HookConfig, Ports, Queues};
 pub use mark::{MarkField, MarkState};
