@@ -4,7 +4,8 @@
 //! second time the way common servers and dissectors would (see `http/lenient.rs`), and what was wrong is
 //! noted: an inspector that gave up there could be evaded by one odd octet.
 //!
-//! A head that will never end is read as far as it goes (see `http/unfinished.rs`). This module reads heads only; where the body ends is [`super::framing`]'s business.
+//! A head that will never end is read as far as it goes (see `http/unfinished.rs`). This module reads
+//! heads only; where the body ends is [`super::framing`]'s business.
 
 mod lenient;
 mod unfinished;

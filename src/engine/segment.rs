@@ -123,8 +123,8 @@ impl Engine {
     fn refuse_segment(&mut self, seen: Seen<'_>, anomaly: Anomaly, sink: &mut dyn EventSink) -> Inspected {
         let mut anomalies = AnomalySet::default();
         anomalies.insert(anomaly);
-        let (facts, side, mut reported) = self.facts(seen);
-        let mut judge = self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink);
+        let mut reported = self.flows.get(seen.id).reported;
+        let mut judge = self.judge_seen(seen, sink);
         judge.note(anomalies, &mut reported);
         let decision = finish_refused(judge);
         self.flows.get_mut(seen.id).reported = reported;
@@ -187,11 +187,12 @@ impl Engine {
             Some(conversation) => conversation,
             None => self.spare.pop().unwrap_or_default(),
         };
-        let (facts, side, mut reported) = self.facts(seen);
+        let side = self.flows.get(id).side(from);
+        let mut reported = self.flows.get(id).reported;
         let mut stream = *self.flows.get(id).stream(from);
         let mut refused = tracked.refused.map(|at| (at, *self.flows.get(id).stream(from.other())));
         let may_ask = self.may_ask_for_more(packet);
-        let mut judge = self.judge(facts, Some(side), Some(segment), packet, sink);
+        let mut judge = self.judge_seen(seen, sink);
         judge.told = std::mem::take(&mut conversation.told);
         judge.note(tracked.anomalies, &mut reported);
         if let Some((at, peer)) = &mut refused {
@@ -264,7 +265,7 @@ impl Engine {
         receiver_expects: u32,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
+        let Seen { segment, id, from, .. } = seen;
         self.remember_mark(id, outcome.mark);
         let flow = self.flows.get_mut(id);
         let side = flow.side(from);
@@ -273,9 +274,7 @@ impl Engine {
         }
         if let Some(stop) = outcome.stop {
             // Only talk: where it were more, nothing would be asked.
-            let (facts, side, _) = self.facts(seen);
-            let mut judge = self.judge(facts, Some(side), Some(segment), packet, sink);
-            judge.tell_drop(stop.reason, stop.rule, stop.reject);
+            self.judge_seen(seen, sink).tell_drop(stop.reason, stop.rule, stop.reject);
         }
         Decision::More { octets: segment.wire_length() }.into()
     }
@@ -322,10 +321,12 @@ impl Engine {
         Some(mark)
     }
 
-    fn facts(&self, seen: Seen<'_>) -> (FlowFacts, Side, AnomalySet) {
+    /// A judge of a segment of a flow that is in the table.
+    fn judge_seen<'e>(&'e mut self, seen: Seen<'e>, sink: &'e mut dyn EventSink) -> Judge<'e> {
         let flow = self.flows.get(seen.id);
         let facts = FlowFacts { id: flow.id(), endpoints: flow.endpoints() };
-        (facts, flow.side(seen.from), flow.reported)
+        let from = flow.side(seen.from);
+        self.judge(facts, Some(from), Some(seen.segment), seen.packet, sink)
     }
 
     /// A judge of what `segment` shows, or of what a flow owes where it ended without one.

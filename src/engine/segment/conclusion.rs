@@ -16,14 +16,13 @@ impl Engine {
         receiver_expects: u32,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        let Seen { segment, packet, id, .. } = seen;
+        let Seen { packet, id, .. } = seen;
         let mark = self.remember_mark(id, outcome.mark);
         if let Some(stop) = outcome.stop {
             return self.stop(seen, stop, receiver_expects, mark, sink);
         }
         if let Some(reason) = outcome.refuse {
-            let (facts, side, _) = self.facts(seen);
-            self.judge(facts, Some(side), Some(segment), packet, sink).tell_drop(reason, None, false);
+            self.judge_seen(seen, sink).tell_drop(reason, None, false);
             let decision = if self.config.enforce { Decision::Drop } else { Decision::Undecided };
             return Inspected { decision, mark };
         }
@@ -64,17 +63,15 @@ impl Engine {
         if amid {
             let mut anomalies = AnomalySet::default();
             anomalies.insert(Anomaly::BudgetSpent);
-            let (facts, side, mut reported) = self.facts(seen);
-            self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink)
-                .note(anomalies, &mut reported);
+            let mut reported = self.flows.get(seen.id).reported;
+            self.judge_seen(seen, sink).note(anomalies, &mut reported);
             let reason = Anomaly::BudgetSpent.drop_reason();
             if self.config.on_anomaly == AnomalyPolicy::Drop && self.config.enforce {
                 let stop = Stop { reason, rule: None, reject: false };
                 return self.stop(seen, stop, receiver_expects, mark, sink);
             }
             if self.config.on_anomaly == AnomalyPolicy::Drop {
-                self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink)
-                    .tell_drop(reason, None, false);
+                self.judge_seen(seen, sink).tell_drop(reason, None, false);
             }
         }
         self.end_conversation(seen, sink);
@@ -109,12 +106,7 @@ impl Engine {
     ) -> Inspected {
         let Seen { segment, packet, id, from } = seen;
         let enforce = self.config.enforce || stop.reason == DropReason::FlowMemcap;
-        let (facts, side, _) = self.facts(seen);
-        self.judge(facts, Some(side), Some(segment), packet, sink).tell_drop(
-            stop.reason,
-            stop.rule,
-            stop.reject,
-        );
+        self.judge_seen(seen, sink).tell_drop(stop.reason, stop.rule, stop.reject);
         if !enforce {
             let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
             if decided {
@@ -156,9 +148,8 @@ impl Engine {
 
     /// Tells what the flow still owes.
     fn tell_owed(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        let (facts, side, _) = self.facts(seen);
         let Some(mut conversation) = self.flows.get_mut(seen.id).conversation.take() else { return };
-        let mut judge = self.judge(facts, Some(side), Some(seen.segment), seen.packet, sink);
+        let mut judge = self.judge_seen(seen, sink);
         judge.told = std::mem::take(&mut conversation.told);
         conversation.close(&mut judge);
         conversation.told = judge.told;
