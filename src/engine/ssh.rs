@@ -11,9 +11,8 @@ use super::judge::{Judge, Question};
 /// What is known of the two sides.
 #[derive(Debug, Default)]
 pub(super) struct Ssh {
-    facts: SshFacts,
-    /// Whether the client and the server were identified.
-    known: [bool; 2],
+    /// Nothing before a side was identified; shared with the events that tell it.
+    facts: Option<Arc<SshFacts>>,
     told: bool,
 }
 
@@ -43,7 +42,7 @@ impl Ssh {
         let wants_kex = judge.config.collect_kex || judge.rules.needs().kex;
         let banner = SshBanner { from, identification: read.identification, kex: None };
         let known = judge.familiar.know(&banner, judge.rules, judge.fingerprints);
-        self.put(from, known.side);
+        *self.side_mut(from) = Some(known.side);
         if !known.indifferent {
             self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
         }
@@ -68,7 +67,9 @@ impl Ssh {
             Progress::Never(_) => (None, input.len()),
             Progress::Done { value, consumed } => (Some(value), consumed),
         };
-        if let (Some(kex), Some(side)) = (&kex, self.side_mut(from)) {
+        if let Some(kex) = &kex
+            && let Some(side) = self.side_mut(from)
+        {
             side.hassh = Some(kex.hassh_of(from));
         }
         self.ask(SshBanner { from, identification, kex }, Stage::Rest, judge);
@@ -83,57 +84,40 @@ impl Ssh {
 
     /// Tells what was seen, once; nothing if nothing was.
     pub(super) fn tell(&mut self, judge: &mut Judge<'_>) {
-        if !self.told {
-            let facts = self.facts.clone();
-            self.emit(facts, judge);
-        }
-    }
-
-    /// As [`Ssh::tell`], where nothing more will be asked about what was seen.
-    pub(super) fn tell_at_last(&mut self, judge: &mut Judge<'_>) {
-        let facts = std::mem::take(&mut self.facts);
-        self.emit(facts, judge);
-    }
-
-    fn emit(&mut self, facts: SshFacts, judge: &mut Judge<'_>) {
-        if !self.told && self.known.contains(&true) {
+        if !self.told
+            && let Some(facts) = &self.facts
+        {
             self.told = true;
-            judge.emit(EventKind::Ssh(Arc::new(facts)), None, Some(Protocol::Ssh), None);
+            judge.emit(EventKind::Ssh(Arc::clone(facts)), None, Some(Protocol::Ssh), None);
         }
     }
 
     /// Whether a side was identified.
-    pub(super) const fn knows(&self, from: Side) -> bool {
-        let [client, server] = self.known;
-        match from {
-            Side::Client => client,
-            Side::Server => server,
-        }
+    pub(super) fn knows(&self, from: Side) -> bool {
+        self.side(from).is_some()
     }
 
     fn ask(&self, banner: SshBanner<'_>, stage: Stage, judge: &mut Judge<'_>) {
-        let side = match banner.from {
-            Side::Client => &self.facts.client,
-            Side::Server => &self.facts.server,
-        };
-        let product = side.as_ref().and_then(|side| side.fingerprint.as_ref());
+        let product = self.side(banner.from).and_then(|side| side.fingerprint.as_ref());
         let banner = Banner::Ssh(banner);
         let question = Question { banner: &banner, stage, request: None, product, transaction: None };
-        judge.ask(&question, || Application::Ssh(Arc::new(self.facts.clone())));
+        judge.ask(&question, || Application::Ssh(self.facts.clone().unwrap_or_default()));
     }
 
-    fn put(&mut self, from: Side, side: SshSide) {
-        let [client, server] = &mut self.known;
+    fn side(&self, from: Side) -> Option<&SshSide> {
+        let facts = self.facts.as_ref()?;
         match from {
-            Side::Client => (*client, self.facts.client) = (true, Some(side)),
-            Side::Server => (*server, self.facts.server) = (true, Some(side)),
+            Side::Client => facts.client.as_ref(),
+            Side::Server => facts.server.as_ref(),
         }
     }
 
-    const fn side_mut(&mut self, from: Side) -> Option<&mut SshSide> {
+    /// What is known of a side, to be changed.
+    fn side_mut(&mut self, from: Side) -> &mut Option<SshSide> {
+        let facts = Arc::make_mut(self.facts.get_or_insert_default());
         match from {
-            Side::Client => self.facts.client.as_mut(),
-            Side::Server => self.facts.server.as_mut(),
+            Side::Client => &mut facts.client,
+            Side::Server => &mut facts.server,
         }
     }
 }

@@ -215,7 +215,7 @@ impl Conversation {
     /// Draws conclusions of one direction for the other, and tells what is complete.
     pub(super) fn settle(&mut self, judge: &mut Judge<'_>) {
         if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
-            self.ssh.tell_at_last(judge);
+            self.ssh.tell(judge);
         }
         if matches!(self.direction(Side::Server).state, State::Preamble)
             && self.speaks_other_than_ssh(Side::Client)
