@@ -53,7 +53,7 @@ impl Known {
         side.fingerprint = fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
         let context =
             Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
-        let indifferent = rules.is_indifferent_to(&Banner::Ssh(banner.clone()), &context);
+        let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context).is_empty();
         Self { side, indifferent }
     }
 }

@@ -212,15 +212,6 @@ impl RuleSet {
         rules.filter_map(judged).collect()
     }
 
-    /// Whether no rule matches `banner`, whoever sends it to whom: addresses and port are left out.
-    pub fn is_indifferent_to(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
-        let view = View::new(banner, context);
-        let memo = Memo::default();
-        let candidates = self.candidates(&view, &memo);
-        let mut rules = candidates.into_iter().filter_map(|index| self.rule(index));
-        rules.all(|rule| judge(rule, &self.patterns, &view, &memo, Scoped::No).is_err())
-    }
-
     /// The rules that have a chance, in order, by their positions.
     fn candidates<'v>(&'v self, view: &'v View<'_>, memo: &Memo<'v>) -> Vec<u32> {
         let mut candidates = Vec::new();
