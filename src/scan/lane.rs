@@ -247,9 +247,8 @@ impl<P: Probe> Lane<P> {
             }
             _ => {
                 ring.push_unattended(Unattended::Open { socket, family }, true)?;
-                if probe.sends_in_parts() {
-                    ring.push_unattended(Unattended::NoDelay { socket }, true)?;
-                }
+                // The ring knows whether the probe needs it.
+                ring.push_unattended(Unattended::NoDelay { socket }, true)?;
             }
         }
         connection.fitness = Fitness::Used(family);

@@ -163,8 +163,9 @@ impl<T> Ring<T> {
 
     /// Queues an operation that nobody waits for: only its failure is reported.
     ///
-    /// It may only be the head of a hard-linked chain, or stand behind others that are. (The kernel posts no completion for what is
-    /// cut off behind a failed silent operation, so a soft link would lose the followers' values.)
+    /// It may only be the head of a hard-linked chain, or stand behind others that are. (The kernel posts
+    /// no completion for what is cut off behind a failed silent operation, so a soft link would lose the
+    /// followers' values.)
     ///
     /// # Errors
     ///
