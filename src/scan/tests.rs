@@ -1,6 +1,6 @@
 //! Whole scans against servers on loopback that behave well and badly.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -92,14 +92,22 @@ fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a loopback port")
 }
 
+/// The paths of the requests that come, which have no body, until the connection ends.
+fn requests(stream: TcpStream) -> impl Iterator<Item = String> {
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    std::iter::from_fn(move || {
+        let line = lines.next()?;
+        lines.by_ref().take_while(|field| !field.is_empty()).for_each(drop);
+        Some(line.split(' ').nth(1).unwrap_or_default().to_owned())
+    })
+}
+
 /// Answers requests in order, `limit` on a connection, the last one with `Connection: close`.
 fn answer(stream: TcpStream, limit: usize, announce: bool) {
     let mut writer = stream.try_clone().expect("a clone");
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+    let mut requests = requests(stream);
     for number in 1..=limit {
-        let Some(Ok(line)) = lines.next() else { return };
-        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let Some(path) = requests.next() else { return };
         let close = if announce && number == limit { "Connection: close\r\n" } else { "" };
         let answer = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Path: {path}\r\n{close}\r\n{path}",
@@ -111,7 +119,7 @@ fn answer(stream: TcpStream, limit: usize, announce: bool) {
     }
     // Take in what else was sent, so that the close is a FIN and not a reset.
     let _ = writer.shutdown(std::net::Shutdown::Write);
-    while lines.next().is_some_and(|line| line.is_ok()) {}
+    requests.for_each(drop);
 }
 
 fn http(count: usize) -> HttpOptions {
@@ -290,18 +298,16 @@ fn scripted(answer: impl Fn(usize, usize, &str) -> Option<String> + Send + Sync 
     server(move |stream| {
         let connection = connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut writer = stream.try_clone().expect("a clone");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+        let mut requests = requests(stream);
         for number in 0.. {
-            let Some(Ok(line)) = lines.next() else { return };
-            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let Some(path) = requests.next() else { return };
             let Some(answer) = answer(connection, number, &path) else { break };
             if writer.write_all(answer.as_bytes()).is_err() {
                 return;
             }
         }
         let _ = writer.shutdown(std::net::Shutdown::Write);
-        while lines.next().is_some_and(|line| line.is_ok()) {}
+        requests.for_each(drop);
     })
 }
 
@@ -358,13 +364,12 @@ fn bodies_that_only_the_end_of_the_connection_ends_are_whole() {
     for version in ["1.0", "1.1"] {
         let address = server(move |stream| {
             let mut writer = stream.try_clone().expect("a clone");
-            let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
-            let Some(Ok(line)) = lines.next() else { return };
-            let path = line.split(' ').nth(1).unwrap_or_default();
+            let mut requests = requests(stream);
+            let Some(path) = requests.next() else { return };
             let answer = format!("HTTP/{version} 200 OK\r\nX-Path: {path}\r\n\r\nas long as it takes");
             let _ = writer.write_all(answer.as_bytes());
             let _ = writer.shutdown(std::net::Shutdown::Write);
-            while lines.next().is_some_and(|line| line.is_ok()) {}
+            requests.for_each(drop);
         });
         let seen = scan(&config(ProbeOptions::Http(http(30))), vec![address]);
         assert_each_once(&seen, 30);
@@ -431,16 +436,14 @@ fn a_server_that_drops_what_is_pipelined_is_asked_in_turn_over_four_connections(
 fn one_page_that_hangs_costs_only_itself() {
     let address = server(|stream| {
         let mut writer = stream.try_clone().expect("a clone");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
-        while let Some(Ok(line)) = lines.next() {
-            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let mut requests = requests(stream);
+        for path in requests.by_ref() {
             if path == "/7" {
                 break;
             }
             let _ = writer.write_all(good(&path).as_bytes());
         }
-        while lines.next().is_some_and(|line| line.is_ok()) {}
+        requests.for_each(drop);
     });
     let seen = scan(&config(ProbeOptions::Http(http(50))), vec![address]);
     let urls: std::collections::BTreeSet<_> = seen.urls().into_iter().collect();
@@ -452,10 +455,7 @@ fn one_page_that_hangs_costs_only_itself() {
 fn an_oversize_body_is_cut_and_the_rest_asked_anew() {
     let address = server(|stream| {
         let mut writer = stream.try_clone().expect("a clone");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
-        while let Some(Ok(line)) = lines.next() {
-            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        for path in requests(stream) {
             let mut answer = good(&path).into_bytes();
             if path == "/5" {
                 answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000000\r\nX-Path: /5\r\n\r\n".to_vec();
@@ -484,13 +484,11 @@ fn an_idle_connection_closes_while_others_go_on() {
     let address = server(move |stream| {
         use std::sync::atomic::Ordering::SeqCst;
         let mut writer = stream.try_clone().expect("a clone");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
-        while let Some(Ok(line)) = lines.next() {
-            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let mut requests = requests(stream);
+        while let Some(path) = requests.next() {
             if path == "/0" {
                 if hangs.swap(false, SeqCst) {
-                    while lines.next().is_some_and(|line| line.is_ok()) {}
+                    requests.for_each(drop);
                     return;
                 }
                 while !idle_closed.load(SeqCst) {
