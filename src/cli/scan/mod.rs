@@ -102,7 +102,7 @@ struct HttpArgs {
     #[arg(long)]
     no_pipeline: bool,
     /// Connections to a host at once; one that is not able to pipeline gets up to four.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=HttpOptions::MOST_CONNECTIONS as i64))]
     host_connections: u16,
     /// Octets of a body that are kept for the rules.
     #[arg(long, value_name = "OCTETS", default_value_t = 4096)]
