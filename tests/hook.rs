@@ -3,6 +3,7 @@
 
 use std::process::{Command, Output};
 
+use bannerwall::guard::source::SourceConfig;
 use bannerwall_test_support::{Namespace, as_root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -40,7 +41,7 @@ fn printed_commands_make_the_very_hook_that_up_makes() {
             hook_done(&up, &format!("up {flags}"));
             assert_eq!(rules(&printed, variant), rules(&up, variant));
             assert!(rules(&up, variant).contains("--queue-balance 2:5 --queue-bypass"));
-            hook_done(&printed, "status");
+            assert_eq!(hook(&printed, "status").status.code(), Some(5), "whole, and nobody listens");
         }
     });
 }
@@ -139,9 +140,15 @@ fn status_tells_absent_complete_and_damaged_apart() {
                 (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
             };
             let (code, text) = status();
-            assert_eq!(code, Some(1), "{text}");
+            assert_eq!(code, Some(4), "{text}");
             assert_eq!(text.matches("no hook").count(), 2, "{text}");
             hook_done(&namespace, &format!("up --iptables {variant} --ports 22 --queue 1:2"));
+            let (code, text) = status();
+            assert_eq!(code, Some(5), "{text}");
+            for queue in [1, 2] {
+                assert!(text.contains(&format!("queue {queue}: nobody listens: packets led there pass")));
+            }
+            let listeners = namespace.inside(|| [1, 2].map(|queue| SourceConfig::new(queue).open()));
             let (code, text) = status();
             assert_eq!(code, Some(0), "{text}");
             assert!(
@@ -154,6 +161,42 @@ fn status_tells_absent_complete_and_damaged_apart() {
             assert!(text.contains("IPv6") && text.contains("damaged"), "{text}");
             hook_done(&namespace, &format!("up --iptables {variant} --ports 22 --queue 1:2"));
             assert_eq!(status().0, Some(0), "up mends the damage");
+            drop(listeners);
+            hook_done(&namespace, &format!("up --iptables {variant} --queue 7 --on-failure closed"));
+            let (code, text) = status();
+            assert_eq!(code, Some(5), "{text}");
+            assert!(text.contains("queue 7: nobody listens: packets led there are dropped"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn status_tells_doubled_jumps_and_rules_behind_them() {
+    as_root(|| {
+        for variant in VARIANTS {
+            let namespace = Namespace::new();
+            hook_done(&namespace, &format!("up --iptables {variant} --chains forward"));
+            let _listener = namespace.inside(|| SourceConfig::new(0).open());
+            let status = || {
+                let output = hook(&namespace, &format!("status --iptables {variant}"));
+                (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+            };
+            let iptables = |rule: &str| namespace.run(&format!("iptables-{variant} -w -t mangle {rule}"));
+            assert_eq!(status().0, Some(0));
+            iptables("-A FORWARD -p udp -j ACCEPT");
+            assert_eq!(status().0, Some(0), "TCP never meets that rule");
+            let clamp = "FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000";
+            iptables(&format!("-A {clamp}"));
+            let (code, text) = status();
+            assert_eq!(code, Some(1), "{text}");
+            assert!(text.contains("fault: rules behind the jump in FORWARD"), "{text}");
+            assert!(text.contains("-j TCPMSS --set-mss 1000\n"), "{text}");
+            iptables(&format!("-D {clamp}"));
+            assert_eq!(status().0, Some(0));
+            iptables("-A FORWARD -p tcp -j BANNERWALL");
+            let (code, text) = status();
+            assert_eq!(code, Some(1), "{text}");
+            assert!(text.contains("fault: FORWARD leads to it 2 times"), "{text}");
         }
     });
 }

@@ -15,6 +15,10 @@ pub enum Exit {
     Usage,
     /// 3: not permitted or not supported here.
     Unsupported,
+    /// 4: `hook status`: there is no hook.
+    HookDown,
+    /// 5: `hook status`: the hook leads to a queue that nobody listens on.
+    LedNowhere,
     /// 130: interrupted, after a clean stop.
     Interrupted,
 }
@@ -27,6 +31,8 @@ impl Exit {
             Self::Findings => 1,
             Self::Usage => 2,
             Self::Unsupported => 3,
+            Self::HookDown => 4,
+            Self::LedNowhere => 5,
             Self::Interrupted => 130,
         }
     }

@@ -1,14 +1,12 @@
 //! `bannerwall hook`: print, put up, take down and look at the iptables rules.
 
-use std::fmt::Write as _;
+mod status;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
-use crate::hook::{
-    self, Chain, FamilyStatus, HookConfig, HookError, Installed, MarkField, Ports, Queues, Up, Variant,
-};
+use crate::hook::{self, Chain, HookConfig, HookError, MarkField, Ports, Queues, Up, Variant};
 
 /// Flags of `bannerwall hook`.
 #[derive(Debug, Args)]
@@ -39,10 +37,14 @@ enum HookCommand {
     /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables they change nothing.
     #[command(after_help = "Example:\n  bannerwall hook down")]
     Down(HookFlags),
-    /// Tell what is up and what it has counted; exit code 1 where it is not complete.
+    /// Tell what is up, whether it works, and what it has counted.
     ///
     /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables they change nothing.
-    #[command(after_help = "Example:\n  bannerwall hook status")]
+    #[command(after_help = "Example:
+  bannerwall hook status
+
+Exit codes: 0 it is up, in its place and served; 1 it is there, but not whole or not as it should be; 4 there is no hook;
+5 it is whole, but leads to a queue that nobody listens on.")]
     Status(HookFlags),
 }
 
@@ -141,11 +143,7 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
             let removed = hook::down(flags.variant.variant()).map_err(failure)?;
             say(quiet, if removed { "hook is down" } else { "there was no hook" })
         }
-        HookCommand::Status(flags) => {
-            let places = hook::status(flags.variant.variant()).map_err(failure)?;
-            print(describe(&places).as_bytes())?;
-            Ok(if is_up(&places) { Exit::Done } else { Exit::Findings })
-        }
+        HookCommand::Status(flags) => status::run(flags.variant.variant()),
     }
 }
 
@@ -159,74 +157,4 @@ fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
 /// An error of the hook with the exit code that belongs to it.
 pub(super) fn failure(error: HookError) -> Failure {
     if error.is_unsupported() { Failure::unsupported(error) } else { Failure::usage(error) }
-}
-
-/// Up: every family has a whole hook in one of the variants, and nothing is damaged.
-fn is_up(places: &[FamilyStatus]) -> bool {
-    let complete = |place: &&FamilyStatus| matches!(place.installed, Installed::Complete(..));
-    let damaged = places.iter().any(|place| matches!(place.installed, Installed::Damaged(_)));
-    let covered = |family| places.iter().filter(complete).any(|place| place.family == family);
-    !damaged && places.iter().all(|place| covered(place.family))
-}
-
-fn describe(places: &[FamilyStatus]) -> String {
-    let mut text = String::new();
-    for place in places {
-        let FamilyStatus { family, variant, installed } = place;
-        // Writing to a String cannot fail.
-        let _ = match installed {
-            Installed::Absent => writeln!(text, "{family} ({variant}): no hook"),
-            Installed::Damaged(why) => writeln!(
-                text,
-                "{family} ({variant}): damaged: {why}; mend it with `bannerwall hook down` and `up`"
-            ),
-            Installed::Complete(config, counters) => writeln!(
-                text,
-                "{family} ({variant}): up: {}; reached the queue rule {}, passed as decided {}, \
-                 dropped as decided {} packets",
-                describe_config(config),
-                counters.queued,
-                counters.passed,
-                counters.blocked
-            ),
-        };
-    }
-    text
-}
-
-fn describe_config(config: &HookConfig) -> String {
-    let chains: Vec<&str> = config.chains.iter().map(|chain| chain.name()).collect();
-    let ports = config.ports.as_ref().map_or("all ports".to_owned(), |ports| format!("ports {ports}"));
-    format!(
-        "chains {}, {ports}, queue {}, on failure {}, mark {}",
-        chains.join(","),
-        config.queues,
-        if config.bypass { "open" } else { "closed" },
-        config.mark
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hook::{Counters, Family};
-
-    fn place(family: Family, variant: Variant, installed: Installed) -> FamilyStatus {
-        FamilyStatus { family, variant, installed }
-    }
-
-    fn whole() -> Installed {
-        Installed::Complete(HookConfig::default(), Counters::default())
-    }
-
-    #[test]
-    fn up_means_a_whole_hook_for_each_family_in_some_variant() {
-        let v4 = place(Family::V4, Variant::Nft, whole());
-        let v6 = place(Family::V6, Variant::Nft, Installed::Absent);
-        let v6_legacy = place(Family::V6, Variant::Legacy, whole());
-        assert!(!is_up(&[v4.clone(), v6.clone()]));
-        assert!(is_up(&[v4.clone(), v6.clone(), v6_legacy.clone()]));
-        let damaged = place(Family::V4, Variant::Legacy, Installed::Damaged("half".to_owned()));
-        assert!(!is_up(&[v4, damaged, v6, v6_legacy]));
-    }
 }

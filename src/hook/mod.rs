@@ -25,6 +25,7 @@
 //! queued the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first
 //! packets of a connection.
 mod config;
+pub mod inspect;
 mod mark;
 mod plan;
 mod status;
@@ -321,12 +322,7 @@ fn sync_jumps(
 
 /// The jumps of base chains that we made, as often as they are there.
 fn our_jumps(listing: &Listing) -> Vec<(&'static str, String)> {
-    let forms = plan::jump_forms();
-    let in_chain = |chain: Chain| {
-        let ours = listing.rules(chain.base()).filter(|rule| forms.iter().any(|form| form == rule));
-        ours.map(|rule| (chain.base(), rule.to_owned())).collect::<Vec<_>>()
-    };
-    Chain::ALL.into_iter().flat_map(in_chain).collect()
+    inspect::jumps(listing).into_iter().map(|jump| (jump.chain.base(), jump.rule)).collect()
 }
 
 /// Removes all that bannerwall ever made, in both families and both variants of iptables, and

@@ -1,5 +1,6 @@
 //! What of the hook is there: the options read back out of the rules, and the rules' counters.
 
+use super::inspect::{self, Jump};
 use super::plan::{self, MAIN};
 use super::tables::{Listing, Tables};
 use super::{Chain, Family, HookConfig, HookError, MarkField, Ports, Queues, Variant};
@@ -13,6 +14,8 @@ pub struct FamilyStatus {
     pub variant: Variant,
     /// What is there.
     pub installed: Installed,
+    /// The jumps that lead to our chain, whether or not it is there.
+    pub jumps: Vec<Jump>,
 }
 
 /// What is there of a hook.
@@ -39,14 +42,15 @@ pub struct Counters {
 
 pub(super) fn of(tables: &Tables) -> Result<FamilyStatus, HookError> {
     let listing = tables.list()?;
+    let jumps = inspect::jumps(&listing);
     let installed = if listing.has_chain(MAIN) {
         installed(&listing, &tables.list_counters(MAIN)?)
-    } else if super::our_jumps(&listing).is_empty() {
+    } else if jumps.is_empty() {
         Installed::Absent
     } else {
         Installed::Damaged(format!("jumps to a chain {MAIN} that is not there"))
     };
-    Ok(FamilyStatus { family: tables.family(), variant: tables.variant(), installed })
+    Ok(FamilyStatus { family: tables.family(), variant: tables.variant(), installed, jumps })
 }
 
 fn installed(listing: &Listing, counted: &Listing) -> Installed {

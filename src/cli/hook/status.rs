@@ -1,0 +1,77 @@
+//! `bannerwall hook status`: what is there, whether it works, and an exit code that says so.
+
+use std::fmt::Write as _;
+
+use bannerwall_ffi::queue::KernelCounters;
+
+use super::super::{Exit, Failure, print};
+use super::failure;
+use crate::hook::inspect::{self, State};
+use crate::hook::{self, FamilyStatus, HookConfig, Installed, Variant};
+
+/// Looks, prints, and tells by the exit code.
+pub(super) fn run(variant: Variant) -> Result<Exit, Failure> {
+    let places = hook::status(variant).map_err(failure)?;
+    let queues = KernelCounters::all().map_err(Failure::unsupported)?;
+    let serves = |number: u16| queues.iter().any(|queue| queue.queue == number);
+    print(describe(&places, serves).as_bytes())?;
+    Ok(match inspect::state(&places, serves) {
+        State::Up => Exit::Done,
+        State::Half | State::Flawed => Exit::Findings,
+        State::Down => Exit::HookDown,
+        State::LedNowhere => Exit::LedNowhere,
+    })
+}
+
+fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> String {
+    let mut text = String::new();
+    for place in places {
+        let FamilyStatus { family, variant, installed, .. } = place;
+        // Writing to a String cannot fail, here and below.
+        let _ = match installed {
+            Installed::Absent => writeln!(text, "{family} ({variant}): no hook"),
+            Installed::Damaged(why) => writeln!(
+                text,
+                "{family} ({variant}): damaged: {why}; mend it with `bannerwall hook down` and `up`"
+            ),
+            Installed::Complete(config, counters) => writeln!(
+                text,
+                "{family} ({variant}): up: {}; reached the queue rule {}, passed as decided {}, \
+                 dropped as decided {} packets",
+                describe_config(config),
+                counters.queued,
+                counters.passed,
+                counters.blocked
+            ),
+        };
+        for flaw in place.flaws() {
+            let _ = writeln!(text, "{family} ({variant}): fault: {flaw}");
+        }
+    }
+    for queue in inspect::unserved(places, serves) {
+        let _ = writeln!(text, "queue {queue}: nobody listens: {}", fate(places, queue));
+    }
+    text
+}
+
+/// What becomes of packets that a hook leads to a queue without a listener.
+fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
+    let leads_here = |config: &HookConfig| config.queues.numbers().contains(&queue);
+    if inspect::hooks(places).any(|(_, config)| leads_here(config) && !config.bypass) {
+        "packets led there are dropped (on failure closed)"
+    } else {
+        "packets led there pass uninspected (on failure open)"
+    }
+}
+
+fn describe_config(config: &HookConfig) -> String {
+    let chains: Vec<&str> = config.chains.iter().map(|chain| chain.name()).collect();
+    let ports = config.ports.as_ref().map_or("all ports".to_owned(), |ports| format!("ports {ports}"));
+    format!(
+        "chains {}, {ports}, queue {}, on failure {}, mark {}",
+        chains.join(","),
+        config.queues,
+        if config.bypass { "open" } else { "closed" },
+        config.mark
+    )
+}

@@ -1,0 +1,220 @@
+//! What a look at the rules says of a hook as a whole: whether it is up, does what it should where it
+//! stands, and leads to somebody.
+//!
+//! Pure: rules that were read and queues that are served in, a judgement out.
+
+use std::fmt;
+
+use super::plan;
+use super::tables::Listing;
+use super::{Chain, Family, FamilyStatus, HookConfig, Installed};
+
+/// A jump of ours in a base chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jump {
+    /// The base chain it stands in.
+    pub chain: Chain,
+    /// Its place in the chain, counted from 1 as iptables counts.
+    pub position: usize,
+    /// The rule, as `iptables -S` prints it behind `-A CHAIN`.
+    pub rule: String,
+    /// Rules of others behind it that TCP packets could meet, as they are printed.
+    pub behind: Vec<String>,
+}
+
+/// What is wrong with a hook whose rules are all there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// A base chain jumps to ours several times: packets are queued as often.
+    Doubled {
+        /// Which.
+        chain: Chain,
+        /// How often.
+        times: usize,
+    },
+    /// Rules of others stand behind the jump: a packet that was queued never meets them.
+    Behind {
+        /// The base chain.
+        chain: Chain,
+        /// Those rules.
+        rules: Vec<String>,
+    },
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Doubled { chain, times } => {
+                write!(formatter, "{} leads to it {times} times", chain.base())
+            }
+            Self::Behind { chain, rules } => write!(
+                formatter,
+                "rules behind the jump in {} do not see the packets that are queued, the first of each \
+                 connection among them: {}",
+                chain.base(),
+                rules.join("; ")
+            ),
+        }
+    }
+}
+
+/// The hook of all families and variants together, the worst first that a user must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// There is none.
+    Down,
+    /// A part of it is there: a family without, or rules that are not as bannerwall makes them.
+    Half,
+    /// It leads to a queue that nobody listens on.
+    LedNowhere,
+    /// It works, but not for every packet or not as it should: see [`Flaw`].
+    Flawed,
+    /// Whole, in its place, and served.
+    Up,
+}
+
+/// Judges what [`status`](super::status) found; `serves` says of a queue's number whether somebody
+/// listens on it.
+pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
+    if places.iter().all(|place| place.installed == Installed::Absent) {
+        return State::Down;
+    }
+    let damaged = places.iter().any(|place| matches!(place.installed, Installed::Damaged(_)));
+    let covered = |family: Family| hooks(places).any(|(place, _)| place.family == family);
+    if damaged || !places.iter().all(|place| covered(place.family)) {
+        return State::Half;
+    }
+    if !unserved(places, serves).is_empty() {
+        return State::LedNowhere;
+    }
+    if places.iter().all(|place| place.flaws().is_empty()) { State::Up } else { State::Flawed }
+}
+
+/// The queues that a hook leads to and nobody listens on, each once and in order.
+pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u16> {
+    let mut queues: Vec<u16> = hooks(places).flat_map(|(_, config)| config.queues.numbers()).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    queues.retain(|queue| !serves(*queue));
+    queues
+}
+
+/// The whole hooks, with the options they were made of.
+pub fn hooks(places: &[FamilyStatus]) -> impl Iterator<Item = (&FamilyStatus, &HookConfig)> {
+    places.iter().filter_map(|place| match &place.installed {
+        Installed::Complete(config, _) => Some((place, config)),
+        Installed::Absent | Installed::Damaged(_) => None,
+    })
+}
+
+impl FamilyStatus {
+    /// What is wrong with the place of its jumps.
+    pub fn flaws(&self) -> Vec<Flaw> {
+        Chain::ALL.into_iter().flat_map(|chain| self.flaws_of(chain)).collect()
+    }
+
+    fn flaws_of(&self, chain: Chain) -> Vec<Flaw> {
+        let jumps: Vec<&Jump> = self.jumps.iter().filter(|jump| jump.chain == chain).collect();
+        let mut flaws = Vec::new();
+        if jumps.len() > 1 {
+            flaws.push(Flaw::Doubled { chain, times: jumps.len() });
+        }
+        if let Some(jump) = jumps.first().filter(|jump| !jump.behind.is_empty()) {
+            flaws.push(Flaw::Behind { chain, rules: jump.behind.clone() });
+        }
+        flaws
+    }
+}
+
+/// The jumps of base chains that we made, as often as they are there, with what stands behind each.
+pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
+    let forms = plan::jump_forms();
+    let is_ours = |rule: &str| forms.iter().any(|form| form == rule);
+    let in_chain = |chain: Chain| {
+        let rules: Vec<&str> = listing.rules(chain.base()).collect();
+        let jump = |(index, rule): (usize, &&str)| Jump {
+            chain,
+            position: index + 1,
+            rule: (*rule).to_owned(),
+            behind: rules
+                .iter()
+                .skip(index + 1)
+                .filter(|rule| !is_ours(rule) && may_meet_tcp(rule))
+                .map(|rule| (*rule).to_owned())
+                .collect(),
+        };
+        rules.iter().enumerate().filter(|(_, rule)| is_ours(rule)).map(jump).collect::<Vec<_>>()
+    };
+    Chain::ALL.into_iter().flat_map(in_chain).collect()
+}
+
+/// Whether the protocol that a rule asks for leaves TCP in; only TCP is ever queued.
+pub(super) fn may_meet_tcp(rule: &str) -> bool {
+    let words: Vec<&str> = rule.split(' ').collect();
+    let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));
+    let Some((index, pair)) = asked else { return true };
+    let inverted = index > 0 && words.get(index - 1) == Some(&"!");
+    matches!(pair[1], "tcp" | "6" | "all") != inverted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Counters, Variant};
+    use super::*;
+
+    fn place(family: Family, variant: Variant, installed: Installed) -> FamilyStatus {
+        FamilyStatus { family, variant, installed, jumps: Vec::new() }
+    }
+
+    fn whole() -> Installed {
+        Installed::Complete(HookConfig::default(), Counters::default())
+    }
+
+    #[test]
+    fn up_means_a_whole_and_served_hook_for_each_family_in_some_variant() {
+        let v4 = place(Family::V4, Variant::Nft, whole());
+        let v6 = place(Family::V6, Variant::Nft, Installed::Absent);
+        let v6_legacy = place(Family::V6, Variant::Legacy, whole());
+        let all = [v4.clone(), v6.clone(), v6_legacy.clone()];
+        assert_eq!(state(std::slice::from_ref(&v6), |_| true), State::Down);
+        assert_eq!(state(&[v4.clone(), v6.clone()], |_| true), State::Half);
+        assert_eq!(state(&all, |queue| queue == 0), State::Up);
+        assert_eq!(state(&all, |_| false), State::LedNowhere);
+        let damaged = place(Family::V4, Variant::Legacy, Installed::Damaged("half".to_owned()));
+        assert_eq!(state(&[v4, damaged, v6, v6_legacy], |_| true), State::Half);
+    }
+
+    #[test]
+    fn queues_without_a_listener_are_told_once() {
+        let config = HookConfig { queues: "2:4".parse().expect("queues"), ..HookConfig::default() };
+        let installed = Installed::Complete(config, Counters::default());
+        let places = Family::ALL.map(|family| place(family, Variant::Nft, installed.clone()));
+        assert_eq!(unserved(&places, |queue| queue == 3), [2, 4]);
+    }
+
+    #[test]
+    fn rules_behind_the_jump_and_doubled_jumps_are_flaws() {
+        let listing = Listing::from_text(
+            "-N BANNERWALL\n-A FORWARD -s 192.0.2.1/32 -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n\
+             -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000\n\
+             -A FORWARD -p udp -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD ! -p tcp -j ACCEPT\n\
+             -A INPUT -p tcp -j BANNERWALL\n-A INPUT ! -p udp -j ACCEPT",
+        );
+        let found = FamilyStatus { jumps: jumps(&listing), ..place(Family::V4, Variant::Nft, whole()) };
+        let positions: Vec<(Chain, usize)> =
+            found.jumps.iter().map(|jump| (jump.chain, jump.position)).collect();
+        assert_eq!(positions, [(Chain::Input, 1), (Chain::Forward, 2), (Chain::Forward, 5)]);
+        assert_eq!(
+            found.flaws(),
+            [
+                Flaw::Behind { chain: Chain::Input, rules: vec!["! -p udp -j ACCEPT".to_owned()] },
+                Flaw::Doubled { chain: Chain::Forward, times: 2 },
+                Flaw::Behind {
+                    chain: Chain::Forward,
+                    rules: vec!["-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000".to_owned()]
+                },
+            ]
+        );
+        assert_eq!(state(&[found], |_| true), State::Flawed);
+    }
+}
