@@ -4,45 +4,10 @@
 //! in `output` turn these values into EVE JSON, text, CSV and the rest.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-/// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
-///
-/// Everything below the loops takes a `Timestamp` as an argument instead of reading a clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(u64);
-
-impl Timestamp {
-    /// A time from nanoseconds since the Unix epoch.
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the Unix epoch.
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Time since `earlier`, zero when the clock went backwards.
-    pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-
-    /// The time `duration` later, saturating.
-    #[must_use]
-    pub fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
-    }
-}
-
-impl From<SystemTime> for Timestamp {
-    /// What is before the epoch or beyond the range is brought to its end.
-    fn from(time: SystemTime) -> Self {
-        Self::default().after(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
-    }
-}
+pub use crate::terms::{Action, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
 /// Which of the three paths saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,71 +29,6 @@ impl Source {
             Self::Scan => "scan",
         }
     }
-}
-
-/// The application protocols that bannerwall reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    /// SSH, RFC 4253.
-    Ssh,
-    /// HTTP/1.x, RFC 9112.
-    Http,
-}
-
-impl Protocol {
-    /// The name in rules and events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ssh => "ssh",
-            Self::Http => "http",
-        }
-    }
-}
-
-/// One end of a TCP conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Side {
-    /// The end that opened the connection.
-    Client,
-    /// The end that accepted it.
-    Server,
-}
-
-impl Side {
-    /// The name in rules and events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-        }
-    }
-
-    /// The opposite end.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Client => Self::Server,
-            Self::Server => Self::Client,
-        }
-    }
-}
-
-/// An address and a TCP port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Endpoint {
-    /// IPv4 or IPv6 address.
-    pub address: IpAddr,
-    /// TCP port, host byte order.
-    pub port: u16,
-}
-
-/// Who opened the connection and to whom; the same for both directions of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Endpoints {
-    /// The end that opened the connection (or seems to have, where the start was not seen).
-    pub client: Endpoint,
-    /// The end that accepted it.
-    pub server: Endpoint,
 }
 
 /// A reportable fact with its context.
@@ -280,77 +180,6 @@ pub struct ProductFacts {
     pub cpe: Option<String>,
     /// Operating system vendor and product, where the banner tells.
     pub os: Option<String>,
-}
-
-/// What a matching rule asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Action {
-    /// Allowed, and no other rule is asked.
-    Accept,
-    /// Report.
-    Alert,
-    /// Report and silently drop the flow.
-    Drop,
-    /// Report, drop the flow and reset both ends.
-    Reject,
-    /// Report and mark the packet, so that other firewall rules can act on it.
-    Mark,
-}
-
-impl Action {
-    /// The name in rules, events and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Accept => "accept",
-            Self::Alert => "alert",
-            Self::Drop => "drop",
-            Self::Reject => "reject",
-            Self::Mark => "mark",
-        }
-    }
-
-    /// Whether it stops the flow when enforced.
-    pub const fn blocks(self) -> bool {
-        matches!(self, Self::Drop | Self::Reject)
-    }
-}
-
-/// How grave a match is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Severity {
-    /// Worth knowing.
-    Info,
-    /// A hardening hint.
-    Low,
-    /// A weakness under conditions.
-    Medium,
-    /// A serious weakness.
-    High,
-    /// Remotely exploitable without conditions, or exploited in the wild.
-    Critical,
-}
-
-impl Severity {
-    /// The name in rules and text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
-
-    /// EVE's number, where 1 is the gravest.
-    pub const fn eve(self) -> u8 {
-        match self {
-            Self::Critical | Self::High => 1,
-            Self::Medium => 2,
-            Self::Low => 3,
-            Self::Info => 4,
-        }
-    }
 }
 
 /// A rule matched a banner.

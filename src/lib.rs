@@ -18,6 +18,7 @@
 //! | [`engine`] | packets in, decisions and events out |
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`event`] | the one reportable fact, from every path |
+//! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
 //! | [`diagnostics`] | what is said on stderr |
 #![forbid(unsafe_code)]
 
@@ -37,3 +38,4 @@ pub mod packet;
 pub mod replay;
 pub mod rules;
 pub mod scan;
+pub mod terms;

@@ -91,9 +91,12 @@ fn rules_about_the_other_protocol_are_summed_up_for_a_person_only() {
     let text = explain("SSH-2.0-x", "text");
     let lines: Vec<_> = text.lines().collect();
     assert!(lines.len() == 2 && lines[0].starts_with("alert   a: "), "{text}");
-    assert_eq!(lines[1], "2 rules about http were not asked");
+    assert_eq!(lines[1], "2 rules about other protocols were not asked");
     let text = explain("HTTP/1.1 200 OK", "text");
-    assert!(text.ends_with("1 rule about ssh was not asked\n") && text.lines().count() == 3, "{text}");
+    assert!(
+        text.ends_with("1 rule about other protocols was not asked\n") && text.lines().count() == 3,
+        "{text}"
+    );
     assert_eq!(explain("SSH-2.0-x", "json").lines().count(), 3, "a machine is told of each");
     assert_eq!(explain("SSH-2.0-x", "csv").lines().count(), 4);
 }

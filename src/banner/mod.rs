@@ -6,6 +6,7 @@
 pub mod anomaly;
 mod convert;
 pub mod framing;
+pub mod greeting;
 pub mod http;
 pub mod kex;
 mod known_lines;
@@ -17,9 +18,10 @@ pub mod title;
 use std::fmt;
 
 pub use self::anomaly::{Anomalies, Anomaly};
+pub use self::greeting::GreetingBanner;
 pub use self::known_lines::KnownLines;
 pub use self::recognise::{Beginning, Recognition, beginning, recognise};
-pub use crate::event::{Protocol, Side};
+pub use crate::terms::{Protocol, Side};
 
 /// How far a parser came with the octets collected so far.
 ///
@@ -67,6 +69,8 @@ pub enum Reason {
     Http2Preface,
     /// Not the handshake of a SOCKS server, or a refusal.
     NotSocks,
+    /// No reply that a protocol of greetings begins with.
+    NotAGreeting,
 }
 
 impl Reason {
@@ -80,6 +84,7 @@ impl Reason {
             Self::NotAResponse => "not_a_response",
             Self::Http2Preface => "http2_preface",
             Self::NotSocks => "not_socks",
+            Self::NotAGreeting => "not_a_greeting",
         }
     }
 }
@@ -90,7 +95,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A parsed SSH identification or HTTP message head, with who sent it.
+/// A parsed SSH identification, HTTP message head or greeting, with who sent it.
 #[derive(Debug, Clone)]
 pub enum Banner<'a> {
     /// An SSH identification line, perhaps with the KEXINIT that followed it.
@@ -99,6 +104,8 @@ pub enum Banner<'a> {
     Request(Request<'a>),
     /// The head of an HTTP response (always from the server).
     Response(Response<'a>),
+    /// What a server says first (always from the server).
+    Greeting(GreetingBanner<'a>),
 }
 
 impl Banner<'_> {
@@ -107,7 +114,7 @@ impl Banner<'_> {
         match self {
             Self::Ssh(banner) => banner.from,
             Self::Request(_) => Side::Client,
-            Self::Response(_) => Side::Server,
+            Self::Response(_) | Self::Greeting(_) => Side::Server,
         }
     }
 
@@ -116,6 +123,18 @@ impl Banner<'_> {
         match self {
             Self::Ssh(_) => Protocol::Ssh,
             Self::Request(_) | Self::Response(_) => Protocol::Http,
+            Self::Greeting(banner) => Protocol::Greeting(banner.greeting),
+        }
+    }
+
+    /// The line that tells most of it: the identification, the request or status line, the first line
+    /// of a greeting.
+    pub fn line(&self) -> &[u8] {
+        match self {
+            Self::Ssh(banner) => banner.identification.line,
+            Self::Request(request) => request.line,
+            Self::Response(response) => response.line,
+            Self::Greeting(banner) => banner.line(),
         }
     }
 }

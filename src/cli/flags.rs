@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
@@ -12,6 +13,13 @@ use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
 use crate::output::{self, Destination};
 use crate::rules::fingerprint::Fingerprints;
+use crate::terms::Protocol;
+
+/// The value of a flag that names a protocol.
+pub(super) fn protocol() -> impl TypedValueParser<Value = Protocol> {
+    PossibleValuesParser::new(Protocol::all().map(Protocol::name))
+        .try_map(|name| Protocol::named(&name).ok_or("no such protocol"))
+}
 
 /// `--fingerprints PATH`.
 #[derive(Debug, Clone, Args)]

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
-use crate::rules::fingerprint::{Document, Fingerprints, SUBJECTS};
+use crate::rules::fingerprint::{Document, Fingerprints, subjects};
 use crate::rules::recog;
 
 /// Flags of `bannerwall rules import`.
@@ -53,7 +53,7 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
             tell(format_args!("{}:{remark}", path.display()));
         }
         let subject = imported.database.matches.as_str();
-        if !SUBJECTS.contains(&subject) && !quiet {
+        if !subjects().any(|known| known == subject) && !quiet {
             tell(format_args!(
                 "{}: bannerwall sees no {subject}: these fingerprints name nothing",
                 path.display()

@@ -68,8 +68,8 @@ struct TestArgs {
     #[arg(long, value_name = "STRING")]
     banner: Option<String>,
     /// What the banner is; by default told by its beginning.
-    #[arg(long, value_name = "PROTOCOL", requires = "banner")]
-    protocol: Option<ProtocolName>,
+    #[arg(long, value_name = "PROTOCOL", requires = "banner", value_parser = super::flags::protocol())]
+    protocol: Option<Protocol>,
     /// Who sent the banner; by default the server, unless it is an HTTP request.
     #[arg(long, value_name = "SIDE", requires = "banner")]
     from: Option<SideName>,
@@ -86,12 +86,6 @@ struct Output {
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ProtocolName {
-    Ssh,
-    Http,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -257,12 +251,7 @@ fn trial_text(trial: &Trial<'_>) -> String {
 
 fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
     let set = arguments.files.flag().load(quiet)?;
-    let protocol = match arguments.protocol {
-        Some(ProtocolName::Ssh) => Protocol::Ssh,
-        Some(ProtocolName::Http) => Protocol::Http,
-        None if banner.starts_with("SSH-") => Protocol::Ssh,
-        None => Protocol::Http,
-    };
+    let protocol = arguments.protocol.unwrap_or_else(|| Example::protocol_of(banner));
     let from = match arguments.from {
         Some(SideName::Server) => Sender::Server,
         Some(SideName::Client) => Sender::Client,
@@ -287,9 +276,8 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
         }
     }
     if foreign > 0 && !quiet {
-        let other = if protocol == Protocol::Ssh { Protocol::Http } else { Protocol::Ssh };
         let verb = if foreign == 1 { "was" } else { "were" };
-        table.say(format!("{} about {} {verb} not asked", several(foreign, "rule"), other.name()));
+        table.say(format!("{} about other protocols {verb} not asked", several(foreign, "rule")));
     }
     table.write(&arguments.files.output)?;
     Ok(Exit::Done)

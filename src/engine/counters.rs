@@ -47,7 +47,7 @@ pub struct Counters {
     pub flows_now: FlowCounts,
     /// Octets in buffers now.
     pub buffered_now: usize,
-    pub(super) banners: [[u64; 2]; 2],
+    pub(super) banners: [[u64; 2]; Protocol::COUNT],
     pub(super) anomalies: [u64; Anomaly::COUNT],
 }
 
@@ -96,13 +96,9 @@ impl FlowCounts {
 }
 
 impl Counters {
-    /// SSH identifications and HTTP heads read, by protocol and sender.
+    /// Banners read (identifications, heads of messages, greetings), by protocol and sender.
     pub fn banners(&self, protocol: Protocol, from: Side) -> u64 {
-        let [ssh, http] = self.banners;
-        let [client, server] = match protocol {
-            Protocol::Ssh => ssh,
-            Protocol::Http => http,
-        };
+        let [client, server] = self.banners[protocol.index()];
         match from {
             Side::Client => client,
             Side::Server => server,
@@ -115,7 +111,7 @@ impl Counters {
     }
 
     pub(super) fn count_banner(&mut self, protocol: Protocol, from: Side) {
-        let row = &mut self.banners[usize::from(protocol == Protocol::Http)];
+        let row = &mut self.banners[protocol.index()];
         row[usize::from(from == Side::Server)] += 1;
     }
 

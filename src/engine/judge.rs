@@ -123,7 +123,7 @@ impl Judge<'_> {
             references: rule.references().to_vec(),
             product: product_of(found, question),
             from: banner.from(),
-            banner: deciding_line(banner),
+            banner: String::from_utf8_lossy(banner.line()).into_owned(),
             application: application(),
         };
         let protocol = banner.protocol();
@@ -241,13 +241,4 @@ fn product_of(found: &Match<'_>, question: &Question<'_>) -> crate::event::Produ
         product.version.clone_from(&found.version);
     }
     product
-}
-
-fn deciding_line(banner: &Banner<'_>) -> String {
-    let line = match banner {
-        Banner::Ssh(ssh) => ssh.identification.line,
-        Banner::Request(request) => request.line,
-        Banner::Response(response) => response.line,
-    };
-    String::from_utf8_lossy(line).into_owned()
 }

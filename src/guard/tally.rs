@@ -159,7 +159,7 @@ impl Publisher {
         ] {
             counter.inc_by(new.saturating_sub(old));
         }
-        for protocol in [Protocol::Ssh, Protocol::Http] {
+        for protocol in Protocol::all() {
             for from in [Side::Client, Side::Server] {
                 let difference = now.banners(protocol, from) - before.banners(protocol, from);
                 if difference > 0 {

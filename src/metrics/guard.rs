@@ -166,7 +166,7 @@ impl GuardMetrics {
 
     /// Makes every series with labels known beforehand, so that a first increase is seen as one.
     fn start_at_zero(&self) {
-        for protocol in [Protocol::Ssh, Protocol::Http] {
+        for protocol in Protocol::all() {
             for from in [Side::Client, Side::Server] {
                 self.banners(protocol, from);
             }

@@ -1,8 +1,9 @@
 //! Banners that a rule says it matches, or does not: what `rules test` and `rules check` try.
 
 use crate::banner::title::title;
-use crate::banner::{Banner, KexInit, Progress, Request, SshBanner, http, ssh};
+use crate::banner::{Banner, KexInit, Progress, Request, SshBanner, greeting, http, ssh};
 use crate::event::{ProductFacts, Protocol, Side, SshSide};
+use crate::terms::Greeting;
 
 use super::diagnostic::Place;
 use super::field::Sender;
@@ -33,6 +34,23 @@ pub(super) enum Content {
         request: Option<Message>,
         response: Option<Message>,
     },
+    Greeting {
+        greeting: Greeting,
+        /// The whole reply.
+        octets: Vec<u8>,
+    },
+}
+
+impl Content {
+    /// A greeting from a text whose lines may end with LF alone, or not at all.
+    pub(super) fn greeting(greeting: Greeting, text: &str) -> Self {
+        let mut octets = Vec::with_capacity(text.len() + 2);
+        for line in text.lines() {
+            octets.extend_from_slice(line.as_bytes());
+            octets.extend_from_slice(b"\r\n");
+        }
+        Self::Greeting { greeting, octets }
+    }
 }
 
 /// The name lists of an example's KEXINIT, the same for both directions.
@@ -76,7 +94,18 @@ impl Message {
 }
 
 impl Example {
-    /// An example from its text: an SSH identification line, or an HTTP head.
+    /// Which protocol a text without further words is taken for, by how it begins.
+    pub fn protocol_of(text: &str) -> Protocol {
+        if text.as_bytes().starts_with(ssh::PREFIX) {
+            return Protocol::Ssh;
+        }
+        match greeting::parse(format!("{text}\r\n").as_bytes(), 0) {
+            Progress::Done { value, .. } => Protocol::Greeting(value.greeting),
+            _ => Protocol::Http,
+        }
+    }
+
+    /// An example from its text: an SSH identification line, an HTTP head, or a greeting.
     ///
     /// # Errors
     ///
@@ -96,6 +125,7 @@ impl Example {
                     Content::Http { request: Some(message), response: None }
                 }
             }
+            Protocol::Greeting(greeting) => Content::greeting(greeting, text),
         };
         let example = Self { place: Place { line: 1, column: 1 }, content, product: None };
         example.check(from)?;
@@ -111,6 +141,7 @@ impl Example {
                 let title = title(response.body);
                 fingerprints.http_response(response, title.as_deref().map(str::as_bytes))
             }
+            Banner::Greeting(banner) => fingerprints.greeting(banner),
             Banner::Request(_) => None,
         });
         self.product = product.ok().flatten();
@@ -134,6 +165,10 @@ impl Example {
                 first_line(message)
             }
             Content::Http { .. } => String::new(),
+            Content::Greeting { octets, .. } => {
+                let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
+                String::from_utf8_lossy(line.trim_ascii_end()).into_owned()
+            }
         }
     }
 
@@ -190,6 +225,21 @@ impl Example {
                 response.body = &message.body;
                 let context = Context { request: question.as_ref(), ..context };
                 Ok(judge(&Banner::Response(response), &context, None))
+            }
+            Content::Greeting { greeting, octets } => {
+                let port = greeting.ports().first().copied().unwrap_or_default();
+                match greeting::parse(octets, port) {
+                    Progress::Done { value, consumed }
+                        if value.greeting == *greeting && consumed == octets.len() =>
+                    {
+                        Ok(judge(&Banner::Greeting(value), &context, None))
+                    }
+                    Progress::Done { .. } => {
+                        Err("the greeting is of another protocol, or more than one".to_owned())
+                    }
+                    Progress::More => Err("the greeting is cut off".to_owned()),
+                    Progress::Never(reason) => Err(reason.to_string()),
+                }
             }
         }
     }

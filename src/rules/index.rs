@@ -33,10 +33,8 @@ type RuleIndex = u32;
 /// The candidates of each kind of banner.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    ssh_client: Group,
-    ssh_server: Group,
-    http_client: Group,
-    http_server: Group,
+    /// By protocol, then client's and server's.
+    groups: [[Group; 2]; Protocol::COUNT],
 }
 
 /// Everything about the banners of one protocol and side.
@@ -100,12 +98,11 @@ impl Index {
                 rules.iter().filter(|rule| rule.protocol == protocol && rule.from.includes(side)).collect();
             Group::new(&own, patterns, &requirements)
         };
-        Self {
-            ssh_client: group(Protocol::Ssh, Side::Client),
-            ssh_server: group(Protocol::Ssh, Side::Server),
-            http_client: group(Protocol::Http, Side::Client),
-            http_server: group(Protocol::Http, Side::Server),
+        let mut groups: [[Group; 2]; Protocol::COUNT] = Default::default();
+        for protocol in Protocol::all() {
+            groups[protocol.index()] = [Side::Client, Side::Server].map(|side| group(protocol, side));
         }
+        Self { groups }
     }
 
     /// Adds the rules that have a chance, sorted and each once; `candidates` is empty before.
@@ -116,11 +113,10 @@ impl Index {
         memo: &Memo<'v>,
         candidates: &mut Vec<RuleIndex>,
     ) {
-        let group = match (view.banner.protocol(), view.banner.from()) {
-            (Protocol::Ssh, Side::Client) => &self.ssh_client,
-            (Protocol::Ssh, Side::Server) => &self.ssh_server,
-            (Protocol::Http, Side::Client) => &self.http_client,
-            (Protocol::Http, Side::Server) => &self.http_server,
+        let [client, server] = &self.groups[view.banner.protocol().index()];
+        let group = match view.banner.from() {
+            Side::Client => client,
+            Side::Server => server,
         };
         candidates.extend_from_slice(&group.free);
         let mut search = Search { patterns, memo, candidates };

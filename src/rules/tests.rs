@@ -106,6 +106,32 @@ fn the_design_s_rules_judge_http() {
 }
 
 #[test]
+fn each_greeting_protocol_has_rules_of_its_own() {
+    for greeting in crate::terms::Greeting::all() {
+        let (name, port) = (greeting.name(), greeting.ports()[0]);
+        let opening = greeting.openings()[0];
+        let line = format!("{opening} mail.example Evil {name} 1.2.3 ready");
+        let set = load(&format!(
+            "[[rule]]\nid = 'evil'\nprotocol = '{name}'\naction = 'drop'\nversion = '<2'\n\
+             match.text = 'Evil .* (?<version>[0-9.]+)'\nmatch.code = '^{}$'\nexamples = ['{line}']\n",
+            opening.replace('+', "\\+").replace('*', "\\*"),
+        ));
+        assert!(set.trials().count() == 1 && set.trials().all(|trial| trial.passed()), "{name}");
+        let octets = format!("{line}\r\n");
+        let Progress::Done { value, .. } = crate::banner::greeting::parse(octets.as_bytes(), port) else {
+            panic!("{name} is no greeting")
+        };
+        assert_eq!(ids(&set, &Banner::Greeting(value), &Context::default()), ["evil"]);
+    }
+    let report = RuleSet::parse(
+        "t",
+        "[[rule]]\nid='a'\nprotocol='smtp'\nfrom='client'\naction='drop'\nmatch.software='x'",
+    );
+    let told = report.expect_err("two faults").to_string();
+    assert!(told.contains("only a server greets") && told.contains("a field of ssh rules"), "{told}");
+}
+
+#[test]
 fn the_first_accept_that_matches_ends_the_evaluation() {
     let text = "
 [[rule]]

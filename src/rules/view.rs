@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::field::Field;
 use crate::banner::title::title;
-use crate::banner::{Banner, Header, Headers, KexInit, Request};
+use crate::banner::{Banner, GreetingBanner, Header, Headers, KexInit, Request, greeting};
 use crate::event::ProductFacts;
 
 /// What is known beside the banner.
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
     /// The header fields of an HTTP message.
     pub(super) fn headers(&self) -> Option<&'a Headers<'a>> {
         match self.banner {
-            Banner::Ssh(_) => None,
+            Banner::Ssh(_) | Banner::Greeting(_) => None,
             Banner::Request(request) => Some(&request.headers),
             Banner::Response(response) => Some(&response.headers),
         }
@@ -103,6 +103,12 @@ impl<'a> View<'a> {
                 Field::Software => Values::one(Some(banner.identification.software)),
                 Field::Comments => Values::one(banner.identification.comments),
                 _ => self.algorithms(field),
+            },
+            Banner::Greeting(banner) => match field {
+                Field::Banner => Values::Lines(banner.lines(), None),
+                Field::Text => Values::Lines(banner.lines(), Some(banner)),
+                Field::Code => Values::one(Some(banner.code())),
+                _ => Values::NONE,
             },
             Banner::Request(request) => Values::one(match field {
                 Field::Protocol => Some(request.version),
@@ -173,6 +179,8 @@ pub(super) enum Values<'v> {
         /// Name in lower case.
         name: &'v str,
     },
+    /// Of a greeting: its lines, or what each says behind the banner's code.
+    Lines(greeting::Lines<'v>, Option<&'v GreetingBanner<'v>>),
 }
 
 impl<'v> Values<'v> {
@@ -196,6 +204,8 @@ impl<'v> Iterator for Values<'v> {
             Self::Headers { rest, name } => rest
                 .find(|header| header.name.eq_ignore_ascii_case(name.as_bytes()))
                 .map(|header| header.value),
+            Self::Lines(lines, None) => lines.next(),
+            Self::Lines(lines, Some(banner)) => lines.next().map(|line| banner.text(line)),
         }
     }
 }

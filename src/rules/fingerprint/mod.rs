@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 
 use super::limits;
 use super::source::read_text;
-use crate::banner::Response;
+use crate::banner::{GreetingBanner, Response};
 use crate::event::ProductFacts;
+use crate::terms::Greeting;
 
 pub(crate) use base64::decode as decode_base64;
 use compiled::Database;
@@ -87,8 +88,8 @@ pub enum FingerprintError {
     },
 }
 
-/// What databases may be about, of all that Recog has: what is seen of SSH and HTTP.
-pub const SUBJECTS: [&str; 6] = [
+/// What databases may be about, of all that Recog has, beside greetings: what is seen of SSH and HTTP.
+const SUBJECTS: [&str; 6] = [
     "ssh.banner",
     "http_header.server",
     "http_header.wwwauth",
@@ -96,6 +97,11 @@ pub const SUBJECTS: [&str; 6] = [
     "http_header.cookie",
     "html_title",
 ];
+
+/// What databases may be about, of all that Recog has.
+pub fn subjects() -> impl Iterator<Item = &'static str> {
+    SUBJECTS.into_iter().chain(Greeting::all().map(Greeting::fingerprints))
+}
 
 impl Fingerprints {
     /// Loads one fingerprint file, or every `*.toml` of a folder in the order of their names.
@@ -202,6 +208,12 @@ impl Fingerprints {
             first.get_or_insert(facts);
         }
         first
+    }
+
+    /// What a greeting betrays: the first of its lines that a fingerprint knows.
+    pub fn greeting(&self, banner: &GreetingBanner<'_>) -> Option<ProductFacts> {
+        let subject = banner.greeting.fingerprints();
+        banner.lines().find_map(|line| self.facts(subject, banner.text(line)))
     }
 
     fn facts(&self, matches: &str, text: &[u8]) -> Option<ProductFacts> {

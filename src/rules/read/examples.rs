@@ -7,11 +7,13 @@ use super::super::example::{Algorithms, Content, Example, Message};
 use super::super::field::Sender;
 use super::value::{Entry, Reader};
 use crate::event::{ProductFacts, Protocol};
+use crate::terms::Greeting;
 
 const SSH_KEYS: &[&str] =
     &["banner", "kex", "host_key", "encryption", "mac", "compression", "hassh", "product"];
 const HTTP_KEYS: &[&str] =
     &["request", "response", "status", "reason", "method", "url", "headers", "body", "product"];
+const GREETING_KEYS: &[&str] = &["banner", "product"];
 const PRODUCT_KEYS: &[&str] = &["vendor", "product", "version", "cpe", "os"];
 
 /// Reads the list of examples of `key`.
@@ -44,6 +46,7 @@ fn example(
             let (content, product) = match protocol {
                 Protocol::Ssh => ssh(reader, &entries),
                 Protocol::Http => http(reader, &entries, from),
+                Protocol::Greeting(about) => greeting(reader, &entries, about),
             };
             let (place, _, _) = reader.source.locate(value.span().start);
             let example = Example { place, content, product };
@@ -130,6 +133,23 @@ fn http(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>], from: Sender) -> (Co
         }
     }
     (parts.content(from), facts)
+}
+
+/// `{ banner = "220 mail ESMTP Exim 4.96" }`.
+fn greeting(
+    reader: &mut Reader<'_>,
+    entries: &[Entry<'_, '_>],
+    greeting: Greeting,
+) -> (Content, Option<ProductFacts>) {
+    let (mut text, mut facts) = (String::new(), None);
+    for (key, span, value) in entries {
+        match *key {
+            "product" => facts = product(reader, value),
+            "banner" => text = reader.text(key, value).map(|text| text.value).unwrap_or_default(),
+            _ => reader.unknown_key(span, key, "an example", GREETING_KEYS.iter().copied()),
+        }
+    }
+    (Content::greeting(greeting, &text), facts)
 }
 
 #[derive(Default)]

@@ -13,6 +13,7 @@ use super::super::rule::{Mark, ProbeRequest};
 use super::super::threshold::Count;
 use super::super::version::Requirement;
 use super::value::{Reader, Text};
+use crate::terms::Protocol;
 
 /// An id: it becomes a metric's label and is typed by people.
 pub(super) fn identifier(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Text> {
@@ -23,6 +24,12 @@ pub(super) fn identifier(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) 
         return None;
     }
     Some(text)
+}
+
+/// The protocol that a rule is about.
+pub(super) fn protocol(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Protocol> {
+    let known: Vec<(&str, Protocol)> = Protocol::all().map(|protocol| (protocol.name(), protocol)).collect();
+    reader.name("protocol", value, &known)
 }
 
 /// A text of one line.

@@ -42,8 +42,6 @@ const KEYS: &[&str] = &[
     "counterexamples",
 ];
 
-const PROTOCOLS: &[(&str, Protocol)] = &[("ssh", Protocol::Ssh), ("http", Protocol::Http)];
-
 const SENDERS: &[(&str, Sender)] =
     &[("server", Sender::Server), ("client", Sender::Client), ("either", Sender::Either)];
 
@@ -131,7 +129,7 @@ impl Parts {
     fn read_identity(&mut self, reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
         match key {
             "id" => self.id = fields::identifier(reader, value),
-            "protocol" => self.protocol = reader.name(key, value, PROTOCOLS),
+            "protocol" => self.protocol = fields::protocol(reader, value),
             "from" => self.from = reader.name(key, value, SENDERS),
             "action" => self.action = reader.name(key, value, ACTIONS),
             _ => {}
@@ -171,8 +169,9 @@ impl Parts {
     }
 
     fn header_names(&self, reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
-        if self.protocol == Some(Protocol::Ssh) {
-            reader.error(&value.span(), format!("`{key}` is about HTTP header fields; SSH has none"));
+        if let Some(other) = self.protocol.filter(|protocol| *protocol != Protocol::Http) {
+            let message = format!("`{key}` is about HTTP header fields; {} has none", other.title());
+            reader.error(&value.span(), message);
             return Vec::new();
         }
         let mut names = Vec::new();
@@ -215,6 +214,10 @@ impl Parts {
                 reader.error_with_help(header, message, help);
             }
         }
+        if let (Some(about @ Protocol::Greeting(_)), Some(Sender::Client)) = (self.protocol, self.from) {
+            let message = format!("only a server greets: {} has no `from = \"client\"`", about.title());
+            reader.error(header, message);
+        }
         self.check_action(reader, header, given);
         self.check_request(reader);
         self.check_versions(reader, patterns);
@@ -236,8 +239,9 @@ impl Parts {
 
     fn check_request(&self, reader: &mut Reader<'_>) {
         let Some((_, span)) = &self.request else { return };
-        if self.protocol == Some(Protocol::Ssh) {
-            reader.error(span, "`request` is what a scan asks an HTTP server; SSH has none");
+        if let Some(other) = self.protocol.filter(|protocol| *protocol != Protocol::Http) {
+            let message = format!("`request` is what a scan asks an HTTP server; {} has none", other.title());
+            reader.error(span, message);
         } else if self.from.is_some_and(|sender| sender != Sender::Server) {
             reader.error(span, "`request` belongs to rules about the server's answer: `from = \"server\"`");
         }
@@ -275,7 +279,7 @@ impl Parts {
             }
         }
         if let Some((_, span)) = self.fixed_in.first()
-            && self.protocol == Some(Protocol::Http)
+            && self.protocol.is_some_and(|protocol| protocol != Protocol::Ssh)
             && !captures(REVISION)
         {
             let help = r"name the part of a pattern that is the package's revision: `^PHP/(?<version>[\d.]+)-(?<revision>\S+)`";

@@ -1,4 +1,8 @@
-//! The names by which rules speak of parts of a banner.
+//! The names by which rules speak of parts of a banner: a table a protocol.
+
+mod greeting;
+mod http;
+mod ssh;
 
 use std::fmt;
 
@@ -37,7 +41,7 @@ impl Sender {
 /// A part of a banner that patterns can be tried on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Field {
-    /// SSH: the whole identification line.
+    /// SSH: the whole identification line; a greeting: each of its lines.
     Banner,
     /// SSH: `2.0`; HTTP: `HTTP/1.1`.
     Protocol,
@@ -73,6 +77,10 @@ pub(super) enum Field {
     Url,
     /// HTTP: each value of a header field; the name in lower case.
     Header(String),
+    /// A greeting: `220`, `+OK`, `* OK`.
+    Code,
+    /// A greeting: what each of its lines says behind the code.
+    Text,
     /// Fingerprint: the product.
     Product,
     /// Fingerprint: the vendor.
@@ -85,46 +93,40 @@ pub(super) enum Field {
     Os,
 }
 
-/// Which banners have a field.
-struct Scope {
-    protocol: Option<Protocol>,
+/// A name of a field, and who sends it where that is one side alone.
+pub(super) struct Row {
+    name: &'static str,
+    field: Field,
     side: Option<Side>,
 }
 
-const SSH: Scope = Scope { protocol: Some(Protocol::Ssh), side: None };
-const HTTP: Scope = Scope { protocol: Some(Protocol::Http), side: None };
-const REQUEST: Scope = Scope { protocol: Some(Protocol::Http), side: Some(Side::Client) };
-const RESPONSE: Scope = Scope { protocol: Some(Protocol::Http), side: Some(Side::Server) };
-const ALL: Scope = Scope { protocol: None, side: None };
+impl Row {
+    const fn either(name: &'static str, field: Field) -> Self {
+        Self { name, field, side: None }
+    }
 
-/// The fields with one name each; `header.NAME` comes beside them.
-const FIELDS: &[(&str, Field, Scope)] = &[
-    ("banner", Field::Banner, SSH),
-    ("protocol", Field::Protocol, ALL),
-    ("software", Field::Software, SSH),
-    ("comments", Field::Comments, SSH),
-    ("hassh", Field::Hassh, Scope { protocol: Some(Protocol::Ssh), side: Some(Side::Client) }),
-    ("hassh_server", Field::HasshServer, Scope { protocol: Some(Protocol::Ssh), side: Some(Side::Server) }),
-    ("kex", Field::Kex, SSH),
-    ("host_key", Field::HostKey, SSH),
-    ("encryption", Field::Encryption, SSH),
-    ("mac", Field::Mac, SSH),
-    ("compression", Field::Compression, SSH),
-    ("status", Field::Status, RESPONSE),
-    ("reason", Field::Reason, RESPONSE),
-    ("title", Field::Title, RESPONSE),
-    ("body", Field::Body, HTTP),
-    ("method", Field::Method, REQUEST),
-    ("url", Field::Url, REQUEST),
-    ("product", Field::Product, ALL),
-    ("vendor", Field::Vendor, ALL),
-    ("product_version", Field::ProductVersion, ALL),
-    ("cpe", Field::Cpe, ALL),
-    ("os", Field::Os, ALL),
+    const fn of(side: Side, name: &'static str, field: Field) -> Self {
+        Self { name, field, side: Some(side) }
+    }
+}
+
+/// What rules of every protocol may ask: of a fingerprint.
+const COMMON: &[Row] = &[
+    Row::either("product", Field::Product),
+    Row::either("vendor", Field::Vendor),
+    Row::either("product_version", Field::ProductVersion),
+    Row::either("cpe", Field::Cpe),
+    Row::either("os", Field::Os),
 ];
 
-/// Header fields with a short name, of requests only.
-const SHORT_HEADERS: &[(&str, &str)] = &[("host", "host"), ("user_agent", "user-agent")];
+/// The fields with one name each that banners of `protocol` have.
+const fn table(protocol: Protocol) -> &'static [Row] {
+    match protocol {
+        Protocol::Ssh => ssh::FIELDS,
+        Protocol::Http => http::FIELDS,
+        Protocol::Greeting(_) => greeting::FIELDS,
+    }
+}
 
 /// Why a name is no field of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,17 +149,10 @@ impl Field {
         protocol: Option<Protocol>,
         sender: Option<Sender>,
     ) -> Result<Self, FieldFault> {
-        let (field, scope) = Self::find(name, protocol, sender)?;
-        match (scope.protocol, protocol) {
-            (Some(needed), Some(given)) if needed != given => return Err(FieldFault::Protocol(needed)),
-            _ => {}
-        }
-        match (scope.side, sender) {
-            (Some(Side::Client), Some(Sender::Server | Sender::Either)) => {
-                Err(FieldFault::Side(Side::Client))
-            }
-            (Some(Side::Server), Some(Sender::Client | Sender::Either)) => {
-                Err(FieldFault::Side(Side::Server))
+        let (field, side) = Self::find(name, protocol, sender)?;
+        match (side, sender) {
+            (Some(side), Some(sender)) if sender == Sender::Either || !sender.includes(side) => {
+                Err(FieldFault::Side(side))
             }
             _ => Ok(field),
         }
@@ -167,16 +162,23 @@ impl Field {
         name: &str,
         protocol: Option<Protocol>,
         sender: Option<Sender>,
-    ) -> Result<(Self, &'static Scope), FieldFault> {
-        if let Some(header) = name.strip_prefix("header.") {
-            let header = header_name(header).ok_or(FieldFault::HeaderName)?;
-            return Ok((Self::Header(header), &HTTP));
+    ) -> Result<(Self, Option<Side>), FieldFault> {
+        let own = |protocol: Protocol| {
+            let rows = COMMON.iter().chain(table(protocol));
+            let plain = rows.filter(|row| row.name == name).map(|row| (row.field.clone(), row.side)).next();
+            match protocol {
+                Protocol::Http => http::named(name).transpose().or(plain.map(Ok)),
+                _ => plain.map(Ok),
+            }
+        };
+        if let Some(found) = protocol.and_then(own) {
+            return found;
         }
-        if let Some((_, header)) = SHORT_HEADERS.iter().find(|(short, _)| *short == name) {
-            return Ok((Self::Header((*header).to_owned()), &REQUEST));
-        }
-        if let Some((_, field, scope)) = FIELDS.iter().find(|(known, _, _)| *known == name) {
-            return Ok((field.clone(), scope));
+        let other = Protocol::all().find_map(|other| own(other).map(|found| (other, found)));
+        match (protocol, other) {
+            (None, Some((_, found))) => return found,
+            (Some(_), Some((other, Ok(_)))) => return Err(FieldFault::Protocol(other)),
+            _ => {}
         }
         let candidates = Self::names(protocol, sender);
         let nearest = super::suggest::nearest(name, candidates.iter().map(String::as_str)).map(str::to_owned);
@@ -185,18 +187,20 @@ impl Field {
 
     /// Every name that a rule about `protocol` and `sender` may use.
     pub(super) fn names(protocol: Option<Protocol>, sender: Option<Sender>) -> Vec<String> {
-        let fits = |scope: &Scope| {
-            let protocols = scope.protocol.is_none() || protocol.is_none() || scope.protocol == protocol;
-            let sides = match (scope.side, sender) {
-                (None, _) | (_, None) => true,
-                (Some(side), Some(sender)) => sender != Sender::Either && sender.includes(side),
-            };
-            protocols && sides
+        let fits = |side: Option<Side>| match (side, sender) {
+            (None, _) | (_, None) => true,
+            (Some(side), Some(sender)) => sender != Sender::Either && sender.includes(side),
         };
-        let plain = FIELDS.iter().filter(|(_, _, scope)| fits(scope)).map(|(name, _, _)| (*name).to_owned());
-        let short = SHORT_HEADERS.iter().filter(|_| fits(&REQUEST)).map(|(name, _)| (*name).to_owned());
-        let headers = fits(&HTTP).then(|| "header.NAME".to_owned());
-        plain.chain(short).chain(headers).collect()
+        let mut names: Vec<String> = Vec::new();
+        for about in Protocol::all().filter(|about| protocol.is_none_or(|asked| asked == *about)) {
+            let own = table(about).iter().filter(|row| fits(row.side)).map(|row| row.name.to_owned());
+            let headers = (about == Protocol::Http).then(|| http::names(fits(Some(Side::Client))));
+            names.extend(own.chain(headers.into_iter().flatten()));
+        }
+        names.extend(COMMON.iter().map(|row| row.name.to_owned()));
+        let mut known = std::collections::HashSet::new();
+        names.retain(|name| known.insert(name.clone()));
+        names
     }
 
     /// Whether it is known only once the KEXINIT was seen.
@@ -235,8 +239,8 @@ impl fmt::Display for Field {
         if let Self::Header(name) = self {
             return write!(formatter, "header.{name}");
         }
-        let known = FIELDS.iter().find(|(_, field, _)| field == self);
-        formatter.write_str(known.map_or("", |(name, _, _)| name))
+        let mut rows = Protocol::all().flat_map(table).chain(COMMON);
+        formatter.write_str(rows.find(|row| row.field == *self).map_or("", |row| row.name))
     }
 }
 
@@ -278,8 +282,8 @@ mod tests {
 
     #[test]
     fn each_field_shows_its_name() {
-        for (name, field, _) in FIELDS {
-            assert_eq!(field.to_string(), *name);
+        for row in Protocol::all().flat_map(table).chain(COMMON) {
+            assert_eq!(row.field.to_string(), row.name);
         }
     }
 }

@@ -1,0 +1,194 @@
+//! Protocols whose server speaks first, in lines of text: one row of a table each.
+//!
+//! A further one is a further row (and its tests and rules): recognition, the engine's dialogue, rule
+//! fields, events, every output, metrics and `scan greeting` go over this table.
+
+use std::fmt;
+
+/// A protocol of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Greeting(u8);
+
+/// How a protocol spells its replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Three digits, then a space, or `-` where more lines follow: RFC 5321 section 4.2.1, RFC 959
+    /// section 4.2.
+    Code,
+    /// `+OK` or `-ERR`, RFC 1939 section 3.
+    Status,
+    /// `* OK`, `* PREAUTH` or `* BYE`, RFC 9051 section 7.1.
+    Untagged,
+}
+
+/// What is known of one protocol.
+#[derive(Debug)]
+struct Row {
+    /// In rules, events and metrics; nmap's name of the service, too.
+    name: &'static str,
+    dialect: Dialect,
+    /// What the first reply begins with.
+    openings: &'static [&'static str],
+    /// Ports that it is usual at: the first is a scan's default.
+    ports: &'static [u16],
+    /// Words in a greeting that tell it from others of its dialect.
+    words: &'static [&'static str],
+    /// What a client may say first.
+    commands: &'static [&'static str],
+    /// The command behind which both ends speak TLS once the server agrees.
+    upgrade: &'static str,
+    /// What ends the connection politely.
+    farewell: &'static str,
+    /// Recog's name for fingerprints of its greeting.
+    fingerprints: &'static str,
+}
+
+const TABLE: &[Row] = &[
+    // RFC 5321; STARTTLS is RFC 3207.
+    Row {
+        name: "smtp",
+        dialect: Dialect::Code,
+        openings: &["220", "421", "521", "554"],
+        ports: &[25, 587, 2525],
+        words: &["SMTP", "LMTP", "Postfix", "Exim", "Sendmail"],
+        commands: &["EHLO", "HELO", "LHLO"],
+        upgrade: "STARTTLS",
+        farewell: "QUIT\r\n",
+        fingerprints: "smtp.banner",
+    },
+    // RFC 959; AUTH TLS is RFC 4217.
+    Row {
+        name: "ftp",
+        dialect: Dialect::Code,
+        openings: &["220", "120", "421", "530"],
+        ports: &[21, 2121],
+        words: &["FTP"],
+        commands: &["USER", "AUTH", "FEAT"],
+        upgrade: "AUTH TLS",
+        farewell: "QUIT\r\n",
+        fingerprints: "ftp.banner",
+    },
+    // RFC 1939; STLS is RFC 2595.
+    Row {
+        name: "pop3",
+        dialect: Dialect::Status,
+        openings: &["+OK", "-ERR"],
+        ports: &[110],
+        words: &[],
+        commands: &["USER", "APOP", "CAPA", "AUTH", "STLS"],
+        upgrade: "STLS",
+        farewell: "QUIT\r\n",
+        fingerprints: "pop3.banner",
+    },
+    // RFC 9051.
+    Row {
+        name: "imap",
+        dialect: Dialect::Untagged,
+        openings: &["* OK", "* PREAUTH", "* BYE"],
+        ports: &[143],
+        words: &[],
+        commands: &[],
+        upgrade: "STARTTLS",
+        farewell: "a LOGOUT\r\n",
+        fingerprints: "imap4.banner",
+    },
+];
+
+impl Greeting {
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
+
+    /// All of them, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..).take(Self::COUNT).map(Self)
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|greeting| greeting.name() == name)
+    }
+
+    /// Its place in the table.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The name in rules, events and metrics.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// How its replies are spelled.
+    pub const fn dialect(self) -> Dialect {
+        self.row().dialect
+    }
+
+    /// What a first reply begins with: `220`, `* OK`.
+    pub const fn openings(self) -> &'static [&'static str] {
+        self.row().openings
+    }
+
+    /// Ports that it is usual at, never none; the first is a scan's default.
+    pub const fn ports(self) -> &'static [u16] {
+        self.row().ports
+    }
+
+    /// Words in a greeting that tell it from others of its dialect.
+    pub const fn words(self) -> &'static [&'static str] {
+        self.row().words
+    }
+
+    /// Commands that a client may begin with.
+    pub const fn commands(self) -> &'static [&'static str] {
+        self.row().commands
+    }
+
+    /// The command behind which both ends speak TLS once the server agrees.
+    pub const fn upgrade(self) -> &'static str {
+        self.row().upgrade
+    }
+
+    /// What a polite client says before it leaves.
+    pub const fn farewell(self) -> &'static str {
+        self.row().farewell
+    }
+
+    /// Recog's name for fingerprints of its greeting: `smtp.banner`.
+    pub const fn fingerprints(self) -> &'static str {
+        self.row().fingerprints
+    }
+
+    const fn row(self) -> &'static Row {
+        &TABLE[self.index()]
+    }
+}
+
+impl fmt::Debug for Greeting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_has_a_name_and_ports_of_its_own() {
+        for greeting in Greeting::all() {
+            assert_eq!(Greeting::named(greeting.name()), Some(greeting));
+            assert!(!greeting.ports().is_empty() && !greeting.openings().is_empty());
+            for other in Greeting::all().filter(|other| *other != greeting) {
+                assert!(greeting.ports().iter().all(|port| !other.ports().contains(port)));
+            }
+        }
+    }
+
+    #[test]
+    fn those_of_one_dialect_can_be_told_apart() {
+        for greeting in Greeting::all() {
+            let siblings = Greeting::all().filter(|other| other.dialect() == greeting.dialect()).count();
+            assert!(siblings == 1 || !greeting.words().is_empty(), "{greeting:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The words that every room uses: times, ends of a conversation, protocols, what rules ask for.
+//!
+//! A leaf: it knows no packet, no rule and no event.
+
+mod greeting;
+
+pub use self::greeting::{Dialect, Greeting};
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+/// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
+///
+/// Everything below the loops takes a `Timestamp` as an argument instead of reading a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// A time from nanoseconds since the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time since `earlier`, zero when the clock went backwards.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The time `duration` later, saturating.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// What is before the epoch or beyond the range is brought to its end.
+    fn from(time: SystemTime) -> Self {
+        Self::default().after(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+/// The application protocols that bannerwall reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// SSH, RFC 4253.
+    Ssh,
+    /// HTTP/1.x, RFC 9112.
+    Http,
+    /// One whose server speaks first, in lines of text.
+    Greeting(Greeting),
+}
+
+impl Protocol {
+    /// How many there are: the length of a table by [`Protocol::index`].
+    pub const COUNT: usize = 2 + Greeting::COUNT;
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Ssh, Self::Http].into_iter().chain(Greeting::all().map(Self::Greeting))
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|protocol| protocol.name() == name)
+    }
+
+    /// The name in rules, events and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ssh => "ssh",
+            Self::Http => "http",
+            Self::Greeting(greeting) => greeting.name(),
+        }
+    }
+
+    /// The name for people.
+    pub fn title(self) -> String {
+        self.name().to_ascii_uppercase()
+    }
+
+    /// Its place in tables of one entry a protocol, below [`Protocol::COUNT`].
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Ssh => 0,
+            Self::Http => 1,
+            Self::Greeting(greeting) => 2 + greeting.index(),
+        }
+    }
+}
+
+/// One end of a TCP conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// The end that opened the connection.
+    Client,
+    /// The end that accepted it.
+    Server,
+}
+
+impl Side {
+    /// The name in rules and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+
+    /// The opposite end.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// An address and a TCP port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// IPv4 or IPv6 address.
+    pub address: IpAddr,
+    /// TCP port, host byte order.
+    pub port: u16,
+}
+
+/// Who opened the connection and to whom; the same for both directions of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Endpoints {
+    /// The end that opened the connection (or seems to have, where the start was not seen).
+    pub client: Endpoint,
+    /// The end that accepted it.
+    pub server: Endpoint,
+}
+
+/// What a matching rule asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Action {
+    /// Allowed, and no other rule is asked.
+    Accept,
+    /// Report.
+    Alert,
+    /// Report and silently drop the flow.
+    Drop,
+    /// Report, drop the flow and reset both ends.
+    Reject,
+    /// Report and mark the packet, so that other firewall rules can act on it.
+    Mark,
+}
+
+impl Action {
+    /// The name in rules, events and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Alert => "alert",
+            Self::Drop => "drop",
+            Self::Reject => "reject",
+            Self::Mark => "mark",
+        }
+    }
+
+    /// Whether it stops the flow when enforced.
+    pub const fn blocks(self) -> bool {
+        matches!(self, Self::Drop | Self::Reject)
+    }
+}
+
+/// How grave a match is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// A hardening hint.
+    Low,
+    /// A weakness under conditions.
+    Medium,
+    /// A serious weakness.
+    High,
+    /// Remotely exploitable without conditions, or exploited in the wild.
+    Critical,
+}
+
+impl Severity {
+    /// The name in rules and text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// EVE's number, where 1 is the gravest.
+    pub const fn eve(self) -> u8 {
+        match self {
+            Self::Critical | Self::High => 1,
+            Self::Medium => 2,
+            Self::Low => 3,
+            Self::Info => 4,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_a_name_and_a_place_of_its_own() {
+        let places: Vec<usize> = Protocol::all().map(Protocol::index).collect();
+        assert_eq!(places, (0..Protocol::COUNT).collect::<Vec<_>>());
+        for protocol in Protocol::all() {
+            assert_eq!(Protocol::named(protocol.name()), Some(protocol));
+        }
+    }
+}
