@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bannerwall::engine::{Checksums, EngineConfig, HttpInspect};
-use bannerwall::event::{Event, EventKind, FlowContext, HeaderField};
+use bannerwall::event::{Application, Event, EventKind, FlowContext, HeaderField};
 use bannerwall::replay::input::Input;
 use bannerwall::replay::{Replay, ReplayConfig};
 use bannerwall::rules::RuleSet;
@@ -62,14 +62,14 @@ fn ours(capture: &Path) -> Facts {
 fn note_event(facts: &mut Facts, flow: &FlowContext, kind: &EventKind) {
     let (client, server) = (flow.endpoints.client.port, flow.endpoints.server.port);
     match kind {
-        EventKind::Ssh(ssh) => {
+        EventKind::Application(Application::Ssh(ssh)) => {
             for (side, ports) in [(&ssh.client, (client, server)), (&ssh.server, (server, client))] {
                 if let Some(side) = side {
                     note(facts, ports, &["ssh", &side.banner]);
                 }
             }
         }
-        EventKind::Http(http) => {
+        EventKind::Application(Application::Http(http)) => {
             if let Some(request) = &http.request {
                 let host = first(&request.headers, "host");
                 note(facts, (client, server), &["request", &request.method, &request.url, host]);

@@ -415,5 +415,10 @@ fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: 
 
 fn tell(transaction: Transaction, judge: &mut Judge<'_>) {
     let Transaction { number, facts, .. } = transaction;
-    judge.emit(EventKind::Http(Arc::new(facts)), None, Some(Protocol::Http), Some(number));
+    judge.emit(
+        EventKind::Application(Application::Http(Arc::new(facts))),
+        None,
+        Some(Protocol::Http),
+        Some(number),
+    );
 }

@@ -88,7 +88,12 @@ impl Ssh {
             && let Some(facts) = &self.facts
         {
             self.told = true;
-            judge.emit(EventKind::Ssh(Arc::clone(facts)), None, Some(Protocol::Ssh), None);
+            judge.emit(
+                EventKind::Application(Application::Ssh(Arc::clone(facts))),
+                None,
+                Some(Protocol::Ssh),
+                None,
+            );
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Checksums, Decision, Engine, EngineConfig, Inspected, PacketInput};
-use crate::event::{Endpoint, Event, EventKind, Timestamp};
+use crate::event::{Application, Endpoint, Event, EventKind, Timestamp};
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
 use crate::rules::RuleSet;
@@ -197,7 +197,7 @@ impl Conversation {
         self.events
             .iter()
             .filter_map(|event| {
-                let EventKind::Http(facts) = &event.kind else { return None };
+                let EventKind::Application(Application::Http(facts)) = &event.kind else { return None };
                 let number = event.flow.as_ref()?.transaction?;
                 let url = facts.request.as_ref().map(|request| request.url.clone()).unwrap_or_default();
                 let (status, length) = facts

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::testing::{Conversation, Setup};
 use super::*;
-use crate::event::{Event, EventKind};
+use crate::event::{Application, Event, EventKind};
 use crate::packet::{Flags, Parsed, parse};
 
 const DROP_OLD_SSH: &str = r#"
@@ -22,8 +22,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
     events
         .iter()
         .map(|event| match &event.kind {
-            EventKind::Ssh(_) => "ssh",
-            EventKind::Http(_) => "http",
+            EventKind::Application(said) => said.protocol().name(),
             EventKind::Alert(_) => "alert",
             EventKind::Drop(_) => "drop",
             EventKind::Anomaly(_) => "anomaly",
@@ -652,7 +651,9 @@ fn fields_behind_a_request_without_a_version_are_told_with_it() {
         .events
         .iter()
         .filter_map(|event| match &event.kind {
-            EventKind::Http(http) => http.request.as_ref().map(|request| request.headers.len()),
+            EventKind::Application(Application::Http(http)) => {
+                http.request.as_ref().map(|request| request.headers.len())
+            }
             _ => None,
         })
         .collect();

@@ -189,8 +189,7 @@ fn told(events: &[Event]) -> Vec<String> {
     let mut told: Vec<String> = events
         .iter()
         .filter_map(|event| match &event.kind {
-            EventKind::Ssh(facts) => Some(format!("{facts:?}")),
-            EventKind::Http(facts) => Some(format!("{facts:?}")),
+            EventKind::Application(said) => Some(format!("{said:?}")),
             EventKind::Alert(alert) => Some(format!("{} {:?}", alert.rule, alert.from)),
             EventKind::Anomaly(anomaly) => Some(anomaly.name.to_owned()),
             _ => None,

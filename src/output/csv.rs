@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::io;
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, ConnectFacts, DropFacts, Endpoint, Event, EventKind, HttpFacts, ProductFacts,
-    Protocol, Side, SshFacts,
+    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Event, EventKind, ProductFacts,
+    Protocol, Side,
 };
 
 use super::time::EveTime;
@@ -104,8 +104,7 @@ impl<'a> Row<'a> {
             row.from = flow.from;
         }
         match &event.kind {
-            EventKind::Ssh(facts) => row.ssh(facts),
-            EventKind::Http(facts) => row.http(facts),
+            EventKind::Application(said) => row.application(said),
             EventKind::Alert(facts) => row.alert(facts),
             EventKind::Drop(facts) => row.dropped(facts),
             EventKind::Anomaly(facts) => row.anomaly(facts),
@@ -119,37 +118,19 @@ impl<'a> Row<'a> {
         row
     }
 
-    fn ssh(&mut self, facts: &'a SshFacts) {
-        self.event_type = "ssh";
-        self.protocol = Some(Protocol::Ssh);
-        let (side, shown) = match &facts.server {
-            Some(server) => (Side::Server, Some(server)),
-            None => (Side::Client, facts.client.as_ref()),
+    fn application(&mut self, said: &'a Application) {
+        let summary = said.summary();
+        self.event_type = said.protocol().name();
+        self.protocol = Some(said.protocol());
+        self.from = summary.from;
+        self.banner = summary.banner.unwrap_or_default();
+        self.product = summary.product;
+        self.status = summary.status;
+        self.url = summary.url.unwrap_or_default();
+        self.detail = match summary.client {
+            Some((banner, _)) => format!("client={banner}").into(),
+            None => summary.title.unwrap_or_default().into(),
         };
-        self.from = Some(side);
-        if let Some(shown) = shown {
-            self.banner = shown.banner.as_str().into();
-            self.product = shown.fingerprint.as_ref();
-        }
-        if let (Some(_), Some(client)) = (&facts.server, &facts.client) {
-            self.detail = format!("client={}", client.banner).into();
-        }
-    }
-
-    fn http(&mut self, facts: &'a HttpFacts) {
-        self.event_type = "http";
-        self.protocol = Some(Protocol::Http);
-        if let Some(request) = &facts.request {
-            self.url = &request.url;
-        }
-        if let Some(response) = &facts.response {
-            self.from = Some(Side::Server);
-            self.status = Some(response.status);
-            self.product = response.fingerprint.as_ref();
-            let server = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("server"));
-            self.banner = server.map_or("", |field| field.value.as_str()).into();
-            self.detail = response.title.as_deref().unwrap_or_default().into();
-        }
     }
 
     fn alert(&mut self, facts: &'a AlertFacts) {
@@ -231,7 +212,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::event::{PortState, Source};
-    use crate::event::{SshSide, Timestamp};
+    use crate::event::{SshFacts, SshSide, Timestamp};
 
     fn read(events: &[Event]) -> Vec<Vec<String>> {
         let mut out = Vec::new();
@@ -262,7 +243,10 @@ mod tests {
         };
         let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
         let ssh = SshFacts { client: None, server: Some(side) };
-        let rows = read(&[event(EventKind::Connect(connect)), event(EventKind::Ssh(Arc::new(ssh)))]);
+        let rows = read(&[
+            event(EventKind::Connect(connect)),
+            event(EventKind::Application(Application::Ssh(Arc::new(ssh)))),
+        ]);
         assert_eq!(rows[0], COLUMNS);
         let cell = |row: usize, name| &rows[row][COLUMNS.iter().position(|column| *column == name).unwrap()];
         assert_eq!((cell(1, "state").as_str(), cell(1, "reason").as_str()), ("closed", "a,\"b\"\\n"));

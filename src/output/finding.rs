@@ -1,10 +1,11 @@
 //! All that a scan found out about one target, gathered from the events that were emitted together.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use crate::event::{
-    AlertFacts, ConnectFacts, Endpoint, Event, EventKind, HttpFacts, PortState, ProductFacts, SshSide,
-    Timestamp,
+    AlertFacts, Application, ConnectFacts, Endpoint, Event, EventKind, HttpFacts, HttpResponseFacts,
+    PortState, ProductFacts, SshSide, Timestamp,
 };
 
 /// A borrowed view of one target's events.
@@ -13,8 +14,8 @@ pub(super) struct Finding<'a> {
     pub(super) timestamp: Timestamp,
     pub(super) target: SocketAddr,
     pub(super) connect: Option<&'a ConnectFacts>,
-    pub(super) ssh: Option<&'a SshSide>,
-    pub(super) http: Vec<&'a HttpFacts>,
+    /// What was said, in order: several answers of an HTTP server, else one banner.
+    pub(super) said: Vec<&'a Application>,
     /// The first alert of each rule: a rule may match several answers of one target.
     pub(super) alerts: Vec<&'a AlertFacts>,
 }
@@ -29,15 +30,13 @@ impl<'a> Finding<'a> {
             timestamp: last.timestamp,
             target: SocketAddr::new(address, port),
             connect: None,
-            ssh: None,
-            http: Vec::new(),
+            said: Vec::new(),
             alerts: Vec::new(),
         };
         for event in events {
             match &event.kind {
                 EventKind::Connect(facts) => finding.connect = Some(facts),
-                EventKind::Ssh(facts) => finding.ssh = facts.server.as_ref(),
-                EventKind::Http(facts) => finding.http.push(facts),
+                EventKind::Application(said) => finding.said.push(said),
                 EventKind::Alert(facts) => finding.alert(facts),
                 EventKind::Drop(_) | EventKind::Anomaly(_) | EventKind::Stats(_) => {}
             }
@@ -58,27 +57,49 @@ impl<'a> Finding<'a> {
 
     /// What the fingerprint database calls the software, else what a rule captured.
     pub(super) fn product(&self) -> Option<&'a ProductFacts> {
-        let ssh = self.ssh.and_then(|side| side.fingerprint.as_ref());
-        let http = || self.responses().find_map(|response| response.fingerprint.as_ref());
+        let named = self.said.iter().find_map(|said| said.summary().product);
         let captured =
             || self.alerts.iter().map(|alert| &alert.product).find(|product| product.product.is_some());
-        ssh.or_else(http).or_else(captured)
+        named.or_else(captured)
     }
 
     /// The service's name as nmap would give it.
     pub(super) fn service(&self) -> Option<&'static str> {
-        if self.ssh.is_some() { Some("ssh") } else { (!self.http.is_empty()).then_some("http") }
+        self.said.first().map(|said| said.protocol().name())
     }
 
-    /// The `Server` field of the first answer that has one.
-    pub(super) fn server(&self) -> Option<&'a str> {
-        self.responses().find_map(|response| {
-            let field = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("server"))?;
-            Some(field.value.as_str())
+    /// What the server says that it is: the software of an identification, the first `Server` field, the
+    /// text of a greeting.
+    pub(super) fn software(&self) -> Option<Cow<'a, str>> {
+        self.said.iter().find_map(|said| said.summary().software)
+    }
+
+    /// What the server said on its own, whatever it was asked.
+    pub(super) fn banner(&self) -> Option<Cow<'a, str>> {
+        match self.said.first()? {
+            Application::Http(_) => None,
+            said => said.summary().banner,
+        }
+    }
+
+    /// The identification of an SSH server.
+    pub(super) fn ssh(&self) -> Option<&'a SshSide> {
+        self.said.iter().find_map(|said| match said {
+            Application::Ssh(facts) => facts.server.as_ref(),
+            _ => None,
         })
     }
 
-    pub(super) fn responses(&self) -> impl Iterator<Item = &'a crate::event::HttpResponseFacts> {
-        self.http.iter().filter_map(|http| http.response.as_ref())
+    /// Answers of an HTTP server.
+    pub(super) fn responses(&self) -> impl Iterator<Item = &'a HttpResponseFacts> {
+        self.http().filter_map(|http| http.response.as_ref())
+    }
+
+    /// HTTP transactions.
+    pub(super) fn http(&self) -> impl Iterator<Item = &'a HttpFacts> {
+        self.said.iter().filter_map(|said| match said {
+            Application::Http(facts) => Some(facts.as_ref()),
+            _ => None,
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! nmap's grepable format: one line a host and port, fields parted by tabs.
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 
 use crate::event::{Event, Timestamp};
@@ -69,8 +70,7 @@ fn version(finding: &Finding<'_>) -> String {
         let product = facts.product.as_deref()?;
         Some(format!("{product} {}", facts.version.as_deref().unwrap_or_default()).trim_end().to_owned())
     });
-    let banner = finding.ssh.map(|side| side.software_version.as_str()).or_else(|| finding.server());
-    let text = product.or_else(|| banner.map(str::to_owned)).unwrap_or_default();
+    let text = product.or_else(|| finding.software().map(Cow::into_owned)).unwrap_or_default();
     escape(&text).replace('/', "|")
 }
 

@@ -74,7 +74,7 @@ pub(super) fn ssh() -> Vec<Event> {
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),
-        event(server, EventKind::Ssh(Arc::new(facts))),
+        event(server, EventKind::Application(Application::Ssh(Arc::new(facts)))),
         event(server, EventKind::Alert(Arc::new(alert))),
     ]
 }
@@ -94,7 +94,7 @@ pub(super) fn http() -> Vec<Event> {
         let request =
             HttpRequestFacts { method: "GET".to_owned(), url: url.to_owned(), ..HttpRequestFacts::default() };
         let facts = HttpFacts { request: Some(request), response: Some(response) };
-        event(server, EventKind::Http(Arc::new(facts)))
+        event(server, EventKind::Application(Application::Http(Arc::new(facts))))
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
-use crate::event::{AlertFacts, ConnectFacts, Event, HttpFacts, PortState, ProductFacts};
+use crate::event::{AlertFacts, Application, ConnectFacts, Event, HttpFacts, PortState, ProductFacts};
 
 use super::finding::Finding;
 use super::text::{Colour, severity_colour};
@@ -30,7 +30,7 @@ impl Format for Table {
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
         let Some(finding) = Finding::new(events) else { return Ok(()) };
         self.first_line(&finding, out)?;
-        finding.http.iter().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", Http(facts)))?;
+        finding.http().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", Http(facts)))?;
         finding.alerts.iter().try_for_each(|facts| self.alert(facts, out))
     }
 }
@@ -41,10 +41,10 @@ impl Table {
         let colour = if state == PortState::Open { "32" } else { "2" };
         let state = format!("{:STATE_WIDTH$}", state.name());
         write!(out, "{:ADDRESS_WIDTH$}  {}  ", finding.target.to_string(), self.colour.paint(colour, state))?;
-        match (finding.ssh, finding.http.first()) {
-            (Some(side), _) => write!(out, "{}", Escaped(&side.banner))?,
-            (None, Some(facts)) => write!(out, "{}", Http(facts))?,
-            (None, None) => write!(out, "{}", Connect(finding.connect))?,
+        match finding.said.first() {
+            Some(Application::Http(facts)) => write!(out, "{}", Http(facts))?,
+            Some(said) => write!(out, "{}", Escaped(&said.summary().banner.unwrap_or_default()))?,
+            None => write!(out, "{}", Connect(finding.connect))?,
         }
         writeln!(out, "{}", Product(finding.product()))
     }

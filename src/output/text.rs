@@ -7,8 +7,8 @@ use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write as _};
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind, HttpFacts,
-    PortState, ProductFacts, Severity, SshFacts, SshSide, StatsFacts,
+    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
+    GreetingFacts, HttpFacts, PortState, ProductFacts, Severity, SshFacts, SshSide, StatsFacts,
 };
 
 use super::time::ClockTime;
@@ -79,8 +79,9 @@ impl Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.colour.paint("2", ClockTime(self.event.timestamp)))?;
         match &self.event.kind {
-            EventKind::Ssh(facts) => self.ssh(facts, f),
-            EventKind::Http(facts) => self.http(facts, f),
+            EventKind::Application(Application::Ssh(facts)) => self.ssh(facts, f),
+            EventKind::Application(Application::Http(facts)) => self.http(facts, f),
+            EventKind::Application(Application::Greeting(facts)) => self.greeting(facts, f),
             EventKind::Alert(facts) => self.alert(facts, f),
             EventKind::Drop(facts) => self.dropped(facts, f),
             EventKind::Anomaly(facts) => self.anomaly(facts, f),
@@ -104,20 +105,26 @@ impl Line<'_> {
     fn http(&self, facts: &HttpFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http    {}", self.ends())?;
         if let Some(request) = &facts.request {
-            let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
-            let host = host.map_or("", |field| field.value.as_str());
+            let host = request.header("Host").unwrap_or_default();
             write!(f, "  {} {}{}", Escaped(&request.method), Escaped(host), Escaped(&request.url))?;
         }
         let Some(response) = &facts.response else { return f.write_str("  (no answer seen)") };
         write!(f, "  {} {}", response.status, Escaped(&response.reason))?;
-        if let Some(server) = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("server"))
-        {
-            write!(f, "  {}", Escaped(&server.value))?;
+        if let Some(server) = response.header("Server") {
+            write!(f, "  {}", Escaped(server))?;
         }
         if let Some(title) = &response.title {
             write!(f, "  \"{}\"", Escaped(title))?;
         }
         product(response.fingerprint.as_ref(), f)
+    }
+
+    fn greeting(&self, facts: &GreetingFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<7} {}", facts.greeting.name(), self.ends())?;
+        for (number, line) in facts.lines.iter().enumerate() {
+            write!(f, "{}{}", if number == 0 { "  " } else { " | " }, Escaped(line))?;
+        }
+        product(facts.fingerprint.as_ref(), f)
     }
 
     fn alert(&self, facts: &AlertFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,7 +250,7 @@ mod tests {
 
     fn ssh(banner: &str) -> EventKind {
         let side = SshSide { banner: banner.to_owned(), ..SshSide::default() };
-        EventKind::Ssh(Arc::new(SshFacts { client: None, server: Some(side) }))
+        EventKind::Application(Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side) })))
     }
 
     #[test]

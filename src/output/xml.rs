@@ -144,14 +144,15 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     let mut element = BytesStart::new("service");
     attribute(&mut element, "name", name);
     let facts = finding.product();
-    let product = facts.and_then(|facts| facts.product.as_deref()).or_else(|| finding.server());
-    if let Some(product) = product {
+    let product = facts.and_then(|facts| facts.product.as_deref());
+    let server = || finding.responses().find_map(|response| response.header("Server"));
+    if let Some(product) = product.or_else(server) {
         attribute(&mut element, "product", product);
     }
     if let Some(version) = facts.and_then(|facts| facts.version.as_deref()) {
         attribute(&mut element, "version", version);
     }
-    if let Some(side) = finding.ssh {
+    if let Some(side) = finding.ssh() {
         attribute(&mut element, "extrainfo", &format!("protocol {}", side.protocol_version));
     }
     attribute(&mut element, "method", "probed");
@@ -169,10 +170,10 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
 }
 
 fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
-    let said = finding.connect.map_or("", |facts| facts.said.as_str());
-    let banner = finding.ssh.map_or(said, |side| side.banner.as_str());
+    let foreign = finding.connect.map_or("", |facts| facts.said.as_str());
+    let banner = finding.banner().unwrap_or(foreign.into());
     if !banner.is_empty() {
-        empty(xml, "script", &[("id", "banner"), ("output", banner)])?;
+        empty(xml, "script", &[("id", "banner"), ("output", &banner)])?;
     }
     let mut headers = String::new();
     for response in finding.responses() {

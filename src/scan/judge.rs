@@ -56,7 +56,12 @@ impl Judge {
     /// Reports a server's SSH identification and the rules that match it.
     pub(super) fn ssh(&self, banner: &SshBanner<'_>, known: &mut KnownLines<Known>, scene: &mut Scene<'_>) {
         let mut tell = |known: &Known| {
-            emit(scene, Protocol::Ssh, None, EventKind::Ssh(Arc::clone(&known.facts)));
+            emit(
+                scene,
+                Protocol::Ssh,
+                None,
+                EventKind::Application(Application::Ssh(Arc::clone(&known.facts))),
+            );
             let context = context(scene.target, None, None);
             for (rule, alert) in &known.matches {
                 if !self.rules.rules().get(*rule).is_some_and(|rule| rule.is_in_scope(&context)) {
@@ -109,7 +114,12 @@ impl Judge {
         let banner = Banner::Response(answer.response.clone());
         let line = answer.response.line;
         let transaction = Some(answer.transaction);
-        emit(scene, Protocol::Http, transaction, EventKind::Http(Arc::clone(&facts)));
+        emit(
+            scene,
+            Protocol::Http,
+            transaction,
+            EventKind::Application(Application::Http(Arc::clone(&facts))),
+        );
         for matched in self.effective(&banner, &context) {
             let facts = alert(&matched, product, line, Application::Http(Arc::clone(&facts)));
             report(scene, Protocol::Http, transaction, Arc::new(facts));

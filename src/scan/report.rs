@@ -14,7 +14,9 @@ use regex::bytes::Regex;
 use super::here::Here;
 use super::targets::{Finished, Plan, Tracker};
 use super::{Conversation, Outcome, Report};
-use crate::event::{Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source};
+use crate::event::{
+    Application, Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source,
+};
 use crate::output::Handle;
 
 /// Octets of an answer in a foreign protocol that are shown.
@@ -43,7 +45,7 @@ pub struct Selection {
 /// One `--match`.
 #[derive(Debug, Clone)]
 pub enum Pattern {
-    /// The SSH identification line.
+    /// The SSH identification line, or a line of a greeting.
     Banner(Regex),
     /// A header field of an HTTP answer, by name.
     Header(String, Regex),
@@ -52,10 +54,13 @@ pub enum Pattern {
 impl Pattern {
     fn matches(&self, events: &[Event]) -> bool {
         events.iter().any(|event| match (&event.kind, self) {
-            (EventKind::Ssh(facts), Self::Banner(regex)) => {
+            (EventKind::Application(Application::Ssh(facts)), Self::Banner(regex)) => {
                 facts.server.as_ref().is_some_and(|side| regex.is_match(side.banner.as_bytes()))
             }
-            (EventKind::Http(facts), Self::Header(name, regex)) => {
+            (EventKind::Application(Application::Greeting(facts)), Self::Banner(regex)) => {
+                facts.lines.iter().any(|line| regex.is_match(line.as_bytes()))
+            }
+            (EventKind::Application(Application::Http(facts)), Self::Header(name, regex)) => {
                 let headers = facts.response.iter().flat_map(|response| &response.headers);
                 let mut named = headers.filter(|field| field.name.eq_ignore_ascii_case(name));
                 named.any(|field| regex.is_match(field.value.as_bytes()))

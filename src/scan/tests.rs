@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::event::{Event, EventKind, EventSink, PortState};
+use crate::event::{Application, Event, EventKind, EventSink, PortState};
 
 const SSH: ProbeOptions = ProbeOptions::Ssh { byte_limit: 65_536 };
 
@@ -40,7 +40,7 @@ impl Seen {
 
     fn urls(&self) -> Vec<String> {
         let url = |event: &Event| match &event.kind {
-            EventKind::Http(facts) => Some(facts.request.as_ref()?.url.clone()),
+            EventKind::Application(Application::Http(facts)) => Some(facts.request.as_ref()?.url.clone()),
             _ => None,
         };
         self.events.iter().filter_map(url).collect()
@@ -135,7 +135,7 @@ fn assert_each_once(seen: &Seen, count: usize) {
     expected.sort();
     assert_eq!(urls, expected);
     for event in &seen.events {
-        let EventKind::Http(facts) = &event.kind else { continue };
+        let EventKind::Application(Application::Http(facts)) = &event.kind else { continue };
         let (request, response) = (facts.request.as_ref().expect("asked"), facts.response.as_ref());
         let path = response.expect("answered").headers.iter().find(|field| field.name == "X-Path");
         assert_eq!(path.map(|field| field.value.as_str()), Some(request.url.as_str()));
@@ -174,7 +174,9 @@ fn a_banner_in_single_octets_behind_other_lines_is_read() {
     let seen = scan(&config(SSH), vec![address]);
     assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
     let banners = seen.events.iter().filter_map(|event| match &event.kind {
-        EventKind::Ssh(facts) => Some(facts.server.as_ref()?.software_version.clone()),
+        EventKind::Application(Application::Ssh(facts)) => {
+            Some(facts.server.as_ref()?.software_version.clone())
+        }
         _ => None,
     });
     assert_eq!(banners.collect::<Vec<_>>(), ["Slow_1.0 comment"]);
@@ -206,7 +208,7 @@ fn a_line_that_came_before_is_judged_where_it_comes_from() {
         let ports = events.map(|event| event.flow.as_ref().expect("a flow").endpoints.server.port);
         ports.collect::<std::collections::BTreeSet<_>>()
     };
-    let told = ports(|kind| matches!(kind, EventKind::Ssh(_)));
+    let told = ports(|kind| matches!(kind, EventKind::Application(Application::Ssh(_))));
     assert_eq!(told, addresses.iter().map(SocketAddr::port).collect());
     let alerted = ports(|kind| matches!(kind, EventKind::Alert(facts) if facts.rule == "all"));
     assert_eq!(alerted, addresses[1..].iter().map(SocketAddr::port).collect());
@@ -339,7 +341,7 @@ fn answers_end_where_they_end_whatever_frames_them() {
     let seen = scan(&config(ProbeOptions::Http(http(90))), vec![address]);
     assert_each_once(&seen, 90);
     let long = |event: &&Event| match &event.kind {
-        EventKind::Http(facts) => {
+        EventKind::Application(Application::Http(facts)) => {
             facts.response.as_ref().is_some_and(|response| response.body_length == 100_000)
         }
         _ => false,
@@ -374,7 +376,7 @@ fn bodies_that_only_the_end_of_the_connection_ends_are_whole() {
         let seen = scan(&config(ProbeOptions::Http(http(30))), vec![address]);
         assert_each_once(&seen, 30);
         let whole = |event: &Event| match &event.kind {
-            EventKind::Http(facts) => {
+            EventKind::Application(Application::Http(facts)) => {
                 facts.response.as_ref().is_some_and(|response| response.body_length == 19)
             }
             _ => true,
@@ -469,7 +471,7 @@ fn an_oversize_body_is_cut_and_the_rest_asked_anew() {
     let seen = scan(&config(ProbeOptions::Http(http(40))), vec![address]);
     assert_each_once(&seen, 40);
     let announced = |event: &Event| match &event.kind {
-        EventKind::Http(facts) => {
+        EventKind::Application(Application::Http(facts)) => {
             facts.response.as_ref().is_some_and(|response| response.body_length == 9_000_000_000)
         }
         _ => false,

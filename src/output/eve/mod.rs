@@ -5,6 +5,7 @@
 
 mod application;
 mod community;
+mod greeting;
 mod own;
 mod record;
 mod stats;

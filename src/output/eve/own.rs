@@ -1,11 +1,12 @@
 //! The `bannerwall` object: what an event says beyond EVE.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, ConnectFacts, DropFacts, Event, EventKind, HttpFacts, ProductFacts, Severity,
-    SshFacts, SshSide,
+    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, ProductFacts, Severity,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -16,7 +17,7 @@ use crate::event::{
 pub(super) struct Own<'a> {
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    banner: Option<&'a str>,
+    banner: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,6 +32,8 @@ pub(super) struct Own<'a> {
     client: Option<Client<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    greeting: Option<Greeted<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,12 +67,18 @@ struct Client<'a> {
     product: Product<'a>,
 }
 
+/// What EVE has no field for: how a server greeted.
+#[derive(Debug, Serialize)]
+struct Greeted<'a> {
+    code: &'a str,
+    lines: &'a [String],
+}
+
 impl<'a> Own<'a> {
     /// What `event` says beyond EVE; `stats` are the counters that EVE has no name for.
     pub(super) fn new(event: &'a Event, stats: Option<Map<String, Value>>) -> Self {
         let mut own = match &event.kind {
-            EventKind::Ssh(facts) => Self::ssh(facts),
-            EventKind::Http(facts) => Self::http(facts),
+            EventKind::Application(said) => Self::application(said),
             EventKind::Alert(facts) => Self::alert(facts),
             EventKind::Drop(facts) => Self::dropped(facts),
             EventKind::Anomaly(facts) => Self::anomaly(facts),
@@ -81,32 +90,25 @@ impl<'a> Own<'a> {
         own
     }
 
-    fn ssh(facts: &'a SshFacts) -> Self {
-        let shown = facts.server.as_ref().or(facts.client.as_ref());
-        let other = facts.server.as_ref().and(facts.client.as_ref());
+    fn application(said: &'a Application) -> Self {
+        let summary = said.summary();
+        let product = |facts: Option<&'a ProductFacts>| facts.map_or_else(Product::default, Product::new);
         Self {
-            banner: shown.map(|side| side.banner.as_str()),
-            product: shown.map_or_else(Product::default, Product::of_side),
-            client: other.map(|side| Client { banner: &side.banner, product: Product::of_side(side) }),
-            ..Self::default()
-        }
-    }
-
-    fn http(facts: &'a HttpFacts) -> Self {
-        let response = facts.response.as_ref();
-        Self {
-            banner: response.and_then(|response| header(&response.headers, "Server")),
-            product: response
-                .and_then(|response| response.fingerprint.as_ref())
-                .map_or_else(Product::default, Product::new),
-            title: response.and_then(|response| response.title.as_deref()),
+            banner: summary.banner,
+            product: product(summary.product),
+            client: summary.client.map(|(banner, facts)| Client { banner, product: product(facts) }),
+            title: summary.title,
+            greeting: match said {
+                Application::Greeting(facts) => Some(Greeted { code: &facts.code, lines: &facts.lines }),
+                _ => None,
+            },
             ..Self::default()
         }
     }
 
     fn alert(facts: &'a AlertFacts) -> Self {
         Self {
-            banner: Some(&facts.banner),
+            banner: Some(facts.banner.as_str().into()),
             rule: Some(&facts.rule),
             action: Some(facts.action.name()),
             severity: Some(Severity::name(facts.severity)),
@@ -126,7 +128,7 @@ impl<'a> Own<'a> {
 
     fn connect(facts: &'a ConnectFacts) -> Self {
         Self {
-            banner: Some(facts.said.as_str()).filter(|said| !said.is_empty()),
+            banner: (!facts.said.is_empty()).then(|| facts.said.as_str().into()),
             reason: Some(facts.reason.as_ref()).filter(|reason| !reason.is_empty()),
             round_trip_us: facts.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             ..Self::default()
@@ -144,12 +146,4 @@ impl<'a> Product<'a> {
             os: facts.os.as_deref(),
         }
     }
-
-    fn of_side(side: &'a SshSide) -> Self {
-        side.fingerprint.as_ref().map_or_else(Self::default, Self::new)
-    }
-}
-
-fn header<'a>(headers: &'a [crate::event::HeaderField], name: &str) -> Option<&'a str> {
-    headers.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value.as_str())
 }

@@ -13,6 +13,7 @@ use crate::output::time::EveTime;
 
 use super::application::{Http, Ssh};
 use super::community::community_id;
+use super::greeting::{Ftp, Pop3};
 use super::own::Own;
 use super::stats;
 
@@ -36,6 +37,10 @@ pub(super) struct Record<'a> {
     ssh: Option<Ssh<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<Http<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ftp: Option<Ftp<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pop3: Option<Pop3<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     drop: Option<Dropped>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,8 +167,7 @@ impl<'a> Record<'a> {
             Self { timestamp: Some(EveTime(event.timestamp)), header: Header::new(event), ..Self::default() };
         let mut own_stats = None;
         match &event.kind {
-            EventKind::Ssh(facts) => record.ssh = Some(Ssh::new(facts)),
-            EventKind::Http(facts) => record.http = Some(Http::new(facts)),
+            EventKind::Application(said) => record.application(said),
             EventKind::Alert(facts) => record.alert(facts),
             EventKind::Drop(facts) => record.dropped(facts, event.flow.as_ref()),
             EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
@@ -183,9 +187,17 @@ impl<'a> Record<'a> {
     fn alert(&mut self, facts: &'a AlertFacts) {
         self.alert = Some(Alert::new(facts));
         self.verdict = Some(Verdict::new(facts.blocked, facts.action == Action::Reject, "alert"));
-        match &facts.application {
+        self.application(&facts.application);
+    }
+
+    fn application(&mut self, said: &'a Application) {
+        match said {
             Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts)),
             Application::Http(facts) => self.http = Some(Http::new(facts)),
+            Application::Greeting(facts) => {
+                self.ftp = Ftp::new(facts);
+                self.pop3 = Pop3::new(facts);
+            }
         }
     }
 
@@ -311,8 +323,7 @@ impl Verdict {
 
 fn event_type(kind: &EventKind) -> &'static str {
     match kind {
-        EventKind::Ssh(_) => "ssh",
-        EventKind::Http(_) => "http",
+        EventKind::Application(said) => said.protocol().name(),
         EventKind::Alert(_) => "alert",
         EventKind::Drop(_) => "drop",
         EventKind::Anomaly(_) => "anomaly",
@@ -325,7 +336,7 @@ fn event_type(kind: &EventKind) -> &'static str {
 /// as EVE does.
 fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
     match kind {
-        EventKind::Ssh(_) | EventKind::Http(_) | EventKind::Connect(_) | EventKind::Stats(_) => None,
+        EventKind::Application(_) | EventKind::Connect(_) | EventKind::Stats(_) => None,
         EventKind::Alert(facts) => Some(facts.from),
         EventKind::Drop(_) | EventKind::Anomaly(_) => flow.from,
     }
@@ -333,8 +344,7 @@ fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
 
 fn protocol(kind: &EventKind, flow: &FlowContext) -> Option<Protocol> {
     match kind {
-        EventKind::Ssh(_) => Some(Protocol::Ssh),
-        EventKind::Http(_) => Some(Protocol::Http),
+        EventKind::Application(said) => Some(said.protocol()),
         _ => flow.protocol,
     }
 }

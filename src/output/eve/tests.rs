@@ -56,7 +56,7 @@ fn the_header_stands_in_eves_order() {
     context.vlan = vec![10, 20];
     context.packet_number = Some(7);
     context.transaction = Some(0);
-    let event = event(Some(context), EventKind::Http(Arc::default()));
+    let event = event(Some(context), EventKind::Application(Application::Http(Arc::default())));
     let expected = concat!(
         r#"{"timestamp":"2026-01-31T12:00:00.123456+0000","flow_id":2251799813685247,"in_iface":"eth0","#,
         r#""pcap_cnt":7,"event_type":"http","vlan":[10,20],"src_ip":"192.0.2.1","src_port":50000,"#,
@@ -80,7 +80,10 @@ fn ssh_keeps_the_whole_software_version_and_both_sides() {
         ..ssh_side("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3")
     };
     let facts = SshFacts { client: Some(ssh_side("SSH-2.0-PuTTY_0.70")), server: Some(server) };
-    let value = value(&event(Some(flow("192.0.2.2")), EventKind::Ssh(Arc::new(facts))), false);
+    let value = value(
+        &event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts)))),
+        false,
+    );
     assert_eq!(
         value["ssh"],
         json!({
@@ -118,7 +121,10 @@ fn http_takes_its_fields_from_the_headers_whatever_their_case() {
             fingerprint: None,
         }),
     };
-    let value = value(&event(Some(flow("192.0.2.2")), EventKind::Http(Arc::new(facts))), false);
+    let value = value(
+        &event(Some(flow("192.0.2.2")), EventKind::Application(Application::Http(Arc::new(facts)))),
+        false,
+    );
     assert_eq!(
         value["http"],
         json!({
@@ -298,7 +304,7 @@ fn hostile_text_stays_one_line_of_json() {
     let mut side = ssh_side("SSH-2.0-a");
     side.banner = "SSH-2.0-\"\\\n\u{0}\u{1b}[2J".to_owned();
     let facts = SshFacts { client: None, server: Some(side.clone()) };
-    let event = event(Some(flow("192.0.2.2")), EventKind::Ssh(Arc::new(facts)));
+    let event = event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts))));
     assert_eq!(line(&event, false).matches('\n').count(), 1);
     assert_eq!(value(&event, false)["bannerwall"]["banner"], side.banner);
 }

@@ -1,7 +1,7 @@
 use std::io::Cursor;
 
 use super::*;
-use crate::event::{Event, EventKind, SshSide};
+use crate::event::{Application, Event, EventKind, SshSide};
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
 
@@ -51,7 +51,7 @@ fn software(side: Option<&SshSide>) -> Option<&str> {
 fn identifications(events: &[Event]) -> Vec<(u64, Option<&str>, Option<&str>)> {
     let mut found = Vec::new();
     for event in events {
-        if let EventKind::Ssh(facts) = &event.kind {
+        if let EventKind::Application(Application::Ssh(facts)) = &event.kind {
             let (client, server) = (software(facts.client.as_ref()), software(facts.server.as_ref()));
             found.push((event.timestamp.as_nanos(), client, server));
         }

@@ -24,7 +24,7 @@ impl Format for Kinds {
         for event in events {
             match &event.kind {
                 EventKind::Connect(facts) => write!(out, " {}", facts.state.name())?,
-                EventKind::Ssh(_) => write!(out, " ssh")?,
+                EventKind::Application(Application::Ssh(_)) => write!(out, " ssh")?,
                 _ => write!(out, " other")?,
             }
         }
@@ -85,7 +85,7 @@ impl Stage {
         let server = SshSide { banner: banner.to_owned(), ..SshSide::default() };
         let facts = SshFacts { client: None, server: Some(server) };
         let mut event = connect_event(&outcome(target, PortState::Open));
-        event.kind = EventKind::Ssh(Arc::new(facts));
+        event.kind = EventKind::Application(Application::Ssh(Arc::new(facts)));
         self.report.emit(event);
     }
 

@@ -3,10 +3,16 @@
 //! This is a leaf: it knows neither rules nor packets nor how a sink spells its fields. The sinks
 //! in `output` turn these values into EVE JSON, text, CSV and the rest.
 
+mod application;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::application::{
+    Application, GreetingFacts, Hassh, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts,
+    ProductFacts, SshFacts, SshSide, Summary,
+};
 pub use crate::terms::{Action, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
 /// Which of the three paths saw it.
@@ -68,10 +74,8 @@ pub struct FlowContext {
 /// What happened. The facts of an application protocol are shared with the alerts about them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventKind {
-    /// SSH identifications of one flow, with what was seen of each side.
-    Ssh(Arc<SshFacts>),
-    /// One HTTP transaction (or the half of it that was seen).
-    Http(Arc<HttpFacts>),
+    /// What was said in one of the protocols that bannerwall reads.
+    Application(Application),
     /// A rule matched.
     Alert(Arc<AlertFacts>),
     /// A packet was (or, in monitor mode, would have been) dropped.
@@ -82,104 +86,6 @@ pub enum EventKind {
     Connect(ConnectFacts),
     /// Counters of a run, at its end or on an interval.
     Stats(Box<StatsFacts>),
-}
-
-/// What was seen of the two SSH identifications of a flow.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SshFacts {
-    /// The client's.
-    pub client: Option<SshSide>,
-    /// The server's.
-    pub server: Option<SshSide>,
-}
-
-/// One SSH identification, RFC 4253 section 4.2.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SshSide {
-    /// `2.0` or `1.99`.
-    pub protocol_version: String,
-    /// Software version and comments, whole: `OpenSSH_9.2p1 Debian-2+deb12u3`.
-    pub software_version: String,
-    /// The whole identification line, without its line end.
-    pub banner: String,
-    /// HASSH of the KEXINIT, where it was seen.
-    pub hassh: Option<Hassh>,
-    /// What the fingerprint database calls it.
-    pub fingerprint: Option<ProductFacts>,
-}
-
-/// A HASSH fingerprint: MD5 (hexadecimal) and the algorithm lists that it was made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hassh {
-    /// 32 hexadecimal digits.
-    pub hash: String,
-    /// `kex;encryption;mac;compression`.
-    pub algorithms: String,
-}
-
-/// One header field as it was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderField {
-    /// Name in the sender's spelling.
-    pub name: String,
-    /// Value without surrounding white space.
-    pub value: String,
-}
-
-/// One HTTP transaction; either half may be missing.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HttpFacts {
-    /// The request's head.
-    pub request: Option<HttpRequestFacts>,
-    /// The (final) response's head.
-    pub response: Option<HttpResponseFacts>,
-}
-
-/// The head of an HTTP request.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HttpRequestFacts {
-    /// `GET`, as sent.
-    pub method: String,
-    /// The request target, as sent.
-    pub url: String,
-    /// `HTTP/1.1`; empty for HTTP/0.9.
-    pub version: String,
-    /// Header fields in order.
-    pub headers: Vec<HeaderField>,
-}
-
-/// The head of an HTTP response.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HttpResponseFacts {
-    /// `HTTP/1.1`.
-    pub version: String,
-    /// Status code, 100 to 999.
-    pub status: u16,
-    /// Reason phrase, perhaps empty.
-    pub reason: String,
-    /// Header fields in order.
-    pub headers: Vec<HeaderField>,
-    /// Octets of the body that were seen so far.
-    pub body_length: u64,
-    /// Text of the first `<title>` within the inspected part of the body.
-    pub title: Option<String>,
-    /// What the fingerprint database calls the server.
-    pub fingerprint: Option<ProductFacts>,
-}
-
-/// What a fingerprint database or a rule's named captures say of a piece of software.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ProductFacts {
-    /// Vendor, `OpenBSD`.
-    pub vendor: Option<String>,
-    /// Product, `OpenSSH`.
-    pub product: Option<String>,
-    /// Version, `9.2p1`.
-    pub version: Option<String>,
-    /// CPE name, `cpe:/a:openbsd:openssh:9.2p1`.
-    pub cpe: Option<String>,
-    /// Operating system vendor and product, where the banner tells.
-    pub os: Option<String>,
 }
 
 /// A rule matched a banner.
@@ -208,15 +114,6 @@ pub struct AlertFacts {
     pub banner: String,
     /// What the banner was, in full.
     pub application: Application,
-}
-
-/// The application layer that an alert shows.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Application {
-    /// SSH, with both sides as far as seen.
-    Ssh(Arc<SshFacts>),
-    /// HTTP, with both halves as far as seen.
-    Http(Arc<HttpFacts>),
 }
 
 /// The number that stands for a rule's id where EVE asks for one: the same in every run and on every

@@ -1,0 +1,236 @@
+//! What was said in one of the protocols that bannerwall reads: the facts of each, and what all have
+//! in common.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::terms::{Greeting, Protocol, Side};
+
+/// What was said, shared by the event that tells it and the alerts about it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Application {
+    /// SSH identifications of one flow, with what was seen of each side.
+    Ssh(Arc<SshFacts>),
+    /// One HTTP transaction (or the half of it that was seen).
+    Http(Arc<HttpFacts>),
+    /// A server's greeting.
+    Greeting(Arc<GreetingFacts>),
+}
+
+/// What was said in the words of a table with one row an event.
+#[derive(Debug, Clone, Default)]
+pub struct Summary<'a> {
+    /// Whom it is about: the server where it was seen.
+    pub from: Option<Side>,
+    /// What names the software: an identification, a `Server` field, the first line of a greeting.
+    pub banner: Option<Cow<'a, str>>,
+    /// The same without what belongs to the protocol.
+    pub software: Option<Cow<'a, str>>,
+    /// What a fingerprint database says of it.
+    pub product: Option<&'a ProductFacts>,
+    /// The client's banner and product, where the server's was seen, too.
+    pub client: Option<(&'a str, Option<&'a ProductFacts>)>,
+    /// The status of an answer.
+    pub status: Option<u16>,
+    /// What was asked for.
+    pub url: Option<&'a str>,
+    /// A page's title.
+    pub title: Option<&'a str>,
+}
+
+impl Application {
+    /// Which protocol it was.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Ssh(_) => Protocol::Ssh,
+            Self::Http(_) => Protocol::Http,
+            Self::Greeting(facts) => Protocol::Greeting(facts.greeting),
+        }
+    }
+
+    /// What a table says of it.
+    pub fn summary(&self) -> Summary<'_> {
+        match self {
+            Self::Ssh(facts) => facts.summary(),
+            Self::Http(facts) => facts.summary(),
+            Self::Greeting(facts) => facts.summary(),
+        }
+    }
+}
+
+/// What was seen of the two SSH identifications of a flow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SshFacts {
+    /// The client's.
+    pub client: Option<SshSide>,
+    /// The server's.
+    pub server: Option<SshSide>,
+}
+
+impl SshFacts {
+    fn summary(&self) -> Summary<'_> {
+        let shown = self.server.as_ref().or(self.client.as_ref());
+        let other = self.server.as_ref().and(self.client.as_ref());
+        Summary {
+            from: Some(if self.server.is_some() { Side::Server } else { Side::Client }),
+            banner: shown.map(|side| side.banner.as_str().into()),
+            software: shown.map(|side| side.software_version.as_str().into()),
+            product: shown.and_then(|side| side.fingerprint.as_ref()),
+            client: other.map(|side| (side.banner.as_str(), side.fingerprint.as_ref())),
+            ..Summary::default()
+        }
+    }
+}
+
+/// One SSH identification, RFC 4253 section 4.2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SshSide {
+    /// `2.0` or `1.99`.
+    pub protocol_version: String,
+    /// Software version and comments, whole: `OpenSSH_9.2p1 Debian-2+deb12u3`.
+    pub software_version: String,
+    /// The whole identification line, without its line end.
+    pub banner: String,
+    /// HASSH of the KEXINIT, where it was seen.
+    pub hassh: Option<Hassh>,
+    /// What the fingerprint database calls it.
+    pub fingerprint: Option<ProductFacts>,
+}
+
+/// A HASSH fingerprint: MD5 (hexadecimal) and the algorithm lists that it was made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hassh {
+    /// 32 hexadecimal digits.
+    pub hash: String,
+    /// `kex;encryption;mac;compression`.
+    pub algorithms: String,
+}
+
+/// One header field as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderField {
+    /// Name in the sender's spelling.
+    pub name: String,
+    /// Value without surrounding white space.
+    pub value: String,
+}
+
+/// One HTTP transaction; either half may be missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpFacts {
+    /// The request's head.
+    pub request: Option<HttpRequestFacts>,
+    /// The (final) response's head.
+    pub response: Option<HttpResponseFacts>,
+}
+
+impl HttpFacts {
+    fn summary(&self) -> Summary<'_> {
+        let response = self.response.as_ref();
+        let server = response.and_then(|response| response.header("Server"));
+        Summary {
+            from: response.map(|_| Side::Server),
+            banner: server.map(Cow::from),
+            software: server.map(Cow::from),
+            product: response.and_then(|response| response.fingerprint.as_ref()),
+            client: None,
+            status: response.map(|response| response.status),
+            url: self.request.as_ref().map(|request| request.url.as_str()),
+            title: response.and_then(|response| response.title.as_deref()),
+        }
+    }
+}
+
+/// The head of an HTTP request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpRequestFacts {
+    /// `GET`, as sent.
+    pub method: String,
+    /// The request target, as sent.
+    pub url: String,
+    /// `HTTP/1.1`; empty for HTTP/0.9.
+    pub version: String,
+    /// Header fields in order.
+    pub headers: Vec<HeaderField>,
+}
+
+/// The head of an HTTP response.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpResponseFacts {
+    /// `HTTP/1.1`.
+    pub version: String,
+    /// Status code, 100 to 999.
+    pub status: u16,
+    /// Reason phrase, perhaps empty.
+    pub reason: String,
+    /// Header fields in order.
+    pub headers: Vec<HeaderField>,
+    /// Octets of the body that were seen so far.
+    pub body_length: u64,
+    /// Text of the first `<title>` within the inspected part of the body.
+    pub title: Option<String>,
+    /// What the fingerprint database calls the server.
+    pub fingerprint: Option<ProductFacts>,
+}
+
+impl HttpRequestFacts {
+    /// The first value of a header field, whatever the case of its name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        first(&self.headers, name)
+    }
+}
+
+impl HttpResponseFacts {
+    /// The first value of a header field, whatever the case of its name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        first(&self.headers, name)
+    }
+}
+
+fn first<'a>(headers: &'a [HeaderField], name: &str) -> Option<&'a str> {
+    headers.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value.as_str())
+}
+
+/// A server's greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GreetingFacts {
+    /// Which protocol.
+    pub greeting: Greeting,
+    /// `220`, `+OK`, `* OK`.
+    pub code: String,
+    /// Its lines whole, without their ends; at least one.
+    pub lines: Vec<String>,
+    /// What each line says behind its code.
+    pub texts: Vec<String>,
+    /// Whether the server means to serve.
+    pub welcome: bool,
+    /// What the fingerprint database calls it.
+    pub fingerprint: Option<ProductFacts>,
+}
+
+impl GreetingFacts {
+    fn summary(&self) -> Summary<'_> {
+        Summary {
+            from: Some(Side::Server),
+            banner: self.lines.first().map(|line| line.as_str().into()),
+            software: Some(self.texts.join(" ").into()),
+            product: self.fingerprint.as_ref(),
+            ..Summary::default()
+        }
+    }
+}
+
+/// What a fingerprint database or a rule's named captures say of a piece of software.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProductFacts {
+    /// Vendor, `OpenBSD`.
+    pub vendor: Option<String>,
+    /// Product, `OpenSSH`.
+    pub product: Option<String>,
+    /// Version, `9.2p1`.
+    pub version: Option<String>,
+    /// CPE name, `cpe:/a:openbsd:openssh:9.2p1`.
+    pub cpe: Option<String>,
+    /// Operating system vendor and product, where the banner tells.
+    pub os: Option<String>,
+}
