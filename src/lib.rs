@@ -6,6 +6,7 @@
 //! | room | what it owns |
 //! |---|---|
 //! | [`cli`] | the command line: text to validated configuration |
+//! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
@@ -25,6 +26,7 @@
 pub mod banner;
 pub mod cli;
 pub mod diagnostics;
+pub mod doctor;
 pub mod engine;
 pub mod event;
 pub mod flow;

@@ -34,6 +34,21 @@ pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<Os
         .map_err(Failure::Usage)
 }
 
+/// The same command line as it must be read from elsewhere: a file of `--config` starts from `folder`.
+pub(super) fn from_folder(arguments: Vec<OsString>, folder: &Path) -> Vec<OsString> {
+    let mut is_file = false;
+    let rebase = |word: OsString| {
+        if std::mem::replace(&mut is_file, word == "--config") {
+            return folder.join(word).into_os_string();
+        }
+        match word.to_str().and_then(|text| text.strip_prefix("--config=")) {
+            Some(file) => OsString::from(format!("--config={}", folder.join(file).display())),
+            None => word,
+        }
+    };
+    arguments.into_iter().map(rebase).collect()
+}
+
 /// The file that `--config` names, wherever it stands among the subcommands.
 fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
     let here = matches.try_get_one::<PathBuf>("config").ok().flatten().cloned();

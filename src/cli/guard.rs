@@ -9,6 +9,7 @@ use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomaly};
 use super::hook::{OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
+use crate::doctor::GuardSettings;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
 use crate::guard::{self, GuardConfig, GuardError, Output};
@@ -124,6 +125,15 @@ pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
 }
 
 impl GuardArgs {
+    /// What the hook of this guard must agree with.
+    pub(super) fn settings(&self) -> GuardSettings {
+        GuardSettings {
+            queues: self.queue,
+            mark: MarkField::new(self.mark).unwrap_or_default(),
+            open: self.on_failure == OnFailureFlag::Open,
+        }
+    }
+
     fn config(&self) -> Result<GuardConfig, Failure> {
         let mark = MarkField::new(self.mark).unwrap_or_default();
         let hook = HookConfig {

@@ -99,6 +99,16 @@ pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u1
     queues
 }
 
+/// What becomes of packets that a hook leads to a queue without a listener.
+pub fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
+    let leads_here = |config: &HookConfig| config.queues.numbers().contains(&queue);
+    if hooks(places).any(|(_, config)| leads_here(config) && !config.bypass) {
+        "packets led there are dropped (on failure closed)"
+    } else {
+        "packets led there pass uninspected (on failure open)"
+    }
+}
+
 /// The whole hooks, with the options they were made of.
 pub fn hooks(places: &[FamilyStatus]) -> impl Iterator<Item = (&FamilyStatus, &HookConfig)> {
     places.iter().filter_map(|place| match &place.installed {
@@ -149,7 +159,7 @@ pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
 }
 
 /// Whether the protocol that a rule asks for leaves TCP in; only TCP is ever queued.
-pub(super) fn may_meet_tcp(rule: &str) -> bool {
+pub fn may_meet_tcp(rule: &str) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));
     let Some((index, pair)) = asked else { return true };

@@ -325,6 +325,19 @@ fn our_jumps(listing: &Listing) -> Vec<(&'static str, String)> {
     inspect::jumps(listing).into_iter().map(|jump| (jump.chain.base(), jump.rule)).collect()
 }
 
+/// Whether a chain is one of ours.
+pub fn is_our_chain(name: &str) -> bool {
+    plan::CHAINS.contains(&name)
+}
+
+/// Whether a rule as `iptables-save` prints it (`-A CHAIN …`) is one that we make.
+pub fn is_ours(line: &str) -> bool {
+    let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) else {
+        return false;
+    };
+    is_our_chain(chain) || plan::jump_forms().iter().any(|form| form == rule)
+}
+
 /// Removes all that bannerwall ever made, in both families and both variants of iptables, and
 /// nothing else; says whether there was anything.
 ///

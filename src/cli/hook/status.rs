@@ -49,19 +49,9 @@ fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> Str
         }
     }
     for queue in inspect::unserved(places, serves) {
-        let _ = writeln!(text, "queue {queue}: nobody listens: {}", fate(places, queue));
+        let _ = writeln!(text, "queue {queue}: nobody listens: {}", inspect::fate(places, queue));
     }
     text
-}
-
-/// What becomes of packets that a hook leads to a queue without a listener.
-fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
-    let leads_here = |config: &HookConfig| config.queues.numbers().contains(&queue);
-    if inspect::hooks(places).any(|(_, config)| leads_here(config) && !config.bypass) {
-        "packets led there are dropped (on failure closed)"
-    } else {
-        "packets led there pass uninspected (on failure open)"
-    }
 }
 
 fn describe_config(config: &HookConfig) -> String {

@@ -1,0 +1,78 @@
+//! Frames that a bridge forwards meet iptables only where `br_netfilter` hands them over.
+
+use serde_json::Value;
+
+use super::Report;
+use super::look::ask_json;
+use super::scene::Scene;
+use crate::hook::{Chain, inspect};
+
+/// The kernel's switches, one a family.
+const SWITCHES: [(&str, &str); 2] =
+    [("bridge-nf-call-iptables", "nf_call_iptables"), ("bridge-nf-call-ip6tables", "nf_call_ip6tables")];
+
+pub(super) fn check(scene: &Scene) -> Report {
+    let links = match ask_json("ip", "iproute2", &["-j", "-d", "link"]) {
+        Ok(links) => links,
+        Err(blind) => return Report::blind(blind.to_string()),
+    };
+    let forwarding =
+        inspect::hooks(scene.places()).any(|(_, config)| config.chains.contains(&Chain::Forward));
+    let is_up = inspect::hooks(scene.places()).next().is_some();
+    if is_up && !forwarding {
+        return Report::fine("the hook is not meant for forwarded traffic");
+    }
+    let global = |name: &str| {
+        std::fs::read_to_string(format!("/proc/sys/net/bridge/{name}")).is_ok_and(|text| text.trim() == "1")
+    };
+    let blind = unseen(&links, SWITCHES.map(|(sysctl, _)| global(sysctl)));
+    if blind.is_empty() {
+        return Report::fine("no bridge forwards frames past iptables");
+    }
+    Report::fault(format!(
+        "what {} forwards between its ports is not seen; `modprobe br_netfilter` and sysctl \
+         net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1 show it to the hook",
+        blind.join(", ")
+    ))
+}
+
+/// Bridges with several ports for which a switch is off, both globally and for themselves.
+fn unseen(links: &Value, global: [bool; 2]) -> Vec<String> {
+    let links: &[Value] = links.as_array().map_or(&[], Vec::as_slice);
+    let ports = |bridge: &str| links.iter().filter(|link| link["master"] == bridge).count();
+    let is_seen = |bridge: &Value| {
+        SWITCHES
+            .iter()
+            .zip(global)
+            .all(|((_, own), global)| global || bridge["linkinfo"]["info_data"][*own] == 1)
+    };
+    links
+        .iter()
+        .filter(|link| link["linkinfo"]["info_kind"] == "bridge" && !is_seen(link))
+        .filter_map(|link| link["ifname"].as_str())
+        .filter(|name| ports(name) > 1)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_counts_where_it_has_ports_and_no_switch_is_on() {
+        let bridge = |own: u8| {
+            serde_json::json!([
+                {"ifname": "br0", "linkinfo": {"info_kind": "bridge",
+                 "info_data": {"nf_call_iptables": own, "nf_call_ip6tables": own}}},
+                {"ifname": "a", "master": "br0"}, {"ifname": "b", "master": "br0"},
+                {"ifname": "br1", "linkinfo": {"info_kind": "bridge", "info_data": {}}},
+                {"ifname": "c", "master": "br1"}
+            ])
+        };
+        assert_eq!(unseen(&bridge(0), [false, false]), ["br0"]);
+        assert_eq!(unseen(&bridge(0), [true, false]), ["br0"], "IPv6 is not seen");
+        assert!(unseen(&bridge(0), [true, true]).is_empty());
+        assert!(unseen(&bridge(1), [false, false]).is_empty());
+    }
+}

@@ -1,0 +1,25 @@
+//! What this process may do.
+
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::Report;
+
+pub(super) fn check() -> Report {
+    let held = capabilities(None).map_or_else(|_| CapabilitySet::empty(), |sets| sets.effective);
+    let needed = [
+        (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN (queues, marks, iptables)"),
+        (CapabilitySet::NET_RAW, "CAP_NET_RAW (resets)"),
+    ];
+    let missing: Vec<&str> =
+        needed.iter().filter(|(capability, _)| !held.contains(*capability)).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        Report::fine("CAP_NET_ADMIN and CAP_NET_RAW are held")
+    } else {
+        Report::denied(format!("missing {}; run as root or grant them", missing.join(" and ")))
+    }
+}
+
+/// Whether the capability that nearly every other check needs is there.
+pub(super) fn may_administer() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
+}

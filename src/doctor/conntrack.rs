@@ -1,0 +1,59 @@
+//! Decided flows are handed back to the kernel by marks on its tracked connections.
+
+use super::Report;
+use super::scene::Scene;
+use crate::hook::inspect::may_meet_tcp;
+
+pub(super) fn check(scene: &Scene) -> Report {
+    let mut report = table();
+    let untracked: Vec<String> = scene
+        .foreign_rules()
+        .filter(|rule| is_notrack(&rule.text) && may_meet_tcp(&rule.text))
+        .map(|rule| format!("{}: {}", rule.place, rule.text))
+        .chain(scene.nft.iter().flat_map(|nft| nft.untracking().map(ToString::to_string)))
+        .collect();
+    if !untracked.is_empty() {
+        report.add_fault(format!(
+            "connections without tracking are never handed back to the kernel: every packet of theirs is \
+             queued; leave TCP that is judged out of: {}",
+            untracked.join("; ")
+        ));
+    }
+    for blind in scene.unread_rules() {
+        report.add_blind(format!("rules that turn tracking off: {blind}"));
+    }
+    report
+}
+
+/// `-j CT --notrack`, or the older `-j NOTRACK`.
+fn is_notrack(rule: &str) -> bool {
+    rule.split(' ').any(|word| matches!(word, "--notrack" | "NOTRACK"))
+}
+
+fn table() -> Report {
+    let read = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?.trim().parse().ok()
+    };
+    let (Some(count), Some(most)) = (read("nf_conntrack_count"), read("nf_conntrack_max")) else {
+        return Report::fine("not loaded; the hook's rules load it (CONFIG_NF_CONNTRACK)");
+    };
+    // 0: without a limit.
+    if most > 0 && count > most / 10 * 9 {
+        return Report::fault(format!(
+            "{count} of {most} connections are tracked: soon new ones are dropped; raise sysctl \
+             net.netfilter.nf_conntrack_max"
+        ));
+    }
+    Report::fine(format!("{count} of {most} connections are tracked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_no_tracking_are_known() {
+        assert!(is_notrack("-A PREROUTING -p tcp -j CT --notrack") && is_notrack("-A OUTPUT -j NOTRACK"));
+        assert!(!is_notrack("-A PREROUTING -j CT --zone 5"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Guards that run in this network, and whether the hook is the one that they were told.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use super::Report;
+use super::scene::Scene;
+use crate::hook::inspect;
+use crate::hook::{FamilyStatus, HookConfig, MarkField, Queues};
+
+/// What a running guard was told that its hook must agree with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardSettings {
+    /// The queues it serves.
+    pub queues: Queues,
+    /// Its two bits of the mark.
+    pub mark: MarkField,
+    /// Whether what it cannot inspect passes (`--on-failure open`).
+    pub open: bool,
+}
+
+/// Reads a command line (the program's name first) and the folder that its paths start from: `Ok(None)`
+/// where it is no guard's, an error where it cannot be understood.
+pub type ReadGuard<'a> = &'a dyn Fn(Vec<OsString>, &Path) -> Result<Option<GuardSettings>, Unreadable>;
+
+/// A command line, or the file that it names, that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable;
+
+pub(super) fn check(scene: &Scene, read: ReadGuard<'_>) -> Report {
+    let network = match std::fs::read_link("/proc/self/ns/net") {
+        Ok(network) => network,
+        Err(error) => return Report::blind(format!("/proc/self/ns/net: {error}")),
+    };
+    let (mut running, mut hidden) = (Vec::new(), Vec::new());
+    for process in named_like_us() {
+        match std::fs::read_link(process.join("ns/net")) {
+            Ok(there) if there == network => match settings(&process, read) {
+                Ok(guard) => running.extend(guard.map(|guard| (id_of(&process), guard))),
+                Err(Unreadable) => hidden.push(id_of(&process)),
+            },
+            Ok(_) => {}
+            // It has ended meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(_) => hidden.push(id_of(&process)),
+        }
+    }
+    let told: Vec<String> =
+        running.iter().map(|(id, guard)| format!("process {id} serves queue {}", guard.queues)).collect();
+    let mut report = Report::fine(if told.is_empty() { "none runs".to_owned() } else { told.join(", ") });
+    for (id, guard) in &running {
+        for fault in disagreements(scene.places(), guard) {
+            report.add_fault(format!("the guard of process {id} {fault}"));
+        }
+    }
+    if !hidden.is_empty() {
+        report.add_blind(format!(
+            "process {} may be a guard, and how it was started cannot be read; look as root",
+            hidden.join(", ")
+        ));
+    }
+    report
+}
+
+/// The folders in `/proc` of processes that are called as this program is.
+fn named_like_us() -> Vec<PathBuf> {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = folders.filter(|folder| folder.file_name().to_str().is_some_and(is_number));
+    processes
+        .map(|folder| folder.path())
+        .filter(|folder| std::fs::read_to_string(folder.join("comm")).is_ok_and(|other| other == name))
+        .collect()
+}
+
+fn is_number(name: &str) -> bool {
+    name.bytes().all(|octet| octet.is_ascii_digit())
+}
+
+fn id_of(process: &Path) -> String {
+    process.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn settings(process: &Path, read: ReadGuard<'_>) -> Result<Option<GuardSettings>, Unreadable> {
+    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let Some(line) = line.strip_suffix(&[0]) else {
+        // It has ended, and its parent has not asked yet.
+        return Ok(None);
+    };
+    let words = line.split(|octet| *octet == 0).map(|word| OsString::from_vec(word.to_vec()));
+    read(words.collect(), &process.join("cwd"))
+}
+
+/// How the hooks and a guard contradict each other.
+fn disagreements(places: &[FamilyStatus], guard: &GuardSettings) -> Vec<String> {
+    let shared =
+        |hook: &HookConfig| hook.queues.numbers().any(|queue| guard.queues.numbers().contains(&queue));
+    let hooks: Vec<&HookConfig> =
+        inspect::hooks(places).map(|(_, config)| config).filter(|config| shared(config)).collect();
+    let mut faults = Vec::new();
+    let idle: Vec<String> = guard
+        .queues
+        .numbers()
+        .filter(|queue| !hooks.iter().any(|hook| hook.queues.numbers().contains(queue)))
+        .map(|queue| queue.to_string())
+        .collect();
+    if !idle.is_empty() {
+        faults.push(format!(
+            "serves queue {}, to which no hook leads: it sees nothing there; `bannerwall hook up --queue {}`",
+            idle.join(", "),
+            guard.queues
+        ));
+    }
+    if let Some(hook) = hooks.iter().find(|hook| hook.mark != guard.mark) {
+        faults.push(format!(
+            "writes mark {}, the hook reads {}: its decisions are not carried out; give both the same --mark",
+            guard.mark, hook.mark
+        ));
+    }
+    if let Some(hook) = hooks.iter().find(|hook| hook.bypass != guard.open) {
+        let mode = |open: bool| if open { "open" } else { "closed" };
+        faults.push(format!(
+            "was told --on-failure {}, its hook {}: without the guard the hook's holds",
+            mode(guard.open),
+            mode(hook.bypass)
+        ));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hook::{Counters, Family, Installed, Variant};
+
+    #[test]
+    fn a_hook_that_is_not_what_the_guard_was_told_is_a_fault() {
+        let hook = HookConfig { queues: "0:1".parse().expect("queues"), ..HookConfig::default() };
+        let place = FamilyStatus {
+            family: Family::V4,
+            variant: Variant::Nft,
+            installed: Installed::Complete(hook.clone(), Counters::default()),
+            jumps: Vec::new(),
+        };
+        let agreed = GuardSettings { queues: hook.queues, mark: hook.mark, open: true };
+        let faults = |guard: GuardSettings| disagreements(std::slice::from_ref(&place), &guard);
+        assert!(faults(agreed).is_empty());
+        let other = MarkField::new(4).expect("within the mark");
+        assert!(faults(GuardSettings { mark: other, ..agreed })[0].starts_with("writes mark 0x30, the hook"));
+        assert!(
+            faults(GuardSettings { open: false, ..agreed })[0].starts_with("was told --on-failure closed")
+        );
+        let wide = GuardSettings { queues: "0:3".parse().expect("queues"), ..agreed };
+        assert!(faults(wide)[0].starts_with("serves queue 2, 3, to which no hook leads"));
+    }
+}

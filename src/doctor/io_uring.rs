@@ -1,0 +1,15 @@
+//! Makes a small ring as a scan would: the sysctl, the permission and every operation in one.
+
+use bannerwall_ffi::ring::{Options, Ring};
+
+use super::Report;
+
+pub(super) fn check() -> Report {
+    let smallest =
+        Options { submissions: 8, operations: 8, sockets: 1, buffers: 1, buffer_size: 64, no_delay: true };
+    match Ring::<()>::new(&smallest) {
+        Ok(ring) if ring.has_no_delay() => Report::fine("every operation of the scan is there"),
+        Ok(_) => Report::fine("what a scan needs is there; HTTP pipelines are faster from Linux 6.7 on"),
+        Err(error) => Report::fault(format!("{error}: scans do not work")),
+    }
+}

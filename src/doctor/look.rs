@@ -1,0 +1,65 @@
+//! Asking other programs, and telling nothing there from nothing seen.
+
+use std::io::ErrorKind;
+use std::process::Command;
+
+/// Why something could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Blind {
+    /// The program is not there.
+    NoProgram {
+        /// Its name.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// It failed; mostly for lack of privilege.
+    Failed {
+        /// Its name.
+        program: &'static str,
+        /// What it said, in one line.
+        message: String,
+    },
+}
+
+impl std::fmt::Display for Blind {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoProgram { program, package } => {
+                write!(formatter, "no `{program}` on PATH (Debian: apt install {package})")
+            }
+            Self::Failed { program, message } => write!(formatter, "`{program}` failed: {message}"),
+        }
+    }
+}
+
+/// What a program prints.
+///
+/// # Errors
+/// It is not there, or it fails.
+pub(super) fn ask(program: &'static str, package: &'static str, words: &[&str]) -> Result<String, Blind> {
+    let output = Command::new(program).args(words).output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Blind::NoProgram { program, package },
+        _ => Blind::Failed { program, message: error.to_string() },
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let message = if said.is_empty() { output.status.to_string() } else { said };
+    Err(Blind::Failed { program, message })
+}
+
+/// What a program prints as JSON.
+///
+/// # Errors
+/// As [`ask`], or it prints something else.
+pub(super) fn ask_json(
+    program: &'static str,
+    package: &'static str,
+    words: &[&str],
+) -> Result<serde_json::Value, Blind> {
+    let text = ask(program, package, words)?;
+    serde_json::from_str(&text).map_err(|error| Blind::Failed { program, message: error.to_string() })
+}

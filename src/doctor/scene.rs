@@ -1,0 +1,154 @@
+//! What is read once and looked at by several checks: the rules of everybody, and our hook.
+
+use serde_json::Value;
+
+use super::look::{Blind, ask, ask_json};
+use super::nft::Nft;
+use crate::hook::inspect;
+use crate::hook::{self, Family, FamilyStatus, HookError, MarkField, Variant};
+
+/// A rule of somebody else, in the words of the program that lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ForeignRule {
+    /// The program that shows it, and the table.
+    pub(super) place: String,
+    /// As `iptables-save` prints it.
+    pub(super) text: String,
+}
+
+/// The machine as it stands.
+pub(super) struct Scene {
+    /// Our hook, or why it cannot be read.
+    pub(super) hook: Result<Vec<FamilyStatus>, HookError>,
+    /// Every rule of iptables that is not ours, both variants, both families.
+    pub(super) iptables: Vec<Result<Vec<ForeignRule>, Blind>>,
+    /// The rules of `nf_tables` itself.
+    pub(super) nft: Result<Nft, Blind>,
+    /// Routing rules, one answer a family.
+    pub(super) routing: Vec<Result<Value, Blind>>,
+}
+
+impl Scene {
+    pub(super) fn read(variant: Variant) -> Self {
+        Self {
+            hook: hook::status(variant),
+            iptables: SAVES.iter().filter_map(read_save).collect(),
+            nft: ask_json("nft", "nftables", &["-j", "list", "ruleset"]).map(|ruleset| Nft::read(&ruleset)),
+            routing: ["-4", "-6"]
+                .iter()
+                .map(|family| ask_json("ip", "iproute2", &["-j", family, "rule"]))
+                .collect(),
+        }
+    }
+
+    /// Where the hook stands; nowhere where it cannot be read.
+    pub(super) fn places(&self) -> &[FamilyStatus] {
+        self.hook.as_deref().unwrap_or_default()
+    }
+
+    /// The bits of the hook that is up, or the usual ones.
+    pub(super) fn mark(&self) -> MarkField {
+        inspect::hooks(self.places()).map(|(_, config)| config.mark).next().unwrap_or_default()
+    }
+
+    /// Every foreign rule of iptables that could be read.
+    pub(super) fn foreign_rules(&self) -> impl Iterator<Item = &ForeignRule> {
+        self.iptables.iter().flatten().flatten()
+    }
+
+    /// Why rules could not be read.
+    pub(super) fn unread_rules(&self) -> impl Iterator<Item = &Blind> {
+        self.iptables.iter().filter_map(|read| read.as_ref().err()).chain(self.nft.as_ref().err())
+    }
+}
+
+/// A program that shows the rules of one variant and family.
+struct Save {
+    family: Family,
+    variant: Variant,
+    program: &'static str,
+    /// Where the kernel names the legacy tables that were ever made.
+    legacy_tables: &'static str,
+}
+
+const SAVES: [Save; 4] = [
+    Save {
+        family: Family::V4,
+        variant: Variant::Nft,
+        program: "iptables-nft-save",
+        legacy_tables: "/proc/net/ip_tables_names",
+    },
+    Save {
+        family: Family::V6,
+        variant: Variant::Nft,
+        program: "ip6tables-nft-save",
+        legacy_tables: "/proc/net/ip6_tables_names",
+    },
+    Save {
+        family: Family::V4,
+        variant: Variant::Legacy,
+        program: "iptables-legacy-save",
+        legacy_tables: "/proc/net/ip_tables_names",
+    },
+    Save {
+        family: Family::V6,
+        variant: Variant::Legacy,
+        program: "ip6tables-legacy-save",
+        legacy_tables: "/proc/net/ip6_tables_names",
+    },
+];
+
+/// The rules that a program shows; `None` where the kernel cannot have any, so that asking for them
+/// makes no table.
+fn read_save(save: &Save) -> Option<Result<Vec<ForeignRule>, Blind>> {
+    let program = save.program;
+    if save.variant == Variant::Legacy {
+        match std::fs::read_to_string(save.legacy_tables) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Ok(names) if names.trim().is_empty() => return None,
+            Err(error) => return Some(Err(Blind::Failed { program, message: error.to_string() })),
+            Ok(_) => {}
+        }
+    }
+    let rules = ask(program, "iptables", &[]).map(|text| foreign(save.family, program, &text));
+    Some(rules)
+}
+
+/// The rules of a listing that are not in a chain of ours and do not lead there.
+fn foreign(family: Family, program: &str, listing: &str) -> Vec<ForeignRule> {
+    let mut table = "";
+    let mut rules = Vec::new();
+    for line in listing.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if line.starts_with("-A ") && !hook::is_ours(line) {
+            let variant = program.trim_end_matches("-save");
+            rules.push(ForeignRule {
+                place: format!("{family} ({variant} -t {table})"),
+                text: line.to_owned(),
+            });
+        }
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_ours_are_left_out_and_the_table_is_named() {
+        let listing = "# made\n*mangle\n:FORWARD ACCEPT [0:0]\n:BANNERWALL - [0:0]\n\
+                       -A FORWARD -p tcp -j BANNERWALL\n-A BANNERWALL -j DROP\n\
+                       -A FORWARD -j MARK --set-xmark 0x1/0xff\nCOMMIT\n*raw\n-A PREROUTING -j CT --notrack\n";
+        let rules = foreign(Family::V4, "iptables-nft-save", listing);
+        let texts: Vec<String> = rules.iter().map(|rule| format!("{}: {}", rule.place, rule.text)).collect();
+        assert_eq!(
+            texts,
+            [
+                "IPv4 (iptables-nft -t mangle): -A FORWARD -j MARK --set-xmark 0x1/0xff",
+                "IPv4 (iptables-nft -t raw): -A PREROUTING -j CT --notrack"
+            ]
+        );
+    }
+}
