@@ -3,8 +3,10 @@
 //! Text becomes UTF-8 with replacement characters where it was none. Control characters stay: it is
 //! the sinks that escape them.
 
-use super::{Anomaly, Header, Headers, Identification, Request, Response, SshBanner, title};
-use crate::event::{AnomalyFacts, AnomalyLayer, HeaderField, HttpRequestFacts, HttpResponseFacts, SshSide};
+use super::{Anomaly, GreetingBanner, Header, Headers, Identification, Request, Response, SshBanner, title};
+use crate::event::{
+    AnomalyFacts, AnomalyLayer, GreetingFacts, HeaderField, HttpRequestFacts, HttpResponseFacts, SshSide,
+};
 
 impl From<&Identification<'_>> for SshSide {
     fn from(identification: &Identification<'_>) -> Self {
@@ -29,6 +31,19 @@ impl From<&SshBanner<'_>> for SshSide {
     fn from(banner: &SshBanner<'_>) -> Self {
         let hassh = banner.kex.as_ref().map(|kex| kex.hassh_of(banner.from));
         Self { hassh, ..Self::from(&banner.identification) }
+    }
+}
+
+impl From<&GreetingBanner<'_>> for GreetingFacts {
+    fn from(banner: &GreetingBanner<'_>) -> Self {
+        Self {
+            greeting: banner.greeting,
+            code: text(banner.code()),
+            lines: banner.lines().map(text).collect(),
+            texts: banner.lines().map(|line| text(banner.text(line))).collect(),
+            welcome: banner.is_welcome(),
+            fingerprint: None,
+        }
     }
 }
 

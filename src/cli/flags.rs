@@ -13,12 +13,18 @@ use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
 use crate::output::{self, Destination};
 use crate::rules::fingerprint::Fingerprints;
-use crate::terms::Protocol;
+use crate::terms::{Greeting, Protocol};
 
 /// The value of a flag that names a protocol.
 pub(super) fn protocol() -> impl TypedValueParser<Value = Protocol> {
     PossibleValuesParser::new(Protocol::all().map(Protocol::name))
         .try_map(|name| Protocol::named(&name).ok_or("no such protocol"))
+}
+
+/// The value of a flag that names a protocol of greetings.
+pub(super) fn greeting() -> impl TypedValueParser<Value = Greeting> {
+    PossibleValuesParser::new(Greeting::all().map(Greeting::name))
+        .try_map(|name| Greeting::named(&name).ok_or("no such protocol"))
 }
 
 /// `--fingerprints PATH`.

@@ -3,9 +3,10 @@
 use super::Choices;
 use crate::banner::framing::{BodyReader, Framing, Hostile, of_request, of_response};
 use crate::banner::{
-    Progress, Recognition, Side, http as heads, kex, recognise, ssh as identifications, title,
+    Progress, Recognition, Side, greeting as greetings, http as heads, kex, recognise,
+    ssh as identifications, title,
 };
-use crate::event::{HttpRequestFacts, HttpResponseFacts, SshSide};
+use crate::event::{GreetingFacts, HttpRequestFacts, HttpResponseFacts, SshSide};
 
 /// Asserts that `parse` of any prefix says `More` or what it says of the whole.
 fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
@@ -45,6 +46,19 @@ pub fn ssh(data: &[u8]) {
     }
     if let Some(lists) = kex::parse(octets).done() {
         assert_eq!(lists.hassh_of(from).hash.len(), 32, "an MD5 in hexadecimal");
+    }
+}
+
+/// Greetings at any port.
+pub fn greeting(data: &[u8]) {
+    let mut choices = Choices(data);
+    let (cut, port) = (usize::from(choices.word()), choices.word());
+    let octets = choices.0;
+    holds_for_prefixes(octets, cut, |octets| greetings::parse(octets, port));
+    if let Some(banner) = greetings::parse(octets, port).done() {
+        let facts = GreetingFacts::from(&banner);
+        assert!(!facts.lines.is_empty() && facts.lines.len() == facts.texts.len(), "a text a line");
+        assert!(banner.line().starts_with(banner.code()), "a line begins with its code");
     }
 }
 

@@ -7,7 +7,7 @@ mod banners;
 mod judging;
 mod streams;
 
-pub use banners::{framing, http, ssh};
+pub use banners::{framing, greeting, http, ssh};
 pub use judging::{engine, rules};
 pub use streams::{capture, flow, netlink, packet};
 
@@ -19,6 +19,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("packet", packet),
     ("flow", flow),
     ("ssh", ssh),
+    ("greeting", greeting),
     ("http", http),
     ("framing", framing),
     ("capture", capture),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::event::HeaderField;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
+use crate::terms::Greeting;
 
 /// How a scan connects, and what it asks.
 #[derive(Debug, Clone)]
@@ -83,6 +84,11 @@ pub enum ProbeOptions {
     Ssh {
         /// Octets of a server that are read at most before it is given up.
         byte_limit: usize,
+    },
+    /// What it says first, in a protocol of greetings.
+    Greeting {
+        /// The protocol that is expected; else the port and the words tell.
+        expected: Option<Greeting>,
     },
     /// One or more HTTP requests.
     Http(HttpOptions),

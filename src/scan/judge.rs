@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::Target;
 use super::probe::Scene;
-use crate::banner::{Anomaly, Banner, KnownLines, Request, Response, SshBanner};
+use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
-    HttpFacts, HttpRequestFacts, HttpResponseFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
+    GreetingFacts, HttpFacts, HttpRequestFacts, HttpResponseFacts, ProductFacts, Protocol, Side, Source,
+    SshFacts, SshSide,
 };
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Rule, RuleSet, Stage};
@@ -97,6 +98,19 @@ impl Judge {
             (matched.rule.index(), alert)
         });
         Known { matches: matches.collect(), facts: Arc::clone(&facts) }
+    }
+
+    /// Reports a greeting and the rules that match it.
+    pub(super) fn greeting(&self, banner: &GreetingBanner<'_>, scene: &mut Scene<'_>) {
+        let fingerprint = self.fingerprints.as_ref().and_then(|fingerprints| fingerprints.greeting(banner));
+        let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
+        let said = Application::Greeting(Arc::clone(&facts));
+        let product = facts.fingerprint.as_ref();
+        emit(scene, said.protocol(), None, EventKind::Application(said.clone()));
+        for matched in self.effective(&Banner::Greeting(*banner), &context(scene.target, product, None)) {
+            let facts = alert(&matched, product, banner.line(), said.clone());
+            report(scene, said.protocol(), None, Arc::new(facts));
+        }
     }
 
     /// Reports an HTTP transaction and the rules that match its answer.

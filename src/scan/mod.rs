@@ -116,6 +116,9 @@ where
         ProbeOptions::Ssh { byte_limit } => {
             run_probe(config, parts, || probe::Ssh::new(judge.clone(), *byte_limit))
         }
+        ProbeOptions::Greeting { expected } => {
+            run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))
+        }
         ProbeOptions::Http(options) => run_probe(config, parts, || probe::Http::new(judge.clone(), options)),
     }
 }

@@ -37,8 +37,6 @@ struct Row {
     commands: &'static [&'static str],
     /// The command behind which both ends speak TLS once the server agrees.
     upgrade: &'static str,
-    /// What ends the connection politely.
-    farewell: &'static str,
     /// Recog's name for fingerprints of its greeting.
     fingerprints: &'static str,
 }
@@ -53,7 +51,6 @@ const TABLE: &[Row] = &[
         words: &["SMTP", "LMTP", "Postfix", "Exim", "Sendmail"],
         commands: &["EHLO", "HELO", "LHLO"],
         upgrade: "STARTTLS",
-        farewell: "QUIT\r\n",
         fingerprints: "smtp.banner",
     },
     // RFC 959; AUTH TLS is RFC 4217.
@@ -65,7 +62,6 @@ const TABLE: &[Row] = &[
         words: &["FTP"],
         commands: &["USER", "AUTH", "FEAT"],
         upgrade: "AUTH TLS",
-        farewell: "QUIT\r\n",
         fingerprints: "ftp.banner",
     },
     // RFC 1939; STLS is RFC 2595.
@@ -77,7 +73,6 @@ const TABLE: &[Row] = &[
         words: &[],
         commands: &["USER", "APOP", "CAPA", "AUTH", "STLS"],
         upgrade: "STLS",
-        farewell: "QUIT\r\n",
         fingerprints: "pop3.banner",
     },
     // RFC 9051.
@@ -89,7 +84,6 @@ const TABLE: &[Row] = &[
         words: &[],
         commands: &[],
         upgrade: "STARTTLS",
-        farewell: "a LOGOUT\r\n",
         fingerprints: "imap4.banner",
     },
 ];
@@ -146,11 +140,6 @@ impl Greeting {
     /// The command behind which both ends speak TLS once the server agrees.
     pub const fn upgrade(self) -> &'static str {
         self.row().upgrade
-    }
-
-    /// What a polite client says before it leaves.
-    pub const fn farewell(self) -> &'static str {
-        self.row().farewell
     }
 
     /// Recog's name for fingerprints of its greeting: `smtp.banner`.

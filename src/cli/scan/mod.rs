@@ -23,6 +23,7 @@ use crate::scan::pacing::Rate;
 use crate::scan::report::Pattern;
 use crate::scan::targets::{Ports, Shard};
 use crate::scan::{Close, HttpOptions, HttpRequest, ProbeOptions};
+use crate::terms::Greeting;
 
 /// Flags of `bannerwall scan`.
 #[derive(Debug, Args)]
@@ -65,6 +66,24 @@ enum Mode {
         #[arg(long, value_name = "OCTETS", default_value_t = 65_536,
               value_parser = clap::value_parser!(u32).range(256..=16_777_216))]
         max_bytes: u32,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Read what mail and file servers say first (SMTP, FTP, POP3, IMAP) and judge it by the rules.
+    #[command(
+        args_override_self = true,
+        after_help = "Examples:\n  bannerwall scan greeting 192.0.2.0/24\n  bannerwall scan greeting 192.0.2.0/24 --protocol smtp -p 25,587,2526 --match Exim"
+    )]
+    Greeting {
+        /// Ports and ranges of ports; by default those that the protocol is usual at.
+        #[arg(short, long, value_name = "PORTS")]
+        ports: Option<Ports>,
+        /// The protocol, where ports and words would not tell it; by default any of them.
+        #[arg(long, value_name = "PROTOCOL", value_parser = super::flags::greeting())]
+        protocol: Option<Greeting>,
+        /// Show only servers of whose greeting a line matches; given several times, all must.
+        #[arg(long = "match", value_name = "REGEX")]
+        matches: Vec<Regex>,
         #[command(flatten)]
         common: Common,
     },
@@ -209,7 +228,7 @@ enum ProgressName {
 /// One mode's flags, brought to what all modes share.
 struct Request<'a> {
     name: &'static str,
-    ports: &'a Ports,
+    ports: Ports,
     probe: ProbeOptions,
     patterns: Vec<Pattern>,
     /// What of the mode's own flags decides the results, for the checkpoint.
@@ -226,7 +245,7 @@ fn request(mode: &Mode) -> Request<'_> {
     match mode {
         Mode::Connect { ports, common } => Request {
             name: "connect",
-            ports,
+            ports: ports.clone(),
             probe: ProbeOptions::Connect,
             patterns: Vec::new(),
             own: Vec::new(),
@@ -234,15 +253,23 @@ fn request(mode: &Mode) -> Request<'_> {
         },
         Mode::Ssh { ports, matches, max_bytes, common } => Request {
             name: "ssh",
-            ports,
+            ports: ports.clone(),
             probe: ProbeOptions::Ssh { byte_limit: usize::try_from(*max_bytes).unwrap_or(usize::MAX) },
             patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
             own: vec![("--match", format!("{matches:?}")), ("--max-bytes", max_bytes.to_string())],
             common,
         },
+        Mode::Greeting { ports, protocol, matches, common } => Request {
+            name: "greeting",
+            ports: ports.clone().unwrap_or_else(|| usual_ports(*protocol)),
+            probe: ProbeOptions::Greeting { expected: *protocol },
+            patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
+            own: vec![("--match", format!("{matches:?}")), ("--protocol", format!("{protocol:?}"))],
+            common,
+        },
         Mode::Http { ports, http, common } => Request {
             name: "http",
-            ports,
+            ports: ports.clone(),
             probe: ProbeOptions::Http(http.options()),
             patterns: http
                 .matches
@@ -258,6 +285,12 @@ fn request(mode: &Mode) -> Request<'_> {
             common,
         },
     }
+}
+
+/// The ports that a protocol of greetings, or any of them, is usual at.
+fn usual_ports(protocol: Option<Greeting>) -> Ports {
+    let asked = Greeting::all().filter(|greeting| protocol.is_none_or(|only| only == *greeting));
+    Ports::from_iter(asked.flat_map(Greeting::ports).copied())
 }
 
 impl HttpArgs {

@@ -120,7 +120,7 @@ fn targets(request: &Request<'_>, quiet: bool) -> Result<TargetSet, Failure> {
     }
     let ask_each_name = matches!(request.probe, ProbeOptions::Http(_));
     let options = SetOptions { include_reserved: common.include_reserved, ask_each_name };
-    let set = builder.build(request.ports, options).map_err(Failure::usage)?;
+    let set = builder.build(&request.ports, options).map_err(Failure::usage)?;
     for out in set.left_out().iter().filter(|_| !quiet) {
         tell(format_args!(
             "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
@@ -168,7 +168,7 @@ fn connections_each(probe: &ProbeOptions) -> u64 {
             u64::try_from(connections).unwrap_or(u64::MAX)
         }
         ProbeOptions::Http(options) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
-        ProbeOptions::Connect | ProbeOptions::Ssh { .. } => 1,
+        ProbeOptions::Connect | ProbeOptions::Ssh { .. } | ProbeOptions::Greeting { .. } => 1,
     }
 }
 

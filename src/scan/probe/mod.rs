@@ -5,10 +5,12 @@
 //! have several connections, one after the other or at once; most have one.
 
 mod connect;
+mod greeting;
 mod http;
 mod ssh;
 
 pub(super) use connect::Connect;
+pub(super) use greeting::Greetings;
 pub(super) use http::Http;
 pub(super) use ssh::Ssh;
 

@@ -84,6 +84,12 @@ impl std::str::FromStr for Ports {
     }
 }
 
+impl FromIterator<u16> for Ports {
+    fn from_iter<I: IntoIterator<Item = u16>>(ports: I) -> Self {
+        Self(Intervals::new(ports.into_iter().map(|port| (port, port)).collect()))
+    }
+}
+
 impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (first, last)) in self.0.ranges().iter().enumerate() {
