@@ -418,7 +418,11 @@ impl<P: Probe> Lane<P> {
         match result {
             Ok(0) => end(connection, Closed::Finished),
             Ok(_) => {
+                // It is the target that must not be silent: what it has not come to yet may wait its turn.
                 silent.start(place, now.nanos);
+                for other in session.connections.as_slice().iter().filter(|other| **other != place) {
+                    silent.restart(*other, now.nanos);
+                }
                 if !std::mem::replace(&mut session.heard, true) {
                     answers.add(now.nanos.saturating_sub(session.started));
                 }

@@ -119,7 +119,9 @@ where
         ProbeOptions::Greeting { expected } => {
             run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))
         }
-        ProbeOptions::Http(options) => run_probe(config, parts, || probe::Http::new(judge.clone(), options)),
+        ProbeOptions::Http(options) => {
+            run_probe(config, parts, || probe::Http::new(judge.clone(), options, config.first_byte_timeout))
+        }
     }
 }
 

@@ -530,3 +530,5 @@ fn a_stopped_scan_leaves_targets_unfinished_and_returns() {
     assert!(scan(&config, vec![silent]).finished.is_empty());
     stopper.join().expect("stopped");
 }
+
+mod answers;

@@ -56,6 +56,13 @@ impl Timers {
         self.last = number;
     }
 
+    /// Starts the timeout of `number` again, if it runs.
+    pub(super) fn restart(&mut self, number: u32, now: Nanos) {
+        if self.entries.get(at(number)).is_some_and(|entry| entry.deadline != STOPPED) {
+            self.start(number, now);
+        }
+    }
+
     /// Stops the timeout of `number`, if it runs.
     pub(super) fn stop(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(at(number)) else { return };

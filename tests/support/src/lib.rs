@@ -15,4 +15,4 @@ mod server;
 pub use namespace::{Line, Namespace};
 pub use process::{Running, Signal, eventually, json_lines};
 pub use root::as_root;
-pub use server::{Apache, Banner, Dropbear, Nginx, PythonHttp, Sshd, send_in_chunks};
+pub use server::{Apache, Banner, Dropbear, Nginx, PythonHttp, Sshd, send_in_chunks, serve_by};

@@ -187,6 +187,16 @@ impl PythonHttp {
     }
 }
 
+/// Starts any server, and waits until it listens on `port`.
+///
+/// # Panics
+/// When it cannot be started, or does not listen.
+pub fn serve_by(namespace: &Namespace, port: u16, command: Command) -> Running {
+    let process = Running::start(command);
+    wait_listening(namespace, port);
+    process
+}
+
 /// Waits until something listens on `port`, without connecting to it.
 fn wait_listening(namespace: &Namespace, port: u16) {
     eventually(&format!("a server on port {port}"), || {

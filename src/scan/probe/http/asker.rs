@@ -12,6 +12,15 @@
 //! for it, the answer to a later request would else be taken for that to one that was dropped. Each
 //! back-off asks for new proof.
 //!
+//! Who is slow is not unable. A wait that was cut short ([`Ended::Hurried`]) counts neither against the
+//! request nor against the host, and that request is waited for in full the next time. A path at which
+//! the server closes is that path's affair: what was never asked comes before it is tried again, and
+//! only a host that answers nothing is given up as a whole.
+//!
+//! An error that ends a connection on which other requests are unanswered may be any one's: some
+//! servers read all that came together, and answer it once. It is credited to nobody, and the request
+//! that it seemed to answer is asked again with nothing behind it ([`Asker::doubt`]).
+//!
 //! What a server announces is believed at once: one that closes behind its first answer is asked
 //! over a few connections from then on, one request each; one that closes behind its Nth is not sent
 //! more than N on a connection again. What it only does counts too, but it may have been an
@@ -20,10 +29,15 @@
 //!
 //! This module knows neither octets nor time: it is told what happened.
 
+mod line;
+mod record;
+
 use std::collections::VecDeque;
 
 use super::plan::Plan;
 use crate::scan::HttpOptions;
+pub(super) use line::{Behind, Ended, Line};
+use record::Records;
 
 /// Requests sent on a first connection before anything is known of the server: as many as small
 /// answers to them fit into the server's first flight (RFC 6928), and as nmap begins with. Unable
@@ -37,9 +51,13 @@ const SLOWDOWN: u32 = 3;
 const LAST_DEPTH: u32 = 512;
 /// Depth and growth are counted in parts of a request.
 const PARTS: u32 = 64;
-/// Connections in a row that brought no answer before the host is given up, for each that there
-/// may be at once.
-const STRIKES: usize = 4;
+/// Connections of a single request each that brought no answer before a host that never gave one is given up.
+const STRIKES: usize = 3;
+/// Connections in a row that brought no answer before the host is given up in any case, where all of its
+/// requests were tried.
+const LAST_STRIKES: u8 = 16;
+/// Connections in a row that could not be made before the host is given up.
+const FAILURES: u8 = 4;
 /// Connections that ended at the same request before that is given up; for the last of them it
 /// had a connection of its own.
 const ATTEMPTS: u8 = 3;
@@ -47,6 +65,8 @@ const ATTEMPTS: u8 = 3;
 const TRIAL: u16 = 16;
 /// How often a server must have seemed unable to be taken for it.
 const CONVICTION: u8 = 2;
+/// Errors that may have been any request's before requests are no longer sent together.
+const DOUBTS: u8 = 3;
 
 /// How the server is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,26 +77,6 @@ enum Manner {
     InTurn,
     /// One request a connection.
     OneEach,
-}
-
-/// What follows an answer on its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behind {
-    /// Perhaps another one.
-    Another,
-    /// Nothing, as behind any answer of this server: it says so.
-    Nothing,
-    /// Nothing, because of this very answer: an error, an endless body, framing that is not trusted.
-    Cut,
-}
-
-/// How a connection ended on which requests were unanswered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The server closed it, or it was closed for what the server sent.
-    Closed,
-    /// The server was silent.
-    Stalled,
 }
 
 /// The requests of one host.
@@ -109,8 +109,9 @@ pub(super) struct Asker {
     /// Of a connection's so manieth batch, what each one's share of it is; that of the first is told by what
     /// is unanswered.
     share: (u16, usize),
-    /// Connections in a row without an answer.
+    /// Connections in a row without an answer, and those of them that were asked a single request.
     strikes: u8,
+    lone_strikes: usize,
     /// How often the server was seen to be unable, without saying so.
     unable: u8,
     /// Answers before pipelining is tried again; none when it is not.
@@ -119,40 +120,11 @@ pub(super) struct Asker {
     cuts: u8,
     /// Behind how many answers the last connection ended without a word.
     lapse: Option<u16>,
-    /// Requests at which connections ended, and how many did.
-    troubles: Vec<(u16, u8)>,
-}
-
-/// The requests on one connection.
-#[derive(Debug, Default)]
-pub(super) struct Line {
-    /// Sent and not answered, in order.
-    in_flight: VecDeque<u16>,
-    asked: u16,
-    answered: u16,
-    /// Those that were sent together when nothing was unanswered; 0 until then.
-    together: usize,
-    /// How often requests were sent when nothing was unanswered.
-    batches: u16,
-    /// No more can be sent.
-    last: bool,
-}
-
-impl Line {
-    /// The request that is answered next.
-    pub(super) fn front(&self) -> Option<u16> {
-        self.in_flight.front().copied()
-    }
-
-    /// Nothing is unanswered.
-    pub(super) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty()
-    }
-
-    /// Several requests are or were on it.
-    pub(super) fn is_shared(&self) -> bool {
-        self.asked > 1
-    }
+    /// Errors in a row that may have been any one's.
+    doubts: u8,
+    /// So many stalls may come of requests that were not waited for: the server is still at them.
+    pardons: u8,
+    records: Records,
 }
 
 impl Default for Asker {
@@ -175,11 +147,14 @@ impl Default for Asker {
             busy: 0,
             share: (0, usize::MAX),
             strikes: 0,
+            lone_strikes: 0,
             unable: 0,
             trial: None,
             cuts: 0,
             lapse: None,
-            troubles: Vec::new(),
+            doubts: 0,
+            pardons: 0,
+            records: Records::default(),
         }
     }
 }
@@ -187,12 +162,12 @@ impl Default for Asker {
 impl Asker {
     /// Starts anew for a host with `total` requests.
     pub(super) fn begin(&mut self, total: u16, pipeline: bool, connections: usize) {
-        let (mut again, mut troubles) = (std::mem::take(&mut self.again), std::mem::take(&mut self.troubles));
+        let (mut again, mut records) = (std::mem::take(&mut self.again), std::mem::take(&mut self.records));
         again.clear();
-        troubles.clear();
+        records.clear();
         let manner = if pipeline { Manner::Pipelined } else { Manner::OneEach };
         let connections = connections.max(1);
-        *self = Self { total, again, troubles, manner, pipeline, connections, ..Self::default() };
+        *self = Self { total, again, records, manner, pipeline, connections, ..Self::default() };
     }
 
     /// Whether all of the server's answers came so soon that there was hardly anything to wait for.
@@ -248,23 +223,14 @@ impl Asker {
         self.again.len() + usize::from(self.total - self.next)
     }
 
-    /// Connections that ended at a request.
-    pub(super) fn troubles(&self, number: u16) -> u8 {
-        let found = self.troubles.iter().find(|(other, _)| *other == number);
-        found.map_or(0, |(_, times)| *times)
+    /// Whether an error may still be taken for no answer to a request.
+    pub(super) fn is_excusable(&self, number: u16) -> bool {
+        self.records.get(number).troubles == 0
     }
 
-    fn trouble(&mut self, number: u16) -> u8 {
-        match self.troubles.iter_mut().find(|(other, _)| *other == number) {
-            Some((_, times)) => {
-                *times += 1;
-                *times
-            }
-            None => {
-                self.troubles.push((number, 1));
-                1
-            }
-        }
+    /// Whether a request is waited for as long as users want: it was not answered once.
+    pub(super) fn is_waited_for(&self, number: u16) -> bool {
+        self.records.get(number).is_marked()
     }
 
     /// Puts requests on a connection, as many as it may have now, and hands each to `send`.
@@ -277,17 +243,17 @@ impl Asker {
             }
         }
         while line.in_flight.len() < self.room(line) {
-            let Some(number) = self.peek() else { break };
+            let Some((number, again)) = self.peek() else { break };
             if !self.may_join(line, number, plan) {
                 break;
             }
-            self.pop();
+            self.pop(again);
             line.in_flight.push_back(number);
             line.asked += 1;
             send(number);
         }
         if idle && !line.is_idle() {
-            line.together = line.in_flight.len();
+            (line.together, line.leading) = (line.in_flight.len(), true);
             line.batches = line.batches.saturating_add(1);
             self.busy += 1;
         }
@@ -298,8 +264,9 @@ impl Asker {
     /// One that must not be asked twice goes alone: nobody could tell otherwise whether the server
     /// had seen it when the connection broke. One that may be what breaks connections gets its own.
     fn may_join(&self, line: &Line, number: u16, plan: &Plan) -> bool {
-        let suspect = |number| self.troubles(number) + 1 >= ATTEMPTS;
-        let alone = |number| !plan.is_idempotent(number) || suspect(number);
+        let suspect = |number| self.records.get(number).troubles + 1 >= ATTEMPTS;
+        let doubted = |number| self.records.get(number).doubted;
+        let alone = |number| !plan.is_idempotent(number) || suspect(number) || doubted(number);
         match line.front() {
             Some(front) => !alone(number) && !alone(front),
             None => line.asked == 0 || !suspect(number),
@@ -332,13 +299,21 @@ impl Asker {
         depth.min(share.max(1))
     }
 
-    fn peek(&self) -> Option<u16> {
-        self.again.front().copied().or_else(|| (self.next < self.total).then_some(self.next))
+    /// The request that is asked next, and whether it was asked before: those that went down with
+    /// another one first, then what was never asked, then those at which something happened.
+    fn peek(&self) -> Option<(u16, bool)> {
+        let again = self.again.front().map(|number| (*number, true));
+        let never = (self.next < self.total).then_some((self.next, false));
+        match again {
+            Some((number, _)) if self.records.get(number).is_marked() => never.or(again),
+            _ => again.or(never),
+        }
     }
 
-    fn pop(&mut self) {
-        if self.again.pop_front().is_none() {
-            self.next += 1;
+    fn pop(&mut self, again: bool) {
+        match again {
+            true => drop(self.again.pop_front()),
+            false => self.next += 1,
         }
     }
 
@@ -348,6 +323,7 @@ impl Asker {
             return;
         }
         line.answered += 1;
+        line.leading = false;
         self.answered += 1;
         self.strikes = 0;
         if line.is_idle() {
@@ -357,7 +333,7 @@ impl Asker {
         self.deepen();
         match (behind, line.answered) {
             (Behind::Another, answers) => {
-                self.cuts = 0;
+                (self.cuts, self.doubts) = (0, 0);
                 // It said that it closes here, and now it does not.
                 if answers >= self.per_connection && self.lapse != Some(answers) {
                     self.per_connection = u16::MAX;
@@ -404,47 +380,86 @@ impl Asker {
     /// which so is still unanswered; the connection is at its end.
     pub(super) fn excuse(&mut self, line: &mut Line) {
         if let Some(front) = line.front() {
-            self.trouble(front);
+            self.records.change(front, |record| record.troubles += 1);
         }
         line.last = true;
     }
 
-    /// A connection has ended; what was unanswered on it will be asked again, or is given up.
-    pub(super) fn end(&mut self, line: &mut Line, plan: &Plan, how: Ended) {
-        let Line { in_flight: unanswered, asked, answered, last, .. } = std::mem::take(line);
-        let Some(front) = unanswered.front().copied() else { return };
+    /// An error ended a connection on which several requests are unanswered: it may be any one's.
+    pub(super) fn doubt(&mut self, line: &mut Line, behind: Behind) {
+        let Some(front) = line.front() else { return };
+        self.records.change(front, |record| record.doubted = true);
+        self.doubts = self.doubts.saturating_add(1);
+        self.proven = 0;
+        match behind {
+            Behind::Nothing => self.manner = Manner::OneEach,
+            _ if self.doubts > DOUBTS => self.suspect(Manner::OneEach),
+            _ => {
+                self.back_offs += 1;
+                self.halve(line.asked);
+            }
+        }
+        (line.last, line.doubted) = (true, true);
+    }
+
+    /// A connection has ended; what was unanswered on it will be asked again, or is given up. Tells
+    /// whether its front request is.
+    pub(super) fn end(&mut self, line: &mut Line, plan: &Plan, how: Ended) -> bool {
+        let Line { in_flight: unanswered, asked, answered, last, doubted, .. } = std::mem::take(line);
+        let Some(front) = unanswered.front().copied() else { return false };
         self.busy = self.busy.saturating_sub(1);
-        if answered == 0 {
+        let pardoned = how == Ended::Stalled && self.pardons > 0;
+        self.pardons -= u8::from(pardoned);
+        if answered == 0 && how != Ended::Hurried && !pardoned && !doubted {
             self.strikes = self.strikes.saturating_add(1);
+            self.lone_strikes += usize::from(asked == 1);
         }
         // What ended behind an announced close says nothing about the request that was next.
-        let mut times = 0;
+        let mut record = self.records.get(front);
         if !last {
             self.back_off(asked, answered, how);
-            times = self.trouble(front);
+            record = self.records.change(front, |record| match how {
+                Ended::Closed | Ended::Stalled if !pardoned => record.troubles += 1,
+                _ => record.hurried = true,
+            });
         }
+        let hopeless = !last && record.troubles >= ATTEMPTS;
         for number in unanswered.into_iter().rev() {
-            let hopeless = number == front && times >= ATTEMPTS;
-            if !plan.is_idempotent(number) || hopeless {
+            if !plan.is_idempotent(number) || (number == front && hopeless) {
                 self.failed += 1;
-            } else if number == front && times > 0 {
+            } else if number == front && !last {
                 // It may be what the server stumbles over: the others are asked first.
                 self.again.push_back(number);
             } else {
                 self.again.push_front(number);
             }
         }
-        // A host that never answered gets one more chance, and only if it may have been the
-        // pipeline that it did not like.
-        let never = self.answered == 0 && (asked == 1 || self.strikes > 1);
-        if usize::from(self.strikes) >= STRIKES * self.allowed() || never {
+        if self.is_hopeless(asked, how) {
             self.give_up();
         }
+        hopeless || !plan.is_idempotent(front)
+    }
+
+    /// Whether the whole host is given up behind a connection that was asked `asked` requests.
+    ///
+    /// One that never answered gets another chance only if it may have been the pipeline that it did
+    /// not like, and, where it closes (which costs little), if it may have been the path.
+    fn is_hopeless(&self, asked: u16, how: Ended) -> bool {
+        if self.answered == 0 {
+            let alone = asked == 1 && (self.total == 1 || how == Ended::Stalled);
+            return alone || self.lone_strikes >= STRIKES || self.strikes >= LAST_STRIKES;
+        }
+        let tried =
+            self.next >= self.total && self.again.iter().all(|number| self.records.get(*number).is_marked());
+        tried && self.strikes >= LAST_STRIKES
     }
 
     /// The server ended or stalled without a word, behind `answered` answers to `asked` requests.
     fn back_off(&mut self, asked: u16, answered: u16, how: Ended) {
         self.proven = 0;
+        if how == Ended::Hurried {
+            self.pardons = self.pardons.saturating_add(1);
+        }
         match (self.manner, answered, how) {
             (Manner::Pipelined, 0, _) if asked > 1 => {
                 self.back_offs += 1;
@@ -452,7 +467,7 @@ impl Asker {
             }
             // One request, no answer: that says nothing about more of them.
             (_, 0, _) => {}
-            (Manner::Pipelined, 1, Ended::Stalled) => self.suspect(Manner::InTurn),
+            (Manner::Pipelined, 1, Ended::Stalled | Ended::Hurried) => self.suspect(Manner::InTurn),
             (_, 1, _) => self.suspect(Manner::OneEach),
             (_, _, Ended::Closed) if self.lapse == Some(answered) => self.per_connection = answered,
             _ => {
@@ -479,7 +494,7 @@ impl Asker {
         self.busy = self.busy.saturating_sub(1);
         self.accepted = self.busy.max(1);
         self.strikes = self.strikes.saturating_add(1);
-        if usize::from(self.strikes) >= STRIKES && self.busy == 0 {
+        if self.strikes >= FAILURES && self.busy == 0 {
             self.give_up();
         }
     }

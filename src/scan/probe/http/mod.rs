@@ -20,7 +20,7 @@ use crate::banner::Protocol;
 use crate::event::{AnomalyFacts, AnomalyLayer, Timestamp};
 use asker::{Asker, Behind, Ended, Line};
 use plan::{Plan, write_host};
-use reader::{Advanced, Delivered, Reader};
+use reader::{Advanced, Delivered, Partial, Reader};
 
 /// Octets of the first answer that are kept for the outcome.
 const BANNER: usize = 1024;
@@ -31,11 +31,19 @@ const LONGEST_BODY: u64 = 1024 * 1024;
 const PATIENCE: u32 = 5;
 /// ...but not before this: acknowledgements are delayed by 40 ms where a server waits for them.
 const SHORTEST_STALL: Duration = Duration::from_millis(50);
+/// ...nor before this where less than [`USUAL`] answers tell what is usual: that a server is quick with
+/// its front page says little of the others.
+const FIRST_STALL: Duration = Duration::from_millis(250);
+const USUAL: u16 = 8;
+/// A body that comes more slowly than so many octets a second, for as long as a target may be silent, is
+/// not read to its end.
+const SLOWEST_BODY: u64 = 1024;
 /// A server that never let wait longer than this is not asked over several connections when it answers
 /// but one request on each: they would gain nothing, and fill a small backlog.
 const PROMPT: Duration = Duration::from_millis(5);
 /// How long a connection without requests waits for some that another one could not get answered.
-const IDLE: Duration = Duration::from_secs(1);
+/// Not long: a server with one thread has no time for others until it is closed.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// Asks requests and reads answers.
 #[derive(Debug)]
@@ -45,6 +53,8 @@ pub(in super::super) struct Http {
     pipeline: bool,
     connections: usize,
     body_limit: usize,
+    /// How long a target may be silent.
+    silence: Duration,
 }
 
 /// One host.
@@ -70,17 +80,23 @@ pub(in super::super) struct Talk {
     reader: Option<Reader>,
     /// When something came last, or was first sent.
     progress: Timestamp,
+    /// The request whose answer's body is being read, and since when.
+    body: Option<(u16, Timestamp)>,
     foreign: bool,
+    /// It was not waited for as long as users want.
+    hurried: bool,
 }
 
 impl Http {
-    pub(in super::super) fn new(judge: Judge, options: &HttpOptions) -> Self {
+    /// `silence` is how long a target may be silent.
+    pub(in super::super) fn new(judge: Judge, options: &HttpOptions, silence: Duration) -> Self {
         let plan = Plan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
         Self {
             plan,
             pipeline: options.pipeline,
             connections: options.host_connections,
             body_limit: options.body_limit,
+            silence,
             judge,
         }
     }
@@ -110,19 +126,22 @@ impl Http {
                 return self.unasked(reader.pending(), scene);
             };
             let method = self.plan.get(front).map(plan::Planned::method);
-            let excusable = host.asker.troubles(front) == 0;
-            let mut excused = false;
+            let (excusable, contended) = (host.asker.is_excusable(front), talk.line.is_contended());
+            let mut credit = Credit::Given;
             let advanced = reader.advance(&mut octets, method, LONGEST_BODY, |delivered| {
-                // The server had enough of waiting, before it read this request: no answer to it.
-                excused = delivered.response.status == 408 && excusable;
-                if !excused {
+                credit = Credit::of(&delivered, excusable, contended);
+                if credit == Credit::Given {
                     self.deliver(front, &host.name, &mut host.transactions, &delivered, scene);
                 }
             });
             match advanced {
                 Advanced::More => return Step::More,
-                Advanced::Answered { .. } if excused => {
+                Advanced::Answered { .. } if credit == Credit::Excused => {
                     host.asker.excuse(&mut talk.line);
+                    return Step::Close;
+                }
+                Advanced::Answered { behind } if credit == Credit::Doubted => {
+                    host.asker.doubt(&mut talk.line, behind);
                     return Step::Close;
                 }
                 Advanced::Answered { behind } => {
@@ -137,6 +156,50 @@ impl Http {
                 }
             }
         }
+    }
+
+    /// A connection is over: takes the answer that this, or its server's silence, completes.
+    fn take_last(&self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
+        let partial = match how {
+            Closed::Finished => Partial::Head,
+            Closed::Silent if talk.hurried => return,
+            Closed::Silent if self.is_dripping(talk, scene.now) => Partial::Any,
+            // A body that has no end of its own, of a server that keeps the connection.
+            Closed::Silent => Partial::Unframed,
+            _ => return,
+        };
+        let (Some(number), Some(reader)) = (talk.line.front(), &mut talk.reader) else { return };
+        let (excusable, contended) = (host.asker.is_excusable(number), talk.line.is_contended());
+        let mut credit = Credit::Given;
+        let behind = reader.end(partial, |delivered| {
+            credit = Credit::of(&delivered, excusable, contended);
+            if credit == Credit::Given {
+                self.deliver(number, &host.name, &mut host.transactions, &delivered, scene);
+            }
+        });
+        match (behind, credit) {
+            (None, _) => {}
+            (Some(behind), Credit::Given) => host.asker.answer(&mut talk.line, behind),
+            (Some(_), Credit::Excused) => host.asker.excuse(&mut talk.line),
+            (Some(behind), Credit::Doubted) => host.asker.doubt(&mut talk.line, behind),
+        }
+    }
+
+    /// Notes which body is being read.
+    fn note_body(talk: &mut Talk, now: Timestamp) {
+        let reading = talk.reader.as_ref().and_then(Reader::body_octets).and(talk.line.front());
+        talk.body = match (reading, talk.body) {
+            (Some(number), Some((other, since))) if number == other => Some((number, since)),
+            (reading, _) => reading.map(|number| (number, now)),
+        };
+    }
+
+    /// Whether a body comes too slowly to be read to its end.
+    fn is_dripping(&self, talk: &Talk, now: Timestamp) -> bool {
+        let octets = talk.reader.as_ref().and_then(Reader::body_octets);
+        let (Some((_, since)), Some(octets)) = (talk.body, octets) else { return false };
+        let lasted = now.since(since);
+        lasted >= self.silence && octets < SLOWEST_BODY.saturating_mul(lasted.as_secs())
     }
 
     /// Octets came though nothing is unanswered, perhaps none.
@@ -178,6 +241,29 @@ impl Http {
     }
 }
 
+/// Whose answer it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Credit {
+    /// The front request's.
+    Given,
+    /// Nobody's: the server had enough of waiting before it read the request.
+    Excused,
+    /// It may be that of any request on the connection.
+    Doubted,
+}
+
+impl Credit {
+    /// `contended` when requests behind the front one are unanswered, too.
+    fn of(delivered: &Delivered<'_>, excusable: bool, contended: bool) -> Self {
+        match delivered.response.status {
+            408 if excusable => Self::Excused,
+            _ if contended && delivered.unfinished => Self::Doubted,
+            400.. if contended && delivered.behind != Behind::Another => Self::Doubted,
+            _ => Self::Given,
+        }
+    }
+}
+
 fn anomaly(name: &'static str, detail: &str) -> AnomalyFacts {
     AnomalyFacts { layer: AnomalyLayer::Application, name, detail: detail.to_owned() }
 }
@@ -214,7 +300,8 @@ impl Probe for Http {
         talk.reader.get_or_insert_with(|| Reader::new(self.body_limit)).clear();
         talk.line = Line::default();
         talk.progress = now;
-        talk.foreign = false;
+        talk.body = None;
+        (talk.foreign, talk.hurried) = (false, false);
         self.fill(host, talk, out);
     }
 
@@ -243,6 +330,7 @@ impl Probe for Http {
         if self.read(host, talk, octets, scene) == Step::Close {
             return Step::Close;
         }
+        Self::note_body(talk, scene.now);
         self.go_on(host, talk, out)
     }
 
@@ -262,31 +350,32 @@ impl Probe for Http {
         let Some(front) = talk.line.front() else {
             return if silence < IDLE { Step::More } else { Step::Close };
         };
-        // What was silence once is waited for as long as users want: it may take its time.
-        if host.asker.answered() == 0 || host.asker.troubles(front) > 0 {
+        if self.is_dripping(talk, now) {
+            return Step::Close;
+        }
+        // What the server knows of, and what was silence once, is waited for as long as users want: it may
+        // take its time.
+        let answered = host.asker.answered();
+        if answered == 0
+            || !talk.line.is_behind_others()
+            || host.asker.is_waited_for(front)
+            || talk.body.is_some()
+        {
             return Step::More;
         }
-        let patience = (host.longest_gap * PATIENCE / 2).max(SHORTEST_STALL) * (1 << host.stalls.min(6));
+        let least = if answered < USUAL { FIRST_STALL } else { SHORTEST_STALL };
+        let patience = (host.longest_gap * PATIENCE / 2).max(least) * (1 << host.stalls.min(6));
         if silence < patience {
             return Step::More;
         }
         host.stalls += 1;
+        talk.hurried = true;
         Step::Close
     }
 
     fn closed(&mut self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
-        let front = talk.line.front();
-        if let (Some(number), Some(reader), Closed::Finished) = (front, &mut talk.reader, how) {
-            let behind = reader.end(false, |delivered| {
-                self.deliver(number, &host.name, &mut host.transactions, &delivered, scene);
-            });
-            if let Some(behind) = behind {
-                host.asker.answer(&mut talk.line, behind);
-            }
-        }
-        if talk.line.is_idle() {
-            return;
-        }
+        self.take_last(host, talk, how, scene);
+        let Some(front) = talk.line.front() else { return };
         host.ended = Some(match how {
             _ if talk.foreign => Conversation::Foreign,
             Closed::Here | Closed::Finished => Conversation::Ended,
@@ -300,16 +389,20 @@ impl Probe for Http {
         }
         let first = host.asker.answered() == 0;
         let alone = !talk.line.is_shared();
-        let ended = if how == Closed::Silent { Ended::Stalled } else { Ended::Closed };
-        host.asker.end(&mut talk.line, &self.plan, ended);
+        let ended = match how {
+            Closed::Silent if talk.hurried => Ended::Hurried,
+            Closed::Silent => Ended::Stalled,
+            _ => Ended::Closed,
+        };
+        let given_up = host.asker.end(&mut talk.line, &self.plan, ended);
         let silent = how == Closed::Silent && alone;
         if how == Closed::Expired || (first && (talk.foreign || silent)) {
             host.asker.give_up();
         }
         // What there is of an answer is better than nothing, when nothing better will come.
-        if let (Some(number), Some(reader), true) = (front, &mut talk.reader, host.asker.is_over()) {
-            reader.end(true, |delivered| {
-                self.deliver(number, &host.name, &mut host.transactions, &delivered, scene);
+        if let (Some(reader), true) = (&mut talk.reader, given_up || host.asker.is_over()) {
+            reader.end(Partial::Any, |delivered| {
+                self.deliver(front, &host.name, &mut host.transactions, &delivered, scene);
             });
         }
     }

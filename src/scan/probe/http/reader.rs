@@ -44,6 +44,21 @@ pub(super) struct Delivered<'a> {
     pub(super) anomalies: Anomalies,
     /// Why its end cannot be trusted.
     pub(super) hostile: Option<Hostile>,
+    /// What can follow on its connection.
+    pub(super) behind: Behind,
+    /// Its head has no end but the connection's.
+    pub(super) unfinished: bool,
+}
+
+/// What is taken for an answer when no more octets will come, beside a body that ends with its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Partial {
+    /// What there is of a head: the server has closed.
+    Head,
+    /// A body that has no other end than the connection's: the server keeps that, but is silent.
+    Unframed,
+    /// Any body.
+    Any,
 }
 
 /// How far the octets reached.
@@ -77,6 +92,14 @@ impl Reader {
     /// The octets of an answer that is not whole.
     pub(super) fn pending(&self) -> &[u8] {
         self.collected.get(self.start..).unwrap_or_default()
+    }
+
+    /// Octets of the body that is being read, kept or not; none between bodies.
+    pub(super) fn body_octets(&self) -> Option<u64> {
+        match &self.state {
+            State::Head => None,
+            State::Body { reader, .. } => Some(reader.content_length()),
+        }
     }
 
     /// Takes octets that came; call [`Self::advance`] with what it leaves until that says `More`.
@@ -172,22 +195,47 @@ impl Reader {
             let mut response = read.message;
             response.body = self.body.as_slice();
             let body_length = seen.length(&reader);
-            deliver(Delivered { response, body_length, anomalies: read.anomalies, hostile });
+            let anomalies = read.anomalies;
+            deliver(Delivered { response, body_length, anomalies, hostile, behind, unfinished: false });
             self.start += length + used;
             return Advanced::Answered { behind };
         }
     }
 
-    /// The connection has ended: delivers an answer that only its end completes, or, when `partial`
-    /// is wanted, what there is of one. Tells what the answer says of the server.
-    pub(super) fn end(&mut self, partial: bool, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
-        let State::Body { head, reader, framing } = &self.state else { return None };
-        if !reader.is_whole_at_end() && !partial {
+    /// No more octets will come: delivers the answer that this completes, or as much as `partial` asks for.
+    /// Tells what the answer says of the server.
+    pub(super) fn end(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
+        let State::Body { head, reader, framing } = &self.state else {
+            return self.end_head(partial, deliver);
+        };
+        let whole = match partial {
+            Partial::Head => reader.is_whole_at_end(),
+            Partial::Unframed => matches!(framing, Framing::UntilClose),
+            Partial::Any => true,
+        };
+        if !whole {
             return None;
         }
         let head = self.collected.get(..*head).unwrap_or_default();
         let seen = Seen { framing: *framing, hostile: None, too_long: false };
         let behind = seen.deliver_again(head, self.body.as_slice(), reader.content_length(), deliver);
+        self.clear();
+        // Nothing follows, whatever the head promised.
+        Some(if behind == Behind::Another { Behind::Cut } else { behind })
+    }
+
+    /// Delivers a head that only the connection's end ends, as clients take it.
+    fn end_head(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
+        if partial != Partial::Head {
+            return None;
+        }
+        let read = http::parse_unfinished_response(self.pending())?;
+        let (response, anomalies) = (read.message, read.anomalies);
+        if is_interim(response.status) {
+            return None;
+        }
+        let behind = Behind::Cut;
+        deliver(Delivered { response, body_length: 0, anomalies, hostile: None, behind, unfinished: true });
         self.clear();
         Some(behind)
     }
@@ -247,7 +295,8 @@ impl Seen {
         let mut response = value.message;
         let behind = self.behind(&response);
         response.body = body;
-        deliver(Delivered { response, body_length, anomalies: value.anomalies, hostile: self.hostile });
+        let (anomalies, hostile) = (value.anomalies, self.hostile);
+        deliver(Delivered { response, body_length, anomalies, hostile, behind, unfinished: false });
         behind
     }
 }

@@ -12,6 +12,7 @@ enum Act {
     Answer(Behind),
     Close,
     Stall,
+    Hurry,
 }
 
 /// What came of asking a server everything.
@@ -87,6 +88,7 @@ impl Asked {
                 }
                 Act::Close => Some(Ended::Closed),
                 Act::Stall => Some(Ended::Stalled),
+                Act::Hurry => Some(Ended::Hurried),
             };
             if let Some(how) = ended {
                 self.asker.end(line, plan, how);
@@ -218,12 +220,91 @@ fn what_breaks_every_connection_is_given_up_and_the_rest_asked() {
 }
 
 #[test]
-fn who_never_answers_is_asked_twice_and_no_more() {
-    for act in [Act::Close, Act::Stall] {
+fn who_never_answers_is_given_up_soon() {
+    // The second connection asks one request: it may have been the pipeline. A server that closes costs
+    // little; there it may have been the path, too.
+    for (act, connections) in [(Act::Stall, 2), (Act::Close, 4)] {
         let asked = ask(&plan(200, "GET"), 1, |_, _, _| act);
-        assert_eq!((asked.connections, asked.asker.answered()), (2, 0));
+        assert_eq!((asked.connections, asked.asker.answered()), (connections, 0));
         let asked = ask(&plan(1, "GET"), 1, |_, _, _| act);
         assert_eq!(asked.connections, 1);
+    }
+}
+
+#[test]
+fn who_closes_on_a_pipeline_is_found_out_over_any_number_of_connections() {
+    for connections in 1..=8 {
+        let asked = ask(&plan(62, "GET"), connections, |connection, place, _| {
+            if connection <= u32::try_from(connections).expect("few") && place == 0 { Act::Close } else { ON }
+        });
+        asked.assert_each_answered_once();
+    }
+}
+
+#[test]
+fn what_was_never_asked_comes_before_what_closed() {
+    let plan = plan(30, "GET");
+    let mut order = Vec::new();
+    let mut asker = Asker::default();
+    asker.begin(30, false, 1);
+    while asker.wanted() > 0 {
+        let mut line = Line::default();
+        asker.fill(&mut line, &plan, |number| order.push(number));
+        match line.front() {
+            Some(front) if front % 3 == 1 => drop(asker.end(&mut line, &plan, Ended::Closed)),
+            _ => asker.answer(&mut line, Behind::Nothing),
+        }
+    }
+    assert_eq!(asker.answered(), 20, "ten fail, each on its own account");
+    assert!(order.iter().take(30).copied().eq(0..30), "{order:?}");
+    assert!(order.len() <= 30 + 2 * 10, "{order:?}");
+}
+
+#[test]
+fn waits_that_were_cut_short_are_held_against_nobody() {
+    let asked = ask(&plan(60, "GET"), 1, |connection, place, _| match (connection, place) {
+        (..=20, 2) => Act::Hurry,
+        _ => ON,
+    });
+    asked.assert_each_answered_once();
+}
+
+#[test]
+fn an_error_for_a_batch_is_credited_to_the_one_that_it_is_for() {
+    for bad in [0, 1, 20, 39, 150] {
+        let mut extra = 0;
+        let mut asked_for = Vec::new();
+        let plan = plan(200, "GET");
+        let mut asker = Asker::default();
+        asker.begin(200, true, 1);
+        let mut errors = Vec::new();
+        while asker.wanted() > 0 {
+            let mut line = Line::default();
+            loop {
+                asker.fill(&mut line, &plan, |number| asked_for.push(number));
+                // The server reads all that came together, and answers it once if it likes one of it ill.
+                if line.in_flight.contains(&bad) {
+                    if line.is_contended() {
+                        asker.doubt(&mut line, Behind::Cut);
+                        extra += 1;
+                    } else {
+                        errors.push(line.front());
+                        asker.answer(&mut line, Behind::Cut);
+                    }
+                    break;
+                }
+                if line.is_idle() {
+                    break;
+                }
+                while !line.is_idle() {
+                    asker.answer(&mut line, Behind::Another);
+                }
+            }
+            asker.end(&mut line, &plan, Ended::Closed);
+        }
+        assert!(asker.is_complete(), "{bad}: {asker:?}");
+        assert_eq!(errors, [Some(bad)]);
+        assert!(extra <= 10, "{bad}: {extra} more connections");
     }
 }
 
@@ -271,6 +352,7 @@ proptest! {
                 1 => Act::Stall,
                 2 => Act::Answer(Behind::Nothing),
                 3 => Act::Answer(Behind::Cut),
+                4 => Act::Hurry,
                 _ => ON,
             }
         });

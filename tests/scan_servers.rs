@@ -1,0 +1,161 @@
+//! The HTTP scan against servers that take their time, close where they please, or answer many requests
+//! at once with one error: what can be asked is asked, and nobody gets another one's answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use bannerwall_test_support::{Namespace, Nginx, Running, json_lines, serve_by};
+
+/// A page of `/slow…` takes 300 ms.
+const APPLICATION: &str = r#"
+import time
+def application(environment, start):
+    path = environment["PATH_INFO"]
+    if path.startswith("/slow"):
+        time.sleep(0.3)
+    start("200 OK", [("Content-Length", str(len(path)))])
+    return [path.encode()]
+if __name__ == "__main__":
+    from wsgiref.simple_server import make_server
+    make_server("127.0.0.1", 8021, application).serve_forever()
+"#;
+
+const NO_RULES: &str = "[[rule]]\nid = \"none\"\ntitle = \"none\"\nprotocol = \"http\"\nfrom = \"server\"\n\
+                        match.status = '^999$'\naction = \"alert\"\n";
+
+/// The status of every path that was answered, and how often each was.
+struct Answers(BTreeMap<String, Vec<u64>>);
+
+impl Answers {
+    fn paths(&self) -> BTreeSet<&str> {
+        self.0.keys().map(String::as_str).collect()
+    }
+
+    fn status(&self, path: &str) -> Option<u64> {
+        match self.0.get(path).map(Vec::as_slice) {
+            Some([status]) => Some(*status),
+            Some(more) => panic!("{path} was answered {} times", more.len()),
+            None => None,
+        }
+    }
+
+    fn assert_all(&self, paths: &[String], what: &str) {
+        let missing: Vec<_> = paths.iter().filter(|path| self.status(path) != Some(200)).collect();
+        assert!(missing.is_empty(), "{what}: {} of {} not answered: {missing:?}", missing.len(), paths.len());
+    }
+}
+
+/// Asks a server for `paths`, and for what `rules` need.
+fn scan(namespace: &Namespace, port: u16, rules: &Path, paths: &[String], flags: &str) -> Answers {
+    let mut command = namespace.command(env!("CARGO_BIN_EXE_bannerwall"));
+    command.args(["scan", "http", "127.0.0.1", "--format", "json", "-p", &port.to_string()]);
+    command.args(["--total-timeout", "30s", "--rules"]).arg(rules).args(flags.split_whitespace());
+    paths.iter().for_each(|path| {
+        command.args(["--path", path]);
+    });
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut answers = BTreeMap::<String, Vec<u64>>::new();
+    for event in json_lines(&output.stdout).iter().filter(|event| event["event_type"] == "http") {
+        let path = event["http"]["url"].as_str().unwrap_or_default().to_owned();
+        answers.entry(path).or_default().push(event["http"]["status"].as_u64().unwrap_or_default());
+    }
+    Answers(answers)
+}
+
+fn no_rules(folder: &Path) -> std::path::PathBuf {
+    let file = folder.join("none.toml");
+    fs::write(&file, NO_RULES).expect("the folder is ours");
+    file
+}
+
+fn paths(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn numbered(count: usize) -> Vec<String> {
+    std::iter::once("/".to_owned()).chain((1..count).map(|number| format!("/page-{number}"))).collect()
+}
+
+/// Starts `program` in `folder`.
+fn start(namespace: &Namespace, port: u16, folder: &Path, program: &str, arguments: &[&str]) -> Running {
+    let mut command: Command = namespace.command("env");
+    command.arg("-C").arg(folder).arg(program).args(arguments);
+    serve_by(namespace, port, command)
+}
+
+#[test]
+fn slow_pages_of_one_thread_are_waited_for() {
+    let (namespace, folder) = (Namespace::new(), tempfile::tempdir().expect("a folder"));
+    fs::write(folder.path().join("slow.py"), APPLICATION).expect("the folder is ours");
+    let rules = no_rules(folder.path());
+    let pages = ["/", "/slow1", "/slow2", "/slow3", "/slow4", "/slow5", "/slow6", "/g1", "/g2"];
+    let pages = paths(pages);
+    let gunicorn = ["--bind", "127.0.0.1:8020", "--log-level", "error", "slow:application"];
+    let _gunicorn = start(&namespace, 8020, folder.path(), "/usr/bin/gunicorn", &gunicorn);
+    let _wsgiref = start(&namespace, 8021, folder.path(), "/usr/bin/python3", &["slow.py"]);
+    for (port, name) in [(8020, "gunicorn"), (8021, "wsgiref")] {
+        for flags in ["", "--host-connections 4", "--no-pipeline"] {
+            scan(&namespace, port, &rules, &pages, flags).assert_all(&pages, &format!("{name} {flags}"));
+        }
+    }
+}
+
+#[test]
+fn paths_at_which_a_server_closes_are_their_own_affair() {
+    let namespace = Namespace::new();
+    let nginx = Nginx::start(&namespace, 8022, r"location ~ /\. { return 444; }");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
+    for flags in ["", "--no-pipeline", "--host-connections 4"] {
+        let answers = scan(&namespace, 8022, &shipped, &paths(["/"]), flags);
+        let expected = BTreeSet::from(["/", "/actuator/env", "/phpinfo.php", "/server-status"]);
+        assert_eq!(answers.paths(), expected, "{flags}");
+    }
+    // More of them in a row than a host is given chances.
+    let rules = no_rules(nginx.root());
+    let mut names = numbered(20);
+    names.splice(1..1, (0..20).map(|number| format!("/.hidden-{number}")));
+    let answers = scan(&namespace, 8022, &rules, &names, "");
+    assert_eq!(answers.paths().len(), 20, "{:?}", answers.0);
+}
+
+#[test]
+fn several_connections_lose_no_server_that_closes_on_a_pipeline() {
+    let (namespace, folder) = (Namespace::new(), tempfile::tempdir().expect("a folder"));
+    fs::write(folder.path().join("index.php"), "<?php echo $_SERVER['REQUEST_URI'];").expect("ours");
+    let rules = no_rules(folder.path());
+    let arguments = ["-q", "-S", "127.0.0.1:8023", "index.php"];
+    let _php = start(&namespace, 8023, folder.path(), "/usr/bin/php", &arguments);
+    for connections in ["1", "2", "4", "8"] {
+        for count in [6, 62] {
+            let flags = format!("--host-connections {connections}");
+            scan(&namespace, 8023, &rules, &numbered(count), &flags).assert_all(&numbered(count), &flags);
+        }
+    }
+}
+
+#[test]
+fn an_error_for_a_whole_batch_is_credited_to_the_request_that_it_is_for() {
+    let (namespace, folder) = (Namespace::new(), tempfile::tempdir().expect("a folder"));
+    let application = "from aiohttp import web\n\
+         async def page(request): return web.Response(text=request.path)\n\
+         application = web.Application()\n\
+         application.router.add_get('/{tail:.*}', page)\n\
+         web.run_app(application, host='127.0.0.1', port=8024, print=None)\n";
+    fs::write(folder.path().join("page.py"), application).expect("the folder is ours");
+    let rules = no_rules(folder.path());
+    let _aiohttp = start(&namespace, 8024, folder.path(), "/usr/bin/python3", &["page.py"]);
+    let good = numbered(12);
+    let long = format!("/{}", "x".repeat(9000));
+    for place in [0, 6, 12] {
+        let mut all = good.clone();
+        all.insert(place, long.clone());
+        for flags in ["", "--host-connections 3", "--no-pipeline"] {
+            let answers = scan(&namespace, 8024, &rules, &all, flags);
+            answers.assert_all(&good, flags);
+            assert_eq!(answers.status(&long), Some(400), "{flags}");
+        }
+    }
+}
