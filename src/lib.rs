@@ -14,7 +14,7 @@
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`replay`] | capture files as a source of packets for the engine |
 //! | [`scan`] | targets to results: rings of connections, one module a probe |
-//! | [`packet`] | checked views of IP and TCP, fragments put together |
+//! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
 //! | [`guard`] | the verdict loop over a netfilter queue |
 //! | [`engine`] | packets in, decisions and events out |
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |

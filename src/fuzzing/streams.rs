@@ -8,10 +8,10 @@ use bannerwall_ffi::queue::message::{Message, messages};
 use super::Choices;
 use crate::event::Timestamp;
 use crate::flow::{Collector, Limits, Stream};
+use crate::packet::encapsulation;
+use crate::packet::link::Carried;
 use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, Segment, parse};
 use crate::replay::capture::Capture;
-use crate::replay::link::Carried;
-use crate::replay::tunnel;
 
 /// One IP packet, whole, cut short and as fragments of one.
 pub fn packet(data: &[u8]) {
@@ -91,7 +91,7 @@ pub fn capture(data: &[u8]) {
         frames += 1;
         assert!(frames <= data.len(), "more frames than octets");
         assert!(frame.wire_length >= frame.octets.len(), "captured more than was sent");
-        if let Carried::Ip { packet, .. } = tunnel::innermost(frame.link, frame.octets) {
+        if let Carried::Ip { packet, .. } = encapsulation::innermost(frame.link, frame.octets) {
             let _ = parse(packet, packet.len());
         }
     }

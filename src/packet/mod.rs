@@ -1,4 +1,5 @@
-//! Read-only views of IPv4 and IPv6 packets that carry TCP, and the reassembly of IP fragments.
+//! Read-only views of IPv4 and IPv6 packets that carry TCP, the reassembly of IP fragments, and the
+//! way from a frame to the packet in it: link layers and tunnels.
 //!
 //! [`parse`] checks a packet once; a [`Segment`] that exists has whole headers, and nothing
 //! rechecks them. The octets come from the network: they may be cut short by a copy range or a
@@ -18,7 +19,9 @@ use etherparse::{
 use crate::event::{Endpoint, PacketHeader};
 
 mod build;
+pub mod encapsulation;
 mod fragment;
+pub mod link;
 #[doc(hidden)]
 pub mod testing;
 

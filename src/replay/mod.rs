@@ -1,13 +1,11 @@
 //! Capture files through the engine: `replay` says what the guard would have said.
 //!
-//! This room opens files and walks link layers; the engine does the rest. Events carry the capture's
+//! This room opens files; the engine does the rest. Events carry the capture's
 //! times and packet numbers. Memory is bounded whatever the file's size.
 
 pub mod capture;
 pub mod input;
-pub mod link;
 mod run;
-pub mod tunnel;
 mod window;
 
 pub use run::{Replay, ReplayConfig, ReplayError, Totals};

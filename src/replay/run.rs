@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::capture::{Capture, CaptureError, Frame};
 use super::input::Input;
-use super::link::{Carried, Vlans};
-use super::tunnel;
 use crate::engine::{Checksums, Counters, Engine, EngineConfig, PacketInput};
 use crate::event::{EventSink, Source, Timestamp};
-use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, parse};
+use crate::packet::link::{Carried, Vlans};
+use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, encapsulation, parse};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 
@@ -139,7 +138,7 @@ impl Replay {
         self.totals.frames += 1;
         self.totals.octets += frame.octets.len() as u64;
         self.clock(frame.timestamp, sink);
-        match tunnel::innermost(frame.link, frame.octets) {
+        match encapsulation::innermost(frame.link, frame.octets) {
             Carried::Ip { packet, vlans } => {
                 let missing = frame.wire_length - frame.octets.len();
                 self.packet(packet, vlans, missing, frame, sink);
@@ -165,10 +164,10 @@ impl Replay {
         frame: &Frame<'_>,
         sink: &mut impl EventSink,
     ) {
-        if tunnel::is_piece(packet)
+        if encapsulation::is_piece(packet)
             && let Ok(Parsed::Fragment(fragment)) = parse(packet, packet.len() + missing)
             && let Reassembled::Whole(whole) = self.tunnelled.push(&fragment, self.last)
-            && let Carried::Ip { packet: inner, vlans: own } = tunnel::innermost(RAW_IP, &whole)
+            && let Carried::Ip { packet: inner, vlans: own } = encapsulation::innermost(RAW_IP, &whole)
             && inner.len() < whole.len()
         {
             let vlans = if own == Vlans::default() { vlans } else { own };
