@@ -4,4 +4,5 @@
 pub mod error;
 pub mod queue;
 pub mod ring;
+pub mod stamps;
 mod sys;

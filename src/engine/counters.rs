@@ -37,8 +37,10 @@ pub struct Counters {
     pub out_of_order: u64,
     /// Octets of lines before SSH identifications.
     pub preamble_octets: u64,
-    /// Anomalies of the application layer.
-    pub application_anomalies: u64,
+    /// Flows that were stopped, and only that.
+    pub flows_dropped: u64,
+    /// Flows that were stopped and whose ends were sent resets.
+    pub flows_rejected: u64,
     /// Matches that a rule's threshold kept silent.
     pub suppressed: u64,
     /// Matches by the rule's index in the rule set in force.
@@ -49,6 +51,8 @@ pub struct Counters {
     pub buffered_now: usize,
     pub(super) banners: [[u64; 2]; Protocol::COUNT],
     pub(super) anomalies: [u64; Anomaly::COUNT],
+    /// The application layer's anomalies by name, those seen so far: few.
+    pub(super) application: Vec<(&'static str, u64)>,
 }
 
 /// How often each decision was given.
@@ -108,6 +112,28 @@ impl Counters {
     /// How often an anomaly was seen (events about it are fewer: one a flow).
     pub fn anomalies(&self, anomaly: Anomaly) -> u64 {
         self.anomalies.get(anomaly as usize).copied().unwrap_or_default()
+    }
+
+    /// How often the anomaly of this name was seen, of whatever layer.
+    pub fn anomaly(&self, name: &str) -> u64 {
+        self.every_anomaly().find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
+    }
+
+    /// Every anomaly that can be or was seen, of all layers, by name.
+    pub fn every_anomaly(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let transport = Anomaly::ALL.iter().map(|anomaly| (anomaly.name(), self.anomalies(*anomaly)));
+        transport.chain(self.application.iter().copied())
+    }
+
+    pub(super) fn count_application(&mut self, name: &'static str) {
+        match self.application.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => self.application.push((name, 1)),
+        }
+    }
+
+    pub(super) fn count_blocked(&mut self, rejected: bool) {
+        *(if rejected { &mut self.flows_rejected } else { &mut self.flows_dropped }) += 1;
     }
 
     pub(super) fn count_banner(&mut self, protocol: Protocol, from: Side) {

@@ -167,7 +167,7 @@ impl Judge<'_> {
 
     /// Notes something odd of the application layer.
     pub(super) fn note_application(&mut self, name: &'static str, detail: &str) {
-        self.counters.application_anomalies += 1;
+        self.counters.count_application(name);
         if !self.told.contains(&name) {
             self.told.push(name);
             self.tell(AnomalyFacts { layer: AnomalyLayer::Application, name, detail: detail.to_owned() });

@@ -8,6 +8,7 @@
 //! is taken down before they are given back, so that no packet is led to a queue without a listener.
 mod config;
 mod interfaces;
+mod ledger;
 mod loss;
 mod policy;
 mod privileges;

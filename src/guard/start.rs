@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
+use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -20,7 +21,7 @@ use crate::diagnostics::tell;
 use crate::engine::{Engine, EngineConfig, OnFailure};
 use crate::event;
 use crate::hook::MarkState;
-use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
+use crate::metrics::{Endpoint, GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -57,6 +58,9 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         .collect::<Result<Vec<Writer>, _>>()
         .map_err(GuardError::Output)?;
     metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
+    metrics.note_rules(ReloadResult::Success);
+    metrics.enforcing.set(i64::from(config.enforce));
+    let stamps = config.metrics.and_then(|_| PacketStamps::ask_for().ok());
     let run = Run {
         config: config.clone(),
         stop: Arc::new(AtomicBool::new(false)),
@@ -69,6 +73,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         workers: Vec::new(),
         _listener: listener,
         _endpoint: endpoint,
+        _stamps: stamps,
     };
     let parts = Parts { run: &run, fingerprints, injector, cpus: allowed_cpus(config.pin) };
     let numbered = config.queues.numbers().zip(sources).enumerate();
@@ -148,7 +153,8 @@ impl Parts<'_> {
             tally: Arc::new(Tally::default()),
         };
         let publisher = Publisher::new(run.metrics.clone(), number, &rules);
-        let worker = Worker { source, judge, publisher, shared, rules, copy_range };
+        let queue_wait = run.metrics.queue_wait.clone();
+        let worker = Worker { source, judge, publisher, shared, rules, copy_range, queue_wait };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
         Queue { number, worker, cpu }
     }

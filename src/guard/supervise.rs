@@ -7,10 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bannerwall_ffi::queue::KernelCounters;
+use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, Sender};
 
 use super::config::GuardConfig;
-use super::loss::{Loss, Seen};
+use super::loss::{Loss, Seen, Sought};
 use super::signals::Listener;
 use super::source::SourceError;
 use super::start::{self, Queue};
@@ -44,6 +45,8 @@ pub(super) struct Run {
     pub(super) workers: Vec<Running>,
     pub(super) _listener: Listener,
     pub(super) _endpoint: Option<Endpoint>,
+    /// As long as it lives the kernel stamps packets, for the time that they wait in the queue.
+    pub(super) _stamps: Option<PacketStamps>,
 }
 
 /// A worker on its thread.
@@ -71,19 +74,23 @@ impl Run {
     /// Runs the workers till a signal or a failure ends the run.
     pub(super) fn guard(mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
         let started = Instant::now();
-        let served = self.spawn_all(queues).and_then(|()| self.serve(started));
+        let config = &self.config;
+        let hook = Sought { variant: config.variant, queues: config.queues, mark: config.mark };
+        let mut loss = Loss::new(hook, config.on_failure, &self.metrics);
+        let served = self.spawn_all(queues).and_then(|()| self.serve(&mut loss, started));
         let ended = self.end_workers();
         if matches!(ended, Err(GuardError::Forced)) {
             // Whatever does not end is left to the end of the process.
             return ended;
         }
+        loss.close(|| self.seen());
         self.emit_stats(started);
         self.finish_writers();
         served.and(ended)
     }
 
     /// From the hook's coming up to its going down.
-    fn serve(&self, started: Instant) -> Result<(), GuardError> {
+    fn serve(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
         let hook = match &self.config.hook {
             Some(hook) => {
                 self.leave_others_hook(hook)?;
@@ -91,12 +98,10 @@ impl Run {
             }
             None => None,
         };
-        let uninspected = self.metrics.uninspected_packets.clone();
-        let mut loss = Loss::new(self.config.variant, self.config.queues, uninspected);
-        loss.update(|| self.seen());
+        loss.open(|| self.seen());
         self.health.set_ready(true);
         tell(self.ready_line());
-        let watched = self.watch(&mut loss, started);
+        let watched = self.watch(loss, started);
         self.health.set_ready(false);
         loss.update(|| self.seen());
         watched.and(hook.map_or(Ok(()), Raised::down).map_err(GuardError::from))
@@ -196,6 +201,7 @@ impl Run {
             }
         };
         self.metrics.reloads(result).inc();
+        self.metrics.note_rules(result);
     }
 
     /// Lets the workers answer what they have in hand; a second signal does not wait for that.
@@ -218,22 +224,27 @@ impl Run {
     fn seen(&self) -> Seen {
         let mut seen = Seen::default();
         for worker in &self.workers {
-            seen.add(worker.number, || worker.tally.received());
+            seen.add(worker.number, &worker.tally);
         }
         seen
     }
 
     fn count_lost_events(&self) {
         let lost: u64 = self.writers.iter().map(|writer| writer.handle().lost()).sum();
-        let counter = &self.metrics.events_dropped;
-        counter.inc_by(lost.saturating_sub(counter.get()));
+        let written: u64 = self.writers.iter().map(|writer| writer.handle().written()).sum();
+        for (counter, now) in [(&self.metrics.events_dropped, lost), (&self.metrics.events_written, written)]
+        {
+            counter.inc_by(now.saturating_sub(counter.get()));
+        }
     }
 
     fn emit_stats(&self, started: Instant) {
         self.count_lost_events();
         let latest = self.workers.iter().map(|worker| worker.tally.latest());
         let mut counters = super::stats::counters(latest);
-        counters.push(("capture.uninspected", self.metrics.uninspected_packets.get()));
+        if let Some(uninspected) = self.metrics.uninspected_packets.get() {
+            counters.push(("capture.uninspected", uninspected));
+        }
         counters.push(("events.dropped", self.metrics.events_dropped.get()));
         let event = Event {
             timestamp: SystemTime::now().into(),

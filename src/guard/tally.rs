@@ -8,8 +8,8 @@ use std::time::Duration;
 use prometheus::{IntCounter, IntGauge};
 
 use super::source::{Received, Statistics, Verdict};
-use crate::engine::{Anomaly, Counters, FlowCounts};
-use crate::event::{Protocol, Side};
+use crate::engine::{Counters, FlowCounts};
+use crate::event::{Action, Protocol, Side, Timestamp};
 use crate::metrics::{GuardMetrics, QueueDrop, Verdict as Label};
 use crate::rules::RuleSet;
 
@@ -30,7 +30,14 @@ pub(super) struct Latest {
 }
 
 impl Tally {
-    /// Packets received, up to date by the batch.
+    /// Counts a packet before it is answered: as long as it waits for its verdict the kernel counts it
+    /// too, so that no account of both can miss it.
+    pub(super) fn receive(&self) {
+        // One thread writes: no read-modify-write is needed.
+        self.received.store(self.received.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Packets received, those in hand among them.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Acquire)
     }
@@ -71,14 +78,20 @@ pub(super) struct Publisher {
     matches: Vec<IntCounter>,
     anomalies: HashMap<&'static str, IntCounter>,
     flows: [IntGauge; 5],
+    evictions: [IntCounter; 5],
+    blocked: [IntCounter; 2],
+    last_turn: IntGauge,
     before: Latest,
 }
 
 impl Publisher {
     pub(super) fn new(metrics: GuardMetrics, queue: u16, rules: &RuleSet) -> Self {
         let packets = [Label::Accept, Label::Drop, Label::Repeat].map(|label| metrics.packets(queue, label));
-        let flows = ["opening", "undecided", "passed", "blocked", "closed"].map(|state| metrics.flows(state));
+        let flows = STATES.map(|state| metrics.flows(state));
+        let evictions = STATES.map(|state| metrics.flow_evictions(state));
+        let blocked = [Action::Drop, Action::Reject].map(|action| metrics.flows_blocked(action));
         let depth = metrics.queue_depth(queue);
+        let last_turn = metrics.last_turn(queue);
         let mut publisher = Self {
             metrics,
             packets,
@@ -86,32 +99,35 @@ impl Publisher {
             matches: Vec::new(),
             anomalies: HashMap::new(),
             flows,
+            evictions,
+            blocked,
+            last_turn,
             before: Latest::default(),
         };
-        publisher.set_rules(rules);
+        publisher.set_rules(rules, &Counters::default());
         publisher
     }
 
-    /// Counts matches of another rule set from now on, whose engine counts from zero.
-    pub(super) fn set_rules(&mut self, rules: &RuleSet) {
+    /// Counts matches of another rule set from now on. `engine` are the counts of an engine that has it
+    /// already, all of which were published before: what it took along of rules that stay is not new.
+    pub(super) fn set_rules(&mut self, rules: &RuleSet, engine: &Counters) {
         let handle = |rule: &crate::rules::Rule| self.metrics.rule_matches(rule.id(), rule.action());
         self.matches = rules.rules().iter().map(handle).collect();
-        self.before.engine.matches.clear();
+        self.before.engine.matches.clone_from(&engine.matches);
     }
 
     /// Takes a batch: the packets in it and how long they waited for their verdicts, where known.
-    pub(super) fn batch(&mut self, tally: &Tally, received: Received, waited: Option<Duration>) {
-        let packets = received.packets as u64;
+    pub(super) fn batch(&mut self, received: Received, waited: Option<Duration>) {
         if let Some(waited) = waited {
-            self.metrics.verdict_latency.observe(waited, packets);
+            self.metrics.verdict_latency.observe(waited, received.packets as u64);
         }
         self.metrics.bytes.inc_by(received.octets);
         self.before.octets += received.octets;
-        tally.received.fetch_add(packets, Ordering::Release);
     }
 
     /// Publishes everything counted since the last call.
-    pub(super) fn publish(&mut self, tally: &Tally, engine: &Counters, answers: Answers) {
+    pub(super) fn publish(&mut self, tally: &Tally, engine: &Counters, answers: Answers, now: Timestamp) {
+        self.last_turn.set(signed(now.as_nanos() / 1_000_000_000));
         self.publish_answers(answers);
         self.publish_engine(engine);
         self.before.engine.clone_from(engine);
@@ -152,7 +168,8 @@ impl Publisher {
         let before = &self.before.engine;
         let metrics = &self.metrics;
         for (counter, new, old) in [
-            (&metrics.flow_evictions, total(now.evictions), total(before.evictions)),
+            (&self.blocked[0], now.flows_dropped, before.flows_dropped),
+            (&self.blocked[1], now.flows_rejected, before.flows_rejected),
             (&metrics.no_room_packets, now.no_room, before.no_room),
             (&metrics.budget_spent_flows, now.budget_spent, before.budget_spent),
             (&metrics.suppressed_matches, now.suppressed, before.suppressed),
@@ -171,12 +188,17 @@ impl Publisher {
             let old = before.matches.get(index).copied().unwrap_or_default();
             counter.inc_by(new.saturating_sub(old));
         }
-        for anomaly in Anomaly::ALL {
-            let difference = now.anomalies(*anomaly) - before.anomalies(*anomaly);
+        for (name, count) in now.every_anomaly() {
+            let difference = count.saturating_sub(before.anomaly(name));
             if difference > 0 {
-                let handle = || metrics.anomalies(anomaly.name());
-                self.anomalies.entry(anomaly.name()).or_insert_with(handle).inc_by(difference);
+                let handle = || metrics.anomalies(name);
+                self.anomalies.entry(name).or_insert_with(handle).inc_by(difference);
             }
+        }
+        for ((counter, new), old) in
+            self.evictions.iter().zip(by_state(now.evictions)).zip(by_state(before.evictions))
+        {
+            counter.inc_by(new.saturating_sub(old));
         }
         // Gauges are sums over all workers: each moves them by its own difference.
         for ((gauge, new), old) in
@@ -188,7 +210,10 @@ impl Publisher {
     }
 }
 
-/// In the order of [`Publisher::flows`].
+/// What flows are in, as metrics call it.
+const STATES: [&str; 5] = ["opening", "undecided", "passed", "blocked", "closed"];
+
+/// In the order of [`STATES`].
 fn by_state(flows: FlowCounts) -> [u64; 5] {
     [flows.opening, flows.undecided, flows.passed, flows.blocked, flows.closed]
 }

@@ -15,6 +15,7 @@ use super::source::{Answer, Queued, Source, SourceError};
 use super::tally::{Answers, Publisher, Tally};
 use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
 use crate::event::{Event, EventSink, Timestamp};
+use crate::metrics::Latency;
 use crate::output::Handle;
 use crate::rules::RuleSet;
 
@@ -48,6 +49,8 @@ pub(super) struct Worker {
     pub(super) rules: Arc<RuleSet>,
     /// The copy range to go back to.
     pub(super) copy_range: u32,
+    /// How long packets waited before they came here.
+    pub(super) queue_wait: Latency,
 }
 
 /// Everything that one packet needs.
@@ -175,15 +178,20 @@ impl Worker {
     fn turn(&mut self, clock: Clock) -> Result<Instant, SourceError> {
         let Self { source, judge, .. } = self;
         let mut begun = None;
+        let (tally, waited) = (&self.shared.tally, &self.queue_wait);
         let received = source.next_batch(&mut |queued| {
+            tally.receive();
             let (_, now) = *begun.get_or_insert_with(|| clock.now());
+            if let Some(stamp) = queued.timestamp {
+                waited.observe(now.since(stamp), 1);
+            }
             judge.judge(now, queued)
         });
         judge.send_resets();
         let received = received?;
         let ended = Instant::now();
         if let Some((begun, _)) = begun {
-            self.publisher.batch(&self.shared.tally, received, Some(ended.duration_since(begun)));
+            self.publisher.batch(received, Some(ended.duration_since(begun)));
         }
         Ok(ended)
     }
@@ -196,13 +204,13 @@ impl Worker {
             judge.policy.copy_range = self.copy_range;
             self.source.set_copy_range(self.copy_range)?;
         }
-        self.publish();
+        self.publish(now);
         self.take_new_rules();
         Ok(())
     }
 
-    fn publish(&mut self) {
-        self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers);
+    fn publish(&mut self, now: Timestamp) {
+        self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers, now);
     }
 
     fn take_new_rules(&mut self) {
@@ -210,20 +218,24 @@ impl Worker {
         if !Arc::ptr_eq(&rules, &self.rules) {
             self.rules = Arc::clone(&rules);
             self.judge.engine.set_rules(Arc::clone(&rules));
-            self.publisher.set_rules(&rules);
+            self.publisher.set_rules(&rules, self.judge.engine.counters());
         }
     }
 
     fn finish(mut self) -> Result<(), SourceError> {
-        let Self { source, judge, .. } = &mut self;
+        let Self { source, judge, shared, .. } = &mut self;
         let now = || SystemTime::now().into();
-        let received = source.drain(DRAIN, &mut |queued| judge.judge(now(), queued));
+        let tally = &shared.tally;
+        let received = source.drain(DRAIN, &mut |queued| {
+            tally.receive();
+            judge.judge(now(), queued)
+        });
         judge.send_resets();
         let received = received?;
         judge.engine.finish(now(), &mut judge.sink);
-        self.publisher.batch(&self.shared.tally, received, None);
+        self.publisher.batch(received, None);
         self.publisher.publish_statistics(self.source.statistics());
-        self.publish();
+        self.publish(now());
         self.source.close()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,37 +12,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::oneshot;
 
-use super::{MetricsError, Registry};
+use super::{Health, MetricsError, Registry};
 
 /// How long a stop waits for answers that are being written.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// What `/healthz` and `/readyz` say.
-#[derive(Debug, Default)]
-pub struct Health {
-    ready: AtomicBool,
-    failed: AtomicBool,
-}
-
-impl Health {
-    /// Says whether the program does its work now: `/readyz`.
-    pub fn set_ready(&self, ready: bool) {
-        self.ready.store(ready, Ordering::Relaxed);
-    }
-
-    /// Says that a part of the program has failed for good: `/healthz`.
-    pub fn set_failed(&self) {
-        self.failed.store(true, Ordering::Relaxed);
-    }
-
-    fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed) && !self.has_failed()
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-}
 
 /// The running HTTP server; stops when dropped.
 #[derive(Debug)]
@@ -143,11 +115,10 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn readyz(State(shown): State<Shown>) -> (StatusCode, &'static str) {
-    if shown.health.is_ready() {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+async fn readyz(State(shown): State<Shown>) -> (StatusCode, String) {
+    match shown.health.obstacles() {
+        None => (StatusCode::OK, "ready\n".to_owned()),
+        Some(obstacles) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{obstacles}")),
     }
 }
 
@@ -189,6 +160,13 @@ mod tests {
         let status = |path| get(endpoint.address(), path).split(' ').nth(1).map(str::to_owned);
         assert_eq!((status("/healthz").as_deref(), status("/readyz").as_deref()), (Some("200"), Some("503")));
         health.set_ready(true);
+        assert_eq!(status("/readyz").as_deref(), Some("200"));
+        health.hinder("hook", Some("IPv6: no hook".to_owned()));
+        let answer = get(endpoint.address(), "/readyz");
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.ends_with("not ready\nhook: IPv6: no hook\n"), "{answer}");
+        assert_eq!(status("/healthz").as_deref(), Some("200"));
+        health.hinder("hook", None);
         assert_eq!(status("/readyz").as_deref(), Some("200"));
         health.set_failed();
         assert_eq!((status("/healthz").as_deref(), status("/readyz").as_deref()), (Some("503"), Some("503")));

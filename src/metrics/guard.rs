@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::{Latency, MetricsError, Registry};
+use super::{Knowable, Latency, MetricsError, Registry};
 use crate::event::{Action, Protocol, Side};
 
 /// How a queued packet was answered.
@@ -23,6 +23,13 @@ pub enum QueueDrop {
     QueueFull,
     /// The socket's buffer was full.
     SocketOverrun,
+    /// Nobody listened on the queue, between two runs under `--on-failure closed`.
+    NoListener,
+}
+
+impl QueueDrop {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::QueueFull, Self::SocketOverrun, Self::NoListener];
 }
 
 /// How a reload of the rules ended.
@@ -46,29 +53,22 @@ pub enum ResetResult {
 /// The guard's families; clones share them.
 #[derive(Debug, Clone)]
 pub struct GuardMetrics {
-    packets: IntCounterVec,
-    flows: IntGaugeVec,
-    banners: IntCounterVec,
-    rule_matches: IntCounterVec,
-    anomalies: IntCounterVec,
-    queue_depth: IntGaugeVec,
-    queue_dropped: IntCounterVec,
-    reloads: IntCounterVec,
-    resets: IntCounterVec,
+    labelled: Labelled,
     /// Octets of packets that were inspected.
     pub bytes: IntCounter,
-    /// Packets that reached the hook's queue rule and went by without inspection.
-    pub uninspected_packets: IntCounter,
-    /// Time from arrival to verdict.
+    /// Packets that reached the hook's queue rule and went by without inspection; absent as long as
+    /// that can't be known.
+    pub uninspected_packets: Knowable,
+    /// Time from arrival in this process to verdict.
     pub verdict_latency: Latency,
+    /// Time from the kernel's receipt to arrival in this process, where the kernel stamps packets.
+    pub queue_wait: Latency,
     /// Verdicts for packets that the kernel no longer held.
     pub late_verdicts: IntCounter,
     /// Packets that did not fit into a queue's socket; under `--on-failure open` they passed.
     pub socket_overruns: IntCounter,
     /// Messages from the kernel that could not be read.
     pub receive_errors: IntCounter,
-    /// Flows forgotten before their time because the table was full.
-    pub flow_evictions: IntCounter,
     /// Packets that found no room in the flow table or its buffers.
     pub no_room_packets: IntCounter,
     /// Flows that ran out of their octet or time budget undecided.
@@ -79,8 +79,35 @@ pub struct GuardMetrics {
     pub buffered_bytes: IntGauge,
     /// Events lost because their writer could not keep up.
     pub events_dropped: IntCounter,
+    /// Events that their destinations took.
+    pub events_written: IntCounter,
     /// Rules in force.
     pub rules: IntGauge,
+    /// 1 where blocking rules block, 0 where they only tell.
+    pub enforcing: IntGauge,
+    /// Times that the hook was put back after somebody else had taken it away.
+    pub hook_repairs: IntCounter,
+    last_reload_successful: IntGauge,
+    last_reload_success: IntGauge,
+}
+
+/// Families with labels.
+#[derive(Debug, Clone)]
+struct Labelled {
+    packets: IntCounterVec,
+    flows: IntGaugeVec,
+    flows_blocked: IntCounterVec,
+    flow_evictions: IntCounterVec,
+    banners: IntCounterVec,
+    rule_matches: IntCounterVec,
+    anomalies: IntCounterVec,
+    events_suppressed: IntCounterVec,
+    queue_depth: IntGaugeVec,
+    queue_dropped: IntCounterVec,
+    last_turn: IntGaugeVec,
+    reloads: IntCounterVec,
+    resets: IntCounterVec,
+    hook_up: IntGaugeVec,
 }
 
 impl GuardMetrics {
@@ -89,76 +116,62 @@ impl GuardMetrics {
     /// # Errors
     /// Where the registry has them already.
     pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
+        let counter = |name, help| registry.counter(name, help);
+        let gauge = |name, help| registry.gauge(name, help);
         let metrics = Self {
-            packets: registry.counters(
-                "packets_total",
-                "Queued packets by queue and verdict",
-                &["queue", "verdict"],
-            )?,
-            flows: registry.gauges("flows", "Flows remembered now, by state", &["state"])?,
-            banners: registry.counters(
-                "banners_total",
-                "Banners read, by protocol and sender",
-                &["protocol", "from"],
-            )?,
-            rule_matches: registry.counters(
-                "rule_matches_total",
-                "Banners that a rule matched, by rule and its action",
-                &["rule", "action"],
-            )?,
-            anomalies: registry.counters(
-                "anomalies_total",
-                "Things seen that an inspector could be misled with, by name",
-                &["anomaly"],
-            )?,
-            queue_depth: registry.gauges(
-                "queue_depth",
-                "Packets that wait in the kernel for a verdict",
-                &["queue"],
-            )?,
-            queue_dropped: registry.counters(
-                "queue_dropped_total",
-                "Packets that the kernel dropped before anybody saw them, by reason",
-                &["reason"],
-            )?,
-            reloads: registry.counters("reloads_total", "Reloads of the rules, by result", &["result"])?,
-            resets: registry.counters(
-                "resets_total",
-                "Resets for rejected connections, by result",
-                &["result"],
-            )?,
-            bytes: registry.counter("bytes_total", "Octets of queued packets on the wire")?,
-            uninspected_packets: registry.counter(
+            labelled: Labelled::new(registry)?,
+            bytes: counter("bytes_total", "Octets of queued packets on the wire")?,
+            uninspected_packets: Knowable::new(
+                registry,
                 "uninspected_packets_total",
                 "Packets that reached the hook's queue rule and went by without inspection",
             )?,
-            verdict_latency: Latency::new(registry)?,
-            late_verdicts: registry
-                .counter("late_verdicts_total", "Verdicts for packets that the kernel no longer held")?,
-            socket_overruns: registry
-                .counter("socket_overruns_total", "Packets that did not fit into a queue's socket")?,
-            receive_errors: registry.counter(
+            verdict_latency: Latency::verdict(registry)?,
+            queue_wait: Latency::queue_wait(registry)?,
+            late_verdicts: counter(
+                "late_verdicts_total",
+                "Verdicts for packets that the kernel no longer held",
+            )?,
+            socket_overruns: counter(
+                "socket_overruns_total",
+                "Packets that did not fit into a queue's socket",
+            )?,
+            receive_errors: counter(
                 "receive_errors_total",
                 "Messages from the kernel that were errors or could not be read",
             )?,
-            flow_evictions: registry.counter(
-                "flow_evictions_total",
-                "Flows forgotten before their time because the table was full",
-            )?,
-            no_room_packets: registry.counter(
+            no_room_packets: counter(
                 "no_room_packets_total",
                 "Packets that found no room in the flow table or its buffers",
             )?,
-            budget_spent_flows: registry.counter(
+            budget_spent_flows: counter(
                 "budget_spent_flows_total",
                 "Flows that ran out of their octet or time budget undecided",
             )?,
-            suppressed_matches: registry
-                .counter("suppressed_matches_total", "Matches that a rule's threshold kept silent")?,
-            buffered_bytes: registry.gauge("buffered_bytes", "Octets held in buffers of undecided flows")?,
-            events_dropped: registry
-                .counter("events_dropped_total", "Events lost because their writer could not keep up")?,
-            rules: registry.gauge("rules", "Rules in force")?,
+            suppressed_matches: counter(
+                "suppressed_matches_total",
+                "Matches that a rule's threshold kept silent",
+            )?,
+            buffered_bytes: gauge("buffered_bytes", "Octets held in buffers of undecided flows")?,
+            events_dropped: counter(
+                "events_dropped_total",
+                "Events lost because their writer could not keep up or their reader was gone",
+            )?,
+            events_written: counter("events_written_total", "Events that their destinations took")?,
+            rules: gauge("rules", "Rules in force")?,
+            enforcing: gauge("enforcing", "1 where blocking rules block, 0 where they only tell")?,
+            hook_repairs: counter(
+                "hook_repairs_total",
+                "Times that the hook was put back after somebody else had taken it away",
+            )?,
+            last_reload_successful: gauge(
+                "last_reload_successful",
+                "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
+            )?,
+            last_reload_success: gauge(
+                "last_reload_success_timestamp_seconds",
+                "When rules were last put in force, Unix time in seconds",
+            )?,
         };
         metrics.start_at_zero();
         Ok(metrics)
@@ -171,7 +184,7 @@ impl GuardMetrics {
                 self.banners(protocol, from);
             }
         }
-        for reason in [QueueDrop::QueueFull, QueueDrop::SocketOverrun] {
+        for reason in QueueDrop::ALL {
             self.queue_dropped(reason);
         }
         for result in [ReloadResult::Success, ReloadResult::Failure] {
@@ -179,6 +192,18 @@ impl GuardMetrics {
         }
         for result in [ResetResult::Sent, ResetResult::Failed] {
             self.resets(result);
+        }
+        for action in [Action::Drop, Action::Reject] {
+            self.flows_blocked(action);
+        }
+    }
+
+    /// Notes how rules that were read fared: at the start, and at each reload.
+    pub fn note_rules(&self, result: ReloadResult) {
+        let success = result == ReloadResult::Success;
+        self.last_reload_successful.set(i64::from(success));
+        if success {
+            self.last_reload_success.set(super::unix_seconds());
         }
     }
 
@@ -189,45 +214,46 @@ impl GuardMetrics {
             Verdict::Drop => "drop",
             Verdict::Repeat => "repeat",
         };
-        self.packets.with_label_values(&[&*queue.to_string(), verdict])
+        self.labelled.packets.with_label_values(&[&*queue.to_string(), verdict])
     }
 
     /// Flows remembered in `state`.
     pub fn flows(&self, state: &str) -> IntGauge {
-        self.flows.with_label_values(&[state])
+        self.labelled.flows.with_label_values(&[state])
     }
 
     /// Banners of `protocol` read that `from` sent.
     pub fn banners(&self, protocol: Protocol, from: Side) -> IntCounter {
-        self.banners.with_label_values(&[protocol.name(), from.name()])
+        self.labelled.banners.with_label_values(&[protocol.name(), from.name()])
     }
 
     /// Banners that the rule with this id matched.
     pub fn rule_matches(&self, rule: &str, action: Action) -> IntCounter {
-        self.rule_matches.with_label_values(&[rule, action.name()])
+        self.labelled.rule_matches.with_label_values(&[rule, action.name()])
     }
 
     /// Anomalies of this name.
     pub fn anomalies(&self, name: &str) -> IntCounter {
-        self.anomalies.with_label_values(&[name])
+        self.labelled.anomalies.with_label_values(&[name])
     }
 
     /// Packets that wait in `queue`.
     pub fn queue_depth(&self, queue: u16) -> IntGauge {
-        self.queue_depth.with_label_values(&[&*queue.to_string()])
+        self.labelled.queue_depth.with_label_values(&[&*queue.to_string()])
     }
 
     /// Packets that the kernel dropped for this reason.
     pub fn queue_dropped(&self, reason: QueueDrop) -> IntCounter {
-        self.queue_dropped.with_label_values(&[match reason {
+        self.labelled.queue_dropped.with_label_values(&[match reason {
             QueueDrop::QueueFull => "queue_full",
             QueueDrop::SocketOverrun => "socket_overrun",
+            QueueDrop::NoListener => "no_listener",
         }])
     }
 
     /// Reloads that ended so.
     pub fn reloads(&self, result: ReloadResult) -> IntCounter {
-        self.reloads.with_label_values(&[match result {
+        self.labelled.reloads.with_label_values(&[match result {
             ReloadResult::Success => "success",
             ReloadResult::Failure => "failure",
         }])
@@ -235,9 +261,95 @@ impl GuardMetrics {
 
     /// Resets that ended so.
     pub fn resets(&self, result: ResetResult) -> IntCounter {
-        self.resets.with_label_values(&[match result {
+        self.labelled.resets.with_label_values(&[match result {
             ResetResult::Sent => "sent",
             ResetResult::Failed => "failed",
         }])
+    }
+
+    /// Flows that were really stopped, by how: dropped, or reset too.
+    pub fn flows_blocked(&self, action: Action) -> IntCounter {
+        self.labelled.flows_blocked.with_label_values(&[action.name()])
+    }
+
+    /// Flows in `state` that had to give way to others. Only those that were undecided or blocked are a
+    /// loss of inspection.
+    pub fn flow_evictions(&self, state: &str) -> IntCounter {
+        self.labelled.flow_evictions.with_label_values(&[state])
+    }
+
+    /// Events of this kind that were not emitted, because there were too many of them.
+    pub fn events_suppressed(&self, kind: &str) -> IntCounter {
+        self.labelled.events_suppressed.with_label_values(&[kind])
+    }
+
+    /// When the worker of `queue` last went around its loop, Unix time in seconds: what lags behind the
+    /// clock hangs.
+    pub fn last_turn(&self, queue: u16) -> IntGauge {
+        self.labelled.last_turn.with_label_values(&[&*queue.to_string()])
+    }
+
+    /// Whether the hook of this address family (`ipv4`, `ipv6`) leads packets here: 1 or 0.
+    pub fn hook_up(&self, family: &str) -> IntGauge {
+        self.labelled.hook_up.with_label_values(&[family])
+    }
+}
+
+impl Labelled {
+    fn new(registry: &Registry) -> Result<Self, MetricsError> {
+        let counters = |name, help, labels: &[&str]| registry.counters(name, help, labels);
+        let gauges = |name, help, labels: &[&str]| registry.gauges(name, help, labels);
+        Ok(Self {
+            packets: counters("packets_total", "Queued packets by queue and verdict", &["queue", "verdict"])?,
+            flows: gauges("flows", "Flows remembered now, by state", &["state"])?,
+            flows_blocked: counters(
+                "flows_blocked_total",
+                "Flows that were really stopped, by action; always 0 in monitor mode",
+                &["action"],
+            )?,
+            flow_evictions: counters(
+                "flow_evictions_total",
+                "Flows forgotten before their time because the table was full, by the state they were in",
+                &["state"],
+            )?,
+            banners: counters(
+                "banners_total",
+                "Banners read, by protocol and sender",
+                &["protocol", "from"],
+            )?,
+            rule_matches: counters(
+                "rule_matches_total",
+                "Banners that a rule matched, by rule and its action, whether enforced or not",
+                &["rule", "action"],
+            )?,
+            anomalies: counters(
+                "anomalies_total",
+                "Things seen that an inspector could be misled with, by name",
+                &["anomaly"],
+            )?,
+            events_suppressed: counters(
+                "events_suppressed_total",
+                "Events that were not emitted because there were too many of their kind",
+                &["kind"],
+            )?,
+            queue_depth: gauges("queue_depth", "Packets that wait in the kernel for a verdict", &["queue"])?,
+            queue_dropped: counters(
+                "queue_dropped_total",
+                "Packets that the kernel dropped before anybody saw them, by reason",
+                &["reason"],
+            )?,
+            last_turn: gauges(
+                "worker_last_turn_timestamp_seconds",
+                "When the worker of a queue last went around its loop, Unix time in seconds",
+                &["queue"],
+            )?,
+            reloads: counters("reloads_total", "Reloads of the rules, by result", &["result"])?,
+            resets: counters("resets_total", "Resets for rejected connections, by result", &["result"])?,
+            hook_up: gauges(
+                "hook_up",
+                "Whether a hook of this address family leads packets to this guard's queues",
+                &["family"],
+            )?,
+        })
     }
 }

@@ -1,7 +1,10 @@
-//! `bannerwall_verdict_latency_seconds`: how long packets wait for their verdict in this process.
+//! How long packets wait: in the kernel's queue (`bannerwall_queue_wait_seconds`), then in this process
+//! (`bannerwall_verdict_latency_seconds`).
 //!
-//! All verdicts of a batch leave in one send, so all packets of a batch have waited equally long:
-//! one clock reading and one addition a batch, whatever the number of packets.
+//! All verdicts of a batch leave in one send, so all packets of a batch have waited equally long in this
+//! process: one clock reading and one addition a batch, whatever the number of packets. How long they
+//! waited before is told by the kernel's time stamps: only on hooks up to FORWARD, and only while something on
+//! the machine asks for stamps of received packets (tcpdump does, and so does a guard with `--metrics`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +16,8 @@ use prometheus::proto::{self, MetricType};
 
 use super::{MetricsError, Registry};
 
-const NAME: &str = "bannerwall_verdict_latency_seconds";
-const HELP: &str = "Time from a packet's arrival in this process to its verdict's departure, in seconds";
-
 /// Upper bounds of the buckets in nanoseconds; a last one without a bound follows.
-const BOUNDS: [u64; 14] = [
+const BOUNDS: [u64; 15] = [
     5_000,
     10_000,
     25_000,
@@ -32,11 +32,14 @@ const BOUNDS: [u64; 14] = [
     50_000_000,
     100_000_000,
     1_000_000_000,
+    10_000_000_000,
 ];
 
 /// A histogram that takes a whole batch at once; clones count into the same one.
 #[derive(Debug, Clone)]
 pub struct Latency {
+    name: &'static str,
+    help: &'static str,
     description: Desc,
     counts: Arc<Counts>,
 }
@@ -50,9 +53,21 @@ struct Counts {
 }
 
 impl Latency {
-    pub(super) fn new(registry: &Registry) -> Result<Self, MetricsError> {
-        let description = Desc::new(NAME.to_owned(), HELP.to_owned(), Vec::new(), HashMap::new())?;
-        let latency = Self { description, counts: Arc::default() };
+    /// From a packet's arrival in this process to its verdict.
+    pub(super) fn verdict(registry: &Registry) -> Result<Self, MetricsError> {
+        let help = "Time from a packet's arrival in this process to its verdict's departure, in seconds";
+        Self::new(registry, "bannerwall_verdict_latency_seconds", help)
+    }
+
+    /// From a packet's receipt by the kernel to its arrival in this process.
+    pub(super) fn queue_wait(registry: &Registry) -> Result<Self, MetricsError> {
+        let help = "Time from a packet's receipt by the kernel to its arrival in this process, in seconds, where the kernel stamps packets";
+        Self::new(registry, "bannerwall_queue_wait_seconds", help)
+    }
+
+    fn new(registry: &Registry, name: &'static str, help: &'static str) -> Result<Self, MetricsError> {
+        let description = Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?;
+        let latency = Self { name, help, description, counts: Arc::default() };
         registry.register(&latency)?;
         Ok(latency)
     }
@@ -101,8 +116,8 @@ impl Collector for Latency {
         let mut metric = proto::Metric::default();
         metric.set_histogram(self.histogram());
         let mut family = proto::MetricFamily::default();
-        family.set_name(NAME.to_owned());
-        family.set_help(HELP.to_owned());
+        family.set_name(self.name.to_owned());
+        family.set_help(self.help.to_owned());
         family.set_field_type(MetricType::HISTOGRAM);
         family.set_metric(vec![metric]);
         vec![family]
@@ -116,13 +131,13 @@ mod tests {
     fn lines(latency: &Latency, registry: &Registry) -> Vec<String> {
         assert_eq!(latency.desc().len(), 1);
         let text = registry.render().expect("a histogram can be shown");
-        text.lines().filter(|line| line.starts_with(NAME)).map(str::to_owned).collect()
+        text.lines().filter(|line| line.starts_with(latency.name)).map(str::to_owned).collect()
     }
 
     #[test]
     fn buckets_are_cumulative_and_a_bound_belongs_to_its_own() {
         let registry = Registry::default();
-        let latency = Latency::new(&registry).expect("the first one");
+        let latency = Latency::verdict(&registry).expect("the first one");
         latency.observe(Duration::from_nanos(10_000), 3);
         latency.observe(Duration::from_nanos(10_001), 4);
         latency.clone().observe(Duration::from_secs(2), 1);

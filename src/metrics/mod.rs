@@ -7,17 +7,22 @@
 
 mod endpoint;
 mod guard;
+mod health;
+mod knowable;
 mod latency;
 mod scan;
 
-pub use endpoint::{Endpoint, Health};
+pub use endpoint::Endpoint;
 pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, Verdict};
+pub use health::Health;
+pub use knowable::Knowable;
 pub use latency::Latency;
 pub use scan::ScanMetrics;
 
 use std::net::SocketAddr;
 
 use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
 
 /// Why there are no metrics.
@@ -55,9 +60,8 @@ impl Registry {
         build.get_metric_with_label_values(&[env!("CARGO_PKG_VERSION")])?.set(1);
         let started =
             registry.gauge("start_time_seconds", "When the process started, Unix time in seconds")?;
-        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seconds = since_epoch.map_or(0, |time| time.as_secs());
-        started.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        started.set(unix_seconds());
+        registry.0.register(Box::new(ProcessCollector::for_self()))?;
         Ok(registry)
     }
 
@@ -98,6 +102,12 @@ impl Registry {
     }
 }
 
+/// Now, Unix time in seconds.
+fn unix_seconds() -> i64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since_epoch.map_or(0, |time| time.as_secs())).unwrap_or(i64::MAX)
+}
+
 fn options(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace("bannerwall")
 }
@@ -112,6 +122,16 @@ mod tests {
         let version = env!("CARGO_PKG_VERSION");
         assert!(text.contains(&format!("bannerwall_build_info{{version=\"{version}\"}} 1\n")), "{text}");
         assert!(text.contains("# TYPE bannerwall_start_time_seconds gauge\n"), "{text}");
+    }
+
+    #[test]
+    fn a_registry_shows_what_the_process_uses() {
+        let text = Registry::new().expect("families agree").render().expect("they can be shown");
+        for name in
+            ["cpu_seconds_total", "open_fds", "max_fds", "resident_memory_bytes", "start_time_seconds"]
+        {
+            assert!(text.lines().any(|line| line.starts_with(&format!("process_{name} "))), "{name}: {text}");
+        }
     }
 
     #[test]

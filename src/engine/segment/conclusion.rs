@@ -117,6 +117,7 @@ impl Engine {
             return Inspected { decision: Decision::Undecided, mark };
         }
         self.end_conversation(seen, sink);
+        self.counters.count_blocked(stop.reject);
         let flow = self.flows.get_mut(id);
         let peer = flow.stream(from.other());
         let sender_expects = peer.is_open().then(|| peer.next());

@@ -1,0 +1,68 @@
+//! A counter that is absent where its value cannot be known, instead of 0.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::{IntCounter, proto};
+
+use super::{MetricsError, Registry, options};
+
+/// A counter that is shown only once its value is known; clones share it.
+#[derive(Debug, Clone)]
+pub struct Knowable {
+    counter: IntCounter,
+    known: Arc<AtomicBool>,
+}
+
+impl Knowable {
+    pub(super) fn new(registry: &Registry, name: &str, help: &str) -> Result<Self, MetricsError> {
+        let counter = IntCounter::with_opts(options(name, help))?;
+        let knowable = Self { counter, known: Arc::default() };
+        registry.register(&knowable)?;
+        Ok(knowable)
+    }
+
+    /// Says whether the value can be known now. Where it can't, the series is not shown at all.
+    pub fn set_known(&self, known: bool) {
+        self.known.store(known, Ordering::Relaxed);
+    }
+
+    /// Counts.
+    pub fn inc_by(&self, count: u64) {
+        self.counter.inc_by(count);
+    }
+
+    /// What was counted, where it is known.
+    pub fn get(&self) -> Option<u64> {
+        self.known.load(Ordering::Relaxed).then(|| self.counter.get())
+    }
+}
+
+impl Collector for Knowable {
+    fn desc(&self) -> Vec<&Desc> {
+        self.counter.desc()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        self.get().map_or_else(Vec::new, |_| self.counter.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_absent() {
+        let registry = Registry::default();
+        let lost = Knowable::new(&registry, "lost_total", "Lost").expect("the first one");
+        lost.inc_by(3);
+        let shown = || registry.render().expect("it can be shown");
+        assert!(!shown().contains("bannerwall_lost_total"), "{}", shown());
+        lost.set_known(true);
+        assert!(shown().contains("\nbannerwall_lost_total 3\n"), "{}", shown());
+        lost.set_known(false);
+        assert!(!shown().contains("bannerwall_lost_total"), "{}", shown());
+    }
+}
