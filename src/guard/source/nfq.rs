@@ -9,7 +9,7 @@
 //!   are dropped: bind first, then send packets there.
 
 use std::io;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bannerwall_ffi::error::{CallError, QueueError};
 use bannerwall_ffi::queue::{ForeignSocket, KernelCounters};
@@ -18,7 +18,6 @@ use super::{
     Answer, BATCH, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, SourceError, Statistics,
     Verdict,
 };
-use crate::event::Timestamp;
 
 /// A queue that is read and answered packet by packet.
 pub struct NfqCrate {
@@ -191,10 +190,6 @@ impl Drop for Pending<'_> {
 
 fn queued(message: &nfq::Message) -> Queued<'_> {
     let payload = message.get_payload();
-    let timestamp = message
-        .get_timestamp()
-        .and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
-        .and_then(|since| u64::try_from(since.as_nanos()).ok());
     Queued {
         payload,
         wire_length: message.get_original_len().max(payload.len()),
@@ -204,7 +199,8 @@ fn queued(message: &nfq::Message) -> Queued<'_> {
         output_interface: message.get_outdev(),
         hook: message.get_hook(),
         hardware_protocol: message.get_hw_protocol(),
-        timestamp: timestamp.map(Timestamp::from_nanos),
+        // `Message::get_timestamp` of nfq 0.2 reads through a pointer that is not aligned.
+        timestamp: None,
     }
 }
 
