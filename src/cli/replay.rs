@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
@@ -19,7 +19,7 @@ use crate::engine::{Checksums, EngineConfig};
 use crate::output::eve::EveOptions;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
 use crate::replay::input::Input;
-use crate::replay::{Replay, ReplayConfig};
+use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
 use crate::rules::RuleSet;
 
 /// Octets of a response's body that are read for its title, even if no rule asks for them.
@@ -80,20 +80,28 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     let fingerprints = arguments.fingerprints.load()?;
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
-    let mut replay = Replay::new(arguments.config(), rules, fingerprints);
+    let (files, join) = (arguments.files.clone(), arguments.join);
+    let mut session = Session::new(arguments.config(), rules, fingerprints, files, join);
     let writer = Writer::start(WriterConfig::WAITING, arguments.destination(), arguments.format())
         .with_context(|| {
             arguments.output.as_ref().map_or_else(String::new, |file| file.display().to_string())
         })
         .map_err(Failure::usage)?;
-    let mut session =
-        Session { arguments, quiet, interrupted: &interrupted, sink: writer.handle(), failed: false };
-    let outcome = session.read_all(&mut replay);
-    let failed = session.failed;
-    drop(session);
+    let mut sink = writer.handle();
+    let mut terminal = Terminal {
+        quiet,
+        on_screen: arguments.output.is_none() && std::io::stdout().is_terminal(),
+        interrupted: &interrupted,
+        events: writer.handle(),
+        file: None,
+        failed: false,
+    };
+    let outcome = session.run(&mut sink, &mut terminal);
+    let failed = terminal.failed;
+    drop((sink, terminal));
     let report = writer.finish();
     if !quiet {
-        tell(summary(&replay, started));
+        tell(summary(session.replay(), started));
     }
     if outcome.is_break() && interrupted.load(Relaxed) {
         return Ok(Exit::Interrupted);
@@ -139,67 +147,51 @@ impl ReplayArgs {
     }
 }
 
-/// One run over all files.
-struct Session<'a> {
-    arguments: &'a ReplayArgs,
+/// The person at the terminal.
+struct Terminal<'a> {
     quiet: bool,
+    /// Events run over the same screen.
+    on_screen: bool,
     interrupted: &'a AtomicBool,
-    sink: Handle,
+    events: Handle,
+    /// The progress of the file that is read, and how far that is.
+    file: Option<(ProgressBar, Arc<AtomicU64>)>,
     failed: bool,
 }
 
-impl Session<'_> {
-    fn read_all(&mut self, replay: &mut Replay) -> ControlFlow<()> {
-        let mut outcome = ControlFlow::Continue(());
-        for file in &self.arguments.files {
-            outcome = self.read_one(file, replay);
-            if outcome.is_break() {
-                break;
-            }
-            if !self.arguments.join {
-                replay.finish(&mut self.sink);
-            }
-        }
-        replay.finish(&mut self.sink);
-        outcome
+impl Onlooker for Terminal<'_> {
+    fn opened(&mut self, input: &Input) {
+        self.file = Some((self.progress_bar(input), input.position()));
     }
 
-    /// Reads one file; what is wrong with it is told, and the next one is read all the same.
-    fn read_one(&mut self, file: &Path, replay: &mut Replay) -> ControlFlow<()> {
-        let input = match Input::open(file) {
-            Ok(input) => input,
-            Err(error) => return self.blame(file, &error),
-        };
-        let bar = self.progress_bar(&input);
-        let position = input.position();
-        let (interrupted, closed) = (self.interrupted, self.sink.clone());
-        let look_up = || {
+    fn look_up(&mut self) -> ControlFlow<()> {
+        if let Some((bar, position)) = &self.file {
             bar.set_position(position.load(Relaxed));
-            if interrupted.load(Relaxed) || closed.is_closed() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        };
-        let outcome = replay.read(input, &mut self.sink, look_up);
-        bar.finish_and_clear();
-        match outcome {
-            Ok(flow) => flow,
-            Err(error) => self.blame(file, &error),
+        }
+        if self.interrupted.load(Relaxed) || self.events.is_closed() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     }
 
-    fn blame(&mut self, file: &Path, error: &dyn std::fmt::Display) -> ControlFlow<()> {
-        self.failed = true;
-        tell(format_args!("bannerwall: {}: {error}", file.display()));
-        ControlFlow::Continue(())
+    fn closed(&mut self) {
+        if let Some((bar, _)) = self.file.take() {
+            bar.finish_and_clear();
+        }
     }
 
+    fn blame(&mut self, file: &Path, fault: &dyn std::fmt::Display) {
+        self.failed = true;
+        tell(format_args!("bannerwall: {}: {fault}", file.display()));
+    }
+}
+
+impl Terminal<'_> {
     /// A bar on stderr for a person, where events do not run over the same screen.
     fn progress_bar(&self, input: &Input) -> ProgressBar {
-        let on_screen = self.arguments.output.is_none() && std::io::stdout().is_terminal();
         match input.length() {
-            Some(length) if !self.quiet && !on_screen && length >= PROGRESS_FROM => {
+            Some(length) if !self.quiet && !self.on_screen && length >= PROGRESS_FROM => {
                 let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
                 let style = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
                 bar.with_style(

@@ -6,6 +6,8 @@
 pub mod capture;
 pub mod input;
 mod run;
+mod session;
 mod window;
 
 pub use run::{Replay, ReplayConfig, ReplayError, Totals};
+pub use session::{Onlooker, Session};
