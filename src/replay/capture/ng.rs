@@ -1,15 +1,36 @@
 //! The blocks of a pcapng section and the interfaces that they speak of.
 
-use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
+use std::collections::HashSet;
+use std::sync::Arc;
 
-use super::{FrameAt, Record, SECOND, incomplete, length, link_type};
+use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock, parse_block_be, parse_block_le};
+
+use super::{FrameAt, Record, SECOND, SECTION_HEADER, length, link_type};
 use crate::event::Timestamp;
 
 /// More interfaces than this in one section are not remembered.
 const INTERFACE_LIMIT: usize = 65_536;
 
+/// Octets of the interface names of one section that are remembered; equal names count once.
+const NAMES_LIMIT: usize = 1 << 20;
+
+/// A name longer than this is not remembered: every event repeats it. Linux allows 15 octets, Windows'
+/// names of devices have 50.
+const NAME_LIMIT: usize = 255;
+
+/// Octets of the smallest block: type, length, and the length again.
+const SMALLEST_BLOCK: usize = 12;
+
+/// Types of the blocks that are looked at.
+const INTERFACE_BLOCK: u32 = 1;
+const SIMPLE_BLOCK: u32 = 3;
+const ENHANCED_BLOCK: u32 = 6;
+
 /// The type of the obsolete packet block, which old captures have.
 const PACKET_BLOCK: u32 = 2;
+
+/// What a section header holds behind its length, in the section's byte order.
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 /// Octets before the data of an enhanced (and of an obsolete) packet block.
 const ENHANCED_HEADER: usize = 28;
@@ -22,6 +43,30 @@ const SIMPLE_HEADER: usize = 12;
 pub(super) struct Section {
     big_endian: bool,
     interfaces: Vec<Interface>,
+    names: Names,
+}
+
+/// The names of interfaces, each once, and no more octets of them than [`NAMES_LIMIT`].
+#[derive(Debug, Default)]
+struct Names {
+    known: HashSet<Arc<str>>,
+    octets: usize,
+}
+
+impl Names {
+    /// The name to remember; none where it is too long or there are too many.
+    fn keep(&mut self, name: &str) -> Option<Arc<str>> {
+        if let Some(known) = self.known.get(name) {
+            return Some(Arc::clone(known));
+        }
+        if name.len() > NAME_LIMIT || self.octets + name.len() > NAMES_LIMIT {
+            return None;
+        }
+        let name: Arc<str> = name.into();
+        self.octets += name.len();
+        self.known.insert(Arc::clone(&name));
+        Some(name)
+    }
 }
 
 #[derive(Debug)]
@@ -30,36 +75,52 @@ struct Interface {
     snap_length: usize,
     resolution: u8,
     offset: i64,
-    name: Option<String>,
+    name: Option<Arc<str>>,
 }
 
 impl Section {
     /// The block at the start of `data`.
+    ///
+    /// Its length is judged here: the parser sees whole blocks only, and only of types that matter.
     pub(super) fn record(&mut self, data: &[u8]) -> Record {
-        if data.len() < 8 {
-            return Record::More(12);
+        let Some(header) = data.get(..SMALLEST_BLOCK) else { return Record::More(SMALLEST_BLOCK) };
+        let is_section = header.starts_with(&SECTION_HEADER);
+        if is_section && !self.begin(header) {
+            return Record::Damaged("a section of an unknown byte order");
         }
-        let parse = if self.big_endian { parse_block_be } else { parse_block_le };
-        let (rest, block) = match parse(data) {
-            Ok(parsed) => parsed,
-            Err(error) => return incomplete(&error, data.len(), "a block that contradicts itself"),
+        let (Some(kind), Some(field)) = (self.word(header, 0), self.word(header, 4)) else {
+            return Record::More(SMALLEST_BLOCK);
         };
-        let consumed = data.len() - rest.len();
+        let consumed = length(field);
+        if consumed < SMALLEST_BLOCK {
+            return Record::Damaged("a block that is shorter than its own frame");
+        }
+        let Some(block) = data.get(..consumed) else { return Record::More(consumed) };
+        if self.word(block, consumed - 4) != Some(field) {
+            return Record::Damaged("a block that contradicts itself");
+        }
+        match kind {
+            INTERFACE_BLOCK | PACKET_BLOCK | SIMPLE_BLOCK | ENHANCED_BLOCK => self.parsed(block),
+            _ => Record::Other(consumed),
+        }
+    }
+
+    /// Starts anew with the byte order of a section header; `false` where that tells none.
+    fn begin(&mut self, header: &[u8]) -> bool {
+        let Some(magic) = header.get(8..).and_then(|rest| rest.first_chunk::<4>()) else { return false };
+        let big_endian = u32::from_be_bytes(*magic) == BYTE_ORDER_MAGIC;
+        *self = Self { big_endian, ..Self::default() };
+        big_endian || u32::from_le_bytes(*magic) == BYTE_ORDER_MAGIC
+    }
+
+    /// What a whole block says.
+    fn parsed(&mut self, data: &[u8]) -> Record {
+        let parse = if self.big_endian { parse_block_be } else { parse_block_le };
+        let Ok((_, block)) = parse(data) else { return Record::Damaged("a block that contradicts itself") };
+        let consumed = data.len();
         match block {
-            Block::SectionHeader(header) => {
-                *self = Self { big_endian: header.big_endian(), interfaces: Vec::new() };
-                Record::Other(consumed)
-            }
             Block::InterfaceDescription(description) => {
-                if self.interfaces.len() < INTERFACE_LIMIT {
-                    self.interfaces.push(Interface {
-                        link: link_type(description.linktype.0),
-                        snap_length: length(description.snaplen),
-                        resolution: description.if_tsresol,
-                        offset: description.if_tsoffset,
-                        name: description.if_name().and_then(Result::ok).map(str::to_owned),
-                    });
-                }
+                self.describe(&description);
                 Record::Other(consumed)
             }
             Block::EnhancedPacket(packet) => self.frame(
@@ -97,6 +158,20 @@ impl Section {
             }
             _ => Record::Other(consumed),
         }
+    }
+
+    fn describe(&mut self, description: &InterfaceDescriptionBlock<'_>) {
+        if self.interfaces.len() == INTERFACE_LIMIT {
+            return;
+        }
+        let name = description.if_name().and_then(Result::ok).and_then(|name| self.names.keep(name));
+        self.interfaces.push(Interface {
+            link: link_type(description.linktype.0),
+            snap_length: length(description.snaplen),
+            resolution: description.if_tsresol,
+            offset: description.if_tsoffset,
+            name,
+        });
     }
 
     /// The name of an interface.

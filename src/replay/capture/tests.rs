@@ -163,6 +163,57 @@ fn interfaces_are_named_and_simple_and_obsolete_packets_are_read() {
     assert!(capture.next_frame().unwrap().is_none());
 }
 
+/// Description of an interface with any name.
+fn named_interface(name: &str) -> Vec<u8> {
+    let length = u16::try_from(name.len()).unwrap();
+    let mut body = [&[1_u8, 0, 0, 0, 0, 0, 0, 0, 2, 0][..], &length.to_le_bytes(), name.as_bytes()].concat();
+    body.resize(body.len().next_multiple_of(4) + 4, 0);
+    block(false, 1, &body)
+}
+
+#[test]
+fn names_of_interfaces_take_bounded_memory_and_equal_ones_are_kept_once() {
+    let long = "n".repeat(65_000);
+    let mut capture = [section(false), named_interface(&long), named_interface(&long[..255])].concat();
+    for number in 0..8192 {
+        capture.extend(named_interface(&format!("{number:0>255}")));
+    }
+    capture.extend(named_interface(&long[..255]));
+    let packets = [0, 1, 2, 8193, 8194].map(|index| enhanced(false, index, 0, b"frame", 5));
+    capture.extend(packets.concat());
+    let mut capture = Capture::open(Cursor::new(capture)).unwrap();
+    let mut names = Vec::new();
+    while let Some(frame) = capture.next_frame().unwrap() {
+        names.push(frame.interface.map(|name| (name.len(), name.as_ptr())));
+    }
+    let [too_long, kept, first, beyond, again] = names.as_slice() else { panic!("{names:?}") };
+    assert_eq!((*too_long, *beyond), (None, None));
+    assert_eq!((kept.map(|name| name.0), first.map(|name| name.0)), (Some(255), Some(255)));
+    assert_eq!(kept, again, "the very same octets");
+}
+
+#[test]
+fn a_block_shorter_than_its_frame_is_damage_whatever_its_type() {
+    // pcap-parser 0.17.0 subtracts with overflow at type 0x80000001 and these lengths.
+    for kind in [0x8000_0001_u32, 1, 2, 3, 6, 0x0bad] {
+        for stated in 0..12_u32 {
+            let short = [kind.to_le_bytes(), stated.to_le_bytes(), [0; 4], [0; 4]].concat();
+            let (seen, error) = frames(&[section(false), short].concat());
+            assert!(seen.is_empty());
+            assert!(matches!(error, Some(CaptureError::Damaged { offset: 28, .. })), "{kind:#x} {stated}");
+        }
+    }
+    let whole = [section(false), block(false, 0x8000_0001, b""), interface(false, None)].concat();
+    assert!(frames(&[whole, enhanced(false, 0, 0, b"frame", 5)].concat()).1.is_none());
+}
+
+#[test]
+fn a_section_of_no_byte_order_is_damage() {
+    let mut file = section(false);
+    file[8..12].copy_from_slice(b"nope");
+    assert!(matches!(frames(&file), (_, Some(CaptureError::Damaged { offset: 0, .. }))));
+}
+
 #[test]
 fn a_file_that_is_cut_short_gives_what_is_whole_and_says_where() {
     let classic = pcap(0xa1b2_c3d4, false, &[(1, 0, b"first", 5), (2, 0, b"second", 6)]);
