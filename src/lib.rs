@@ -21,6 +21,7 @@
 //! | [`event`] | the one reportable fact, from every path |
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
 //! | [`diagnostics`] | what is said on stderr |
+//! | `privileges` | what a thread may still do |
 #![forbid(unsafe_code)]
 
 pub mod banner;
@@ -37,6 +38,7 @@ pub mod hook;
 pub mod metrics;
 pub mod output;
 pub mod packet;
+mod privileges;
 pub mod replay;
 pub mod rules;
 pub mod scan;

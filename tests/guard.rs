@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -514,5 +514,86 @@ fn a_hook_that_leads_to_another_running_guard_is_left_alone() {
         assert!(second.stderr().contains("leads to queue 3"), "{}", second.stderr());
         assert_eq!(guard.hook_status(), before);
         guard.stop(Signal::TERM);
+    });
+}
+
+/// A field of each thread's status, by the thread's name.
+fn thread_fields(process: u32, field: &str) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let value =
+            |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+        Some((value("Name:")?, value(field)?))
+    };
+    tasks.filter_map(read).collect()
+}
+
+#[test]
+fn each_thread_keeps_the_capabilities_that_it_needs_and_no_more() {
+    const NETWORK: u64 = 1 << 12 | 1 << 13;
+    const FILES: u64 = 1 << 1 | 1 << 2;
+    as_root(|| {
+        for backend in BACKENDS {
+            let namespace = Namespace::new();
+            let flags = format!("--hook input --metrics 127.0.0.1:9464 --backend {backend}");
+            let guard = Guard::start(&namespace, "drop", &flags);
+            let id = guard.process.id();
+            for (thread, text) in thread_fields(id, "CapEff:").into_iter().chain(thread_fields(id, "CapPrm:"))
+            {
+                let held = u64::from_str_radix(&text, 16).expect("a set");
+                let wanted = match thread.as_str() {
+                    "metrics" | "signals" => 0,
+                    "writer" => FILES,
+                    name if name.starts_with("queue-") => NETWORK,
+                    _ => NETWORK | FILES,
+                };
+                assert_eq!(held & !wanted, 0, "{thread}: {text}");
+            }
+            let threads = thread_fields(id, "NoNewPrivs:");
+            assert!(threads.len() >= 4 && threads.iter().all(|(_, value)| value == "1"), "{threads:?}");
+            guard.stop(Signal::TERM);
+        }
+    });
+}
+
+/// Whether programs that the process starts inherit a descriptor.
+fn is_inherited(process: u32, descriptor: &str) -> bool {
+    /// `O_CLOEXEC` as `/proc` shows it.
+    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+    let info = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).expect("it is open");
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("every kernel shows them");
+    u32::from_str_radix(flags.trim(), 8).expect("octal digits") & CLOSED_ON_EXEC == 0
+}
+
+#[test]
+fn programs_that_the_guard_starts_do_not_inherit_its_queues() {
+    /// `NETLINK_NETFILTER`.
+    const NETFILTER: &str = "12";
+    as_root(|| {
+        for backend in BACKENDS {
+            let namespace = Namespace::new();
+            let guard = Guard::start(&namespace, "drop", &format!("--hook input --backend {backend}"));
+            let id = guard.process.id();
+            let table = std::fs::read_to_string(format!("/proc/{id}/net/netlink")).expect("it runs");
+            let sockets: Vec<String> = table
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>())
+                .filter(|fields| fields.get(1) == Some(&NETFILTER))
+                .filter_map(|fields| Some(format!("socket:[{}]", fields.last()?)))
+                .collect();
+            let descriptors = std::fs::read_dir(format!("/proc/{id}/fd")).expect("it runs");
+            let queues: Vec<String> = descriptors
+                .filter_map(std::io::Result::ok)
+                .filter(|entry| {
+                    std::fs::read_link(entry.path())
+                        .is_ok_and(|target| sockets.iter().any(|socket| target == Path::new(socket)))
+                })
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect();
+            assert!(!queues.is_empty(), "{table}");
+            assert!(!queues.iter().any(|queue| is_inherited(id, queue)), "{backend}: {queues:?}");
+            guard.stop(Signal::TERM);
+        }
     });
 }

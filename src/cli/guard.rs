@@ -144,7 +144,7 @@ impl GuardArgs {
             mark,
         };
         Ok(GuardConfig {
-            rules: self.rules.paths()?,
+            rules: self.rules.paths_told()?,
             fingerprints: self.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {

@@ -41,6 +41,21 @@ impl RulesFlag {
         })
     }
 
+    /// As [`RulesFlag::paths`] for what runs as root for long: where the working directory's own rules are
+    /// taken, that is said, since whoever may write there decides about them.
+    ///
+    /// # Errors
+    ///
+    /// As [`RulesFlag::paths`].
+    pub(super) fn paths_told(&self) -> Result<Vec<PathBuf>, Failure> {
+        let paths = self.paths()?;
+        if let Some(local) = paths.iter().find(|path| self.rules.is_empty() && path.is_relative()) {
+            let here = std::env::current_dir().unwrap_or_default().join(local);
+            tell(format_args!("bannerwall: no rules are installed, those in {} are read", here.display()));
+        }
+        Ok(paths)
+    }
+
     /// Loads the rules; warnings go to stderr unless `quiet`.
     ///
     /// # Errors

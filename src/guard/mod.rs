@@ -11,7 +11,6 @@ mod interfaces;
 mod ledger;
 mod loss;
 mod policy;
-mod privileges;
 mod resets;
 mod signals;
 pub mod source;
@@ -27,6 +26,7 @@ use std::io;
 
 use crate::hook::HookError;
 use crate::metrics::MetricsError;
+use crate::privileges::{self, FILES, NETWORK};
 use crate::rules::LoadError;
 use crate::rules::fingerprint::FingerprintError;
 use source::SourceError;
@@ -106,6 +106,7 @@ enum Message {
 /// Where something that the run needs is missing or fails. Whatever the end, a hook that this run put up
 /// is taken down again.
 pub fn run(config: &GuardConfig, outputs: Vec<Output>) -> Result<(), GuardError> {
+    privileges::keep_for_good(NETWORK | FILES)?;
     let (run, queues) = start::start(config, outputs)?;
     run.guard(queues)
 }

@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Message;
+use crate::privileges::give_up_all;
 
 /// The thread that turns signals into messages; ends with this value.
 pub(super) struct Listener {
@@ -21,6 +22,7 @@ impl Listener {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
         let handle = signals.handle();
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            give_up_all("signals");
             for signal in signals.forever() {
                 let message = match signal {
                     SIGHUP => Message::Reload,

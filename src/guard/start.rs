@@ -16,13 +16,14 @@ use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdi
 use super::supervise::Run;
 use super::tally::{Answers, Publisher, Tally};
 use super::worker::{Judge, Shared, Sinks, Worker};
-use super::{GuardError, Message, privileges, signals};
+use super::{GuardError, Message, signals};
 use crate::diagnostics::tell;
 use crate::engine::{Engine, EngineConfig, OnFailure};
 use crate::event;
 use crate::hook::MarkState;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
+use crate::privileges::{NETWORK, keep_or_tell};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 
@@ -194,9 +195,7 @@ impl Queue {
                 tell(format_args!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number));
             }
         }
-        if let Err(error) = privileges::keep_network_only() {
-            tell(format_args!("bannerwall: queue {}: cannot give up capabilities: {error}", self.number));
-        }
+        keep_or_tell(&format!("queue-{}", self.number), NETWORK);
         self.worker.run()
     }
 }

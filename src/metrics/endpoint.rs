@@ -13,6 +13,7 @@ use axum::routing::get;
 use tokio::sync::oneshot;
 
 use super::{Health, MetricsError, Registry};
+use crate::privileges::give_up_all;
 
 /// How long a stop waits for answers that are being written.
 const GRACE: Duration = Duration::from_secs(1);
@@ -54,7 +55,10 @@ impl Endpoint {
         let router = router(Shown { registry, health });
         let thread = std::thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || runtime.block_on(serve(listener, router, stopped)))
+            .spawn(move || {
+                give_up_all("metrics");
+                runtime.block_on(serve(listener, router, stopped));
+            })
             .map_err(MetricsError::Start)?;
         Ok(Self { address: bound, stop: Some(stop), thread: Some(thread) })
     }

@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 
 use crate::diagnostics::tell;
 use crate::event::{Event, EventSink};
+use crate::privileges::{FILES, keep_or_tell};
 
 use super::Format;
 
@@ -144,9 +145,10 @@ impl Writer {
             first_error: None,
             gather: config.overflow == Overflow::Count,
         };
-        let thread = std::thread::Builder::new()
-            .name("writer".to_owned())
-            .spawn(move || scribe.run(&events, &stopped))?;
+        let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || {
+            keep_or_tell("writer", FILES);
+            scribe.run(&events, &stopped)
+        })?;
         let handle = Handle { channel, shared, overflow: config.overflow };
         Ok(Self { handle, stop, thread })
     }

@@ -44,6 +44,8 @@ impl ForeignSocket {
             let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
             let Ok(duplicate) = borrowed.try_clone_to_owned() else { continue };
             if socket::is_netfilter(duplicate.as_fd()) {
+                // Programs that we start (iptables) must not inherit what can give verdicts.
+                socket::close_on_exec(borrowed)?;
                 found.push(duplicate);
             }
         }

@@ -104,6 +104,13 @@ pub(super) fn is_netfilter(socket: BorrowedFd<'_>) -> bool {
             .is_ok_and(|protocol| protocol == libc::NETLINK_NETFILTER)
 }
 
+/// Keeps `socket` from programs that this process starts.
+pub(super) fn close_on_exec(socket: BorrowedFd<'_>) -> Result<(), CallError> {
+    // SAFETY: takes no pointers.
+    let result = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    if result < 0 { Err(CallError::last("fcntl(FD_CLOEXEC)")) } else { Ok(()) }
+}
+
 /// Waits up to `timeout` for something to read; false when there was nothing.
 pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> Result<bool, CallError> {
     let mut request = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
