@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use crate::engine::{AnomalyPolicy, HttpInspect};
+use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
@@ -47,21 +47,27 @@ impl FingerprintsFlag {
     }
 }
 
-/// `--on-anomaly`: what is done about traffic that an inspector could be misled with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum OnAnomaly {
-    /// Report it.
-    Alert,
-    /// Report it and drop it.
-    Drop,
+/// `--on-anomaly POLICY`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct OnAnomalyFlag {
+    /// What --enforce does about traffic that an inspector could be misled with: alert, drop, or a list
+    /// of classes and names (`tcp=alert,banner=drop,urgent_data=alert`) that changes the default.
+    ///
+    /// Classes are packet (headers, checksums, fragments), tcp (what receivers ignore or read
+    /// otherwise), budget (a banner without end) and banner (crooked HTTP and SSH). By default what no
+    /// honest software sends is dropped (packet, tcp, budget), and banner is reported. Without
+    /// --enforce all is reported. Octets that differ from those that were let through before at the
+    /// same place are dropped whatever is said here.
+    #[arg(long = "on-anomaly", value_name = "POLICY", help_heading = "Verdicts")]
+    policy: Option<AnomalyPolicy>,
 }
 
-impl From<OnAnomaly> for AnomalyPolicy {
-    fn from(flag: OnAnomaly) -> Self {
-        match flag {
-            OnAnomaly::Alert => Self::Alert,
-            OnAnomaly::Drop => Self::Drop,
-        }
+impl OnAnomalyFlag {
+    /// The policy; without one a monitor reports everything.
+    pub(super) fn policy(&self, enforce: bool) -> AnomalyPolicy {
+        let default =
+            || if enforce { AnomalyPolicy::default() } else { AnomalyPolicy::all(AnomalyAction::Alert) };
+        self.policy.unwrap_or_else(default)
     }
 }
 

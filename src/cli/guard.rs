@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomaly};
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomalyFlag};
 use super::hook::{OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
@@ -67,9 +67,8 @@ pub(super) struct GuardArgs {
     /// lets them pass, closed drops them.
     #[arg(long, value_name = "MODE", default_value = "open", help_heading = "Verdicts")]
     on_failure: OnFailureFlag,
-    /// What is done about traffic that an inspector could be misled with; drop needs --enforce.
-    #[arg(long, value_name = "POLICY", default_value = "alert", help_heading = "Verdicts")]
-    on_anomaly: OnAnomaly,
+    #[command(flatten)]
+    on_anomaly: OnAnomalyFlag,
     /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them.
     #[arg(long, value_name = "WHICH", default_value = "first", help_heading = "Verdicts")]
     http_inspect: HttpExtent,
@@ -156,7 +155,7 @@ impl GuardArgs {
                 OnFailureFlag::Open => OnFailure::Open,
                 OnFailureFlag::Closed => OnFailure::Closed,
             },
-            on_anomaly: self.on_anomaly.into(),
+            on_anomaly: self.on_anomaly.policy(self.enforce),
             http_inspect: self.http_inspect.into(),
             hook: (!hook.chains.is_empty()).then_some(hook),
             variant: self.variant.variant(),

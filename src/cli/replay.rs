@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomaly};
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomalyFlag};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
@@ -41,10 +41,8 @@ pub(super) struct ReplayArgs {
     /// Report as a guard that enforces: what follows a match in its flow is blocked.
     #[arg(long)]
     enforce: bool,
-    /// What is done about traffic that an inspector could be misled with: drop counts only with
-    /// --enforce.
-    #[arg(long, value_name = "POLICY", default_value = "alert")]
-    on_anomaly: OnAnomaly,
+    #[command(flatten)]
+    on_anomaly: OnAnomalyFlag,
     /// How much of an HTTP connection is read: its first transaction, or all.
     #[arg(long, value_name = "EXTENT", default_value = "all")]
     http_inspect: HttpExtent,
@@ -125,7 +123,7 @@ impl ReplayArgs {
         ReplayConfig {
             engine: EngineConfig {
                 enforce: self.enforce,
-                on_anomaly: self.on_anomaly.into(),
+                on_anomaly: self.on_anomaly.policy(self.enforce),
                 http_inspect: self.http_inspect.into(),
                 body_limit: TITLE_OCTETS,
                 collect_kex: true,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::{AnomalyAction, AnomalyPolicy};
 use crate::event::Source;
 
 /// What a shortage of memory means for the flows that it hits.
@@ -12,16 +13,6 @@ pub enum OnFailure {
     Open,
     /// Traffic stops.
     Closed,
-}
-
-/// What is done about traffic that an inspector could be misled with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AnomalyPolicy {
-    /// Report it.
-    #[default]
-    Alert,
-    /// Report it and, where the engine enforces, drop it.
-    Drop,
 }
 
 /// How much of an HTTP connection is read.
@@ -39,23 +30,30 @@ pub enum HttpInspect {
 pub struct Timeouts {
     /// Only a SYN was seen.
     pub opening: Duration,
-    /// Open, and not yet decided.
+    /// Begun in its middle, and nobody has confirmed it.
+    pub unconfirmed: Duration,
+    /// Open, and not yet decided: as long as Linux remembers an idle connection. A flow that comes back
+    /// within that is not a new one.
     pub undecided: Duration,
     /// Open, and let pass.
     pub passed: Duration,
-    /// Blocked. Longer than TCP's longest pause between retransmissions, 120 s in Linux.
+    /// Blocked: as long as Linux or either end might go on with it.
     pub blocked: Duration,
     /// Closed by both ends or reset.
     pub closed: Duration,
 }
 
+/// `nf_conntrack_tcp_timeout_established` of Linux: 5 days.
+const ESTABLISHED: Duration = Duration::from_secs(5 * 24 * 3600);
+
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            opening: Duration::from_secs(30),
-            undecided: Duration::from_secs(300),
+            opening: Duration::from_secs(20),
+            unconfirmed: Duration::from_secs(20),
+            undecided: ESTABLISHED,
             passed: Duration::from_secs(120),
-            blocked: Duration::from_secs(300),
+            blocked: ESTABLISHED,
             closed: Duration::from_secs(20),
         }
     }
@@ -86,7 +84,8 @@ pub struct EngineConfig {
     pub collect_kex: bool,
     /// Octets of one flow that are inspected without coming to a decision.
     pub stream_budget: u64,
-    /// Time from a flow's first octet of data in which it must come to a decision.
+    /// Time from a banner's first octet in which it must be whole. A side that has said nothing takes as
+    /// long as it likes.
     pub time_budget: Duration,
     /// Octets held in buffers of undecided flows in all.
     pub buffer_limit: usize,
@@ -100,7 +99,7 @@ impl Default for EngineConfig {
             source: Source::Guard,
             enforce: false,
             on_failure: OnFailure::default(),
-            on_anomaly: AnomalyPolicy::default(),
+            on_anomaly: AnomalyPolicy::all(AnomalyAction::Alert),
             flow_limit: 1 << 18,
             http_inspect: HttpInspect::default(),
             body_limit: 0,

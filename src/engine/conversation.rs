@@ -4,11 +4,11 @@
 mod reading;
 
 use crate::event::{Side, Source, Timestamp};
-use crate::flow::{Anomaly, Collector, Limits, Offer, Stream};
+use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, distance};
 
 use super::HttpInspect;
 use super::http::{Http, Message, Unfinished};
-use super::judge::Judge;
+use super::judge::{Judge, Stop};
 use super::ssh::Ssh;
 
 /// A body's octets count so much less against the budget than others: they are cheap to go over, and
@@ -24,8 +24,10 @@ pub(super) struct Conversation {
     directions: [Direction; 2],
     ssh: Ssh,
     http: Http,
-    /// When the first data was seen.
-    pub(super) began: Option<Timestamp>,
+    /// Its turn to be looked at for a banner that takes too long is noted.
+    pub(super) watched: bool,
+    /// Octets that are to be stopped in a flow that nobody has confirmed.
+    pub(super) condemned: Option<Box<Condemned>>,
     /// Octets that were inspected, weighed.
     pub(super) spent: u64,
     /// Octets of lines before an SSH identification that were gone over.
@@ -39,6 +41,19 @@ pub(super) struct Conversation {
     pub(super) asked: Option<(Side, u32, u32)>,
 }
 
+/// Octets of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
+/// confirmed it is stopped.
+#[derive(Debug)]
+pub(super) struct Condemned {
+    pub(super) stop: Stop,
+    /// Who sent them.
+    pub(super) side: Side,
+    /// Sequence number of the first.
+    pub(super) sequence: u32,
+    /// How many.
+    pub(super) count: u32,
+}
+
 #[derive(Debug, Default)]
 struct Direction {
     collector: Collector,
@@ -47,6 +62,10 @@ struct Direction {
     relays: u8,
     /// The head that is unread was told as one whose end never comes, though more may come yet.
     told_unfinished: bool,
+    /// Nothing more is to be read, and that rests on the octets before this sequence number.
+    settled: Option<u32>,
+    /// Since when it stands within a banner.
+    amid: Option<Timestamp>,
 }
 
 /// How far one direction was read.
@@ -82,6 +101,23 @@ enum Step {
 }
 
 impl Conversation {
+    /// What is odd about a payload of one side that is not taken yet: nothing changes.
+    pub(super) fn assess(
+        &self,
+        from: Side,
+        stream: &Stream,
+        sequence: u32,
+        payload: &[u8],
+        limits: Limits,
+    ) -> AnomalySet {
+        let collector = &self.direction(from).collector;
+        let mut anomalies = collector.assess(stream, sequence, payload, limits);
+        let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
+        let full = fresh && !self.is_done(from) && collector.is_full_of_pins(stream);
+        anomalies.insert_if(full, Anomaly::ReorderLimit);
+        anomalies
+    }
+
     /// Takes the payload at `sequence` of one side into account.
     pub(super) fn take<'p>(
         &mut self,
@@ -92,7 +128,6 @@ impl Conversation {
         limits: Limits,
         judge: &mut Judge<'_>,
     ) -> Offer<'p> {
-        self.began.get_or_insert(judge.packet.now);
         let lossy = judge.config.source != Source::Guard;
         let crowded = self.direction(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {
@@ -101,7 +136,8 @@ impl Conversation {
         let direction = self.direction_mut(from);
         direction.told_unfinished = false;
         let mut collector = std::mem::take(&mut direction.collector);
-        let mut offer = collector.offer(stream, sequence, payload, limits);
+        let unread = collector.unread().len();
+        let mut offer = collector.take(stream, sequence, payload, limits);
         offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
         if offer.gap > 0 {
             self.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
@@ -110,31 +146,95 @@ impl Conversation {
             // The capture began in the middle: of a body, or of the silence that keep-alive probes break.
             self.direction_mut(from).state = State::Resync;
         }
-        if collector.unread().is_empty() {
-            let used = self.read(from, offer.fresh, judge);
-            if used == offer.fresh.len() && self.reads_body(from) {
-                collector.skip();
-            } else {
-                collector.keep(offer.fresh);
-                collector.advance(used);
-            }
-        } else {
-            collector.keep(offer.fresh);
-            let used = self.read(from, collector.unread(), judge);
-            collector.advance(used);
-        }
+        self.read_news(from, stream, (&mut collector, unread), &offer, judge);
         self.direction_mut(from).collector = collector;
-        self.spent += self.price(from, offer.fresh.len() + usize::from(offer.ahead));
-        if judge.config.http_inspect == HttpInspect::All && self.goes_on(from) {
+        let news = offer.fresh.len() + usize::from(offer.ahead);
+        // What came before is cheap to go over, but it is not for nothing.
+        self.spent += self.price(from, news + offer.overlap as usize);
+        if judge.config.http_inspect == HttpInspect::All && self.goes_on(from) && news > 0 {
             self.spent = 0;
-            self.began = None;
         }
         offer
+    }
+
+    /// Reads on where octets were added in order; of what was held before, `unread` were not read.
+    fn read_news(
+        &mut self,
+        from: Side,
+        stream: &Stream,
+        (collector, unread): (&mut Collector, usize),
+        offer: &Offer<'_>,
+        judge: &mut Judge<'_>,
+    ) {
+        let fresh = offer.fresh;
+        if fresh.is_empty() && collector.unread().len() == unread && offer.gap == 0 {
+            return;
+        }
+        if !collector.unread().is_empty() {
+            collector.keep(fresh);
+            let used = self.read(from, collector.unread(), judge);
+            collector.advance(stream, used);
+            return;
+        }
+        let meaningless = self.can_spare(from, fresh.len() as u64);
+        let used = self.read(from, fresh, judge);
+        if meaningless && used == fresh.len() && self.reads_body(from) {
+            collector.freeze(stream, stream.next().wrapping_sub(u32::try_from(used).unwrap_or(u32::MAX)));
+        } else {
+            collector.keep(fresh);
+            collector.advance(stream, used);
+        }
+    }
+
+    /// Notes where each direction stands behind a segment: which octets a decision rests on, and since
+    /// when a banner is unfinished.
+    pub(super) fn take_stock(&mut self, streams: [&Stream; 2], now: Timestamp) {
+        for (from, stream) in [Side::Client, Side::Server].into_iter().zip(streams) {
+            let done = self.is_done(from);
+            let amid = self.is_unfinished(from);
+            let direction = self.direction_mut(from);
+            if done && stream.is_open() {
+                if direction.settled.is_none() {
+                    direction.collector.settle(stream);
+                    direction.settled = Some(stream.next());
+                } else {
+                    direction.collector.release(stream);
+                }
+            } else if !done {
+                direction.settled = None;
+            }
+            if amid {
+                direction.amid.get_or_insert(now);
+            } else {
+                direction.amid = None;
+            }
+        }
+    }
+
+    /// Whether the receivers have what the decision to let the flow pass rests on. Until then other octets
+    /// could take the place of those that were read.
+    ///
+    /// A capture may lack one direction's acknowledgements altogether.
+    pub(super) fn is_received(&self, streams: [&Stream; 2], lossy: bool) -> bool {
+        self.directions.iter().zip(streams).all(|(direction, stream)| {
+            let received = |at: u32| stream.is_acknowledged_to(at) || (lossy && !stream.is_acknowledged());
+            direction.settled.is_none_or(received)
+        })
+    }
+
+    /// Since when a banner is unfinished.
+    pub(super) fn amid_since(&self) -> Option<Timestamp> {
+        self.directions.iter().filter_map(|direction| direction.amid).min()
     }
 
     /// Whether nothing more is to be read in either direction.
     pub(super) fn is_decided(&self) -> bool {
         self.directions.iter().all(|direction| matches!(direction.state, State::Done { .. }))
+    }
+
+    /// Whether nothing more is to be read of one side at least.
+    pub(super) fn is_half_decided(&self) -> bool {
+        self.is_done(Side::Client) || self.is_done(Side::Server)
     }
 
     /// Whether nothing more is to be read of one side.
@@ -152,8 +252,10 @@ impl Conversation {
     }
 
     /// Goes over `count` octets that are missing for good, then on as well as can be.
-    pub(super) fn lose(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
-        let unread = self.direction_mut(from).collector.take_unread();
+    pub(super) fn lose(&mut self, from: Side, stream: &Stream, count: u64, judge: &mut Judge<'_>) {
+        let collector = &mut self.direction_mut(from).collector;
+        let unread = collector.unread().to_vec();
+        collector.freeze(stream, stream.next());
         self.read_unfinished(from, &unread, Unfinished::Unseen, judge);
         self.pass_over(from, count, judge);
     }
@@ -207,7 +309,7 @@ impl Conversation {
             let missing = collector.give_up_gap(stream).unwrap_or_default();
             self.pass_over(from, u64::from(missing), judge);
             let used = self.read(from, collector.unread(), judge);
-            collector.advance(used);
+            collector.advance(stream, used);
         }
         self.direction_mut(from).collector = collector;
     }
@@ -220,9 +322,13 @@ impl Conversation {
         self.http.forget();
     }
 
-    /// One side has said all: a body that ends with the connection is whole, and a head has no end.
-    pub(super) fn end(&mut self, from: Side, why: Unfinished, judge: &mut Judge<'_>) {
+    /// One side has said all: a body that ends with the connection is whole, and a head has no end. Where
+    /// that is not `sure`, as its receiver has not acknowledged it, reading goes on should more come.
+    pub(super) fn end(&mut self, from: Side, why: Unfinished, sure: bool, judge: &mut Judge<'_>) {
         self.end_unfinished(from, why, judge);
+        if !sure {
+            return;
+        }
         let state = std::mem::take(&mut self.direction_mut(from).state);
         self.direction_mut(from).state = match state {
             State::Body(message) => {
@@ -244,22 +350,23 @@ impl Conversation {
                 // Nothing comes any more that would need to know where the direction stands.
                 self.give_up_missing(from, &mut Stream::default(), judge);
             }
-            self.end(from, Unfinished::Unseen, judge);
+            self.end(from, Unfinished::Unseen, true, judge);
         }
         self.ssh.tell(judge);
         self.http.tell_rest(judge);
     }
 
-    /// Whether something was begun and is not whole: a budget that runs out here leaves a banner unread,
-    /// elsewhere only a side that is silent.
-    pub(super) fn is_amid(&self) -> bool {
-        self.directions.iter().any(|direction| match direction.state {
-            State::Preamble => true,
-            State::Ssh | State::Kex(_) | State::Head | State::Next => {
+    /// Whether one side has begun a banner and not ended it. Lines that may come before a server's
+    /// identification begin none as long as nobody speaks SSH: a person may be asked for a name.
+    fn is_unfinished(&self, from: Side) -> bool {
+        let direction = self.direction(from);
+        match direction.state {
+            State::Preamble => self.ssh.knows(from.other()),
+            State::New | State::Ssh | State::Kex(_) | State::Head | State::Next => {
                 !direction.collector.unread().is_empty()
             }
             _ => false,
-        })
+        }
     }
 
     /// Whether one side speaks SSH and the other HTTP.

@@ -77,6 +77,8 @@ pub struct DecisionCounts {
 pub struct FlowCounts {
     /// Only a SYN was seen.
     pub opening: u64,
+    /// Begun in their middle, and confirmed by nobody.
+    pub unconfirmed: u64,
     /// Open, and not yet decided.
     pub undecided: u64,
     /// Let pass.
@@ -91,6 +93,7 @@ impl FlowCounts {
     pub(super) const fn of(&mut self, class: Class) -> &mut u64 {
         match class {
             Class::Opening => &mut self.opening,
+            Class::Unconfirmed => &mut self.unconfirmed,
             Class::Undecided => &mut self.undecided,
             Class::Passed => &mut self.passed,
             Class::Blocked => &mut self.blocked,

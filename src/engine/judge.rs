@@ -5,13 +5,13 @@ use crate::event::{
     Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, DropFacts, DropReason, Endpoints, Event,
     EventKind, EventSink, FlowContext, Protocol, Side,
 };
-use crate::flow::AnomalySet;
+use crate::flow::{Anomaly, AnomalySet};
 use crate::packet::Segment;
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Mark, Match, RuleSet, Stage, Thresholds};
 
 use super::familiar::Familiar;
-use super::{AnomalyPolicy, Counters, EngineConfig, PacketInput};
+use super::{Counters, EngineConfig, PacketInput};
 
 /// Why a flow is to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +152,9 @@ impl Judge<'_> {
                     detail: anomaly.detail().to_owned(),
                 });
             }
-            if anomaly.is_refusable() && self.config.on_anomaly == AnomalyPolicy::Drop {
+            // Octets that were let through are fixed, whatever else is only to be told.
+            let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
+            if fixed || (anomaly.is_refusable() && self.config.on_anomaly.drops(anomaly)) {
                 self.outcome.refuse.get_or_insert(anomaly.drop_reason());
             }
         }
@@ -177,7 +179,7 @@ impl Judge<'_> {
 
     /// Stops the flow where the policy says that anomalies do.
     pub(super) fn stop_for_anomaly(&mut self, reason: DropReason) {
-        if self.config.on_anomaly == AnomalyPolicy::Drop && self.outcome.stop.is_none() {
+        if self.config.on_anomaly.drops_banners() && self.outcome.stop.is_none() {
             self.outcome.stop = Some(Stop { reason, rule: None, reject: false });
         }
     }

@@ -16,20 +16,23 @@ mod familiar;
 mod flows;
 mod http;
 mod judge;
+mod policy;
 mod segment;
 mod ssh;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use self::config::{AnomalyPolicy, EngineConfig, HttpInspect, OnFailure, Timeouts};
+pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, DecisionCounts, FlowCounts};
 pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
+pub use self::policy::{AnomalyAction, AnomalyPolicy, PolicyError};
 pub use crate::flow::Anomaly;
 
 use self::conversation::Conversation;
 use self::familiar::Familiar;
 use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Source, Timestamp};
-use crate::flow::{Class, FlowTable, Tracking};
+use crate::flow::{Class, FlowId, FlowTable, Tracking};
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Mark, RuleSet, Thresholds};
@@ -58,6 +61,8 @@ pub struct Engine {
     marks: Vec<Mark>,
     #[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
     spare: Vec<Box<Conversation>>,
+    /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
+    watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
     tracking: Tracking,
 }
 
@@ -75,6 +80,7 @@ impl Engine {
             thresholds: Thresholds::default(),
             marks: Vec::new(),
             spare: Vec::new(),
+            watched: VecDeque::new(),
             config,
             rules,
             fingerprints,
@@ -97,6 +103,7 @@ impl Engine {
 
     /// Forgets flows that have been silent for too long, and tells what they still owed.
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
+        self.end_the_late(now, sink);
         for class in Class::ALL {
             let timeout = self.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {
@@ -216,7 +223,7 @@ impl Engine {
             name: anomaly.name(),
             detail: anomaly.detail().to_owned(),
         }));
-        if self.config.on_anomaly != AnomalyPolicy::Drop {
+        if !self.config.on_anomaly.drops(anomaly) {
             return Decision::Undecided.into();
         }
         emit(EventKind::Drop(DropFacts {
@@ -234,6 +241,7 @@ impl Timeouts {
     const fn of(&self, class: Class) -> std::time::Duration {
         match class {
             Class::Opening => self.opening,
+            Class::Unconfirmed => self.unconfirmed,
             Class::Undecided => self.undecided,
             Class::Passed => self.passed,
             Class::Blocked => self.blocked,

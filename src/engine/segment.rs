@@ -9,10 +9,18 @@ use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, Endpoints, EventSink, Side};
 use crate::flow::{
-    Anomaly, AnomalySet, Class, End, Flow, FlowId, Key, Limits, Stream, Tracked, Verdict, distance,
+    Anomaly, AnomalySet, Class, End, Ends, Flow, FlowId, Key, Limits, Stream, Tracked, Tracking, Verdict,
+    distance,
 };
 use crate::packet::Segment;
 use crate::rules::Mark;
+
+/// How far a segment of a flow that nobody has confirmed may lie from what was seen before, to be one of
+/// the same connection.
+const STRANGE: u32 = 1 << 20;
+
+/// How far an acknowledgement may lie from octets that are condemned, to be about the same connection.
+const CONDEMNED_NEAR: u32 = 1 << 16;
 
 /// A segment with what was worked out about it.
 #[derive(Clone, Copy)]
@@ -21,6 +29,8 @@ struct Seen<'s> {
     packet: &'s PacketInput<'s>,
     id: FlowId,
     from: End,
+    /// What was known of the ends before, should the segment not get through.
+    before: Ends,
 }
 
 impl Engine {
@@ -37,18 +47,25 @@ impl Engine {
         {
             return inspected;
         }
-        let wrong = packet.checksums == Checksums::Verify && !segment.checksums_valid();
+        let verify = packet.checksums == Checksums::Verify;
+        if verify && !segment.is_whole() && !segment.payload().is_empty() && self.may_ask_for_more(packet) {
+            // What counts before its checksum was verified may be what the receiver throws away.
+            return Decision::More { octets: segment.wire_length() }.into();
+        }
+        let wrong = verify && !segment.checksums_valid();
         let id = match found {
             Some(id) => id,
             None if segment.flags().rst() || wrong => {
                 return self.inspect_stray(segment, packet, wrong, sink);
             }
-            None => match self.begin(key, guess_client(segment, from), packet.now, sink) {
-                Ok(id) => id,
-                Err(_) => return self.refuse_flow(segment, packet, sink),
-            },
+            None => {
+                match self.begin(key, guess_client(segment, from), first_class(segment), packet.now, sink) {
+                    Ok(id) => id,
+                    Err(_) => return self.refuse_flow(segment, packet, sink),
+                }
+            }
         };
-        let seen = Seen { segment, packet, id, from };
+        let seen = Seen { segment, packet, id, from, before: *self.flows.get(id).ends() };
         if wrong {
             return self.refuse_segment(seen, Anomaly::BadChecksum, sink);
         }
@@ -70,7 +87,7 @@ impl Engine {
             Verdict::Blocked | Verdict::Rejected => Decision::Block,
         };
         let flags = segment.flags();
-        if flags.syn() && !packet_is_repeated(flow.stream(from).next(), segment) {
+        if flags.syn() && !flow.stream(from).began_with(segment.sequence()) {
             return None;
         }
         let mark = label_mark(&self.marks, flow.label);
@@ -132,46 +149,94 @@ impl Engine {
     }
 
     fn inspect_undecided(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
+        let Seen { segment, packet, id, from, .. } = seen;
         if self.flows.get(id).begins_anew(segment, from, self.tracking) {
             self.begin_anew(seen, sink);
+        } else if self.is_strange(seen) {
+            // The numbers of a flow that nobody has confirmed are somebody else's.
+            self.end_conversation(seen, sink);
+            self.flows.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
         self.flows.touch(id, packet.now);
         let tracking = self.tracking;
         let flow = self.flows.get_mut(id);
         let decided = flow.verdict != Verdict::Undecided;
+        let seen = Seen { before: *flow.ends(), ..seen };
         let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);
         if decided {
             // A SYN of a decided flow that may yet turn out to begin another one.
             let blocked = flow.verdict != Verdict::Passed && !segment.flags().syn();
-            return if blocked { Decision::Block.into() } else { Decision::Undecided.into() };
+            let unread = segment.flags().syn() && segment.wire_payload_length() > 0 && self.config.enforce;
+            return match (blocked, unread) {
+                (true, _) => Decision::Block.into(),
+                (false, true) => self.refuse_segment(seen, Anomaly::DataInReopeningSyn, sink),
+                (false, false) => Decision::Undecided.into(),
+            };
         }
         let quiet = segment.wire_payload_length() == 0 || tracked.ignore;
         if quiet && tracked.anomalies.is_empty() && flow.conversation.is_none() {
             return self.inspect_quiet(seen);
         }
+        if let Some(inspected) = self.meet_condemned(seen, receiver_expects, sink) {
+            return inspected;
+        }
+        self.settle_client(seen);
         self.inspect_loud(seen, &tracked, receiver_expects, sink)
+    }
+
+    /// Whether a segment has nothing to do with what was seen of a flow that nobody has confirmed.
+    fn is_strange(&self, seen: Seen<'_>) -> bool {
+        let flow = self.flows.get(seen.id);
+        let stream = flow.stream(seen.from);
+        self.tracking == Tracking::Inline
+            && flow.verdict == Verdict::Undecided
+            && !seen.segment.flags().syn()
+            && !flow.is_confirmed()
+            && !stream.from_start()
+            && stream.is_open()
+            && distance(stream.next(), seen.segment.sequence()).unsigned_abs() > STRANGE
     }
 
     /// A segment without data of a flow without data: most of a handshake.
     fn inspect_quiet(&mut self, seen: Seen<'_>) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
-        let flow = self.flows.get_mut(id);
-        let class = if flow.is_closed() {
-            Class::Closed
-        } else if segment.flags().syn() && !flow.stream(from.other()).is_open() {
-            Class::Opening
-        } else {
-            Class::Undecided
-        };
-        let blind = !flow.stream(from).from_start() && !flow.stream(from.other()).from_start();
-        if blind && packet.now.since(flow.started()) > self.config.time_budget {
+        let Seen { packet, id, .. } = seen;
+        if self.is_one_way(id, packet) {
             // Only one direction's acknowledgements come by here: there will never be data to read.
             return self.let_pass(id, packet);
         }
-        self.flows.set_class(id, class, packet.now);
+        self.classify(id, packet);
         Decision::Undecided.into()
+    }
+
+    /// Whether only one end's segments come by here, and have long enough.
+    fn is_one_way(&self, id: FlowId, packet: &PacketInput<'_>) -> bool {
+        let flow = self.flows.get(id);
+        flow.is_one_way() && packet.now.since(flow.started()) > self.config.time_budget
+    }
+
+    /// Puts an undecided flow into the class where it stands; whether it is over.
+    pub(super) fn classify(&mut self, id: FlowId, packet: &PacketInput<'_>) -> bool {
+        let flow = self.flows.get(id);
+        let over = self.is_over(flow);
+        let class = if over {
+            Class::Closed
+        } else if flow.is_opening() {
+            Class::Opening
+        } else if self.tracking == Tracking::Inline && !flow.is_confirmed() {
+            Class::Unconfirmed
+        } else {
+            Class::Undecided
+        };
+        self.flows.set_class(id, class, packet.now);
+        over
+    }
+
+    /// Whether nothing more is to come. A reset that its receiver may have ignored, as there are a dozen
+    /// reasons for, ends no banner half-way where that would let the rest of it pass.
+    fn is_over(&self, flow: &Flow<Conversation>) -> bool {
+        let amid = flow.conversation.as_ref().is_some_and(|it| it.amid_since().is_some());
+        flow.is_closed() && (!self.config.enforce || !amid)
     }
 
     fn inspect_loud(
@@ -181,70 +246,54 @@ impl Engine {
         receiver_expects: u32,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
-        self.settle_client(seen);
+        let Seen { segment, id, from, .. } = seen;
         let mut conversation = match self.flows.get_mut(id).conversation.take() {
             Some(conversation) => conversation,
             None => self.spare.pop().unwrap_or_default(),
         };
-        let side = self.flows.get(id).side(from);
-        let mut reported = self.flows.get(id).reported;
-        let mut stream = *self.flows.get(id).stream(from);
-        let mut refused = tracked.refused.map(|at| (at, *self.flows.get(id).stream(from.other())));
-        let may_ask = self.may_ask_for_more(packet);
+        let flow = self.flows.get(id);
+        let (side, mut reported) = (flow.side(from), flow.reported);
+        let mut streams = Streams { own: *flow.stream(from), peer: *flow.stream(from.other()) };
+        let reads = !segment.payload().is_empty() && !tracked.ignore;
+        let assessed = if reads {
+            conversation.assess(
+                side,
+                &streams.own,
+                first_octet(segment),
+                segment.payload(),
+                Limits::default(),
+            )
+        } else {
+            AnomalySet::default()
+        };
+        let may_ask = self.may_ask_for_more(seen.packet);
         let mut judge = self.judge_seen(seen, sink);
         judge.told = std::mem::take(&mut conversation.told);
-        judge.note(tracked.anomalies, &mut reported);
-        if let Some((at, peer)) = &mut refused {
-            conversation.rewind(side.other(), peer, *at);
-        }
+        judge.note(tracked.anomalies.with(assessed), &mut reported);
         let mut more = false;
-        let refused_already = judge.outcome.refuse.is_some() && judge.enforces();
-        if !segment.payload().is_empty() && !tracked.ignore && !refused_already {
-            let sequence = segment.sequence().wrapping_add(u32::from(segment.flags().syn()));
-            if conversation.is_done(side) {
-                stream.pass_over(sequence, segment.payload().len());
-                conversation.spent += segment.payload().len() as u64;
-            } else {
-                let offer = conversation.take(
-                    side,
-                    &mut stream,
-                    sequence,
-                    segment.payload(),
-                    Limits::default(),
-                    &mut judge,
-                );
-                judge.counters.overlap_octets += u64::from(offer.overlap);
-                judge.counters.out_of_order += u64::from(offer.ahead);
-                judge.note(offer.anomalies, &mut reported);
+        let refused = judge.outcome.refuse.is_some() && judge.enforces();
+        if !refused {
+            if let Some(at) = tracked.refused {
+                conversation.rewind(side.other(), &mut streams.peer, at);
             }
-        }
-        let stopped = judge.enforces() && (judge.outcome.stop.is_some() || judge.outcome.refuse.is_some());
-        if !segment.is_whole() && !stopped && !tracked.ignore {
-            match missing(segment, &stream) {
-                Missing::Behind(0) => {}
-                Missing::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
-                    conversation.lose(side, count as u64, &mut judge);
-                    stream.pass_over(stream.next(), count);
-                }
-                Missing::Behind(_) | Missing::Ahead => more = may_ask,
+            if reads {
+                read(&mut conversation, side, &mut streams, segment, &mut reported, &mut judge);
             }
+            let stopped = judge.enforces() && judge.outcome.stop.is_some();
+            if !segment.is_whole() && !tracked.ignore && !stopped {
+                more = go_over_missing(&mut conversation, side, &mut streams, segment, may_ask, &mut judge);
+            }
+            end(&mut conversation, side, &streams, &mut reported, &mut judge);
         }
-        if stream.is_complete() || stream.is_reset() {
-            let why = if stream.is_reset() { Unfinished::Unseen } else { Unfinished::Ended };
-            conversation.end(side, why, &mut judge);
-        }
-        if conversation.is_mismatched() {
-            let mut anomalies = AnomalySet::default();
-            anomalies.insert(Anomaly::ProtocolMismatch);
-            judge.note(anomalies, &mut reported);
-        }
-        let Judge { outcome, told, .. } = judge;
+        let Judge { outcome, told, packet, .. } = judge;
         conversation.told = told;
+        conversation.take_stock(streams.by_side(side), packet.now);
         let flow = self.flows.get_mut(id);
-        *flow.stream_mut(from) = stream;
-        if let Some((_, peer)) = refused {
-            *flow.stream_mut(from.other()) = peer;
+        if refused {
+            flow.restore(seen.before);
+        } else {
+            *flow.stream_mut(from) = streams.own;
+            *flow.stream_mut(from.other()) = streams.peer;
         }
         flow.reported = reported;
         let memory = conversation.memory();
@@ -255,6 +304,37 @@ impl Engine {
             return self.ask_for_more(seen, outcome, receiver_expects, sink);
         }
         self.conclude(seen, outcome, receiver_expects, sink)
+    }
+
+    /// What becomes of a segment where octets are condemned: they are dropped, and as soon as the flow is
+    /// confirmed it is stopped.
+    fn meet_condemned(
+        &mut self,
+        seen: Seen<'_>,
+        receiver_expects: u32,
+        sink: &mut dyn EventSink,
+    ) -> Option<Inspected> {
+        let flow = self.flows.get(seen.id);
+        let condemned = flow.conversation.as_ref()?.condemned.as_ref()?;
+        let from_there = flow.side(seen.from) == condemned.side;
+        let near = |sequence: u32| distance(sequence, condemned.sequence).unsigned_abs() < CONDEMNED_NEAR;
+        let start = first_octet(seen.segment);
+        let end = start.wrapping_add(u32::try_from(seen.segment.wire_payload_length()).unwrap_or(u32::MAX));
+        if from_there && start != end && !near(start) || !from_there && !near(seen.segment.acknowledgement())
+        {
+            // The connection's numbers are others: those octets were forged.
+            self.end_conversation(seen, sink);
+            return None;
+        }
+        if !from_there && flow.is_confirmed() {
+            let stop = condemned.stop.clone();
+            let mark = label_mark(&self.marks, flow.label);
+            return Some(self.stop(seen, stop, receiver_expects, mark, sink));
+        }
+        let meets = from_there
+            && distance(start, condemned.sequence.wrapping_add(condemned.count)) > 0
+            && distance(condemned.sequence, end) > 0;
+        meets.then(|| Decision::Drop.into())
     }
 
     /// Asks for the whole of a cut segment. What its first octets led to is kept: they are read only once.
@@ -364,6 +444,100 @@ fn facts_of_untracked(segment: &Segment<'_>, packet: &PacketInput<'_>) -> FlowFa
     FlowFacts { id: key.flow_id(packet.now.as_nanos()), endpoints }
 }
 
+/// What the sender of a segment and its peer send.
+struct Streams {
+    own: Stream,
+    peer: Stream,
+}
+
+impl Streams {
+    /// The client's and the server's, `own` being that of `side`.
+    const fn by_side(&self, side: Side) -> [&Stream; 2] {
+        match side {
+            Side::Client => [&self.own, &self.peer],
+            Side::Server => [&self.peer, &self.own],
+        }
+    }
+}
+
+/// Where a flow stands that begins with this segment.
+fn first_class(segment: &Segment<'_>) -> Class {
+    if segment.flags().syn() { Class::Opening } else { Class::Unconfirmed }
+}
+
+/// Sequence number of a segment's first octet of data.
+fn first_octet(segment: &Segment<'_>) -> u32 {
+    segment.sequence().wrapping_add(u32::from(segment.flags().syn()))
+}
+
+/// Reads a segment's octets, as far as they are there.
+fn read(
+    conversation: &mut Conversation,
+    side: Side,
+    streams: &mut Streams,
+    segment: &Segment<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut Judge<'_>,
+) {
+    let (sequence, payload) = (first_octet(segment), segment.payload());
+    if conversation.is_done(side) {
+        streams.own.pass_over(sequence, payload.len());
+        return;
+    }
+    let offer = conversation.take(side, &mut streams.own, sequence, payload, Limits::default(), judge);
+    judge.counters.overlap_octets += u64::from(offer.overlap);
+    judge.counters.out_of_order += u64::from(offer.ahead);
+    judge.note(offer.anomalies, reported);
+}
+
+/// Goes over the octets that a cut segment lacks, or says that they have to be asked for.
+fn go_over_missing(
+    conversation: &mut Conversation,
+    side: Side,
+    streams: &mut Streams,
+    segment: &Segment<'_>,
+    may_ask: bool,
+    judge: &mut Judge<'_>,
+) -> bool {
+    match missing(segment, &streams.own) {
+        Missing::Behind(0) => false,
+        Missing::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
+            conversation.take_stock(streams.by_side(side), judge.packet.now);
+            conversation.lose(side, &streams.own, count as u64, judge);
+            streams.own.pass_over(streams.own.next(), count);
+            false
+        }
+        Missing::Behind(_) | Missing::Ahead => may_ask,
+    }
+}
+
+/// Draws the conclusions of what has ended.
+fn end(
+    conversation: &mut Conversation,
+    side: Side,
+    streams: &Streams,
+    reported: &mut AnomalySet,
+    judge: &mut Judge<'_>,
+) {
+    for (side, stream) in [(side, &streams.own), (side.other(), &streams.peer)] {
+        if stream.is_complete() {
+            conversation.end(
+                side,
+                Unfinished::Ended,
+                stream.is_end_acknowledged() || !judge.enforces(),
+                judge,
+            );
+        } else if stream.is_reset() && !judge.enforces() {
+            conversation.end(side, Unfinished::Unseen, true, judge);
+        }
+    }
+    if conversation.is_mismatched() {
+        let mut anomalies = AnomalySet::default();
+        anomalies.insert(Anomaly::ProtocolMismatch);
+        judge.note(anomalies, reported);
+    }
+}
+
 /// Sequence number that the segment's receiver expects: behind all that was let through to it, which
 /// the first octets of a segment that was asked for again were not.
 fn receiver_expects(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End) -> u32 {
@@ -407,12 +581,6 @@ fn finish_refused(mut judge: Judge<'_>) -> Decision {
         }
         None => Decision::Undecided,
     }
-}
-
-/// Whether a SYN is only the flow's own, sent again.
-fn packet_is_repeated(next: u32, segment: &Segment<'_>) -> bool {
-    let behind = next.wrapping_sub(segment.sequence()).wrapping_sub(1);
-    behind == 0
 }
 
 /// The sender is the client if it sends to the smaller port: the guess where no SYN was seen.

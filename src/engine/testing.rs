@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Checksums, Decision, Engine, EngineConfig, Inspected, PacketInput};
+use super::{
+    AnomalyAction, AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, Inspected, PacketInput,
+};
 use crate::event::{Application, Endpoint, Event, EventKind, Timestamp};
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
@@ -20,12 +22,18 @@ pub(super) struct Setup {
 impl Setup {
     pub(super) fn enforcing(rules: &str) -> Self {
         let rules = RuleSet::parse("test.toml", rules).expect("rules without errors").rules;
-        Self { config: EngineConfig { enforce: true, ..EngineConfig::default() }, rules, v6: false }
+        let on_anomaly = AnomalyPolicy::default();
+        Self {
+            config: EngineConfig { enforce: true, on_anomaly, ..EngineConfig::default() },
+            rules,
+            v6: false,
+        }
     }
 
     pub(super) fn monitoring(rules: &str) -> Self {
         let mut setup = Self::enforcing(rules);
         setup.config.enforce = false;
+        setup.config.on_anomaly = AnomalyPolicy::all(AnomalyAction::Alert);
         setup
     }
 
@@ -48,6 +56,7 @@ impl Setup {
             client: endpoint(client),
             server: endpoint(server),
             next: [1000, 5000],
+            strangers: 0,
         }
     }
 
@@ -68,6 +77,8 @@ pub(super) struct Conversation {
     server: Endpoint,
     /// What client and server send next.
     next: [u32; 2],
+    /// Strangers that came.
+    strangers: u16,
 }
 
 /// Another client of the same engine.
@@ -130,6 +141,24 @@ impl Conversation {
         let next = &mut self.next[usize::from(!from_client)];
         *next = next.wrapping_add(u32::try_from(payload.len()).unwrap());
         self.show(&segment)
+    }
+
+    /// A segment of a connection that nobody has seen before, to this server.
+    pub(super) fn stranger(&mut self, payload: &[u8]) -> Decision {
+        self.strangers += 1;
+        let source = Endpoint { port: 10_000 + self.strangers, ..self.client };
+        self.show(&SegmentBuilder::new(source, self.server).payload(payload))
+    }
+
+    /// Time goes by, and the engine looks up now and then.
+    pub(super) fn wait(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.engine.tick(self.now, &mut self.events);
+    }
+
+    /// One end acknowledges all that it was sent.
+    pub(super) fn acknowledge(&mut self, from_client: bool) -> Decision {
+        self.send(from_client, Flags::ACK, b"")
     }
 
     pub(super) fn client(&mut self, payload: &[u8]) -> Decision {

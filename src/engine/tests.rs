@@ -47,8 +47,8 @@ fn the_segment_that_completes_a_matching_banner_is_the_one_that_is_stopped() {
 fn both_sides_of_a_harmless_connection_are_told_once_and_then_it_passes() {
     let mut talk = Setup::enforcing(DROP_OLD_SSH).open();
     assert_eq!(talk.server(b"SSH-2.0-OpenSSH_9.8\r\n"), Decision::Undecided);
-    assert_eq!(talk.client(b"SSH-2.0-OpenSSH_9.9\r\n"), Decision::Pass);
-    assert_eq!(talk.server(b"whatever follows"), Decision::Pass);
+    assert_eq!(talk.client(b"SSH-2.0-OpenSSH_9.9\r\n"), Decision::Undecided);
+    assert_eq!(talk.server(b"whatever follows"), Decision::Pass, "the server has what was judged");
     assert_eq!(kinds(&talk.events), ["ssh"]);
 }
 
@@ -56,7 +56,8 @@ fn both_sides_of_a_harmless_connection_are_told_once_and_then_it_passes() {
 fn monitoring_tells_the_same_and_lets_everything_through() {
     let mut talk = Setup::monitoring(DROP_OLD_SSH).open();
     assert_eq!(talk.server(BANNER), Decision::Undecided);
-    assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Pass);
+    assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Undecided);
+    assert_eq!(talk.acknowledge(false), Decision::Pass);
     assert_eq!(kinds(&talk.events), ["alert", "drop", "ssh"]);
     for event in &talk.events {
         match &event.kind {
@@ -223,7 +224,8 @@ fn a_replay_does_not_wait_for_ever_for_what_a_capture_lacks() {
 fn the_first_transaction_decides_unless_told_otherwise() {
     let mut talk = Setup::monitoring("").open();
     assert_eq!(talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"), Decision::Undecided);
-    assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\nabc"), Decision::Pass);
+    assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\nabc"), Decision::Undecided);
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
     assert_eq!(kinds(&talk.events), ["http"]);
 }
 
@@ -248,7 +250,8 @@ action = "drop"
 fn another_protocol_is_let_pass_as_soon_as_both_sides_have_spoken() {
     let mut talk = Setup::monitoring("").open();
     assert_eq!(talk.client(&[22, 3, 1, 2, 0, 1, 0, 1]), Decision::Undecided);
-    assert_eq!(talk.server(&[22, 3, 3, 0, 60, 2]), Decision::Pass);
+    assert_eq!(talk.server(&[22, 3, 3, 0, 60, 2]), Decision::Undecided);
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
     assert!(talk.events.is_empty());
 }
 
@@ -265,8 +268,10 @@ fn a_segment_cut_by_the_copy_range_is_asked_for_again() {
 #[test]
 fn a_flow_without_a_syn_is_picked_up() {
     let mut talk = Setup::enforcing(DROP_OLD_SSH).midstream();
+    talk.client(b"SSH-2.0-x\r\n");
+    assert_eq!(talk.acknowledge(false), Decision::Undecided, "the client's numbers are the connection's");
     assert_eq!(talk.server(BANNER), Decision::Block);
-    assert_eq!(kinds(&talk.events), ["alert", "drop", "ssh"]);
+    assert_eq!(kinds(&talk.events), ["alert", "ssh", "drop"]);
 }
 
 #[test]
@@ -283,7 +288,7 @@ fn a_mark_is_given_with_this_and_every_later_packet() {
 fn a_flow_that_ends_early_tells_what_was_seen() {
     let mut talk = Setup::monitoring("").open();
     talk.server(b"SSH-2.0-OpenSSH_9.8\r\n");
-    talk.engine.tick(talk.now.after(Duration::from_secs(3600)), &mut talk.events);
+    talk.engine.tick(talk.now.after(Duration::from_secs(6 * 24 * 3600)), &mut talk.events);
     assert_eq!(kinds(&talk.events), ["ssh"]);
     assert_eq!(talk.engine.counters().buffered_now, 0);
     assert_eq!(talk.engine.counters().flows_now.undecided, 0);
@@ -324,7 +329,9 @@ fn a_familiar_line_is_judged_by_the_rules_in_force_and_by_its_addresses() {
         for _ in 0..2 {
             talk.reopen(server.parse().unwrap());
             talk.client(b"SSH-2.0-Client\r\n");
-            assert_eq!(talk.server(BANNER), expected, "{server}");
+            let decision = talk.server(BANNER);
+            let decision = if decision == Decision::Undecided { talk.acknowledge(true) } else { decision };
+            assert_eq!(decision, expected, "{server}");
         }
     };
     expect(&mut talk, "198.51.100.2", Decision::Pass);
@@ -362,7 +369,7 @@ fn a_retransmitted_end_of_a_blocked_banner_stays_blocked() {
 #[test]
 fn a_spent_time_budget_is_told_once_when_only_monitoring() {
     let mut setup = Setup::monitoring("");
-    setup.config.on_anomaly = AnomalyPolicy::Drop;
+    setup.config.on_anomaly = AnomalyPolicy::all(AnomalyAction::Drop);
     let mut talk = setup.open();
     talk.server(b"SSH-2.0-never ends");
     talk.now = talk.now.after(Duration::from_secs(121));
@@ -439,6 +446,8 @@ fn a_segment_that_had_to_be_asked_for_again_is_rejected_with_the_receivers_numbe
 fn the_first_segment_of_a_flow_that_was_picked_up_is_rejected_with_the_receivers_number() {
     let rules = DROP_OLD_SSH.replace("\"drop\"", "\"reject\"");
     let mut talk = Setup::enforcing(&rules).midstream();
+    talk.client(b"SSH-2.0-x\r\n");
+    talk.acknowledge(false);
     let expected = talk.server_next();
     let Decision::Reject(resets) = talk.server(BANNER) else { panic!("not rejected") };
     assert_eq!(sequence_of(&resets.to_receiver), expected);
@@ -638,7 +647,8 @@ fn an_encrypted_connection_through_a_proxy_passes_once_both_sides_have_spoken() 
     talk.client(b"CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n");
     talk.server(b"HTTP/1.1 200 Connected\r\n\r\n");
     assert_eq!(talk.client(b"\x16\x03\x01\x02"), Decision::Undecided);
-    assert_eq!(talk.server(b"\x16\x03\x03\x01"), Decision::Pass);
+    assert_eq!(talk.server(b"\x16\x03\x03\x01"), Decision::Undecided);
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
 }
 
 #[test]

@@ -56,6 +56,14 @@ anomalies! {
     DataWithoutAck Stream "data_without_ack" "data without the ACK flag: the receiver ignores it, and so do we",
     /// An acknowledgement of what was never sent.
     AckOfUnsentData Stream "ack_of_unsent_data" "an acknowledgement of octets that were never sent: the receiver ignores the segment, and so do we",
+    /// An acknowledgement that lies too far back.
+    OldAcknowledgement Stream "old_acknowledgement" "an acknowledgement that lies too far back: the receiver ignores the segment, and so do we",
+    /// A TCP MD5 signature where the connection began without.
+    UnexpectedSignature Stream "unexpected_signature" "a TCP MD5 signature in a connection that has none: the receiver ignores the segment, and so do we",
+    /// Data in a SYN that would begin a flow anew.
+    DataInReopeningSyn Stream "data_in_reopening_syn" "data in a SYN for ports that are in use: it can't be read before the answer",
+    /// A further path of an MPTCP connection.
+    MptcpJoin Stream "mptcp_join" "a further path of a Multipath TCP connection, whose octets would be read apart from the others",
     /// SYN together with FIN or RST.
     ContradictoryFlags Stream "contradictory_flags" "SYN together with FIN or RST",
     /// Urgent data.
@@ -88,6 +96,25 @@ impl Anomaly {
         !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent)
     }
 
+    /// Whether honest software never sends it, or loses nothing by its loss: dropped unless told otherwise.
+    ///
+    /// The rest stays: what is odd after a reset or FIN that never took effect, simultaneous opens, port
+    /// reuse and long detours are nobody's trick by themselves, and a trick gains nothing by them.
+    pub const fn is_hostile(self) -> bool {
+        !matches!(
+            self,
+            Self::ResetWrongSequence
+                | Self::DataAfterReset
+                | Self::DataAfterFin
+                | Self::SynInConnection
+                | Self::SplitHandshake
+                | Self::FastOpenRefused
+                | Self::HopLimitDrop
+                | Self::Gap
+                | Self::ProtocolMismatch
+        )
+    }
+
     /// The reason that drop events give.
     pub const fn drop_reason(self) -> DropReason {
         match self.layer() {
@@ -111,6 +138,17 @@ impl AnomalySet {
         let new = self.0 & bit == 0;
         self.0 |= bit;
         new
+    }
+
+    /// Takes one out.
+    pub const fn remove(&mut self, anomaly: Anomaly) {
+        self.0 &= !(1 << anomaly as u8);
+    }
+
+    /// Those of either set.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Adds one where `condition` holds.

@@ -1,14 +1,17 @@
 //! Collects one direction's octets in order, the first ones winning.
 //!
 //! Only flows whose direction is still undecided have a [`Collector`]. It holds what its owner has
-//! not read yet, a little of what it has read (so that other values for the same octets are
-//! noticed), and a bounded amount of what came before its turn.
+//! not read yet, what was let through and the receiver has not acknowledged yet (so that other values
+//! for the same octets are noticed), and a bounded amount of what came before its turn.
 
 use super::stream::{Known, distance};
 use super::{Anomaly, AnomalySet, Stream};
 
-/// Read octets beyond this are forgotten.
+/// Acknowledged octets beyond this are forgotten.
 const HISTORY: usize = 4096;
+
+/// Octets that were let through and not acknowledged, of which more than this are forgotten.
+const PIN_LIMIT: usize = 1 << 20;
 
 /// How far ahead data may lie as long as the receiver has not told its window: more than any
 /// initial window.
@@ -40,6 +43,9 @@ pub struct Collector {
     pending_octets: usize,
     /// What `pending` waits for, as long as it holds anything.
     awaited: u32,
+    /// Octets before `octets` that were let through and are not acknowledged, oldest first.
+    pins: Vec<Piece>,
+    pinned_octets: usize,
 }
 
 #[derive(Debug)]
@@ -80,11 +86,46 @@ impl Collector {
 
     /// Octets of memory held.
     pub fn memory(&self) -> usize {
-        self.octets.capacity() + self.pending_octets
+        self.octets.capacity() + self.pending_octets + self.pinned_octets
     }
 
-    /// Takes the payload at `sequence`, which must not be empty.
+    /// What is odd about a payload at `sequence`, which is not taken yet: nothing changes.
+    pub fn assess(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> AnomalySet {
+        let mut anomalies = AnomalySet::default();
+        if !stream.is_open() || payload.is_empty() {
+            return anomalies;
+        }
+        if self.is_beyond_window(stream, sequence) {
+            anomalies.insert(Anomaly::OutOfWindow);
+            return anomalies;
+        }
+        if sequence == stream.next && self.pending.is_empty() {
+            return anomalies;
+        }
+        anomalies.insert_if(self.contradicts(stream, sequence, payload), Anomaly::OverlapDifferentData);
+        let crowded =
+            distance(stream.next, sequence) > 0 && self.is_too_much(stream, sequence, payload, limits);
+        anomalies.insert_if(crowded, Anomaly::ReorderLimit);
+        anomalies
+    }
+
+    /// Takes the payload at `sequence`, which must not be empty, and says what is odd about it.
     pub fn offer<'p>(
+        &mut self,
+        stream: &mut Stream,
+        sequence: u32,
+        payload: &'p [u8],
+        limits: Limits,
+    ) -> Offer<'p> {
+        let anomalies = self.assess(stream, sequence, payload, limits);
+        let mut offer = self.take(stream, sequence, payload, limits);
+        anomalies.iter().for_each(|anomaly| _ = offer.anomalies.insert(anomaly));
+        offer
+    }
+
+    /// Takes the payload at `sequence`, which must not be empty; [`Collector::assess`] says what is odd
+    /// about it. Where octets are known already the first ones stay.
+    pub fn take<'p>(
         &mut self,
         stream: &mut Stream,
         sequence: u32,
@@ -97,7 +138,6 @@ impl Collector {
         }
         let end = sequence.wrapping_add(length(payload));
         if self.is_beyond_window(stream, sequence) {
-            offer.anomalies.insert(Anomaly::OutOfWindow);
             return offer;
         }
         stream.reach(end);
@@ -106,8 +146,6 @@ impl Collector {
         let known = payload.len().min(usize::try_from(ahead.saturating_neg()).unwrap_or(0));
         if known > 0 {
             offer.overlap = length(payload).min(ahead.unsigned_abs());
-            let differs = self.differs_from_read(stream, sequence, payload);
-            offer.anomalies.insert_if(differs, Anomaly::OverlapDifferentData);
         }
         let Some(rest) = payload.get(known..).filter(|rest| !rest.is_empty()) else {
             return offer;
@@ -152,13 +190,69 @@ impl Collector {
         self.read = 0;
     }
 
-    /// Marks `count` unread octets as read.
-    pub fn advance(&mut self, count: usize) {
+    /// Marks `count` unread octets as read, and forgets those that the receiver has acknowledged.
+    pub fn advance(&mut self, stream: &Stream, count: usize) {
         self.read = (self.read + count).min(self.octets.len());
         if self.read > HISTORY {
-            self.octets.drain(..self.read);
-            self.read = 0;
+            let pinned = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
+            let free = self.read.min(self.octets.len() - pinned.min(PIN_LIMIT));
+            // Not for a few octets: what stays behind them is moved.
+            if free > self.octets.len() / 2 {
+                self.octets.drain(..free);
+                self.read -= free;
+            }
         }
+    }
+
+    /// How many of `octets`, which end before `end`, no other octets can replace any more.
+    fn unpinned(&self, stream: &Stream, end: u32) -> usize {
+        if stream.is_acknowledged() {
+            let first = end.wrapping_sub(length(&self.octets));
+            usize::try_from(distance(first, stream.acknowledged)).unwrap_or(0).min(self.octets.len())
+        } else if stream.from_start() {
+            0
+        } else {
+            self.octets.len()
+        }
+    }
+
+    /// Leaves the octets in order, which end before `end`, to themselves: they will not be read any more,
+    /// but what of them was not acknowledged still can't be replaced.
+    pub fn freeze(&mut self, stream: &Stream, end: u32) {
+        self.release(stream);
+        let unpinned = self.unpinned(stream, end);
+        if let Some(pinned) = self.octets.get(unpinned..).filter(|pinned| !pinned.is_empty()) {
+            self.pinned_octets += pinned.len();
+            let sequence = end.wrapping_sub(length(pinned));
+            self.pins.push(Piece { sequence, octets: pinned.to_vec() });
+        }
+        while self.pinned_octets > PIN_LIMIT && !self.pins.is_empty() {
+            self.pinned_octets -= self.pins.remove(0).octets.len();
+        }
+        self.skip();
+    }
+
+    /// As [`Collector::freeze`] for all that is in order, and what is held ahead of its turn will not be
+    /// read either.
+    pub fn settle(&mut self, stream: &Stream) {
+        self.freeze(stream, stream.next);
+        self.pending.clear();
+        self.pending_octets = 0;
+    }
+
+    /// Forgets the pins that the receiver has acknowledged.
+    pub fn release(&mut self, stream: &Stream) {
+        if self.pins.is_empty() || !stream.known.has(Known::ACKNOWLEDGED) {
+            return;
+        }
+        self.pins.retain(|pin| distance(stream.acknowledged, pin.end()) > 0);
+        self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
+    }
+
+    /// Whether no more can be held of what the receiver has not acknowledged.
+    pub fn is_full_of_pins(&self, stream: &Stream) -> bool {
+        let read = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
+        self.pinned_octets + read > PIN_LIMIT
     }
 
     /// Takes out what was not read yet: it will never be whole.
@@ -183,6 +277,8 @@ impl Collector {
     /// Forgets everything, keeping the memory for another direction.
     pub fn forget(&mut self) {
         self.skip();
+        self.pins.clear();
+        self.pinned_octets = 0;
         self.pending.clear();
         self.pending_octets = 0;
     }
@@ -218,27 +314,33 @@ impl Collector {
         self.promote(stream);
     }
 
-    /// Whether octets before `stream.next` differ from those that are remembered. Octets that the
-    /// receiver has acknowledged can't be replaced any more, and keep-alive probes send garbage there.
-    fn differs_from_read(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
+    /// Whether octets differ from those that were let through at the same place. Octets that the receiver
+    /// has acknowledged can't be replaced any more, and keep-alive probes send garbage there.
+    fn contradicts(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
+        if !stream.known.has(Known::ACKNOWLEDGED)
+            && !stream.from_start()
+            && payload.len() == 1
+            && sequence.wrapping_add(1) == stream.next
+        {
+            return false;
+        }
+        let acknowledged = stream.known.has(Known::ACKNOWLEDGED).then_some(stream.acknowledged);
         let first = stream.next.wrapping_sub(length(&self.octets));
-        let mut start = sequence;
-        if distance(start, first) > 0 {
-            start = first;
-        }
-        if stream.known.has(Known::ACKNOWLEDGED) {
-            if distance(start, stream.acknowledged) > 0 {
-                start = stream.acknowledged;
-            }
-        } else if payload.len() == 1 && sequence.wrapping_add(1) == stream.next {
+        let pieces =
+            self.pins.iter().chain(&self.pending).map(|piece| (piece.sequence, piece.octets.as_slice()));
+        pieces
+            .chain([(first, self.octets.as_slice())])
+            .any(|(start, octets)| differs((start, octets), (sequence, payload), acknowledged))
+    }
+
+    /// Whether there is no room for a payload before its turn.
+    fn is_too_much(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> bool {
+        if self.pending.len() < limits.pieces && self.pending_octets + payload.len() <= limits.octets {
             return false;
         }
-        if distance(start, stream.next) <= 0 {
-            return false;
-        }
-        let old = self.octets.get(start.wrapping_sub(first) as usize..).unwrap_or_default();
-        let new = payload.get(start.wrapping_sub(sequence) as usize..).unwrap_or_default();
-        old.iter().zip(new).any(|(old, new)| old != new)
+        let offset = |sequence: u32| sequence.wrapping_sub(stream.next);
+        let (start, end) = (offset(sequence), offset(sequence.wrapping_add(length(payload))));
+        !self.pending.iter().any(|piece| offset(piece.sequence) <= start && end <= offset(piece.end()))
     }
 
     /// Puts in what of `rest` is not held yet.
@@ -260,7 +362,6 @@ impl Collector {
                 let full =
                     self.pending.len() >= limits.pieces || self.pending_octets + octets.len() > limits.octets;
                 if full && !next_in_order {
-                    offer.anomalies.insert(Anomaly::ReorderLimit);
                     return;
                 }
                 self.pending_octets += octets.len();
@@ -269,12 +370,6 @@ impl Collector {
                 self.pending.insert(index, piece);
                 at = piece_start;
             } else {
-                let new = rest.get(from_rest..piece_end - offset(start)).unwrap_or_default();
-                let old =
-                    self.pending.get(index).and_then(|piece| piece.octets.get(at - offset(piece.sequence)..));
-                let old = old.unwrap_or_default();
-                let differs = old.iter().zip(new).any(|(old, new)| old != new);
-                offer.anomalies.insert_if(differs, Anomaly::OverlapDifferentData);
                 offer.overlap += truncate(piece_end - at);
                 at = piece_end;
             }
@@ -297,6 +392,21 @@ impl Collector {
         self.pending.drain(..count);
         self.awaited = stream.next;
     }
+}
+
+/// Whether two runs of octets differ where they overlap, behind what is `acknowledged`.
+fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> bool {
+    let later = |a: u32, b: u32| if distance(a, b) > 0 { b } else { a };
+    let mut start = later(old.0, new.0);
+    if let Some(acknowledged) = acknowledged {
+        start = later(start, acknowledged);
+    }
+    let behind = |(sequence, octets): (u32, &'_ [u8])| -> usize {
+        usize::try_from(distance(sequence, start)).unwrap_or(0).min(octets.len())
+    };
+    let (old, new) = (&old.1.get(behind(old)..), &new.1.get(behind(new)..));
+    let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+    old.iter().zip(new).any(|(old, new)| old != new)
 }
 
 /// The length of octets that came in one packet or are bounded by [`Limits`].

@@ -30,32 +30,51 @@ pub struct Stream {
 
 /// Which of a [`Stream`]'s numbers mean something.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Known(u8);
+pub(super) struct Known(u16);
 
 impl Known {
-    pub(super) const NEXT: u8 = 1;
-    pub(super) const INITIAL: u8 = 2;
-    pub(super) const ACKNOWLEDGED: u8 = 4;
-    pub(super) const SCALE: u8 = 8;
-    pub(super) const END: u8 = 16;
-    pub(super) const RESET: u8 = 32;
+    pub(super) const NEXT: u16 = 1;
+    pub(super) const INITIAL: u16 = 2;
+    pub(super) const ACKNOWLEDGED: u16 = 4;
+    pub(super) const SCALE: u16 = 8;
+    pub(super) const END: u16 = 16;
+    pub(super) const RESET: u16 = 32;
     /// The SYN said SYN and ACK at once.
-    pub(super) const SYN_ACK: u8 = 64;
+    pub(super) const SYN_ACK: u16 = 64;
+    /// A segment of its own that takes sequence space was seen.
+    pub(super) const SEEN: u16 = 128;
+    /// Any segment of its own was seen.
+    pub(super) const HEARD: u16 = 512;
+    /// The other end has acknowledged what was seen of it: the numbers are the connection's.
+    pub(super) const CONFIRMED: u16 = 256;
 
-    pub(super) const fn has(self, bit: u8) -> bool {
+    pub(super) const fn has(self, bit: u16) -> bool {
         self.0 & bit != 0
     }
 
-    pub(super) const fn set(&mut self, bit: u8) {
+    pub(super) const fn set(&mut self, bit: u16) {
         self.0 |= bit;
     }
 
-    pub(super) const fn clear(&mut self, bit: u8) {
+    pub(super) const fn clear(&mut self, bit: u16) {
         self.0 &= !bit;
     }
 }
 
 impl Stream {
+    /// A direction of which nothing is known.
+    pub(super) const NEW: Self = Self {
+        next: 0,
+        highest: 0,
+        acknowledged: 0,
+        edge: 0,
+        initial: 0,
+        end: 0,
+        known: Known(0),
+        scale: 0,
+        hop_limit: 0,
+    };
+
     /// Sequence number of the next octet in order, which is also what the receiver expects when all
     /// that was let through arrived.
     pub const fn next(&self) -> u32 {
@@ -72,19 +91,34 @@ impl Stream {
         self.known.has(Known::INITIAL)
     }
 
+    /// Whether a SYN with this number is the one that the direction began with.
+    pub const fn began_with(&self, initial: u32) -> bool {
+        self.from_start() && self.initial == initial
+    }
+
+    /// Whether the receiver has said anything about what it has got.
+    pub const fn is_acknowledged(&self) -> bool {
+        self.known.has(Known::ACKNOWLEDGED)
+    }
+
+    /// Whether the receiver has acknowledged all octets before `sequence`.
+    pub const fn is_acknowledged_to(&self, sequence: u32) -> bool {
+        self.is_acknowledged() && distance(sequence, self.acknowledged) >= 0
+    }
+
     /// Whether everything up to the sender's FIN was seen in order.
     pub const fn is_complete(&self) -> bool {
         self.known.has(Known::END) && self.known.has(Known::NEXT) && distance(self.end, self.next) >= 0
     }
 
+    /// Whether the receiver has acknowledged the sender's FIN.
+    pub const fn is_end_acknowledged(&self) -> bool {
+        self.known.has(Known::END) && self.is_acknowledged_to(self.end.wrapping_add(1))
+    }
+
     /// Whether its sender has reset the connection.
     pub const fn is_reset(&self) -> bool {
         self.known.has(Known::RESET)
-    }
-
-    /// Whether the receiver has acknowledged the octet at `sequence`.
-    pub const fn has_acknowledged(&self, sequence: u32) -> bool {
-        self.known.has(Known::ACKNOWLEDGED) && distance(sequence, self.acknowledged) > 0
     }
 
     /// Goes over `count` octets at `sequence` that nobody wants to read.
@@ -110,11 +144,13 @@ impl Stream {
     pub(super) const fn synchronise(&mut self, initial: u32) {
         self.initial = initial;
         self.known.set(Known::INITIAL);
+        self.known.set(Known::SEEN);
         self.open(initial.wrapping_add(1));
     }
 
     /// Notes that octets up to `end` were sent.
     pub(super) const fn reach(&mut self, end: u32) {
+        self.known.set(Known::SEEN);
         if distance(self.highest, end) > 0 {
             self.highest = end;
         }
@@ -122,6 +158,11 @@ impl Stream {
 
     /// Notes an acknowledgement and window of the receiver.
     pub(super) const fn acknowledge(&mut self, upto: u32, edge: u32) {
+        let since = upto.wrapping_sub(self.initial).wrapping_sub(1);
+        let known = self.from_start() && since <= self.highest.wrapping_sub(self.initial);
+        if self.known.has(Known::SEEN) && (upto == self.highest || known) {
+            self.known.set(Known::CONFIRMED);
+        }
         if !self.known.has(Known::ACKNOWLEDGED) {
             self.acknowledged = upto;
             self.edge = edge;

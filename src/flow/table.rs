@@ -24,6 +24,8 @@ const NONE: u32 = u32::MAX;
 pub enum Class {
     /// Only a SYN was seen.
     Opening,
+    /// Begun in its middle, and neither end has confirmed what was seen of the other.
+    Unconfirmed,
     /// Open and undecided.
     Undecided,
     /// Let pass.
@@ -36,7 +38,8 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Opening, Self::Undecided, Self::Passed, Self::Blocked, Self::Closed];
+    pub const ALL: [Self; 6] =
+        [Self::Opening, Self::Unconfirmed, Self::Undecided, Self::Passed, Self::Blocked, Self::Closed];
 }
 
 /// What was decided about a flow.
@@ -69,12 +72,10 @@ pub struct Flow<C> {
     pub conversation: Option<Box<C>>,
     started: Timestamp,
     last_seen: Timestamp,
-    pub(super) streams: [Stream; 2],
+    pub(super) ends: Ends,
     key: Key,
     previous: u32,
     next: u32,
-    /// Initial sequence number of a SYN that may begin the flow anew.
-    pub(super) reopening: Option<(u32, End)>,
     /// A number that the owner may note; 0 at the start.
     pub label: u16,
     /// Anomalies that were reported already.
@@ -82,9 +83,41 @@ pub struct Flow<C> {
     /// What was decided.
     pub verdict: Verdict,
     class: Class,
+}
+
+/// What is known of a flow's two ends by their headers: small enough to be put back when a segment is
+/// refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    pub(super) streams: [Stream; 2],
+    /// Initial sequence number of a SYN that may begin the flow anew.
+    pub(super) reopening: Option<(u32, End)>,
     pub(super) client: End,
     /// Whether it is certain who the client is.
     pub(super) client_known: bool,
+}
+
+impl Ends {
+    pub(super) const fn new(client: End) -> Self {
+        let streams = [Stream::NEW, Stream::NEW];
+        Self { streams, reopening: None, client, client_known: false }
+    }
+
+    pub(super) const fn stream(&self, end: End) -> &Stream {
+        let [low, high] = &self.streams;
+        match end {
+            End::Low => low,
+            End::High => high,
+        }
+    }
+
+    pub(super) const fn stream_mut(&mut self, end: End) -> &mut Stream {
+        let [low, high] = &mut self.streams;
+        match end {
+            End::Low => low,
+            End::High => high,
+        }
+    }
 }
 
 const _: () = assert!(size_of::<Flow<()>>() <= 152, "a million flows fit into 256 MiB");
@@ -95,18 +128,51 @@ impl<C> Flow<C> {
             conversation: None,
             started: now,
             last_seen: now,
-            streams: [Stream::default(), Stream::default()],
+            ends: Ends::new(client),
             key,
             previous: NONE,
             next: NONE,
-            reopening: None,
             label: 0,
             reported: AnomalySet::default(),
             verdict: Verdict::Undecided,
             class: Class::Opening,
-            client,
-            client_known: false,
         }
+    }
+
+    /// What is known of its ends by their headers.
+    pub const fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// Goes back to what was known before a segment that is refused.
+    pub const fn restore(&mut self, ends: Ends) {
+        self.ends = ends;
+    }
+
+    /// Whether only one end was ever heard, and its SYN neither seen nor answered.
+    pub fn is_one_way(&self) -> bool {
+        use super::stream::Known;
+        let [low, high] = &self.ends.streams;
+        low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
+    }
+
+    /// Whether a SYN of one end is all that was seen.
+    pub fn is_opening(&self) -> bool {
+        let [low, high] = &self.ends.streams;
+        let alone =
+            |one: &Stream, other: &Stream| one.from_start() && !one.is_acknowledged() && !other.is_open();
+        alone(low, high) || alone(high, low)
+    }
+
+    /// Begins the flow anew in its middle.
+    pub fn begin_amid(&mut self, client: End, now: Timestamp) {
+        self.restart(client, now);
+    }
+
+    /// Whether one end has acknowledged what was seen of the other: somebody who only forges packets of
+    /// one of them can't make it so.
+    pub fn is_confirmed(&self) -> bool {
+        self.ends.streams.iter().any(|stream| stream.known.has(super::stream::Known::CONFIRMED))
     }
 
     /// Its key.
@@ -131,59 +197,42 @@ impl<C> Flow<C> {
 
     /// Client and server.
     pub fn endpoints(&self) -> Endpoints {
-        Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
+        let client = self.ends.client;
+        Endpoints { client: self.key.endpoint(client), server: self.key.endpoint(client.other()) }
     }
 
     /// Which side an end is.
     pub fn side(&self, end: End) -> Side {
-        if end == self.client { Side::Client } else { Side::Server }
+        if end == self.ends.client { Side::Client } else { Side::Server }
     }
 
     /// Which end a side is.
     pub const fn end(&self, side: Side) -> End {
         match side {
-            Side::Client => self.client,
-            Side::Server => self.client.other(),
+            Side::Client => self.ends.client,
+            Side::Server => self.ends.client.other(),
         }
     }
 
     /// Whether the handshake, or what was taken for certain, told who the client is.
     pub const fn client_known(&self) -> bool {
-        self.client_known
+        self.ends.client_known
     }
 
     /// Says that `end` is the client.
     pub fn set_client(&mut self, end: End) {
-        self.client = end;
-        self.client_known = true;
+        self.ends.client = end;
+        self.ends.client_known = true;
     }
 
     /// What one end sends.
-    pub fn stream(&self, end: End) -> &Stream {
-        let [low, high] = &self.streams;
-        match end {
-            End::Low => low,
-            End::High => high,
-        }
+    pub const fn stream(&self, end: End) -> &Stream {
+        self.ends.stream(end)
     }
 
     /// What one end sends.
-    pub fn stream_mut(&mut self, end: End) -> &mut Stream {
-        let [low, high] = &mut self.streams;
-        match end {
-            End::Low => low,
-            End::High => high,
-        }
-    }
-
-    /// What one end sends, beside the conversation.
-    pub fn stream_and_conversation(&mut self, end: End) -> (&mut Stream, &mut Option<Box<C>>) {
-        let [low, high] = &mut self.streams;
-        let stream = match end {
-            End::Low => low,
-            End::High => high,
-        };
-        (stream, &mut self.conversation)
+    pub const fn stream_mut(&mut self, end: End) -> &mut Stream {
+        self.ends.stream_mut(end)
     }
 
     /// Forgets everything but the key: the ends begin a new connection.
@@ -208,7 +257,7 @@ pub struct FlowTable<C> {
     seed: ahash::RandomState,
     chunks: Vec<Vec<Flow<C>>>,
     free: u32,
-    lists: [List; 5],
+    lists: [List; 6],
     limit: usize,
 }
 
@@ -221,7 +270,7 @@ impl<C> FlowTable<C> {
             seed: ahash::RandomState::new(),
             chunks: Vec::new(),
             free: NONE,
-            lists: [List { oldest: NONE, newest: NONE, length: 0 }; 5],
+            lists: [List { oldest: NONE, newest: NONE, length: 0 }; 6],
             limit,
         }
     }
@@ -316,6 +365,21 @@ impl<C> FlowTable<C> {
             NONE => None,
             slot => Some(FlowId(slot)),
         }
+    }
+
+    /// Flows of a class from the one that was seen longest ago on.
+    pub fn by_age(&self, class: Class) -> impl Iterator<Item = FlowId> {
+        let mut slot = self.lists[class as usize].oldest;
+        std::iter::from_fn(move || {
+            let id = (slot != NONE).then_some(FlowId(slot))?;
+            slot = self.get(id).next;
+            Some(id)
+        })
+    }
+
+    /// Flows that there is room for.
+    pub const fn limit(&self) -> usize {
+        self.limit
     }
 
     /// A flow of the class that was not seen for `timeout`, if there is one.

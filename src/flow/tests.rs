@@ -370,7 +370,7 @@ proptest! {
             state.1.keep(offer.fresh);
             let count = read.min(state.1.unread().len());
             out.extend_from_slice(&state.1.unread()[..count]);
-            state.1.advance(count);
+            state.1.advance(&state.0, count);
         }
         out.extend_from_slice(state.1.unread());
         prop_assert_eq!(&out, &reference.in_order());

@@ -51,7 +51,7 @@ impl<C> Flow<C> {
     /// A SYN alone proves nothing: its receiver may answer by a challenge (RFC 5961 section 4), and
     /// a state that one forged SYN could reset would be an evasion. The answer to it proves it.
     pub fn begins_anew(&self, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
-        let Some((initial, opener)) = self.reopening else {
+        let Some((initial, opener)) = self.ends.reopening else {
             return false;
         };
         let flags = segment.flags();
@@ -65,11 +65,11 @@ impl<C> Flow<C> {
 
     /// Begins anew with the SYN that [`Flow::begins_anew`] found confirmed by this segment.
     pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
-        let Some((initial, opener)) = self.reopening else {
+        let Some((initial, opener)) = self.ends.reopening else {
             return;
         };
         self.restart(opener, now);
-        self.client_known = true;
+        self.ends.client_known = true;
         let stream = self.stream_mut(opener);
         stream.synchronise(initial);
         if segment.flags().syn() {
@@ -80,7 +80,7 @@ impl<C> Flow<C> {
 
     /// Whether nothing more is to come: reset, or both ends have said all.
     pub fn is_closed(&self) -> bool {
-        let [low, high] = &self.streams;
+        let [low, high] = &self.ends.streams;
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
     }
 
@@ -101,6 +101,7 @@ impl<C> Flow<C> {
     /// Takes a segment's header into account; its data is the caller's next step.
     pub fn track(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
         let flags = segment.flags();
+        self.stream_mut(from).known.set(Known::HEARD);
         if flags.syn() && (flags.rst() || flags.fin()) {
             return Tracked::ignored(Anomaly::ContradictoryFlags);
         }
@@ -144,7 +145,13 @@ impl<C> Flow<C> {
         let answered = peer.known.has(Known::SYN_ACK);
         let stream = self.stream_mut(from);
         if stream.is_open() {
-            if stream.from_start() && stream.initial == initial {
+            if stream.began_with(initial) {
+                if stream.known.has(Known::SYN_ACK) && !peer.from_start() {
+                    // It said SYN and ACK to a SYN that nobody sent: whoever opens is the client.
+                    stream.known.clear(Known::SYN_ACK);
+                    self.ends.client = from;
+                    self.ends.client_known = true;
+                }
                 return Tracked::default();
             }
             // A capture may hold the answer to a SYN before the SYN.
@@ -153,7 +160,7 @@ impl<C> Flow<C> {
                 self.note_syn_options(segment, from);
                 return Tracked::default();
             }
-            self.reopening = Some((initial, from));
+            self.ends.reopening = Some((initial, from));
             let mut tracked = Tracked { ignore: true, ..Tracked::default() };
             tracked.anomalies.insert_if(!closed && !opening, Anomaly::SynInConnection);
             return tracked;
@@ -162,8 +169,8 @@ impl<C> Flow<C> {
         self.note_syn_options(segment, from);
         let mut tracked = Tracked::default();
         if opening {
-            self.client = from;
-            self.client_known = true;
+            self.ends.client = from;
+            self.ends.client_known = true;
         } else {
             tracked.anomalies.insert_if(peer.from_start(), Anomaly::SplitHandshake);
         }
@@ -182,8 +189,9 @@ impl<C> Flow<C> {
             }
         }
         let stream = self.stream_mut(from);
-        if stream.is_open() {
-            if stream.from_start() && stream.initial == initial {
+        // Where only the other end's word is known of it, its own counts more.
+        if stream.is_open() && stream.known.has(Known::SEEN) {
+            if stream.began_with(initial) {
                 return Tracked::default();
             }
             return Tracked::ignored(Anomaly::SynInConnection);
@@ -192,8 +200,8 @@ impl<C> Flow<C> {
         stream.known.set(Known::SYN_ACK);
         self.note_syn_options(segment, from);
         if !peer.is_open() {
-            self.client = from.other();
-            self.client_known = true;
+            self.ends.client = from.other();
+            self.ends.client_known = true;
             self.stream_mut(from.other()).open(acknowledgement);
         }
         let mut tracked = Tracked::default();
@@ -224,10 +232,14 @@ impl<C> Flow<C> {
         }
         self.note_acknowledgement(segment, from);
         let mut tracked = Tracked::default();
+        tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
         if payload > 0 {
             self.track_data(segment, from, &mut tracked);
         }
-        if flags.fin() && segment.is_whole() {
+        if flags.fin() && self.is_blind(segment, from) {
+            return Tracked::ignored(Anomaly::OutOfWindow);
+        }
+        if flags.fin() && segment.is_whole() && !self.is_old(segment, from) {
             let end = segment.sequence().wrapping_add(segment.sequence_length());
             let stream = self.stream_mut(from);
             if !stream.is_open() {
@@ -254,8 +266,20 @@ impl<C> Flow<C> {
         anomalies.insert_if(behind_fin, Anomaly::DataAfterFin);
         let new = !stream.is_open() || distance(stream.next, end) > 0;
         anomalies.insert_if(new && stream.known.has(Known::RESET), Anomaly::DataAfterReset);
-        let urgent = segment.flags().urg() && segment.urgent_pointer() != 0;
-        anomalies.insert_if(urgent, Anomaly::UrgentData);
+    }
+
+    /// Whether a FIN lies where its receiver accepts none: a guess of somebody who sees nothing of the
+    /// connection.
+    fn is_blind(&self, segment: &Segment<'_>, from: End) -> bool {
+        let stream = self.stream(from);
+        stream.is_acknowledged() && distance(stream.edge, segment.sequence()) > 0
+    }
+
+    /// Whether all that a segment carries was acknowledged: its receiver answers and forgets it.
+    fn is_old(&self, segment: &Segment<'_>, from: End) -> bool {
+        let end = segment.sequence().wrapping_add(segment.sequence_length());
+        let stream = self.stream(from);
+        stream.is_acknowledged() && distance(end, stream.acknowledged) > 0
     }
 
     fn note_syn_options(&mut self, segment: &Segment<'_>, from: End) {

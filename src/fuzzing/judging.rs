@@ -4,7 +4,9 @@ use std::sync::{Arc, LazyLock};
 
 use super::Choices;
 use crate::banner::{Banner, Side, http as heads, kex, ssh as identifications};
-use crate::engine::{AnomalyPolicy, Checksums, Engine, EngineConfig, HttpInspect, PacketInput};
+use crate::engine::{
+    AnomalyAction, AnomalyPolicy, Checksums, Engine, EngineConfig, HttpInspect, PacketInput,
+};
 use crate::event::{Event, EventKind, Source, Timestamp};
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
@@ -164,7 +166,7 @@ fn show(engine: &mut Engine, segment: &SegmentBuilder, events: &mut Vec<Event>) 
 
 /// A handshake, all that the client says, all that the server says, in segments of `pieces` octets.
 fn converse(client: &[u8], server: &[u8], pieces: usize) -> Vec<Event> {
-    let (mut engine, mut events) = (engine_for(false, AnomalyPolicy::Alert), Vec::new());
+    let (mut engine, mut events) = (engine_for(false, AnomalyPolicy::all(AnomalyAction::Alert)), Vec::new());
     let (near, far) = (endpoint("192.0.2.1:40000"), endpoint("198.51.100.2:22"));
     show(&mut engine, &SegmentBuilder::new(near, far).flags(Flags::SYN), &mut events);
     let answer = SegmentBuilder::new(far, near).flags(Flags::SYN | Flags::ACK).acknowledgement(1);
@@ -202,7 +204,7 @@ fn told(events: &[Event]) -> Vec<String> {
 /// Segments of both ends with flags, sequence numbers and windows that the fuzzer chooses.
 fn disturb(data: &[u8]) {
     let mut choices = Choices(data);
-    let (mut engine, mut events) = (engine_for(true, AnomalyPolicy::Drop), Vec::new());
+    let (mut engine, mut events) = (engine_for(true, AnomalyPolicy::all(AnomalyAction::Drop)), Vec::new());
     let ends = [endpoint("192.0.2.1:40000"), endpoint("198.51.100.2:22")];
     let mut next = [0_u32; 2];
     while !choices.is_empty() {

@@ -76,7 +76,7 @@ pub fn flow(data: &[u8]) {
         let (taken, _) = collector.unread().split_at(reads.min(collector.unread().len()));
         read.extend_from_slice(taken);
         let count = taken.len();
-        collector.advance(count);
+        collector.advance(&stream, count);
     }
     read.extend_from_slice(collector.unread());
     let expected: Vec<u8> = (0..).map_while(|at| reference.get(&at).copied()).collect();

@@ -77,8 +77,8 @@ pub(super) struct Publisher {
     /// Handles by rule index, for the rule set in force.
     matches: Vec<IntCounter>,
     anomalies: HashMap<&'static str, IntCounter>,
-    flows: [IntGauge; 5],
-    evictions: [IntCounter; 5],
+    flows: [IntGauge; 6],
+    evictions: [IntCounter; 6],
     blocked: [IntCounter; 2],
     last_turn: IntGauge,
     before: Latest,
@@ -211,11 +211,11 @@ impl Publisher {
 }
 
 /// What flows are in, as metrics call it.
-const STATES: [&str; 5] = ["opening", "undecided", "passed", "blocked", "closed"];
+const STATES: [&str; 6] = ["opening", "unconfirmed", "undecided", "passed", "blocked", "closed"];
 
 /// In the order of [`STATES`].
-fn by_state(flows: FlowCounts) -> [u64; 5] {
-    [flows.opening, flows.undecided, flows.passed, flows.blocked, flows.closed]
+fn by_state(flows: FlowCounts) -> [u64; 6] {
+    [flows.opening, flows.unconfirmed, flows.undecided, flows.passed, flows.blocked, flows.closed]
 }
 
 /// Flows in all states together.

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! INPUT, OUTPUT, FORWARD ──tcp──► BANNERWALL
+//!   SYN, connection mark PASS → take it off        what opens a connection is judged
 //!   connection mark PASS    → RETURN               decided before: never queued again
 //!   packet mark OURS        → RETURN               a reset that the guard sent
 //!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself

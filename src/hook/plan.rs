@@ -45,7 +45,14 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
     let test = |kind: &str, state: MarkState| {
         format!("-m {kind} --mark {:#x}/{:#x}", config.mark.value(state), config.mark.mask())
     };
+    let mask = config.mark.mask();
     let mut rules = vec![
+        // A mark outlives its connection where one end took a reset that the kernel's tracking did not.
+        // Whatever opens a connection is judged, and so is the connection.
+        format!(
+            "-p tcp {} -m tcp --tcp-flags SYN SYN -j CONNMARK --set-xmark 0x0/{mask:#x}",
+            test("connmark", MarkState::Pass)
+        ),
         // Later packets of connections that may pass, the bulk of all traffic, end here.
         format!("{} -j RETURN", test("connmark", MarkState::Pass)),
         // A reset that the guard sent, which the connection's own mark must not stop.
@@ -122,6 +129,14 @@ mod tests {
     #[test]
     fn the_default_queues_all_ports_to_queue_0_and_lets_pass_when_nobody_listens() {
         assert_eq!(queue_rules(&config()), ["-p tcp -j NFQUEUE --queue-num 0 --queue-bypass"]);
+    }
+
+    #[test]
+    fn a_segment_that_opens_a_connection_takes_the_pass_mark_off_before_it_is_looked_at() {
+        let rules = main_rules(&config());
+        let opening = rules.iter().position(|rule| rule.contains("--tcp-flags SYN SYN"));
+        let passing = rules.iter().position(|rule| rule.contains("connmark") && rule.ends_with("-j RETURN"));
+        assert!(opening < passing && opening.is_some());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What a segment led to becomes a decision, and the flow's story ends or goes on.
 
-use super::{Seen, Stop};
+use super::{Seen, Stop, first_octet};
+use crate::engine::conversation::Condemned;
 use crate::engine::judge::Outcome;
-use crate::engine::{AnomalyPolicy, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
-use crate::event::{DropReason, EventSink};
-use crate::flow::{Anomaly, AnomalySet, Class, FlowId, Verdict};
+use crate::engine::{Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
+use crate::event::{DropReason, EventSink, Side};
+use crate::flow::{Anomaly, AnomalySet, Class, FlowId, Tracking, Verdict};
 use crate::rules::Mark;
 
 impl Engine {
@@ -27,27 +28,37 @@ impl Engine {
             return Inspected { decision, mark };
         }
         let flow = self.flows.get(id);
-        let closed = flow.is_closed();
         let Some(conversation) = &flow.conversation else {
             return Inspected { decision: Decision::Undecided, mark };
         };
-        if conversation.is_decided() {
+        if conversation.is_decided() && self.is_received(id) {
             self.end_conversation(seen, sink);
             return Inspected { mark, ..self.let_pass(id, packet) };
         }
-        let late = conversation.began.is_some_and(|began| packet.now.since(began) > self.config.time_budget);
+        let late = conversation.amid_since().is_some_and(|it| packet.now.since(it) > self.config.time_budget);
         if late || conversation.spent > self.config.stream_budget {
             return self.give_up(seen, receiver_expects, mark, sink);
         }
-        if self.counters.buffered_now > self.config.buffer_limit {
+        if conversation.is_half_decided() && self.is_one_way(id, packet) {
+            self.end_conversation(seen, sink);
+            return Inspected { mark, ..self.let_pass(id, packet) };
+        }
+        if self.counters.buffered_now > self.config.buffer_limit && !self.relieve(id, packet.now, sink) {
             return self.run_short(seen, receiver_expects, mark, sink);
         }
-        let class = if closed { Class::Closed } else { Class::Undecided };
-        self.flows.set_class(id, class, packet.now);
-        if closed {
+        self.watch(id);
+        if self.classify(id, packet) {
             self.tell_owed(seen, sink);
         }
         Inspected { decision: Decision::Undecided, mark }
+    }
+
+    /// Whether both receivers have what the decision rests on.
+    fn is_received(&self, id: FlowId) -> bool {
+        let flow = self.flows.get(id);
+        let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
+        let lossy = self.tracking == Tracking::Lossy;
+        flow.conversation.as_ref().is_none_or(|conversation| conversation.is_received(streams, lossy))
     }
 
     /// The budget is spent without a decision.
@@ -59,26 +70,24 @@ impl Engine {
         sink: &mut dyn EventSink,
     ) -> Inspected {
         self.counters.budget_spent += 1;
-        let amid = self.flows.get(seen.id).conversation.as_ref().is_some_and(|it| it.is_amid());
-        if amid {
-            let mut anomalies = AnomalySet::default();
-            anomalies.insert(Anomaly::BudgetSpent);
-            let mut reported = self.flows.get(seen.id).reported;
-            self.judge_seen(seen, sink).note(anomalies, &mut reported);
+        let mut anomalies = AnomalySet::default();
+        anomalies.insert(Anomaly::BudgetSpent);
+        let mut reported = self.flows.get(seen.id).reported;
+        self.judge_seen(seen, sink).note(anomalies, &mut reported);
+        self.flows.get_mut(seen.id).reported = reported;
+        if self.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
-            if self.config.on_anomaly == AnomalyPolicy::Drop && self.config.enforce {
+            if self.config.enforce {
                 let stop = Stop { reason, rule: None, reject: false };
                 return self.stop(seen, stop, receiver_expects, mark, sink);
             }
-            if self.config.on_anomaly == AnomalyPolicy::Drop {
-                self.judge_seen(seen, sink).tell_drop(reason, None, false);
-            }
+            self.judge_seen(seen, sink).tell_drop(reason, None, false);
         }
         self.end_conversation(seen, sink);
         Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
     }
 
-    /// The buffers of all flows together are full.
+    /// The buffers of all flows together are full, and this flow's are the largest.
     fn run_short(
         &mut self,
         seen: Seen<'_>,
@@ -95,8 +104,31 @@ impl Engine {
         Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
     }
 
+    /// Drops the segment, and every later one with the same octets: a block on the word of a flow that
+    /// nobody has confirmed could be anybody's, for a connection that is not his.
+    fn condemn(
+        &mut self,
+        seen: Seen<'_>,
+        stop: Stop,
+        mark: Option<Mark>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let Seen { segment, packet, id, from, .. } = seen;
+        self.judge_seen(seen, sink).tell_drop(stop.reason, stop.rule.clone(), false);
+        let flow = self.flows.get_mut(id);
+        flow.restore(seen.before);
+        let side = flow.side(from);
+        let count = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
+        if let Some(conversation) = &mut flow.conversation {
+            let condemned = Condemned { stop, side, sequence: first_octet(segment), count };
+            conversation.condemned = Some(Box::new(condemned));
+        }
+        self.classify(id, packet);
+        Inspected { decision: Decision::Drop, mark }
+    }
+
     /// Stops a flow with this segment, or says that it would have been stopped.
-    fn stop(
+    pub(super) fn stop(
         &mut self,
         seen: Seen<'_>,
         stop: Stop,
@@ -104,8 +136,11 @@ impl Engine {
         mark: Option<Mark>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
+        let Seen { segment, packet, id, from, .. } = seen;
         let enforce = self.config.enforce || stop.reason == DropReason::FlowMemcap;
+        if enforce && self.tracking == Tracking::Inline && !self.flows.get(id).is_confirmed() {
+            return self.condemn(seen, stop, mark, sink);
+        }
         self.judge_seen(seen, sink).tell_drop(stop.reason, stop.rule, stop.reject);
         if !enforce {
             let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
@@ -113,7 +148,7 @@ impl Engine {
                 self.end_conversation(seen, sink);
                 return Inspected { mark, ..self.let_pass(id, packet) };
             }
-            self.flows.set_class(id, Class::Undecided, packet.now);
+            self.classify(id, packet);
             return Inspected { decision: Decision::Undecided, mark };
         }
         self.end_conversation(seen, sink);

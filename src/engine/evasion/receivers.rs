@@ -1,0 +1,248 @@
+//! What receivers ignore, forget or wait out, and floods: the octets that were judged are those that pass.
+
+use std::time::Duration;
+
+use super::tests::{BAD, GOOD, RULES, anomalies};
+use crate::engine::testing::{Conversation, Setup};
+use crate::engine::{Decision, OnFailure};
+use crate::event::EventKind;
+use crate::packet::Flags;
+
+fn open() -> Conversation {
+    Setup::enforcing(RULES).open()
+}
+
+fn alerts(talk: &Conversation) -> usize {
+    talk.events.iter().filter(|event| matches!(event.kind, EventKind::Alert(_))).count()
+}
+
+#[test]
+fn a_decoy_that_the_receiver_ignores_decides_nothing() {
+    let mut talk = open();
+    talk.client(b"SSH-2.0-x\r\n");
+    let real = talk.server_segment(BAD);
+    assert_eq!(talk.show(&talk.server_segment(GOOD)), Decision::Undecided);
+    // The client says again what it has got: nothing of that.
+    assert_eq!(talk.acknowledge(true), Decision::Undecided);
+    for _ in 0..3 {
+        assert_eq!(talk.show(&real), Decision::Drop);
+    }
+    assert_eq!(anomalies(&talk), ["overlap_different_data"]);
+    assert_eq!(
+        talk.show(&talk.server_segment(GOOD)),
+        Decision::Undecided,
+        "what was let through may come again"
+    );
+}
+
+#[test]
+fn octets_in_a_syn_or_its_answer_are_fixed_until_they_are_acknowledged() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let (client, server) = (talk.client_next(), talk.server_next());
+    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    let answer = talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK);
+    assert_eq!(talk.show(&answer.payload(GOOD)), Decision::Undecided);
+    assert_eq!(talk.acknowledge(true), Decision::Undecided);
+    assert_eq!(talk.show(&talk.server_segment(BAD)), Decision::Drop);
+}
+
+#[test]
+fn what_a_refused_segment_says_changes_nothing() {
+    let mut talk = open();
+    let start = talk.server_next();
+    // Ahead of its turn: what the receiver takes last, or first, nobody knows.
+    let decoy = talk.server_segment(&GOOD[4..]).sequence(start + 4);
+    assert_eq!(talk.show(&decoy), Decision::Undecided);
+    assert_eq!(talk.show(&talk.server_segment(BAD)), Decision::Drop);
+    assert_eq!(talk.show(&talk.server_segment(&BAD[..4])), Decision::Undecided, "the hole is still there");
+    assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Undecided);
+    assert_eq!(talk.acknowledge(false), Decision::Undecided);
+    assert_eq!(talk.show(&talk.server_segment(BAD)), Decision::Drop);
+}
+
+#[test]
+fn a_connection_from_the_same_port_is_judged_whatever_its_first_number() {
+    let mut talk = open();
+    talk.client(b"SSH-2.0-x\r\n");
+    talk.server(GOOD);
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
+    let next = talk.client_next();
+    // As if the SYN of the first connection were sent again.
+    let syn = talk.segment(true).sequence(next - 1).flags(Flags::SYN);
+    assert_eq!(talk.show(&syn), Decision::Undecided);
+    let answer = talk.segment(false).sequence(90_000).acknowledgement(next).flags(Flags::SYN | Flags::ACK);
+    assert_eq!(talk.show(&answer), Decision::Undecided);
+    let bad = talk.segment(false).sequence(90_001).acknowledgement(next).payload(BAD);
+    assert_eq!(talk.show(&bad), Decision::Block);
+}
+
+#[test]
+fn data_in_a_syn_for_ports_in_use_waits_for_the_answer() {
+    let mut talk = open();
+    talk.client(b"SSH-2.0-x\r\n");
+    talk.server(GOOD);
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
+    let syn = talk.segment(true).sequence(70_000).flags(Flags::SYN);
+    assert_eq!(talk.show(&syn.clone().payload(BAD)), Decision::Drop);
+    assert_eq!(talk.show(&syn), Decision::Undecided);
+}
+
+#[test]
+fn a_server_that_takes_its_time_is_judged() {
+    for wait in [190, 3600, 100_000] {
+        let mut talk = open();
+        talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        talk.acknowledge(false);
+        talk.wait(Duration::from_secs(wait));
+        assert_eq!(talk.acknowledge(true), Decision::Undecided);
+        let answer = b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n\r\n";
+        assert_eq!(talk.server(answer), Decision::Block, "after {wait} s");
+        let mut talk = open();
+        talk.wait(Duration::from_secs(wait));
+        assert_eq!(talk.acknowledge(false), Decision::Undecided);
+        assert_eq!(talk.server(BAD), Decision::Block, "after {wait} s");
+    }
+}
+
+#[test]
+fn half_a_banner_is_blocked_when_its_time_is_over_and_stays_blocked() {
+    let mut talk = open();
+    assert_eq!(talk.server(&BAD[..1]), Decision::Undecided);
+    talk.wait(Duration::from_secs(122));
+    assert_eq!(anomalies(&talk), ["inspection_budget_spent"]);
+    assert_eq!(talk.acknowledge(true), Decision::Block);
+    talk.wait(Duration::from_secs(4 * 24 * 3600));
+    assert_eq!(talk.server(&BAD[1..]), Decision::Block);
+}
+
+#[test]
+fn a_reset_that_nobody_took_forgets_no_half_banner() {
+    let mut talk = open();
+    talk.server(&BAD[..9]);
+    assert_eq!(talk.send(false, Flags::RST, b""), Decision::Undecided);
+    talk.wait(Duration::from_secs(27));
+    assert_eq!(talk.server(&BAD[9..]), Decision::Block);
+}
+
+#[test]
+fn an_upload_costs_no_budget_and_the_answer_is_judged() {
+    let mut talk = open();
+    talk.client(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n");
+    for _ in 0..300 {
+        assert_eq!(talk.client(&[b'x'; 30_000]), Decision::Undecided);
+        talk.acknowledge(false);
+        talk.wait(Duration::from_secs(1));
+    }
+    assert!(talk.engine.counters().buffered_now < 10_000);
+    assert_eq!(talk.server(b"HTTP/1.1 404 No\r\nServer: Apache/2.2\r\n\r\n"), Decision::Block);
+}
+
+#[test]
+fn a_flow_begun_in_its_middle_blocks_nobody_until_it_is_confirmed() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    // Forged by somebody who knows no number of the connection.
+    let forged = talk.server_segment(BAD).sequence(0x1234_5678).acknowledgement(0x9abc_def0);
+    assert_eq!(talk.show(&forged), Decision::Drop);
+    assert_eq!(talk.show(&forged), Decision::Drop);
+    for _ in 0..3 {
+        assert_eq!(talk.client(b"what the connection"), Decision::Undecided);
+        assert_eq!(talk.server(b"is about"), Decision::Undecided);
+    }
+    assert_eq!(alerts(&talk), 1);
+    // Real, and in time: the first of it waits, and confirmed it is blocked.
+    let mut talk = Setup::enforcing(RULES).midstream();
+    assert_eq!(talk.show(&talk.server_segment(BAD)), Decision::Drop);
+    talk.client(b"SSH-2.0-x\r\n");
+    assert_eq!(talk.acknowledge(false), Decision::Undecided, "the client is real");
+    assert_eq!(talk.acknowledge(true), Decision::Block, "and has got nothing of it");
+}
+
+#[test]
+fn an_answer_before_its_syn_does_not_swap_the_sides() {
+    let mut talk = Setup::enforcing(&RULES.replace("either", "client")).midstream();
+    let (client, server) = (talk.client_next(), talk.server_next());
+    let early = talk.segment(true).sequence(client - 1).flags(Flags::SYN | Flags::ACK);
+    talk.show(&early);
+    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    assert_eq!(talk.client(BAD), Decision::Block);
+}
+
+#[test]
+fn a_fin_that_is_only_guessed_ends_nothing() {
+    for guess in [5_u32, 0x4000_0000, 0x9000_0000] {
+        let mut talk = open();
+        talk.client(b"GET / HTTP/1.1\r\n");
+        talk.acknowledge(false);
+        let fin = talk.segment(true).sequence(guess).flags(Flags::FIN | Flags::ACK);
+        talk.show(&fin);
+        assert!(!anomalies(&talk).contains(&"http_unfinished_head"), "{guess}");
+        assert_eq!(talk.client(b"Host: h\r\n\r\n"), Decision::Undecided);
+    }
+}
+
+#[test]
+fn urgent_octets_are_not_let_through_however_they_are_announced() {
+    let mut talk = open();
+    assert_eq!(talk.show(&talk.server_segment(b"xSSH-2").urgent(0)), Decision::Drop);
+    assert_eq!(talk.show(&talk.segment(false).urgent(3)), Decision::Drop);
+    assert_eq!(talk.server(BAD), Decision::Block);
+}
+
+#[test]
+fn a_cut_segment_counts_only_when_its_checksum_was_verified() {
+    let mut talk = open();
+    let decoy = [b"SSH-2.0-OpenSSH_9.9\r\n".as_slice(), &[b'x'; 900]].concat();
+    let inspected = talk.show_cut(&talk.server_segment(&decoy).bad_checksum(), 512);
+    assert_eq!(inspected.decision, Decision::Drop);
+    assert_eq!(talk.server(BAD), Decision::Block);
+}
+
+#[test]
+fn whoever_hoards_pays_for_full_buffers() {
+    for on_failure in [OnFailure::Open, OnFailure::Closed] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_failure = on_failure;
+        setup.config.buffer_limit = 200_000;
+        let mut talk = setup.open();
+        let head = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 20_000]].concat();
+        for _ in 0..40 {
+            // Half a head each, without a handshake.
+            talk.stranger(&head);
+            assert!(talk.engine.counters().buffered_now <= 200_000 + 64_000);
+        }
+        talk.client(b"SSH-2.0-x\r\n");
+        assert_eq!(talk.server(BAD), Decision::Block, "{on_failure:?}");
+    }
+}
+
+#[test]
+fn packets_without_a_connection_displace_each_other_only() {
+    for on_failure in [OnFailure::Open, OnFailure::Closed] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_failure = on_failure;
+        setup.config.flow_limit = 64;
+        let mut talk = setup.open();
+        assert_eq!(talk.server(&BAD[..9]), Decision::Undecided);
+        for _ in 0..1000 {
+            assert_eq!(talk.stranger(b""), Decision::Undecided, "{on_failure:?}");
+        }
+        assert_eq!(talk.server(&BAD[9..]), Decision::Block, "{on_failure:?}");
+        assert_eq!(talk.other().syn(), Decision::Undecided);
+    }
+}
+
+#[test]
+fn a_piece_that_came_too_early_does_not_blind_what_a_proxy_relays() {
+    let mut talk = open();
+    let head = b"CONNECT h:22 HTTP/1.1\r\nHost: h\r\n\r\n";
+    let start = talk.client_next();
+    let behind = start + u32::try_from(head.len()).unwrap();
+    talk.show(&talk.segment(true).sequence(behind + 1).payload(b"\n"));
+    talk.client(head);
+    talk.client(b"\r\n");
+    talk.acknowledge(false);
+    talk.server(b"HTTP/1.1 200 Connected\r\n\r\n");
+    talk.acknowledge(true);
+    assert_eq!(talk.client(BAD), Decision::Block);
+}

@@ -1,0 +1,358 @@
+use proptest::prelude::*;
+
+use crate::engine::AnomalyAction::{Alert, Drop};
+use crate::engine::testing::{Conversation, Setup};
+use crate::engine::{AnomalyAction, AnomalyPolicy, Decision};
+use crate::event::EventKind;
+use crate::packet::Flags;
+
+pub(super) const RULES: &str = r#"
+[[rule]]
+id = "old-ssh"
+title = "An old server"
+protocol = "ssh"
+from = "either"
+match.software = '^OpenSSH_7'
+action = "drop"
+
+[[rule]]
+id = "old-apache"
+title = "An old server"
+protocol = "http"
+from = "server"
+match."header.server" = '^Apache/2\.2'
+action = "drop"
+"#;
+
+pub(super) const BAD: &[u8] = b"SSH-2.0-OpenSSH_7.2\r\n";
+pub(super) const GOOD: &[u8] = b"SSH-2.0-OpenSSH_9.9\r\n";
+
+fn open(policy: AnomalyAction) -> Conversation {
+    let mut setup = Setup::enforcing(RULES);
+    setup.config.on_anomaly = AnomalyPolicy::all(policy);
+    setup.open()
+}
+
+pub(super) fn anomalies(talk: &Conversation) -> Vec<&'static str> {
+    let name = |event: &crate::event::Event| match &event.kind {
+        EventKind::Anomaly(facts) => Some(facts.name),
+        _ => None,
+    };
+    talk.events.iter().filter_map(name).collect()
+}
+
+/// Sends a server's segment that the receiver would ignore, then the real banner: the first is told
+/// (and dropped where the policy says so), the second blocked.
+fn is_told_and_the_banner_blocked(
+    name: &str,
+    trick: impl Fn(&Conversation) -> crate::packet::testing::SegmentBuilder,
+) {
+    for policy in [Alert, Drop] {
+        let mut talk = open(policy);
+        let segment = trick(&talk);
+        let expected = if policy == Drop { Decision::Drop } else { Decision::Undecided };
+        assert_eq!(talk.show(&segment), expected, "{name} {policy:?}");
+        assert_eq!(anomalies(&talk), [name]);
+        assert_eq!(talk.server(BAD), Decision::Block, "{name} {policy:?}");
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_ignored() {
+    is_told_and_the_banner_blocked("bad_checksum", |talk| talk.server_segment(GOOD).bad_checksum());
+}
+
+#[test]
+fn data_without_ack_is_ignored() {
+    is_told_and_the_banner_blocked("data_without_ack", |talk| talk.server_segment(GOOD).flags(Flags::PSH));
+}
+
+#[test]
+fn an_acknowledgement_of_unsent_data_is_ignored() {
+    is_told_and_the_banner_blocked("ack_of_unsent_data", |talk| {
+        talk.server_segment(GOOD).acknowledgement(talk.client_next() + 9)
+    });
+}
+
+#[test]
+fn data_beyond_the_window_is_ignored() {
+    is_told_and_the_banner_blocked("out_of_window", |talk| {
+        talk.server_segment(GOOD).sequence(talk.server_next() + 70_000)
+    });
+}
+
+#[test]
+fn syn_with_fin_is_ignored() {
+    is_told_and_the_banner_blocked("contradictory_flags", |talk| {
+        talk.server_segment(GOOD).flags(Flags::SYN | Flags::FIN)
+    });
+}
+
+#[test]
+fn a_reset_with_a_wrong_sequence_number_changes_nothing() {
+    is_told_and_the_banner_blocked("reset_wrong_sequence", |talk| {
+        talk.segment(false).sequence(talk.server_next() + 500).flags(Flags::RST)
+    });
+}
+
+#[test]
+fn a_syn_inside_a_connection_makes_nothing_forgotten() {
+    is_told_and_the_banner_blocked("syn_in_connection", |talk| {
+        talk.segment(true).sequence(77).flags(Flags::SYN)
+    });
+}
+
+#[test]
+fn data_behind_a_reset_is_inspected() {
+    let mut talk = open(Alert);
+    assert_eq!(talk.send(false, Flags::RST, b""), Decision::Undecided);
+    assert_eq!(talk.server(BAD), Decision::Block);
+    assert_eq!(anomalies(&talk), ["data_after_reset"]);
+}
+
+#[test]
+fn data_behind_a_fin_is_inspected() {
+    let mut talk = open(Alert);
+    assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Undecided);
+    assert_eq!(talk.server(BAD), Decision::Block);
+    assert_eq!(anomalies(&talk), ["data_after_fin"]);
+}
+
+#[test]
+fn the_first_octets_count_and_others_are_told() {
+    for policy in [Alert, Drop] {
+        let mut talk = open(policy);
+        let forged = talk.server_segment(b"SSH-1.9-x\r\n");
+        talk.server(&BAD[..12]);
+        assert_eq!(talk.show(&forged), Decision::Drop, "{policy:?}");
+        assert_eq!(anomalies(&talk), ["overlap_different_data"]);
+        assert_eq!(talk.server(&BAD[12..]), Decision::Block);
+    }
+}
+
+#[test]
+fn urgent_and_expiring_data_is_told_and_dropped_by_policy() {
+    for (name, urgent) in [("urgent_data", true), ("hop_limit_drop", false)] {
+        for policy in [Alert, Drop] {
+            let mut talk = open(policy);
+            let segment = talk.server_segment(b"SSH-2.0-Op");
+            let segment = if urgent { segment.urgent(3) } else { segment.hop_limit(2) };
+            let dropped = talk.show(&segment) == Decision::Drop;
+            assert_eq!(dropped, policy == Drop);
+            assert_eq!(anomalies(&talk), [name]);
+            assert_eq!(talk.server(BAD), Decision::Block);
+        }
+    }
+}
+
+/// Clients take what there is of a head when the connection ends.
+#[test]
+fn a_head_that_only_a_fin_ends_is_judged() {
+    for policy in [Alert, Drop] {
+        let mut talk = open(policy);
+        talk.client(b"GET / HTTP/1.1\r\n\r\n");
+        let head = b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n";
+        assert_eq!(talk.server(head), Decision::Undecided);
+        assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Block, "{policy:?}");
+        assert_eq!(anomalies(&talk), ["http_unfinished_head"]);
+    }
+}
+
+#[test]
+fn a_head_that_only_a_fin_ends_is_blocked_by_policy() {
+    let mut talk = open(Drop);
+    talk.client(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nServer: nginx\r\n"), Decision::Undecided);
+    assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Block);
+}
+
+#[test]
+fn a_split_handshake_does_not_swap_the_sides() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let (client, server) = (talk.client_next(), talk.server_next());
+    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN));
+    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN | Flags::ACK));
+    assert_eq!(anomalies(&talk), ["split_handshake"]);
+    assert_eq!(talk.server(BAD), Decision::Block);
+    let from = talk.events.iter().find_map(|event| match &event.kind {
+        EventKind::Alert(alert) => Some(alert.from),
+        _ => None,
+    });
+    assert_eq!(from, Some(crate::event::Side::Server));
+}
+
+#[test]
+fn data_in_a_syn_is_inspected_with_the_syn() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN);
+    assert_eq!(talk.show(&syn.clone().payload(BAD)), Decision::Drop);
+    assert_eq!(talk.show(&syn), Decision::Undecided, "as senders do without an answer");
+    let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(Flags::SYN | Flags::ACK);
+    assert_eq!(talk.show(&answer), Decision::Block, "the server's answer shows that the client is real");
+}
+
+#[test]
+fn what_comes_instead_of_refused_data_in_a_syn_is_read_afresh() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN);
+    assert_eq!(talk.show(&syn.payload(GOOD)), Decision::Undecided);
+    let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(Flags::SYN | Flags::ACK);
+    assert_eq!(talk.show(&answer), Decision::Undecided);
+    assert_eq!(anomalies(&talk), ["fast_open_refused"]);
+    assert_eq!(talk.client(BAD), Decision::Block);
+}
+
+#[test]
+fn the_tiny_segment_that_fills_the_last_hole_is_stopped() {
+    let mut talk = open(Alert);
+    let start = talk.server_next();
+    let segment = talk.segment(false);
+    for at in (1..BAD.len()).rev() {
+        let sequence = start + u32::try_from(at).unwrap();
+        let tiny = segment.clone().sequence(sequence).payload(&BAD[at..=at]);
+        assert_eq!(talk.show(&tiny), Decision::Undecided);
+    }
+    assert_eq!(talk.show(&segment.payload(&BAD[..1])), Decision::Block);
+    assert!(anomalies(&talk).is_empty());
+}
+
+#[test]
+fn a_banner_behind_64_kib_of_other_lines_is_found() {
+    let mut talk = open(Alert);
+    let lines = [b"All work and no play makes Jack a dull boy, as they say.\r\n".as_slice(); 20].concat();
+    for _ in 0..60 {
+        assert_eq!(talk.server(&lines), Decision::Undecided);
+    }
+    assert_eq!(talk.server(BAD), Decision::Block);
+    assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+    let mut talk = open(Drop);
+    assert!((0..60).any(|_| talk.server(&lines) == Decision::Block));
+    assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+}
+
+#[test]
+fn the_first_fragment_counts_and_another_that_differs_is_told() {
+    for policy in [Alert, Drop] {
+        let mut talk = open(policy);
+        let segment = talk.server_segment(BAD).identification(9);
+        let fragments = segment.fragments(24);
+        let (last, first) = fragments.split_last().unwrap();
+        for fragment in first {
+            assert_eq!(talk.inspect_cut(fragment, fragment.len()).decision, Decision::Undecided);
+        }
+        let forged = segment.fragment(0, true, &[b'X'; 24]);
+        let expected = if policy == Drop { Decision::Drop } else { Decision::Undecided };
+        assert_eq!(talk.inspect_cut(&forged, forged.len()).decision, expected);
+        assert_eq!(anomalies(&talk), ["fragment_overlap_different_data"]);
+        assert_eq!(talk.inspect_cut(last, last.len()).decision, Decision::Block);
+    }
+}
+
+#[test]
+fn more_out_of_order_than_is_held_is_told_and_dropped_by_policy() {
+    for policy in [Alert, Drop] {
+        let mut talk = open(policy);
+        let start = talk.server_next();
+        let ahead = |number: u32| talk.server_segment(b"x").sequence(start + 100 + 2 * number);
+        let segments: Vec<_> = (0..70).map(ahead).collect();
+        let dropped = segments.iter().filter(|segment| talk.show(segment) == Decision::Drop).count();
+        assert_eq!(dropped > 0, policy == Drop, "{policy:?}");
+        assert_eq!(anomalies(&talk), ["reorder_limit"]);
+        assert_eq!(talk.server(BAD), Decision::Block);
+    }
+}
+
+#[test]
+fn octets_between_messages_are_told_and_blocked_by_policy() {
+    for policy in [Alert, Drop] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_anomaly = AnomalyPolicy::all(policy);
+        setup.config.http_inspect = crate::engine::HttpInspect::All;
+        let mut talk = setup.open();
+        talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let blocked = talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello") == Decision::Block;
+        assert_eq!(blocked, policy == Drop);
+        assert_eq!(anomalies(&talk), ["http_unexpected_data"]);
+        assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n\r\n"), Decision::Block);
+    }
+}
+
+#[test]
+fn more_lines_than_the_budget_are_told_and_blocked_by_policy() {
+    for policy in [Alert, Drop] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_anomaly = AnomalyPolicy::all(policy);
+        // Less than what is an anomaly by itself.
+        setup.config.stream_budget = 32 << 10;
+        let mut talk = setup.open();
+        let lines = [b"All work and no play.\r\n".as_slice(); 50].concat();
+        let last = (0..400).map(|_| talk.server(&lines)).find(|decision| *decision != Decision::Undecided);
+        let expected = if policy == Drop { Decision::Block } else { Decision::Pass };
+        assert_eq!(last, Some(expected));
+        assert_eq!(anomalies(&talk), ["inspection_budget_spent"]);
+    }
+}
+
+#[test]
+fn crooked_http_heads_are_told_and_blocked_by_policy() {
+    for head in [
+        b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nServer: nginx\r\n\r\n".as_slice(),
+        b"HTTP/1.1 200 OK\r\nX: a\0b\r\nServer: nginx\r\n\r\n",
+        b"HTTP/1.1 200 OK\nServer: nginx\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nServer : nginx\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n",
+    ] {
+        for policy in [Alert, Drop] {
+            let mut talk = open(policy);
+            talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+            let blocked = talk.server(head) == Decision::Block;
+            assert!(!anomalies(&talk).is_empty(), "{}", head.escape_ascii());
+            assert_eq!(blocked, policy == Drop, "{}", head.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn a_crooked_head_does_not_hide_what_a_rule_looks_for() {
+    for head in [
+        b"HTTP/1.1 200 OK\nX: a\0b\r\nServer: Apache/2.2\r\n\r\n".as_slice(),
+        b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nSERVER:Apache/2.2\n\n",
+        b"HTTP/1.1 200 OK\r\nServer : Apache/2.2\r\n\r\n",
+    ] {
+        let mut talk = open(Alert);
+        talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(talk.server(head), Decision::Block, "{}", head.escape_ascii());
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_packets_never_panic(packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..120), 0..20)) {
+        let mut talk = open(Drop);
+        for mut packet in packets {
+            if let Some(first) = packet.first_mut() {
+                *first = if *first < 128 { 0x45 } else { 0x60 };
+            }
+            talk.inspect_cut(&packet, packet.len());
+        }
+    }
+
+    #[test]
+    fn what_is_found_does_not_depend_on_segmentation(cuts in proptest::collection::vec(1usize..12, 0..20)) {
+        let mut talk = open(Alert);
+        let mut rest = BAD;
+        let mut decisions = Vec::new();
+        for cut in cuts.into_iter().chain([BAD.len()]) {
+            let (now, later) = rest.split_at(cut.min(rest.len()));
+            rest = later;
+            if !now.is_empty() {
+                decisions.push(talk.server(now));
+            }
+        }
+        let last = decisions.pop();
+        prop_assert_eq!(last, Some(Decision::Block));
+        prop_assert!(decisions.iter().all(|decision| *decision == Decision::Undecided));
+    }
+}

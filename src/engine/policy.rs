@@ -1,0 +1,170 @@
+//! What is done about each anomaly.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Anomaly;
+use crate::event::AnomalyLayer;
+use crate::flow::AnomalySet;
+
+/// What is done about traffic that an inspector could be misled with. It counts where the engine
+/// enforces; a monitor only tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AnomalyAction {
+    /// Report it.
+    #[default]
+    Alert,
+    /// Report it and drop it: the packet, or the flow where a message is odd.
+    Drop,
+}
+
+/// What is done about each kind of anomaly. By default what no honest software sends is dropped, and
+/// messages that servers and clients read all the same are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnomalyPolicy {
+    drops: AnomalySet,
+    banner: AnomalyAction,
+}
+
+impl Default for AnomalyPolicy {
+    fn default() -> Self {
+        let mut policy = Self::all(AnomalyAction::Alert);
+        for anomaly in Anomaly::ALL.iter().filter(|anomaly| anomaly.is_hostile()) {
+            policy.drops.insert(*anomaly);
+        }
+        policy
+    }
+}
+
+impl AnomalyPolicy {
+    /// The same for all.
+    pub fn all(action: AnomalyAction) -> Self {
+        let mut policy = Self { drops: AnomalySet::default(), banner: action };
+        for anomaly in Anomaly::ALL {
+            policy.set(*anomaly, action);
+        }
+        policy
+    }
+
+    /// Whether packets or flows with this anomaly are dropped.
+    pub const fn drops(&self, anomaly: Anomaly) -> bool {
+        self.drops.contains(anomaly)
+    }
+
+    /// Whether flows with odd messages are dropped.
+    pub const fn drops_banners(&self) -> bool {
+        matches!(self.banner, AnomalyAction::Drop)
+    }
+
+    const fn set(&mut self, anomaly: Anomaly, action: AnomalyAction) {
+        match action {
+            AnomalyAction::Alert => self.drops.remove(anomaly),
+            AnomalyAction::Drop => _ = self.drops.insert(anomaly),
+        }
+    }
+
+    /// Sets a class or a single anomaly; false where there is none of this name.
+    fn set_named(&mut self, name: &str, action: AnomalyAction) -> bool {
+        let mut known = name == "banner";
+        if known {
+            self.banner = action;
+        }
+        for anomaly in Anomaly::ALL {
+            if name == anomaly.name() || name == class(*anomaly) {
+                known = true;
+                self.set(*anomaly, action);
+            }
+        }
+        known
+    }
+}
+
+/// The class that an anomaly is named with on the command line.
+const fn class(anomaly: Anomaly) -> &'static str {
+    match (anomaly, anomaly.layer()) {
+        (Anomaly::BudgetSpent, _) => "budget",
+        (_, AnomalyLayer::Decode) => "packet",
+        (_, AnomalyLayer::Stream) => "tcp",
+        (_, AnomalyLayer::Application) => "banner",
+    }
+}
+
+/// A policy that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Neither alert nor drop.
+    #[error("`{0}` is neither alert nor drop")]
+    Action(String),
+    /// No anomaly or class of this name.
+    #[error("there is no anomaly `{0}`; classes are packet, tcp, banner and budget")]
+    Name(String),
+}
+
+impl FromStr for AnomalyAction {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        match text {
+            "alert" => Ok(Self::Alert),
+            "drop" => Ok(Self::Drop),
+            _ => Err(PolicyError::Action(text.to_owned())),
+        }
+    }
+}
+
+/// `alert`, `drop`, or a list of changes to the default: `tcp=alert,banner=drop,urgent_data=alert`.
+impl FromStr for AnomalyPolicy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let mut policy = Self::default();
+        for item in text.split(',').map(str::trim) {
+            match item.split_once('=') {
+                None if item == "default" => policy = Self::default(),
+                None => policy = Self::all(item.parse()?),
+                Some((name, action)) => {
+                    let action = action.parse()?;
+                    if !policy.set_named(name, action) {
+                        return Err(PolicyError::Name(name.to_owned()));
+                    }
+                }
+            }
+        }
+        Ok(policy)
+    }
+}
+
+impl fmt::Display for AnomalyAction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Alert => "alert",
+            Self::Drop => "drop",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_one_word_or_changes_to_the_default_in_order() {
+        let parse = |text: &str| text.parse::<AnomalyPolicy>().unwrap();
+        assert_eq!(parse("drop"), AnomalyPolicy::all(AnomalyAction::Drop));
+        assert_eq!(parse("alert"), AnomalyPolicy::all(AnomalyAction::Alert));
+        assert_eq!(parse("default"), AnomalyPolicy::default());
+        let some = parse("tcp=alert,urgent_data=drop,banner=drop");
+        assert!(some.drops(Anomaly::UrgentData) && !some.drops(Anomaly::OutOfWindow));
+        assert!(some.drops(Anomaly::BadChecksum) && some.drops(Anomaly::BudgetSpent));
+        assert!(some.drops_banners() && !AnomalyPolicy::default().drops_banners());
+        assert!(!parse("drop,budget=alert").drops(Anomaly::BudgetSpent));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_policy_is_named() {
+        let parse = |text: &str| text.parse::<AnomalyPolicy>().unwrap_err().to_string();
+        assert!(parse("dorp").contains("dorp"));
+        assert!(parse("tcp=maybe").contains("maybe"));
+        assert!(parse("udp=drop").contains("udp"));
+    }
+}
