@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use bannerwall_test_support::{Namespace, Nginx, Running, json_lines, serve_by};
+use bannerwall_test_support::{Namespace, Nginx, Running, Sshd, as_root, json_lines, serve_by};
 
 /// A page of `/slow…` takes 300 ms.
 const APPLICATION: &str = r#"
@@ -158,4 +158,36 @@ fn an_error_for_a_whole_batch_is_credited_to_the_request_that_it_is_for() {
             assert_eq!(answers.status(&long), Some(400), "{flags}");
         }
     }
+}
+
+#[test]
+fn an_ssh_server_behind_a_multiplexer_is_found_with_its_key_exchange() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let _sshd = Sshd::start(&namespace, 8026);
+        let mut sslh = namespace.command("/usr/sbin/sslh");
+        // It waits for its clients to speak for longer than the scan waits for it.
+        sslh.args(["--foreground", "--timeout", "9", "--listen", "127.0.0.1:8025"]);
+        sslh.args(["--ssh", "127.0.0.1:8026", "--http", "127.0.0.1:1"]);
+        let _sslh = serve_by(&namespace, 8025, sslh);
+        for (flags, hassh) in [("", false), ("--hassh", true)] {
+            let mut command = namespace.command(env!("CARGO_BIN_EXE_bannerwall"));
+            command.args(["scan", "ssh", "127.0.0.1", "-p", "8025", "--format", "json", "--rules"]);
+            let folder = tempfile::tempdir().expect("a folder");
+            command.arg(no_rules(folder.path())).args(flags.split_whitespace());
+            let output = command.output().expect("the program runs");
+            let events = json_lines(&output.stdout);
+            let [event] = events.as_slice() else { panic!("{events:?}") };
+            let server = &event["ssh"]["server"];
+            assert!(
+                server["software_version"].as_str().is_some_and(|text| text.starts_with("OpenSSH_")),
+                "{event}"
+            );
+            assert_eq!(
+                server["hassh"]["hash"].as_str().is_some_and(|hash| hash.len() == 32),
+                hassh,
+                "{event}"
+            );
+        }
+    });
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
+use super::identity::Identity;
 use crate::event::{
     AlertFacts, Application, ConnectFacts, Endpoint, Event, EventKind, HttpFacts, HttpResponseFacts,
     PortState, ProductFacts, SshSide, Timestamp,
@@ -53,6 +54,21 @@ impl<'a> Finding<'a> {
     /// What the port was; one that talked was open.
     pub(super) fn state(&self) -> PortState {
         self.connect.map_or(PortState::Open, |facts| facts.state)
+    }
+
+    /// What the fingerprint database calls the software.
+    pub(super) fn named(&self) -> Option<&'a ProductFacts> {
+        let facts = self.said.iter().find_map(|said| said.summary().product);
+        facts.filter(|facts| facts.product.is_some())
+    }
+
+    /// What the software calls itself, as far as that can be told apart.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        self.said.iter().find_map(|said| match said {
+            Application::Ssh(facts) => Identity::of_ssh(&facts.server.as_ref()?.software_version),
+            Application::Http(facts) => Identity::of_server(facts.response.as_ref()?.header("Server")?),
+            Application::Greeting(_) => None,
+        })
     }
 
     /// What the fingerprint database calls the software, else what a rule captured.

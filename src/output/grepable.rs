@@ -29,7 +29,8 @@ impl Format for Grepable {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         let (start, arguments) = (LongTime(self.start), escape(&self.arguments));
-        writeln!(out, "# bannerwall {version} scan initiated {start} as: {arguments}")
+        // Readers of nmap's files know them by these first two words.
+        writeln!(out, "# Nmap (bannerwall {version}) scan initiated {start} as: {arguments}")
     }
 
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
@@ -56,7 +57,7 @@ impl Format for Grepable {
         let elapsed = self.last.since(self.start).as_secs_f64();
         writeln!(
             out,
-            "# bannerwall done at {} -- {} targets listed in {elapsed:.2} seconds",
+            "# Nmap (bannerwall) done at {} -- {} targets listed in {elapsed:.2} seconds",
             LongTime(self.last),
             self.targets
         )
@@ -66,11 +67,13 @@ impl Format for Grepable {
 /// Product and version, or the banner where there is no name for it. A slash parts fields, so it is
 /// written as nmap writes it.
 fn version(finding: &Finding<'_>) -> String {
-    let product = finding.product().and_then(|facts| {
-        let product = facts.product.as_deref()?;
-        Some(format!("{product} {}", facts.version.as_deref().unwrap_or_default()).trim_end().to_owned())
-    });
-    let text = product.or_else(|| finding.software().map(Cow::into_owned)).unwrap_or_default();
+    let spell = |product: &str, version: Option<&str>| {
+        format!("{product} {}", version.unwrap_or_default()).trim_end().to_owned()
+    };
+    let named =
+        finding.named().and_then(|facts| Some(spell(facts.product.as_deref()?, facts.version.as_deref())));
+    let own = || finding.identity().map(|own| spell(&own.product, own.version.as_deref()));
+    let text = named.or_else(own).or_else(|| finding.software().map(Cow::into_owned)).unwrap_or_default();
     escape(&text).replace('/', "|")
 }
 
@@ -95,7 +98,7 @@ mod tests {
                 "Host: 192.0.2.10 ()\tPorts: 22/error/tcp/////",
                 "Host: 192.0.2.20 ()\tPorts: 2222/open/tcp//ssh//OpenSSH 9.2p1/\t\
                  Alerts: openssh-regresshion(high)",
-                "Host: 2001:db8::20 ()\tPorts: 8080/open/tcp//http//nginx|1.22/",
+                "Host: 2001:db8::20 ()\tPorts: 8080/open/tcp//http//nginx 1.22/",
             ]
         );
     }

@@ -7,6 +7,7 @@ pub mod csv;
 pub mod eve;
 mod finding;
 pub mod grepable;
+mod identity;
 #[cfg(test)]
 mod samples;
 pub mod table;
@@ -49,6 +50,15 @@ pub trait Format: Send {
         events.iter().try_for_each(|event| self.event(event, out))
     }
 
+    /// What was held back, in parts: called when no event will come any more, until it says that there is
+    /// no more. What it gives is written before the next part is asked for.
+    ///
+    /// # Errors
+    /// What was held back cannot be had.
+    fn rest(&mut self, _out: &mut Vec<u8>) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// What stands behind the last event.
     ///
     /// # Errors
@@ -70,6 +80,10 @@ impl<F: Format> Format for Continued<F> {
         self.0.group(events, out)
     }
 
+    fn rest(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        self.0.rest(out)
+    }
+
     fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.0.end(out)
     }
@@ -86,6 +100,10 @@ impl<F: Format + ?Sized> Format for Box<F> {
 
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
         (**self).group(events, out)
+    }
+
+    fn rest(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        (**self).rest(out)
     }
 
     fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {

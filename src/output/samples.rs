@@ -113,6 +113,7 @@ pub(super) fn spelled(mut format: impl super::Format, groups: &[Vec<Event>]) -> 
     let mut out = Vec::new();
     format.begin(&mut out).expect("memory");
     groups.iter().for_each(|group| format.group(group, &mut out).expect("memory"));
+    while format.rest(&mut out).expect("memory") {}
     format.end(&mut out).expect("memory");
     String::from_utf8(out).expect("UTF-8")
 }

@@ -306,10 +306,23 @@ impl Scribe {
             }
         }
         events.try_iter().for_each(|message| self.take(message));
+        self.write_rest();
         let ended = self.format.end(&mut self.pending.bytes);
         self.note(ended);
         self.flush();
         self.first_error
+    }
+
+    /// Writes what the format held back, a part at a time.
+    fn write_rest(&mut self) {
+        loop {
+            match self.format.rest(&mut self.pending.bytes) {
+                Ok(true) if self.pending.bytes.len() < BATCH => {}
+                Ok(true) => self.flush(),
+                Ok(false) => return,
+                Err(error) => return self.note(Err(error)),
+            }
+        }
     }
 
     /// The next message; `Some(None)` when it is time to look at the clock, `None` when it is time to stop.

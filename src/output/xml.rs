@@ -1,8 +1,13 @@
-//! nmap's XML, so that what reads nmap's results reads these; a `host` element a target, written as
-//! it comes, so that a scan of any size fits into memory.
+//! nmap's XML, so that what reads nmap's results reads these: a `host` element a host, with all of its
+//! ports. Targets come in random order; `spool` keeps the ports of hosts that are not complete, so that a
+//! scan of any size fits into memory. A host is written when its last port is there, or at the end.
+//!
+//! Product and version are what a database of fingerprints says, else what the software says of itself.
 //!
 //! The banner stands where nmap's `banner` script puts it, and each rule that matched is a script of
 //! its own, `bannerwall-RULE`.
+
+mod spool;
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
@@ -13,17 +18,20 @@ use quick_xml::writer::Writer;
 use crate::event::{AlertFacts, Event, PortState, Timestamp};
 
 use super::finding::Finding;
+use super::identity::Identity;
 use super::time::LongTime;
 use super::{Format, escape};
+use spool::{Host, Port, Spool};
 
 /// The version of nmap's XML that is written.
 const XML_VERSION: &str = "1.05";
 
 /// A scan's results as a [`Format`]; wants the events of a target together.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct NmapXml {
     run: XmlRun,
     last: Timestamp,
+    hosts: Spool,
     up: u64,
     down: u64,
 }
@@ -44,7 +52,7 @@ pub struct XmlRun {
 impl NmapXml {
     /// A document about `run`.
     pub fn new(run: XmlRun) -> Self {
-        Self { last: run.start, run, up: 0, down: 0 }
+        Self { last: run.start, hosts: Spool::new(run.service_count), run, up: 0, down: 0 }
     }
 }
 
@@ -79,10 +87,24 @@ impl Format for NmapXml {
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
         let Some(finding) = Finding::new(events) else { return Ok(()) };
         self.last = self.last.max(finding.timestamp);
-        let answered = matches!(finding.state(), PortState::Open | PortState::Closed);
-        *if answered { &mut self.up } else { &mut self.down } += 1;
-        host(&mut Writer::new(&mut *out), &finding, answered)?;
-        out.write_all(b"\n")
+        let mut element = Vec::new();
+        port(&mut Writer::new(&mut element), &finding)?;
+        let port = Port {
+            timestamp: finding.timestamp,
+            number: finding.target.port(),
+            answered: matches!(finding.state(), PortState::Open | PortState::Closed),
+            element,
+        };
+        match self.hosts.add(finding.target.ip(), port)? {
+            Some(whole) => self.host(&whole, out),
+            None => Ok(()),
+        }
+    }
+
+    fn rest(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        let Some(host) = self.hosts.next()? else { return Ok(false) };
+        self.host(&host, out)?;
+        Ok(true)
     }
 
     fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
@@ -109,24 +131,36 @@ impl Format for NmapXml {
     }
 }
 
+impl NmapXml {
+    /// A host, up where any of its ports answered.
+    fn host(&mut self, (address, ports): &Host, out: &mut Vec<u8>) -> io::Result<()> {
+        let answered = ports.iter().any(|port| port.answered);
+        *if answered { &mut self.up } else { &mut self.down } += 1;
+        let times = || ports.iter().map(|port| port.timestamp);
+        let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
+        let mut xml = Writer::new(&mut *out);
+        start(&mut xml, "host", &[("starttime", &seconds(first)), ("endtime", &seconds(last))])?;
+        let state = if answered { "up" } else { "unknown" };
+        empty(&mut xml, "status", &[("state", state), ("reason", "user-set"), ("reason_ttl", "0")])?;
+        let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+        empty(&mut xml, "address", &[("addr", &address.to_string()), ("addrtype", family)])?;
+        start(&mut xml, "ports", &[])?;
+        ports.iter().try_for_each(|port| xml.get_mut().write_all(&port.element))?;
+        end(&mut xml, "ports")?;
+        end(&mut xml, "host")?;
+        out.write_all(b"\n")
+    }
+}
+
 type Out<'a> = Writer<&'a mut Vec<u8>>;
 
-fn host(xml: &mut Out<'_>, finding: &Finding<'_>, answered: bool) -> io::Result<()> {
-    let time = seconds(finding.timestamp);
-    start(xml, "host", &[("starttime", &time), ("endtime", &time)])?;
-    let state = if answered { "up" } else { "unknown" };
-    empty(xml, "status", &[("state", state), ("reason", "user-set"), ("reason_ttl", "0")])?;
-    let family = if finding.target.is_ipv4() { "ipv4" } else { "ipv6" };
-    empty(xml, "address", &[("addr", &finding.target.ip().to_string()), ("addrtype", family)])?;
-    start(xml, "ports", &[])?;
+fn port(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     start(xml, "port", &[("protocol", "tcp"), ("portid", &finding.target.port().to_string())])?;
     let (state, reason) = (finding.state(), reason(finding));
     empty(xml, "state", &[("state", state.name()), ("reason", reason), ("reason_ttl", "0")])?;
     service(xml, finding)?;
     scripts(xml, finding)?;
-    end(xml, "port")?;
-    end(xml, "ports")?;
-    end(xml, "host")
+    end(xml, "port")
 }
 
 /// nmap's word for why, else ours.
@@ -143,21 +177,17 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     let Some(name) = finding.service() else { return Ok(()) };
     let mut element = BytesStart::new("service");
     attribute(&mut element, "name", name);
-    let facts = finding.product();
-    let product = facts.and_then(|facts| facts.product.as_deref());
-    let server = || finding.responses().find_map(|response| response.header("Server"));
-    if let Some(product) = product.or_else(server) {
-        attribute(&mut element, "product", product);
-    }
-    if let Some(version) = facts.and_then(|facts| facts.version.as_deref()) {
-        attribute(&mut element, "version", version);
-    }
-    if let Some(side) = finding.ssh() {
-        attribute(&mut element, "extrainfo", &format!("protocol {}", side.protocol_version));
+    let product = product(finding);
+    let ssh = finding.ssh().map(|side| format!("protocol {}", side.protocol_version));
+    let extra = ssh.or(product.extra);
+    for (name, value) in [("product", &product.name), ("version", &product.version), ("extrainfo", &extra)] {
+        if let Some(value) = value {
+            attribute(&mut element, name, value);
+        }
     }
     attribute(&mut element, "method", "probed");
     attribute(&mut element, "conf", "10");
-    match facts.and_then(|facts| facts.cpe.as_deref()) {
+    match &product.cpe {
         None => xml.write_event(Xml::Empty(element)),
         Some(cpe) => {
             xml.write_event(Xml::Start(element))?;
@@ -166,6 +196,37 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
             end(xml, "cpe")?;
             end(xml, "service")
         }
+    }
+}
+
+/// What a `service` element says of the software.
+#[derive(Default)]
+struct Product {
+    name: Option<String>,
+    version: Option<String>,
+    extra: Option<String>,
+    cpe: Option<String>,
+}
+
+fn product(finding: &Finding<'_>) -> Product {
+    let own = finding.identity();
+    match finding.named() {
+        Some(facts) => Product {
+            name: facts.product.clone(),
+            version: facts.version.clone(),
+            extra: own.and_then(|own| own.extra),
+            cpe: facts.cpe.clone(),
+        },
+        None => match own {
+            Some(Identity { product, version, extra, cpe }) => {
+                Product { name: Some(product), version, extra, cpe }
+            }
+            None => {
+                let facts = finding.product().cloned().unwrap_or_default();
+                let name = facts.product.or_else(|| finding.software().map(Cow::into_owned));
+                Product { name, version: facts.version, extra: None, cpe: facts.cpe }
+            }
+        },
     }
 }
 
@@ -317,8 +378,9 @@ mod tests {
                 _ => {}
             }
         }
+        // In the order of the addresses, as none has all of the three ports.
         let expected =
-            ["25", "open", "22", "closed", "22", "filtered", "22", "error", "2222", "open", "8080", "open"];
+            ["25", "open", "22", "closed", "22", "error", "2222", "open", "22", "filtered", "8080", "open"];
         assert_eq!(ports, expected);
         assert_eq!(hosts, Some(("4".to_owned(), "2".to_owned(), "6".to_owned())));
         let output = |id: &str| -> Vec<&str> {

@@ -84,6 +84,8 @@ pub enum ProbeOptions {
     Ssh {
         /// Octets of a server that are read at most before it is given up.
         byte_limit: usize,
+        /// Read the KEXINIT, too, though no rule asks for it: its fingerprint is told.
+        hassh: bool,
     },
     /// What it says first, in a protocol of greetings.
     Greeting {

@@ -10,6 +10,7 @@
 //! tried again later, ever more slowly, and no further target is taken up until then ([`ending`]).
 
 mod ending;
+mod talking;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,8 +21,8 @@ use bannerwall_ffi::ring::{
 };
 
 use super::outcome::{Reason, Report};
-use super::probe::{Closed, Probe, Scene, Step};
-use super::table::{Connection, Fitness, SESSION_CONNECTIONS, Session};
+use super::probe::{Closed, Probe};
+use super::table::{Connection, Fitness, Session};
 use super::timers::{Nanos, Timers};
 use super::window::Answers;
 use super::{Close, Config, Target};
@@ -39,6 +40,8 @@ const LAST_PAUSE: Nanos = 1_000_000_000;
 /// to be asked again.
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
+/// How long a target may be silent before a probe may speak to it.
+const NUDGE: Duration = Duration::from_millis(500);
 /// How often a probe looks at talks that it watches.
 const WATCH: Duration = Duration::from_millis(10);
 
@@ -90,6 +93,10 @@ pub(super) struct Lane<P: Probe> {
     whole: Timers,
     /// When the probe looks at its talks again.
     watched: Timers,
+    /// When who said nothing is spoken to.
+    nudged: Timers,
+    /// Targets that were asked again since this was asked last.
+    asked_again: u32,
     /// Who answered, and how quickly, since it was asked last.
     answers: Answers,
     probe: P,
@@ -124,6 +131,8 @@ impl<P: Probe> Lane<P> {
             silent: Timers::new(config.first_byte_timeout, capacity),
             whole: Timers::new(config.total_timeout, capacity),
             watched: Timers::new(WATCH, 0),
+            nudged: Timers::new(NUDGE.min(config.first_byte_timeout / 2), 0),
+            asked_again: 0,
             answers: Answers::default(),
             probe,
         })
@@ -159,6 +168,11 @@ impl<P: Probe> Lane<P> {
         std::mem::take(&mut self.answers)
     }
 
+    /// Targets that were asked again since this was asked last.
+    pub(super) fn take_asked_again(&mut self) -> u32 {
+        std::mem::take(&mut self.asked_again)
+    }
+
     /// Whether connection requests seem to get lost: who does not answer then is asked again.
     pub(super) fn doubt(&mut self, lossy: bool) {
         self.lossy = lossy;
@@ -186,7 +200,7 @@ impl<P: Probe> Lane<P> {
     /// When something has to be done though nothing came.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let waiting = self.waiting.peek().map(|Reverse((due, _))| *due);
-        let timers = [&self.connecting, &self.silent, &self.whole, &self.watched];
+        let timers = [&self.connecting, &self.silent, &self.whole, &self.watched, &self.nudged];
         timers.into_iter().filter_map(Timers::deadline).chain(waiting).min()
     }
 
@@ -355,6 +369,9 @@ impl<P: Probe> Lane<P> {
                     connection.ending = Some(Closed::Here);
                 } else if connection.ending.is_none() {
                     self.silent.start(place, now.nanos);
+                    if self.probe.is_nudged() {
+                        self.nudged.start(place, now.nanos);
+                    }
                     if self.probe.accepted(&mut session.probe, &mut connection.probe, now.wall) {
                         self.watched.start(place, now.nanos);
                     }
@@ -370,110 +387,6 @@ impl<P: Probe> Lane<P> {
                 }
                 connection.ending = Some(Closed::Failed(error));
             }
-        }
-    }
-
-    /// A send is over: goes on with the rest, and with what came up since.
-    fn sent(&mut self, place: u32, result: Result<u32, i32>, mut octets: Vec<u8>) -> Result<(), RingError> {
-        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
-        connection.send = None;
-        // A send that failed is not the end: the answer may have come before. The receive tells.
-        let count = result.map_or(octets.len(), |count| usize::try_from(count).unwrap_or(usize::MAX));
-        octets.drain(..count.min(octets.len()));
-        octets.append(&mut connection.out);
-        connection.out = octets;
-        if result.is_err() {
-            connection.out.clear();
-        }
-        self.send(place)
-    }
-
-    /// Sends what there is to send, unless a send is under way.
-    fn send(&mut self, place: u32) -> Result<(), RingError> {
-        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
-        if connection.out.is_empty() || connection.send.is_some() || connection.ending.is_some() {
-            return Ok(());
-        }
-        self.ring.reserve(1)?;
-        let octets = std::mem::take(&mut connection.out);
-        let token = Token { connection: place, phase: Phase::Send };
-        let operation = Operation::Send { socket: Socket(place), octets, from: 0 };
-        connection.send = Some(self.ring.push(operation, Link::End, token)?);
-        connection.pending += 1;
-        Ok(())
-    }
-
-    /// A receive is over: shows the probe exactly what came.
-    fn received(
-        &mut self,
-        place: u32,
-        result: Result<u32, i32>,
-        now: Now,
-        report: &mut impl Report,
-    ) -> Result<(), RingError> {
-        let Self { ring, connections, sessions, probe, silent, answers, .. } = self;
-        let Some(connection) = connections.get_mut(at(place)) else { return Ok(()) };
-        connection.receive = None;
-        let Some(session) = sessions.get_mut(at(connection.session)) else { return Ok(()) };
-        match result {
-            Ok(0) => end(connection, Closed::Finished),
-            Ok(_) => {
-                // It is the target that must not be silent: what it has not come to yet may wait its turn.
-                silent.start(place, now.nanos);
-                for other in session.connections.as_slice().iter().filter(|other| **other != place) {
-                    silent.restart(*other, now.nanos);
-                }
-                if !std::mem::replace(&mut session.heard, true) {
-                    answers.add(now.nanos.saturating_sub(session.started));
-                }
-                let Some(target) = &session.target else { return Ok(()) };
-                let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
-                let step = probe.receive(
-                    &mut session.probe,
-                    &mut connection.probe,
-                    ring.received(),
-                    &mut connection.out,
-                    &mut scene,
-                );
-                if step == Step::Close {
-                    connection.ending = Some(Closed::Here);
-                }
-            }
-            // Every buffer was waiting to be read, or the send before it in the chain fell short:
-            // ask again.
-            Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
-            Err(libc::ECONNRESET | libc::EPIPE) => end(connection, Closed::Reset),
-            Err(libc::ETIMEDOUT) => end(connection, Closed::Silent),
-            Err(error) => end(connection, Closed::Broke(error)),
-        }
-        if connection.ending.is_none() {
-            ring.reserve(1)?;
-            let token = Token { connection: place, phase: Phase::Receive };
-            connection.receive =
-                Some(ring.push(Operation::Receive { socket: Socket(place) }, Link::End, token)?);
-            connection.pending += 1;
-            return self.send_more(place, now);
-        }
-        self.cancel(place)
-    }
-
-    fn send_more(&mut self, place: u32, now: Now) -> Result<(), RingError> {
-        let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
-        let number = connection.session;
-        self.send(place)?;
-        self.widen(number, now)
-    }
-
-    /// Opens what more connections the probe wants of a session, as far as there are any.
-    fn widen(&mut self, number: u32, now: Now) -> Result<(), RingError> {
-        loop {
-            let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
-            let wanted = self.probe.wanted(&session.probe).min(SESSION_CONNECTIONS);
-            let open = session.connections.as_slice().len();
-            if session.expired || open >= wanted || !self.has_connection() {
-                return Ok(());
-            }
-            self.connect(number, now)?;
         }
     }
 }

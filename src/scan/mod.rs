@@ -113,8 +113,8 @@ where
     let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone());
     match &config.probe {
         ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
-        ProbeOptions::Ssh { byte_limit } => {
-            run_probe(config, parts, || probe::Ssh::new(judge.clone(), *byte_limit))
+        ProbeOptions::Ssh { byte_limit, hassh } => {
+            run_probe(config, parts, || probe::Ssh::new(judge.clone(), *byte_limit, *hassh))
         }
         ProbeOptions::Greeting { expected } => {
             run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))

@@ -59,6 +59,8 @@ impl Outcome<'_> {
 pub enum Reason {
     /// The connection was accepted.
     Accepted,
+    /// The connection was accepted, and reset at once.
+    Reset,
     /// It was refused with a reset.
     Refused,
     /// Nobody answered within the connect timeout.
@@ -72,6 +74,7 @@ impl Reason {
     pub fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
+            Self::Reset => "reset",
             Self::Refused => "refused",
             Self::NoResponse => "no-response",
             Self::Errno(number) => errno_name(number),
@@ -83,13 +86,12 @@ impl Reason {
         match number {
             libc::ECONNREFUSED => (PortState::Closed, Self::Refused),
             libc::ETIMEDOUT => (PortState::Filtered, Self::NoResponse),
-            // A reset or an ICMP message on the way: the target (or its network) answered.
-            libc::ECONNRESET
-            | libc::ECONNABORTED
-            | libc::EHOSTUNREACH
-            | libc::EHOSTDOWN
-            | libc::ENOPROTOOPT
-            | libc::EPROTO => (PortState::Filtered, Self::Errno(number)),
+            // A reset before the handshake is over is ECONNREFUSED: this one came behind the SYN-ACK.
+            libc::ECONNRESET => (PortState::Open, Self::Reset),
+            // An ICMP message on the way: the target (or its network) answered.
+            libc::ECONNABORTED | libc::EHOSTUNREACH | libc::EHOSTDOWN | libc::ENOPROTOOPT | libc::EPROTO => {
+                (PortState::Filtered, Self::Errno(number))
+            }
             _ => (PortState::Error, Self::Errno(number)),
         }
     }

@@ -33,4 +33,7 @@ pub enum Next {
 pub trait Targets {
     /// The next target, given the time.
     fn next(&mut self, now: Instant) -> Next;
+
+    /// So many targets were asked again: they count against the pace as the first time.
+    fn asked_again(&mut self, _times: u32) {}
 }

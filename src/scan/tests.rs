@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::event::{Application, Event, EventKind, EventSink, PortState};
 
-const SSH: ProbeOptions = ProbeOptions::Ssh { byte_limit: 65_536 };
+const SSH: ProbeOptions = ProbeOptions::Ssh { byte_limit: 65_536, hassh: false };
 
 /// Everything that a scan reported.
 #[derive(Default)]
@@ -218,12 +218,12 @@ fn a_line_that_came_before_is_judged_where_it_comes_from() {
 
 #[test]
 fn what_no_ssh_server_does_is_told_apart() {
-    let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));
+    let silent = server(|mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())));
     let half = server(|mut stream| drop((stream.write_all(b"SSH-2.0-Op"), stream.read(&mut [0; 1]))));
     let other = server(|mut stream| drop((stream.write_all(b"220 mail\r\n"), stream.read(&mut [0; 1]))));
     let brief = server(drop);
     let endless = server(|mut stream| while stream.write_all(&[b'a'; 4096]).is_ok() {});
-    let config = config(ProbeOptions::Ssh { byte_limit: 20_000 });
+    let config = config(ProbeOptions::Ssh { byte_limit: 20_000, hassh: false });
     for (address, expected) in [
         (silent, Conversation::Silent),
         (half, Conversation::TimedOut),

@@ -91,6 +91,10 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
             for lane in &mut self.lanes {
                 lane.complete(now, report)?;
                 lane.expire(now)?;
+                let again = lane.take_asked_again();
+                if again > 0 {
+                    self.targets.asked_again(again);
+                }
             }
             self.adapt(now);
             report.turn(instant);

@@ -66,6 +66,9 @@ enum Mode {
         #[arg(long, value_name = "OCTETS", default_value_t = 65_536,
               value_parser = clap::value_parser!(u32).range(256..=16_777_216))]
         max_bytes: u32,
+        /// Read the key exchange, too, and tell its fingerprint (`hassh_server`), whether or not a rule asks for it.
+        #[arg(long)]
+        hassh: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -251,12 +254,19 @@ fn request(mode: &Mode) -> Request<'_> {
             own: Vec::new(),
             common,
         },
-        Mode::Ssh { ports, matches, max_bytes, common } => Request {
+        Mode::Ssh { ports, matches, max_bytes, hassh, common } => Request {
             name: "ssh",
             ports: ports.clone(),
-            probe: ProbeOptions::Ssh { byte_limit: usize::try_from(*max_bytes).unwrap_or(usize::MAX) },
+            probe: ProbeOptions::Ssh {
+                byte_limit: usize::try_from(*max_bytes).unwrap_or(usize::MAX),
+                hassh: *hassh,
+            },
             patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
-            own: vec![("--match", format!("{matches:?}")), ("--max-bytes", max_bytes.to_string())],
+            own: vec![
+                ("--match", format!("{matches:?}")),
+                ("--max-bytes", max_bytes.to_string()),
+                ("--hassh", hassh.to_string()),
+            ],
             common,
         },
         Mode::Greeting { ports, protocol, matches, common } => Request {

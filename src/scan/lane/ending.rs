@@ -35,6 +35,9 @@ impl<P: Probe> Lane<P> {
             }
             self.cancel(place)?;
         }
+        while let Some(place) = self.nudged.expired(now.nanos) {
+            self.nudge(place)?;
+        }
         while let Some(place) = self.watched.expired(now.nanos) {
             self.watch(place, now)?;
         }
@@ -52,6 +55,14 @@ impl<P: Probe> Lane<P> {
             }
         }
         Ok(())
+    }
+
+    /// Lets the probe speak to who said nothing.
+    fn nudge(&mut self, place: u32) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
+        self.probe.nudge(&mut session.probe, &mut connection.probe, &mut connection.out);
+        self.send(place)
     }
 
     /// Lets the probe look at a talk on which nothing may have come.
@@ -75,6 +86,7 @@ impl<P: Probe> Lane<P> {
     ) -> Result<(), RingError> {
         self.silent.stop(place);
         self.watched.stop(place);
+        self.nudged.stop(place);
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         let number = connection.session;
         let how = connection.ending.take().unwrap_or(Closed::Here);
@@ -192,6 +204,7 @@ impl<P: Probe> Lane<P> {
     fn ask_again(&mut self, number: u32, now: Now) -> Result<(), RingError> {
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         session.retries += 1;
+        self.asked_again += 1;
         if let Some(target) = &session.target {
             self.probe.begin(&mut session.probe, target);
         }
@@ -207,6 +220,7 @@ impl<P: Probe> Lane<P> {
         self.whole.stop(number);
         let (Some(target), Some((state, reason))) = (&session.target, session.found) else { return };
         let (conversation, banner) = match state {
+            _ if reason == Reason::Reset => (Conversation::Reset, &[][..]),
             PortState::Open => self.probe.result(&session.probe),
             _ => (Conversation::None, &[][..]),
         };

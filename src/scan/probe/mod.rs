@@ -75,6 +75,20 @@ pub(super) trait Probe {
         false
     }
 
+    /// Whether [`Probe::nudge`] is to be asked where a target says nothing.
+    fn is_nudged(&self) -> bool {
+        false
+    }
+
+    /// Nothing has come on a connection for a while: what to send is appended to `out`.
+    fn nudge(
+        &mut self,
+        _session: &mut Self::Session,
+        _connection: &mut Self::Connection,
+        _out: &mut Vec<u8>,
+    ) {
+    }
+
     /// Another connection of the session has ended: what this one is to send for it is appended to
     /// `out`.
     fn rouse(

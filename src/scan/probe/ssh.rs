@@ -2,7 +2,8 @@
 //!
 //! A server speaks first (RFC 4253 section 4.2), perhaps some lines of text before its
 //! identification, and in pieces of any size. Where rules ask for the KEXINIT the probe sends an
-//! identification of its own with the connect, since many servers wait for one.
+//! identification of its own with the connect, since many servers wait for one before their KEXINIT; else
+//! only to who is silent for a while: multiplexers (sslh) don't know what they are asked for before.
 
 use super::super::judge::{Judge, Known};
 use super::super::{Conversation, Target};
@@ -21,6 +22,8 @@ pub(in super::super) struct Ssh {
     judge: Judge,
     known: KnownLines<Known>,
     byte_limit: usize,
+    /// The KEXINIT is read.
+    kex: bool,
 }
 
 /// What one target has said so far.
@@ -29,17 +32,21 @@ pub(in super::super) struct Said {
     collected: Vec<u8>,
     result: Conversation,
     over: bool,
+    /// Our own identification is sent.
+    greeted: bool,
 }
 
 impl Default for Said {
     fn default() -> Self {
-        Self { collected: Vec::new(), result: Conversation::None, over: false }
+        Self { collected: Vec::new(), result: Conversation::None, over: false, greeted: false }
     }
 }
 
 impl Ssh {
-    pub(in super::super) fn new(judge: Judge, byte_limit: usize) -> Self {
-        Self { judge, known: KnownLines::default(), byte_limit }
+    /// Reads the KEXINIT where a rule asks for it, or `hassh` does.
+    pub(in super::super) fn new(judge: Judge, byte_limit: usize, hassh: bool) -> Self {
+        let kex = hassh || judge.rules().needs().kex;
+        Self { judge, known: KnownLines::default(), byte_limit, kex }
     }
 
     /// Looks at what was collected; `last` when no more will come.
@@ -53,7 +60,7 @@ impl Ssh {
             Progress::More => return Step::More,
         };
         let mut key_exchange = None;
-        if self.judge.rules().needs().kex {
+        if self.kex {
             match kex::parse(said.collected.get(consumed..).unwrap_or_default()) {
                 Progress::Done { value, .. } => key_exchange = Some(value),
                 Progress::More if !last && said.collected.len() < self.byte_limit => return Step::More,
@@ -84,10 +91,22 @@ impl Probe for Ssh {
         said.collected.shrink_to(KEPT);
         said.result = Conversation::None;
         said.over = false;
+        said.greeted = false;
     }
 
-    fn open(&mut self, _said: &mut Said, (): &mut (), _target: &Target, _now: Timestamp, out: &mut Vec<u8>) {
-        if self.judge.rules().needs().kex {
+    fn open(&mut self, said: &mut Said, (): &mut (), _target: &Target, _now: Timestamp, out: &mut Vec<u8>) {
+        if self.kex {
+            said.greeted = true;
+            out.extend_from_slice(IDENTIFICATION);
+        }
+    }
+
+    fn is_nudged(&self) -> bool {
+        true
+    }
+
+    fn nudge(&mut self, said: &mut Said, (): &mut (), out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut said.greeted, true) {
             out.extend_from_slice(IDENTIFICATION);
         }
     }

@@ -438,6 +438,10 @@ impl Targets for Feed {
         self.ready.start += 1;
         target.map_or(Next::End, Next::Target)
     }
+
+    fn asked_again(&mut self, times: u32) {
+        self.bucket.charge(times);
+    }
 }
 
 #[cfg(test)]

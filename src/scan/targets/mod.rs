@@ -29,7 +29,7 @@ const MOST: u64 = 1 << 62;
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// A word is none.
-    #[error("{place}: `{word}`: {reason}")]
+    #[error("{place}: `{}`: {reason}", word.escape_debug())]
     Word {
         /// Where it stood.
         place: Place,

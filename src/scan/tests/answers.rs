@@ -138,3 +138,31 @@ fn a_head_that_only_the_end_of_the_connection_ends_is_judged() {
         .collect();
     assert_eq!(names, BTreeSet::from(["http_unfinished_head"]));
 }
+
+#[test]
+fn a_port_that_accepts_and_resets_at_once_is_open() {
+    let address = server(|stream| {
+        let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+    });
+    let http = ProbeOptions::Http(http(1));
+    for probe in [ProbeOptions::Connect, SSH, http] {
+        let seen = scan(&config(probe), vec![address; 60]);
+        assert_eq!(seen.finished.len(), 60);
+        for (_, state, reason, conversation, _) in &seen.finished {
+            assert_eq!(*state, PortState::Open, "{reason:?} {conversation:?}");
+        }
+    }
+}
+
+#[test]
+fn who_waits_to_be_spoken_to_is_spoken_to() {
+    // As sslh does: nothing is said before the client has.
+    let address = server(|mut stream| {
+        if stream.read(&mut [0; 64]).is_ok_and(|length| length > 0) {
+            let _ = stream.write_all(b"SSH-2.0-Behind_1.0\r\n");
+            let _ = stream.read(&mut [0; 64]);
+        }
+    });
+    let config = Config { first_byte_timeout: Duration::from_secs(5), ..config(SSH) };
+    assert_eq!(scan(&config, vec![address]).one(), (PortState::Open, Conversation::Complete));
+}

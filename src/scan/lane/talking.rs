@@ -1,0 +1,120 @@
+//! What is sent and received on a connection once it is made.
+
+use bannerwall_ffi::ring::{Link, Operation, RingError, Socket};
+
+use super::{Lane, Now, Phase, Token, at, end};
+use crate::scan::outcome::Report;
+use crate::scan::probe::{Closed, Probe, Scene, Step};
+use crate::scan::table::SESSION_CONNECTIONS;
+
+impl<P: Probe> Lane<P> {
+    /// A send is over: goes on with the rest, and with what came up since.
+    pub(super) fn sent(
+        &mut self,
+        place: u32,
+        result: Result<u32, i32>,
+        mut octets: Vec<u8>,
+    ) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        connection.send = None;
+        // A send that failed is not the end: the answer may have come before. The receive tells.
+        let count = result.map_or(octets.len(), |count| usize::try_from(count).unwrap_or(usize::MAX));
+        octets.drain(..count.min(octets.len()));
+        octets.append(&mut connection.out);
+        connection.out = octets;
+        if result.is_err() {
+            connection.out.clear();
+        }
+        self.send(place)
+    }
+
+    /// Sends what there is to send, unless a send is under way.
+    pub(super) fn send(&mut self, place: u32) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
+        if connection.out.is_empty() || connection.send.is_some() || connection.ending.is_some() {
+            return Ok(());
+        }
+        self.ring.reserve(1)?;
+        let octets = std::mem::take(&mut connection.out);
+        let token = Token { connection: place, phase: Phase::Send };
+        let operation = Operation::Send { socket: Socket(place), octets, from: 0 };
+        connection.send = Some(self.ring.push(operation, Link::End, token)?);
+        connection.pending += 1;
+        Ok(())
+    }
+
+    /// A receive is over: shows the probe exactly what came.
+    pub(super) fn received(
+        &mut self,
+        place: u32,
+        result: Result<u32, i32>,
+        now: Now,
+        report: &mut impl Report,
+    ) -> Result<(), RingError> {
+        self.nudged.stop(place);
+        let Self { ring, connections, sessions, probe, silent, answers, .. } = self;
+        let Some(connection) = connections.get_mut(at(place)) else { return Ok(()) };
+        connection.receive = None;
+        let Some(session) = sessions.get_mut(at(connection.session)) else { return Ok(()) };
+        match result {
+            Ok(0) => end(connection, Closed::Finished),
+            Ok(_) => {
+                // It is the target that must not be silent: what it has not come to yet may wait its turn.
+                silent.start(place, now.nanos);
+                for other in session.connections.as_slice().iter().filter(|other| **other != place) {
+                    silent.restart(*other, now.nanos);
+                }
+                if !std::mem::replace(&mut session.heard, true) {
+                    answers.add(now.nanos.saturating_sub(session.started));
+                }
+                let Some(target) = &session.target else { return Ok(()) };
+                let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
+                let step = probe.receive(
+                    &mut session.probe,
+                    &mut connection.probe,
+                    ring.received(),
+                    &mut connection.out,
+                    &mut scene,
+                );
+                if step == Step::Close {
+                    connection.ending = Some(Closed::Here);
+                }
+            }
+            // Every buffer was waiting to be read, or the send before it in the chain fell short:
+            // ask again.
+            Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+            Err(libc::ECONNRESET | libc::EPIPE) => end(connection, Closed::Reset),
+            Err(libc::ETIMEDOUT) => end(connection, Closed::Silent),
+            Err(error) => end(connection, Closed::Broke(error)),
+        }
+        if connection.ending.is_none() {
+            ring.reserve(1)?;
+            let token = Token { connection: place, phase: Phase::Receive };
+            connection.receive =
+                Some(ring.push(Operation::Receive { socket: Socket(place) }, Link::End, token)?);
+            connection.pending += 1;
+            return self.send_more(place, now);
+        }
+        self.cancel(place)
+    }
+
+    fn send_more(&mut self, place: u32, now: Now) -> Result<(), RingError> {
+        let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
+        let number = connection.session;
+        self.send(place)?;
+        self.widen(number, now)
+    }
+
+    /// Opens what more connections the probe wants of a session, as far as there are any.
+    pub(super) fn widen(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+        loop {
+            let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
+            let wanted = self.probe.wanted(&session.probe).min(SESSION_CONNECTIONS);
+            let open = session.connections.as_slice().len();
+            if session.expired || open >= wanted || !self.has_connection() {
+                return Ok(());
+            }
+            self.connect(number, now)?;
+        }
+    }
+}
