@@ -68,6 +68,22 @@ fn completions_and_manual_name_the_program() {
     assert!(stdout(&bannerwall(&["man"])).contains(".TH bannerwall 1"));
 }
 
+#[test]
+fn every_manual_page_is_written_and_an_unknown_one_is_refused() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().display().to_string();
+    assert_eq!(bannerwall(&["man", "--all", &path]).status.code(), Some(0));
+    let status = std::fs::read_to_string(folder.path().join("bannerwall-hook-status.1")).expect("a page");
+    assert_eq!(status, stdout(&bannerwall(&["man", "hook", "status"])));
+    assert!(status.contains(".TH bannerwall-hook-status 1") && status.contains("nobody listens"), "{status}");
+    let unknown = bannerwall(&["man", "hook", "nope"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("bannerwall hook has no subcommand `nope`"), "{}", stderr(&unknown));
+    let missing = bannerwall(&["man", "--all", "/nowhere"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(stderr(&missing).contains("--all: cannot write /nowhere/bannerwall.1"), "{}", stderr(&missing));
+}
+
 fn config_file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(text.as_bytes()).expect("the file is written");

@@ -9,6 +9,7 @@ mod flags;
 mod guard;
 mod hook;
 mod import;
+mod man;
 mod replay;
 mod rule_paths;
 mod rules;
@@ -72,9 +73,8 @@ enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (roff).
-    #[command(after_help = "Example:\n  bannerwall man | man -l -")]
-    Man,
+    /// Print a manual page (roff), or write all of them.
+    Man(man::ManArgs),
 }
 
 /// Runs the program with `arguments` (the program's name first).
@@ -108,23 +108,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
             clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);
             print(&script)
         }
-        Command::Man => {
-            let mut page = Vec::new();
-            manual(&Cli::command(), &mut page)?;
-            print(&page)
-        }
+        Command::Man(arguments) => man::run(arguments, Cli::command()),
     }
-}
-
-/// The manual: the program's page with every subcommand's behind it.
-fn manual(command: &clap::Command, page: &mut Vec<u8>) -> Result<(), Failure> {
-    let mut command = command.clone();
-    command.build();
-    clap_mangen::Man::new(command.clone()).render(page)?;
-    for subcommand in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        clap_mangen::Man::new(subcommand.clone()).render(page)?;
-    }
-    Ok(())
 }
 
 /// Writes a finished text to stdout; a reader that went away is not an error.

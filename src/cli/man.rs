@@ -1,0 +1,231 @@
+//! `bannerwall man`: a manual page a subcommand, made of the same texts as `--help`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Command};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::{Exit, Failure, print};
+
+/// Flags of `bannerwall man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall man hook up | man -l -
+  bannerwall man --all /usr/local/share/man/man1")]
+pub(super) struct ManArgs {
+    /// The subcommand whose page is meant, as in `man hook up`; the program's own page without.
+    #[arg(value_name = "SUBCOMMAND")]
+    subcommand: Vec<String>,
+    /// Write every page to this folder instead, each as bannerwall-SUBCOMMAND.1.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "subcommand")]
+    all: Option<PathBuf>,
+}
+
+/// What every command's exit codes mean.
+const EXIT_CODES: [(&str, &str); 5] = [
+    ("0", "Done."),
+    ("1", "Done, with findings, where the command is a check."),
+    ("2", "Wrong usage or bad input; the message names the flag, or file and line."),
+    ("3", "Not permitted or not supported here; the message names the capability or kernel option."),
+    ("130", "Interrupted, after a clean stop."),
+];
+
+/// Files, and the subcommands (by the first word) that use them.
+const FILES: [(&str, &str, &[&str]); 4] = [
+    (
+        "/etc/bannerwall/rules, /usr/local/share/bannerwall/rules, /usr/share/bannerwall/rules, ./rules",
+        "Rules: the first of these folders that exists is read, unless --rules names others.",
+        &["guard", "scan", "replay", "rules"],
+    ),
+    ("/run/xtables.lock", "The lock that iptables programs share.", &["guard", "hook", "doctor"]),
+    (
+        "/proc/net/netfilter/nfnetlink_queue",
+        "The kernel's own counters of each queue, and who listens on it.",
+        &["guard", "hook", "doctor"],
+    ),
+    (
+        "--config FILE",
+        "TOML: a table a subcommand, keys named as the flags; the flags win.",
+        &["", "guard", "scan", "replay"],
+    ),
+];
+
+/// Runs `bannerwall man` for the program's `command`.
+pub(super) fn run(arguments: &ManArgs, command: Command) -> Result<Exit, Failure> {
+    let command = built(command);
+    let Some(folder) = &arguments.all else {
+        let page = find(&command, &arguments.subcommand)?;
+        return print(render(page, path_of(page)).as_bytes());
+    };
+    for page in all(&command) {
+        let file = folder.join(format!("{}.1", name_of(page)));
+        std::fs::write(&file, render(page, path_of(page)))
+            .with_context(|| format!("--all: cannot write {}", file.display()))
+            .map_err(Failure::Usage)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The command with all that clap adds when it parses, but for the `help` subcommands, which have no page.
+fn built(command: Command) -> Command {
+    let mut command = without_help(command);
+    command.build();
+    command
+}
+
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+/// A command and everything below it.
+fn all(command: &Command) -> Vec<&Command> {
+    std::iter::once(command).chain(command.get_subcommands().flat_map(all)).collect()
+}
+
+fn find<'a>(command: &'a Command, path: &[String]) -> Result<&'a Command, Failure> {
+    path.iter().try_fold(command, |command, name| {
+        let found = command.find_subcommand(name);
+        found.ok_or_else(|| Failure::Usage(anyhow!("{} has no subcommand `{name}`", path_of(command))))
+    })
+}
+
+/// `bannerwall-hook-up`.
+fn name_of(command: &Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
+}
+
+/// `bannerwall hook up`.
+fn path_of(command: &Command) -> &str {
+    command.get_bin_name().unwrap_or_else(|| command.get_name())
+}
+
+/// One page.
+fn render(command: &Command, path: &str) -> String {
+    let man = Man::new(command.clone()).title(name_of(command)).manual("bannerwall");
+    let mut page = Vec::new();
+    // Writing to a Vec cannot fail.
+    let _ = man.render_title(&mut page);
+    let _ = man.render_name_section(&mut page);
+    let _ = man.render_synopsis_section(&mut page);
+    let _ = man.render_description_section(&mut page);
+    let _ = man.render_options_section(&mut page);
+    if command.has_subcommands() {
+        let _ = man.render_subcommands_section(&mut page);
+    }
+    let mut roff = Roff::new();
+    add_sections(&mut roff, &after_help(command), path);
+    let _ = roff.to_writer(&mut page);
+    String::from_utf8_lossy(&page).into_owned()
+}
+
+/// The paragraphs behind a command's flags, as `--help` shows them.
+fn after_help(command: &Command) -> Vec<String> {
+    let text = command.get_after_long_help().or_else(|| command.get_after_help());
+    let text = text.map(ToString::to_string).unwrap_or_default();
+    text.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()).map(str::to_owned).collect()
+}
+
+fn add_sections(roff: &mut Roff, paragraphs: &[String], path: &str) {
+    let of = |starts: &str| paragraphs.iter().find(|paragraph| paragraph.starts_with(starts));
+    add_exit_codes(roff, of("Exit code"));
+    if let Some(signals) = of("Signals:") {
+        roff.control("SH", ["SIGNALS"]);
+        add_text(roff, signals.trim_start_matches("Signals:").trim());
+    }
+    add_files(roff, path);
+    let known = ["Example", "Exit code", "Signals:"];
+    for other in paragraphs.iter().filter(|text| !known.iter().any(|start| text.starts_with(start))) {
+        roff.control("SH", ["NOTES"]);
+        add_text(roff, other);
+    }
+    if let Some(examples) = of("Example") {
+        roff.control("SH", ["EXAMPLES"]);
+        roff.control("nf", []);
+        for line in examples.lines().skip(1) {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+    }
+    let parent = path.rsplit_once(' ').map(|(parent, _)| parent.replace(' ', "-"));
+    if let Some(parent) = parent {
+        roff.control("SH", ["SEE ALSO"]);
+        roff.text([bold(parent), roman("(1)")]);
+    }
+}
+
+fn add_exit_codes(roff: &mut Roff, own: Option<&String>) {
+    roff.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in EXIT_CODES {
+        roff.control("TP", []);
+        roff.text([bold(code)]);
+        roff.text([roman(meaning)]);
+    }
+    if let Some(own) = own {
+        roff.control("PP", []);
+        add_text(roff, own);
+    }
+}
+
+fn add_files(roff: &mut Roff, path: &str) {
+    let command = path.split(' ').nth(1).unwrap_or_default();
+    let mut files = FILES.iter().filter(|(_, _, users)| users.contains(&command)).peekable();
+    if files.peek().is_some() {
+        roff.control("SH", ["FILES"]);
+    }
+    for (file, meaning, _) in files {
+        roff.control("TP", []);
+        roff.text([bold(*file)]);
+        roff.text([roman(*meaning)]);
+    }
+}
+
+fn add_text(roff: &mut Roff, text: &str) {
+    for line in text.lines() {
+        roff.text([roman(line.trim())]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::Cli;
+    use super::*;
+
+    fn pages() -> Vec<(String, String)> {
+        let command = built(Cli::command());
+        all(&command).iter().map(|page| (name_of(page).to_owned(), render(page, path_of(page)))).collect()
+    }
+
+    #[test]
+    fn every_page_that_is_named_is_there() {
+        let pages = pages();
+        let named = regex::Regex::new(r"(bannerwall(?:\\-[a-z]+)+)(?:\\fR)?\(1\)").expect("a pattern");
+        let mut found = 0;
+        for (name, text) in &pages {
+            for page in named.captures_iter(text).map(|found| found[1].replace("\\-", "-")) {
+                found += 1;
+                assert!(pages.iter().any(|(there, _)| *there == page), "{name} names {page}");
+            }
+        }
+        assert!(found > 10, "{found}");
+    }
+
+    #[test]
+    fn pages_of_nested_subcommands_hold_their_flags_and_codes() {
+        let pages = pages();
+        let page = |name: &str| &pages.iter().find(|(there, _)| there == name).expect("a page").1;
+        assert!(page("bannerwall-hook-up").contains("\\-\\-chains"));
+        assert!(page("bannerwall-scan-ssh").contains("\\-\\-match"));
+        assert!(
+            page("bannerwall-guard").contains(".SH SIGNALS") && page("bannerwall-guard").contains("SIGHUP")
+        );
+        assert!(page("bannerwall-guard").contains(".SH FILES"));
+        assert!(page("bannerwall-hook-status").contains("nobody listens"));
+        for (name, text) in &pages {
+            assert!(text.contains(".SH \"EXIT STATUS\"") && !text.contains("EXTRA"), "{name}: {text}");
+        }
+    }
+}
