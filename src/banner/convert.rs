@@ -3,10 +3,8 @@
 //! Text becomes UTF-8 with replacement characters where it was none. Control characters stay: it is
 //! the sinks that escape them.
 
-use super::{Anomaly, GreetingBanner, Header, Headers, Identification, Request, Response, SshBanner, title};
-use crate::event::{
-    AnomalyFacts, AnomalyLayer, GreetingFacts, HeaderField, HttpRequestFacts, HttpResponseFacts, SshSide,
-};
+use super::{Anomaly, GreetingBanner, Identification, SshBanner};
+use crate::event::{AnomalyFacts, AnomalyLayer, GreetingFacts, SshSide};
 
 impl From<&Identification<'_>> for SshSide {
     fn from(identification: &Identification<'_>) -> Self {
@@ -47,56 +45,10 @@ impl From<&GreetingBanner<'_>> for GreetingFacts {
     }
 }
 
-impl From<&Request<'_>> for HttpRequestFacts {
-    fn from(request: &Request<'_>) -> Self {
-        Self {
-            method: text(request.method),
-            url: text(request.url),
-            version: text(request.version),
-            headers: fields(&request.headers),
-        }
-    }
-}
-
-impl From<&Response<'_>> for HttpResponseFacts {
-    /// Takes the collected body for the whole of it; who counted more corrects `body_length`.
-    fn from(response: &Response<'_>) -> Self {
-        Self {
-            version: text(response.version),
-            status: response.status,
-            reason: text(response.reason),
-            headers: fields(&response.headers),
-            body_length: u64::try_from(response.body.len()).unwrap_or(u64::MAX),
-            title: title::title(response.body),
-            fingerprint: None,
-        }
-    }
-}
-
 impl From<Anomaly> for AnomalyFacts {
     fn from(anomaly: Anomaly) -> Self {
         Self { layer: AnomalyLayer::Application, name: anomaly.name(), detail: anomaly.detail().to_owned() }
     }
-}
-
-impl From<&Header<'_>> for HeaderField {
-    fn from(Header { name, value }: &Header<'_>) -> Self {
-        Self { name: text(name), value: unfolded(value) }
-    }
-}
-
-fn fields(headers: &Headers<'_>) -> Vec<HeaderField> {
-    headers.iter().map(HeaderField::from).collect()
-}
-
-/// A value with each fold (line end and white space) made one space, RFC 9112 section 5.2.
-fn unfolded(value: &[u8]) -> String {
-    if !value.contains(&b'\n') {
-        return text(value);
-    }
-    let lines: Vec<String> =
-        value.split(|&octet| octet == b'\n').map(|line| text(line.trim_ascii())).collect();
-    lines.join(" ")
 }
 
 fn text(octets: &[u8]) -> String {
@@ -107,6 +59,7 @@ fn text(octets: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::banner::disclosure::Disclosure;
     use crate::banner::{Side, http, ssh};
 
     #[test]
@@ -123,7 +76,7 @@ mod tests {
         let head = b"HTTP/1.1 200 \xff\r\nServer: a\r\n\t b\r\n\r\n";
         let mut read = http::parse_response(head).done().unwrap();
         read.message.body = b"<title>t</title>";
-        let facts = HttpResponseFacts::from(&read.message);
+        let facts = Disclosure::default().response(&read.message);
         assert_eq!(facts.headers[0].value, "a b");
         assert_eq!(facts.reason, "\u{fffd}");
         assert_eq!((facts.body_length, facts.title.as_deref()), (16, Some("t")));

@@ -5,6 +5,7 @@
 
 pub mod anomaly;
 mod convert;
+pub mod disclosure;
 pub mod framing;
 pub mod greeting;
 pub mod http;

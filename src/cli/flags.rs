@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
+use crate::banner::disclosure::{Disclosure, Secrets};
 use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
@@ -86,6 +87,41 @@ impl From<HttpExtent> for HttpInspect {
             HttpExtent::First => Self::First,
             HttpExtent::All => Self::All,
         }
+    }
+}
+
+/// `--log-headers`: what events show of HTTP header fields.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct LogHeadersFlag {
+    /// What events show of HTTP header fields: all of them with credentials masked (Authorization, cookies,
+    /// API keys, tokens, also in URLs), all as they were sent, or none. Rules see everything.
+    #[arg(long = "log-headers", value_name = "WHAT", default_value = "masked")]
+    log_headers: LogHeaders,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogHeaders {
+    /// As they were sent, credentials too.
+    All,
+    /// With credentials masked.
+    Masked,
+    /// No lists of fields; what EVE has names for stays, masked.
+    None,
+}
+
+impl LogHeadersFlag {
+    /// How much of messages events show.
+    pub(super) fn disclosure(self) -> Disclosure {
+        let secrets = match self.log_headers {
+            LogHeaders::All => Secrets::Shown,
+            LogHeaders::Masked | LogHeaders::None => Secrets::Masked,
+        };
+        Disclosure { secrets, ..Disclosure::default() }
+    }
+
+    /// Whether EVE's lists of header fields are written.
+    pub(super) fn lists(self) -> bool {
+        self.log_headers != LogHeaders::None
     }
 }
 

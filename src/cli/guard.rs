@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomalyFlag};
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
 use super::hook::{OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
@@ -97,6 +97,8 @@ pub(super) struct GuardArgs {
     /// Leave everything out of JSON events that EVE has no name for.
     #[arg(long, help_heading = "Events")]
     eve_strict: bool,
+    #[command(flatten)]
+    log_headers: LogHeadersFlag,
     /// Show /metrics, /healthz and /readyz on this address.
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Events")]
     metrics: Option<SocketAddr>,
@@ -166,13 +168,14 @@ impl GuardArgs {
             mark,
             pin: self.pin,
             metrics: self.metrics,
+            disclosure: self.log_headers.disclosure(),
         })
     }
 
     /// Where events go: the event file, and stdout (or what stands for it) unless only the event file
     /// was asked for.
     fn outputs(&self) -> Vec<Output> {
-        let eve = EveOptions { strict: self.eve_strict };
+        let eve = EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() };
         let mut outputs = Vec::new();
         if let Some(file) = &self.events {
             outputs.push(Output { destination: Destination::Log(file.clone()), format: Box::new(Eve(eve)) });

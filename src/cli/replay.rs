@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, OnAnomalyFlag};
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
@@ -59,6 +59,8 @@ pub(super) struct ReplayArgs {
     /// Leave out of JSON everything that EVE has no name for.
     #[arg(long)]
     eve_strict: bool,
+    #[command(flatten)]
+    log_headers: LogHeadersFlag,
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -124,6 +126,7 @@ impl ReplayArgs {
             engine: EngineConfig {
                 enforce: self.enforce,
                 on_anomaly: self.on_anomaly.policy(self.enforce),
+                disclosure: self.log_headers.disclosure(),
                 http_inspect: self.http_inspect.into(),
                 body_limit: TITLE_OCTETS,
                 collect_kex: true,
@@ -141,7 +144,10 @@ impl ReplayArgs {
     }
 
     fn format(&self) -> Box<dyn output::Format> {
-        self.format.events(EveOptions { strict: self.eve_strict }, &self.destination())
+        self.format.events(
+            EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() },
+            &self.destination(),
+        )
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{AnomalyAction, AnomalyPolicy};
+use crate::banner::disclosure::Disclosure;
 use crate::event::Source;
 
 /// What a shortage of memory means for the flows that it hits.
@@ -91,6 +92,8 @@ pub struct EngineConfig {
     pub buffer_limit: usize,
     /// How long flows are remembered.
     pub timeouts: Timeouts,
+    /// How much of messages events show.
+    pub disclosure: Disclosure,
 }
 
 impl Default for EngineConfig {
@@ -108,6 +111,7 @@ impl Default for EngineConfig {
             time_budget: Duration::from_secs(120),
             buffer_limit: 64 << 20,
             timeouts: Timeouts::default(),
+            disclosure: Disclosure::default(),
         }
     }
 }

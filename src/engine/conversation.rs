@@ -10,6 +10,7 @@ use super::HttpInspect;
 use super::http::{Http, Message, Unfinished};
 use super::judge::{Judge, Stop};
 use super::ssh::Ssh;
+use super::told::Told;
 
 /// A body's octets count so much less against the budget than others: they are cheap to go over, and
 /// what decides comes behind them.
@@ -32,8 +33,8 @@ pub(super) struct Conversation {
     pub(super) spent: u64,
     /// Octets of lines before an SSH identification that were gone over.
     preamble: usize,
-    /// Names of the application layer's anomalies that were told.
-    pub(super) told: Vec<&'static str>,
+    /// What was told of it.
+    pub(super) told: Told,
     /// Octets of memory that were accounted for.
     pub(super) accounted: usize,
     /// A segment that was asked for again: who sends it, where it begins, and what its receiver
@@ -128,16 +129,18 @@ impl Conversation {
         limits: Limits,
         judge: &mut Judge<'_>,
     ) -> Offer<'p> {
+        judge.told.hear(judge.packet.wire_length);
         let lossy = judge.config.source != Source::Guard;
         let crowded = self.direction(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {
             self.give_up_missing(from, stream, judge);
         }
-        let direction = self.direction_mut(from);
-        direction.told_unfinished = false;
-        let mut collector = std::mem::take(&mut direction.collector);
+        let mut collector = std::mem::take(&mut self.direction_mut(from).collector);
         let unread = collector.unread().len();
         let mut offer = collector.take(stream, sequence, payload, limits);
+        if !offer.fresh.is_empty() {
+            self.direction_mut(from).told_unfinished = false;
+        }
         offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
         if offer.gap > 0 {
             self.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);

@@ -37,6 +37,10 @@ pub struct Counters {
     pub out_of_order: u64,
     /// Octets of lines before SSH identifications.
     pub preamble_octets: u64,
+    /// Alerts that were not told: their flow had told too many.
+    pub alerts_suppressed: u64,
+    /// Events that were not told because anybody can cause any number of them.
+    pub events_suppressed: u64,
     /// Flows that were stopped, and only that.
     pub flows_dropped: u64,
     /// Flows that were stopped and whose ends were sent resets.

@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::banner::disclosure::Disclosure;
 use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
 use crate::banner::http::{self, Read};
 use crate::banner::{Anomalies, Banner, Progress, Reason, Request, Response, title};
-use crate::event::{
-    Application, EventKind, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts, Protocol, Side,
-};
+use crate::event::{Application, EventKind, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
 use super::judge::{Judge, Question};
@@ -39,7 +38,8 @@ struct Transaction {
     number: u32,
     /// The octets of the request's head; empty where it was not seen.
     head: Vec<u8>,
-    facts: HttpFacts,
+    /// Shared with the alerts about it.
+    facts: Arc<HttpFacts>,
 }
 
 /// What is left of a request that was told: enough not to take its response for another one's.
@@ -131,7 +131,10 @@ impl Http {
         let transaction = Transaction {
             number: self.number(),
             head: head.to_vec(),
-            facts: HttpFacts { request: Some(HttpRequestFacts::from(&message)), response: None },
+            facts: Arc::new(HttpFacts {
+                request: Some(judge.config.disclosure.request(&message)),
+                response: None,
+            }),
         };
         ask_request(message, stage, &transaction, judge);
         self.waiting.push_back(transaction);
@@ -147,7 +150,7 @@ impl Http {
 
     /// Takes a line that stands behind a request without a version, where it is a header field or the
     /// empty line behind those: not that servers read it, but it tells what the client meant.
-    pub(super) fn late_field(&mut self, line: &[u8]) -> bool {
+    pub(super) fn late_field(&mut self, line: &[u8], disclosure: &Disclosure) -> bool {
         let simple = std::mem::take(&mut self.simple);
         let (true, Some(waiting)) = (simple && line.ends_with(b"\n"), self.waiting.back_mut()) else {
             return false;
@@ -156,8 +159,12 @@ impl Http {
         let (Some(field), true) = (http::field_of_line(line.trim_ascii()), room) else {
             return line.trim_ascii().is_empty();
         };
-        let Some(request) = &mut waiting.facts.request else { return false };
-        request.headers.push(HeaderField::from(&field));
+        let Some(request) = &mut Arc::make_mut(&mut waiting.facts).request else { return false };
+        if request.headers.len() < disclosure.fields {
+            request.headers.push(disclosure.field(&field));
+        } else {
+            request.left_out += 1;
+        }
         waiting.head.extend_from_slice(line);
         self.simple = true;
         true
@@ -174,7 +181,8 @@ impl Http {
         if framing::is_interim(message.status) {
             // Told only if no final response replaces it.
             if let (Some(waiting), true) = (self.waiting.front_mut(), self.told.is_empty()) {
-                waiting.facts.response = Some(HttpResponseFacts::from(&message));
+                let facts = Arc::make_mut(&mut waiting.facts);
+                facts.response = Some(judge.config.disclosure.response(&message));
             }
             return Reached::Interim(consumed);
         }
@@ -195,9 +203,9 @@ impl Http {
             Some(told) => Transaction { number: told.number, ..Transaction::default() },
             None => self.next_waiting(),
         };
-        let mut facts = HttpResponseFacts::from(&message);
+        let mut facts = judge.config.disclosure.response(&message);
         facts.fingerprint = judge.fingerprints.and_then(|known| known.http_response(&message, None));
-        transaction.facts.response = Some(facts);
+        Arc::make_mut(&mut transaction.facts).response = Some(facts);
         ask_response(message, stage, &transaction, judge);
         transaction
     }
@@ -230,7 +238,7 @@ impl Http {
             return;
         }
         let Some(mut transaction) = self.answering.take() else { return };
-        if let Some(response) = &mut transaction.facts.response {
+        if let Some(response) = &mut Arc::make_mut(&mut transaction.facts).response {
             response.body_length = message.reader.content_length();
         }
         tell(transaction, judge);
@@ -240,7 +248,8 @@ impl Http {
     pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, judge: &mut Judge<'_>) {
         let title = title::title(message.body.as_slice());
         if from == Side::Server
-            && let Some(response) = self.answering.as_mut().and_then(|it| it.facts.response.as_mut())
+            && let Some(response) =
+                self.answering.as_mut().and_then(|it| Arc::make_mut(&mut it.facts).response.as_mut())
         {
             response.title = title;
         }
@@ -387,7 +396,7 @@ fn ask_request(request: Request<'_>, stage: Stage, transaction: &Transaction, ju
         product: None,
         transaction: Some(transaction.number),
     };
-    judge.ask(&question, || Application::Http(Arc::new(transaction.facts.clone())));
+    judge.ask(&question, || Application::Http(Arc::clone(&transaction.facts)));
 }
 
 fn ask_response(response: Response<'_>, stage: Stage, transaction: &Transaction, judge: &mut Judge<'_>) {
@@ -402,12 +411,14 @@ fn ask_response(response: Response<'_>, stage: Stage, transaction: &Transaction,
         product,
         transaction: Some(transaction.number),
     };
-    judge.ask(&question, || Application::Http(Arc::new(transaction.facts.clone())));
+    judge.ask(&question, || Application::Http(Arc::clone(&transaction.facts)));
 }
 
 /// A page's title may name a product that the header fields don't.
 fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: &Judge<'_>) {
-    let (Some(known), Some(facts)) = (judge.fingerprints, &mut transaction.facts.response) else {
+    let (Some(known), Some(facts)) =
+        (judge.fingerprints, &mut Arc::make_mut(&mut transaction.facts).response)
+    else {
         return;
     };
     facts.fingerprint = known.http_response(response, facts.title.as_deref().map(str::as_bytes));
@@ -415,10 +426,5 @@ fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: 
 
 fn tell(transaction: Transaction, judge: &mut Judge<'_>) {
     let Transaction { number, facts, .. } = transaction;
-    judge.emit(
-        EventKind::Application(Application::Http(Arc::new(facts))),
-        None,
-        Some(Protocol::Http),
-        Some(number),
-    );
+    judge.emit(EventKind::Application(Application::Http(facts)), None, Some(Protocol::Http), Some(number));
 }

@@ -11,6 +11,8 @@ use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Mark, Match, RuleSet, Stage, Thresholds};
 
 use super::familiar::Familiar;
+use super::quota::{self, Quotas};
+use super::told::{Told, is_grave};
 use super::{Counters, EngineConfig, PacketInput};
 
 /// Why a flow is to be stopped.
@@ -53,8 +55,9 @@ pub(super) struct Judge<'e> {
     pub(super) flow: FlowFacts,
     /// Who sent the packet; absent where a flow is only cleared away.
     pub(super) from: Option<Side>,
-    /// Names of the application layer's anomalies that were told of this flow.
-    pub(super) told: Vec<&'static str>,
+    /// What was told of this flow.
+    pub(super) told: Told,
+    pub(super) quotas: &'e mut Quotas,
     pub(super) outcome: Outcome,
 }
 
@@ -113,6 +116,31 @@ impl Judge<'_> {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
         let banner = question.banner;
+        let line = self.config.disclosure.line(banner.line());
+        let grave = action.blocks() || is_grave(rule.severity());
+        if self.told.admit_alert(rule.index(), grave, line.len()) {
+            self.tell_match(found, question, line, application());
+        } else {
+            self.counters.alerts_suppressed += 1;
+        }
+        if action.blocks() && self.outcome.stop.is_none() {
+            self.outcome.stop = Some(Stop {
+                reason: DropReason::Rules,
+                rule: Some(rule.id().to_owned()),
+                reject: action == Action::Reject,
+            });
+        }
+    }
+
+    fn tell_match(
+        &mut self,
+        found: &Match<'_>,
+        question: &Question<'_>,
+        line: String,
+        application: Application,
+    ) {
+        let (rule, banner) = (found.rule, question.banner);
+        let action = rule.action();
         let alert = AlertFacts {
             rule: rule.id().to_owned(),
             title: rule.title().to_owned(),
@@ -123,19 +151,12 @@ impl Judge<'_> {
             references: rule.references().to_vec(),
             product: product_of(found, question),
             from: banner.from(),
-            banner: String::from_utf8_lossy(banner.line()).into_owned(),
-            application: application(),
+            banner: line,
+            application,
         };
         let protocol = banner.protocol();
         let from = banner.from();
         self.emit(EventKind::Alert(alert.into()), Some(from), Some(protocol), question.transaction);
-        if action.blocks() && self.outcome.stop.is_none() {
-            self.outcome.stop = Some(Stop {
-                reason: DropReason::Rules,
-                rule: Some(rule.id().to_owned()),
-                reject: action == Action::Reject,
-            });
-        }
     }
 
     /// Notes what was odd about a packet or stream: an event for the first of its kind in a flow.
@@ -146,11 +167,7 @@ impl Judge<'_> {
         for anomaly in anomalies.iter() {
             self.counters.count_anomaly(anomaly);
             if reported.insert(anomaly) {
-                self.tell(AnomalyFacts {
-                    layer: anomaly.layer(),
-                    name: anomaly.name(),
-                    detail: anomaly.detail().to_owned(),
-                });
+                self.tell_odd(anomaly);
             }
             // Octets that were let through are fixed, whatever else is only to be told.
             let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
@@ -158,6 +175,18 @@ impl Judge<'_> {
                 self.outcome.refuse.get_or_insert(anomaly.drop_reason());
             }
         }
+    }
+
+    fn tell_odd(&mut self, anomaly: Anomaly) {
+        let Some(suppressed) = self.quotas.of(anomaly).admit(self.packet.now) else {
+            self.counters.events_suppressed += 1;
+            return;
+        };
+        self.tell(AnomalyFacts {
+            layer: anomaly.layer(),
+            name: anomaly.name(),
+            detail: quota::detail(anomaly.detail(), suppressed),
+        });
     }
 
     /// Notes what was odd about a message.
@@ -170,8 +199,7 @@ impl Judge<'_> {
     /// Notes something odd of the application layer.
     pub(super) fn note_application(&mut self, name: &'static str, detail: &str) {
         self.counters.count_application(name);
-        if !self.told.contains(&name) {
-            self.told.push(name);
+        if self.told.admit_anomaly(name) {
             self.tell(AnomalyFacts { layer: AnomalyLayer::Application, name, detail: detail.to_owned() });
         }
         self.stop_for_anomaly(DropReason::AppLayerError);
@@ -184,16 +212,20 @@ impl Judge<'_> {
         }
     }
 
-    /// Tells of a packet that is, or would be, dropped.
+    /// Tells of a packet that is dropped. One that only would be, in monitor mode, is told by the alert or the
+    /// anomaly that it is about.
     pub(super) fn tell_drop(&mut self, reason: DropReason, rule: Option<String>, rejected: bool) {
-        let facts = DropFacts {
-            rule,
-            // A shortage of memory is no rule's opinion: it drops where monitoring only, too.
-            enforced: self.enforces() || reason == DropReason::FlowMemcap,
-            reason,
-            rejected: rejected && self.enforces(),
-            header: self.segment.map(Segment::header_facts).unwrap_or_default(),
-        };
+        // A shortage of memory is no rule's opinion: it drops where monitoring only, too.
+        let short = reason == DropReason::FlowMemcap;
+        if !self.enforces() && !short {
+            return;
+        }
+        if short && self.quotas.no_room.admit(self.packet.now).is_none() {
+            self.counters.events_suppressed += 1;
+            return;
+        }
+        let header = self.segment.map(Segment::header_facts).unwrap_or_default();
+        let facts = DropFacts { rule, reason, rejected, header };
         self.emit(EventKind::Drop(facts), self.from, None, None);
     }
 

@@ -17,8 +17,10 @@ mod flows;
 mod http;
 mod judge;
 mod policy;
+mod quota;
 mod segment;
 mod ssh;
+mod told;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +33,7 @@ pub use crate::flow::Anomaly;
 
 use self::conversation::Conversation;
 use self::familiar::Familiar;
+use self::quota::Quotas;
 use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Source, Timestamp};
 use crate::flow::{Class, FlowId, FlowTable, Tracking};
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
@@ -64,6 +67,7 @@ pub struct Engine {
     /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
     tracking: Tracking,
+    quotas: Quotas,
 }
 
 impl Engine {
@@ -87,6 +91,7 @@ impl Engine {
             familiar: Familiar::default(),
             counters,
             tracking,
+            quotas: Quotas::default(),
         }
     }
 
@@ -214,25 +219,30 @@ impl Engine {
         sink: &mut dyn EventSink,
     ) -> Inspected {
         self.counters.count_anomaly(anomaly);
+        let told = self.quotas.of(anomaly).admit(packet.now);
         let mut emit = |kind| {
             let (timestamp, source) = (packet.now, self.config.source);
             sink.emit(Event { timestamp, source, flow: None, kind });
         };
-        emit(EventKind::Anomaly(AnomalyFacts {
-            layer: anomaly.layer(),
-            name: anomaly.name(),
-            detail: anomaly.detail().to_owned(),
-        }));
+        match told {
+            Some(suppressed) => emit(EventKind::Anomaly(AnomalyFacts {
+                layer: anomaly.layer(),
+                name: anomaly.name(),
+                detail: quota::detail(anomaly.detail(), suppressed),
+            })),
+            None => self.counters.events_suppressed += 1,
+        }
         if !self.config.on_anomaly.drops(anomaly) {
             return Decision::Undecided.into();
         }
-        emit(EventKind::Drop(DropFacts {
-            reason: anomaly.drop_reason(),
-            rule: None,
-            enforced: self.config.enforce,
-            rejected: false,
-            header: PacketHeader::default(),
-        }));
+        if self.config.enforce && told.is_some() {
+            emit(EventKind::Drop(DropFacts {
+                reason: anomaly.drop_reason(),
+                rule: None,
+                rejected: false,
+                header: PacketHeader::default(),
+            }));
+        }
         if self.config.enforce { Decision::Drop.into() } else { Decision::Undecided.into() }
     }
 }

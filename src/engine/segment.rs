@@ -5,6 +5,7 @@ mod conclusion;
 use super::conversation::Conversation;
 use super::http::Unfinished;
 use super::judge::{FlowFacts, Judge, Outcome, Stop, merge};
+use super::told::Told;
 use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, Endpoints, EventSink, Side};
@@ -430,7 +431,8 @@ impl Engine {
             segment,
             flow,
             from,
-            told: Vec::new(),
+            told: Told::default(),
+            quotas: &mut self.quotas,
             outcome: Outcome::default(),
         }
     }
@@ -527,8 +529,6 @@ fn end(
                 stream.is_end_acknowledged() || !judge.enforces(),
                 judge,
             );
-        } else if stream.is_reset() && !judge.enforces() {
-            conversation.end(side, Unfinished::Unseen, true, judge);
         }
     }
     if conversation.is_mismatched() {

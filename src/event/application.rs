@@ -48,6 +48,22 @@ impl Application {
         }
     }
 
+    /// Octets of its text, roughly.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Ssh(facts) => {
+                let sides = facts.server.iter().chain(&facts.client);
+                sides
+                    .map(|side| {
+                        2 * side.banner.len() + side.hassh.as_ref().map_or(0, |it| it.algorithms.len())
+                    })
+                    .sum()
+            }
+            Self::Http(facts) => facts.weight(),
+            Self::Greeting(facts) => facts.lines.iter().chain(&facts.texts).map(String::len).sum(),
+        }
+    }
+
     /// What a table says of it.
     pub fn summary(&self) -> Summary<'_> {
         match self {
@@ -141,6 +157,18 @@ impl HttpFacts {
     }
 }
 
+impl HttpFacts {
+    /// Octets of text, roughly.
+    fn weight(&self) -> usize {
+        let fields = |headers: &[HeaderField]| -> usize {
+            headers.iter().map(|field| 2 * size_of::<String>() + field.name.len() + field.value.len()).sum()
+        };
+        let request = self.request.as_ref().map_or(0, |request| request.url.len() + fields(&request.headers));
+        let response = self.response.as_ref().map_or(0, |response| fields(&response.headers));
+        request + response
+    }
+}
+
 /// The head of an HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpRequestFacts {
@@ -152,6 +180,8 @@ pub struct HttpRequestFacts {
     pub version: String,
     /// Header fields in order.
     pub headers: Vec<HeaderField>,
+    /// Header fields that are not told, because there were too many.
+    pub left_out: u32,
 }
 
 /// The head of an HTTP response.
@@ -165,6 +195,8 @@ pub struct HttpResponseFacts {
     pub reason: String,
     /// Header fields in order.
     pub headers: Vec<HeaderField>,
+    /// Header fields that are not told, because there were too many.
+    pub left_out: u32,
     /// Octets of the body that were seen so far.
     pub body_length: u64,
     /// Text of the first `<title>` within the inspected part of the body.

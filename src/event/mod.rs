@@ -50,6 +50,25 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+impl Event {
+    /// Octets of memory that it takes, roughly. Facts that alerts share with their transaction count for
+    /// the transaction alone.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>()
+            + match &self.kind {
+                EventKind::Application(said) => said.weight(),
+                EventKind::Alert(facts) => {
+                    let references: usize = facts.references.iter().map(String::len).sum();
+                    size_of::<AlertFacts>() + facts.title.len() + facts.banner.len() + references
+                }
+                EventKind::Anomaly(facts) => facts.detail.len(),
+                EventKind::Connect(facts) => facts.said.len(),
+                EventKind::Stats(facts) => size_of_val(facts.counters.as_slice()),
+                EventKind::Drop(_) => 0,
+            }
+    }
+}
+
 /// The flow that an event belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowContext {
@@ -78,7 +97,7 @@ pub enum EventKind {
     Application(Application),
     /// A rule matched.
     Alert(Arc<AlertFacts>),
-    /// A packet was (or, in monitor mode, would have been) dropped.
+    /// A packet was dropped.
     Drop(DropFacts),
     /// Something that an inspector could be misled with, or that no honest peer sends.
     Anomaly(AnomalyFacts),
@@ -133,15 +152,13 @@ pub const fn signature_id(rule: &str) -> u32 {
     }
 }
 
-/// A packet that was or would have been dropped.
+/// A packet that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropFacts {
     /// Why.
     pub reason: DropReason,
     /// The rule behind it, where there is one.
     pub rule: Option<String>,
-    /// True when it really was dropped, false when it only would have been (monitor mode).
-    pub enforced: bool,
     /// Both ends were sent a reset.
     pub rejected: bool,
     /// The IP and TCP header of the packet.

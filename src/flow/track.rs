@@ -84,6 +84,12 @@ impl<C> Flow<C> {
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
     }
 
+    /// Whether an end was reset, which its receiver may not have believed or seen.
+    pub fn is_reset(&self) -> bool {
+        let [low, high] = &self.ends.streams;
+        low.is_reset() || high.is_reset()
+    }
+
     /// Takes FIN and RST of a decided flow, whose octets are not followed, into account.
     pub fn note_end(&mut self, segment: &Segment<'_>, from: End) {
         let flags = segment.flags();

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::source::Backend;
+use crate::banner::disclosure::Disclosure;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
 use crate::hook::{HookConfig, MarkField, Queues, Variant};
 use crate::output::{Destination, Format};
@@ -53,4 +54,6 @@ pub struct GuardConfig {
     pub pin: bool,
     /// Where to show metrics.
     pub metrics: Option<SocketAddr>,
+    /// How much of messages events show.
+    pub disclosure: Disclosure,
 }

@@ -170,6 +170,7 @@ impl Parts<'_> {
             on_failure: config.on_failure,
             on_anomaly: config.on_anomaly,
             http_inspect: config.http_inspect,
+            disclosure: config.disclosure,
             flow_limit: config.flow_limit.div_ceil(queues),
             buffer_limit: defaults.buffer_limit.div_ceil(queues),
             ..defaults

@@ -80,6 +80,7 @@ pub(super) struct Publisher {
     flows: [IntGauge; 6],
     evictions: [IntCounter; 6],
     blocked: [IntCounter; 2],
+    suppressed: [IntCounter; 2],
     last_turn: IntGauge,
     before: Latest,
 }
@@ -90,6 +91,7 @@ impl Publisher {
         let flows = STATES.map(|state| metrics.flows(state));
         let evictions = STATES.map(|state| metrics.flow_evictions(state));
         let blocked = [Action::Drop, Action::Reject].map(|action| metrics.flows_blocked(action));
+        let suppressed = ["alert", "anomaly"].map(|kind| metrics.events_suppressed(kind));
         let depth = metrics.queue_depth(queue);
         let last_turn = metrics.last_turn(queue);
         let mut publisher = Self {
@@ -101,6 +103,7 @@ impl Publisher {
             flows,
             evictions,
             blocked,
+            suppressed,
             last_turn,
             before: Latest::default(),
         };
@@ -168,6 +171,8 @@ impl Publisher {
         let before = &self.before.engine;
         let metrics = &self.metrics;
         for (counter, new, old) in [
+            (&self.suppressed[0], now.alerts_suppressed, before.alerts_suppressed),
+            (&self.suppressed[1], now.events_suppressed, before.events_suppressed),
             (&self.blocked[0], now.flows_dropped, before.flows_dropped),
             (&self.blocked[1], now.flows_rejected, before.flows_rejected),
             (&metrics.no_room_packets, now.no_room, before.no_room),

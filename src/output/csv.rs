@@ -52,7 +52,7 @@ impl Format for Csv {
     }
 
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
-        record(out, Row::new(event).cells().iter().map(|cell| escape(cell).into_owned()))
+        record(out, Row::new(event).cells().iter().map(|cell| inert(&escape(cell)).into_owned()))
     }
 }
 
@@ -64,6 +64,11 @@ where
     let mut writer = ::csv::Writer::from_writer(out);
     writer.write_record(cells)?;
     writer.flush()
+}
+
+/// A cell that no spreadsheet takes for a formula: an apostrophe stands before what could begin one.
+fn inert(cell: &str) -> Cow<'_, str> {
+    if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}").into() } else { cell.into() }
 }
 
 /// What an event has to say in each column; empty where it says nothing.
@@ -150,7 +155,7 @@ impl<'a> Row<'a> {
         self.event_type = "drop";
         self.rule = facts.rule.as_deref().unwrap_or_default();
         self.reason = facts.reason.name();
-        self.blocked = Some(facts.enforced);
+        self.blocked = Some(true);
     }
 
     fn anomaly(&mut self, facts: &'a AnomalyFacts) {
@@ -231,6 +236,19 @@ mod tests {
 
     fn event(kind: EventKind) -> Event {
         Event { timestamp: Timestamp::default(), source: Source::Scan, flow: None, kind }
+    }
+
+    #[test]
+    fn no_cell_begins_a_formula() {
+        let said = "=HYPERLINK(\"http://x\",\"y\")";
+        let connect = ConnectFacts {
+            state: PortState::Open,
+            reason: "foreign".into(),
+            said: said.to_owned(),
+            round_trip: None,
+        };
+        let rows = read(&[event(EventKind::Connect(connect))]);
+        assert!(rows[1].contains(&format!("'{said}")), "{rows:?}");
     }
 
     #[test]

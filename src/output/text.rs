@@ -142,8 +142,7 @@ impl Line<'_> {
     }
 
     fn dropped(&self, facts: &DropFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if facts.enforced { "DROPPED" } else { "(drop) " };
-        let word = self.colour.paint("31", word);
+        let word = self.colour.paint("31", "DROPPED");
         write!(f, "{word} {}  {} octets, {}", self.ends(), facts.header.length, facts.reason.name())?;
         if let Some(rule) = &facts.rule {
             write!(f, ", rule {}", Escaped(rule))?;
@@ -257,7 +256,7 @@ mod tests {
     fn a_line_says_when_who_and_what() {
         assert_eq!(
             line(ssh("SSH-2.0-OpenSSH_9.2p1"), Colour::Never),
-            "12:00:00.123 ssh     [2001:db8::1]:50000 > [2001:db8::2]:22  server SSH-2.0-OpenSSH_9.2p1\n"
+            "2026-01-31 12:00:00.123 ssh     [2001:db8::1]:50000 > [2001:db8::2]:22  server SSH-2.0-OpenSSH_9.2p1\n"
         );
     }
 

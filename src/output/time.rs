@@ -11,7 +11,7 @@ use crate::event::Timestamp;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EveTime(pub(super) Timestamp);
 
-/// `12:00:00.123`, for a person at a terminal.
+/// `2026-01-31 12:00:00.123`, for a person at a terminal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockTime(pub(super) Timestamp);
 
@@ -57,7 +57,7 @@ impl fmt::Display for ClockTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = civil(self.0);
         let millis = time.subsec_nanosecond() / 1_000_000;
-        write!(f, "{:02}:{:02}:{:02}.{millis:03}", time.hour(), time.minute(), time.second())
+        write!(f, "{} {:02}:{:02}:{:02}.{millis:03}", time.date(), time.hour(), time.minute(), time.second())
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     fn eve_time_has_microseconds_and_a_numeric_zone() {
         let timestamp = Timestamp::from_nanos(1_769_860_800_123_456_789);
         assert_eq!(EveTime(timestamp).to_string(), "2026-01-31T12:00:00.123456+0000");
-        assert_eq!(ClockTime(timestamp).to_string(), "12:00:00.123");
+        assert_eq!(ClockTime(timestamp).to_string(), "2026-01-31 12:00:00.123");
         assert_eq!(LongTime(timestamp).to_string(), "Sat Jan 31 12:00:00 2026");
     }
 

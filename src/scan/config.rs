@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::banner::disclosure::Disclosure;
 use crate::event::HeaderField;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -18,6 +19,8 @@ pub struct Config {
     pub rules: Arc<RuleSet>,
     /// What products are named by, where that is wanted.
     pub fingerprints: Option<Arc<Fingerprints>>,
+    /// How much of messages events show.
+    pub disclosure: Disclosure,
     /// Connections open at once, over all threads.
     pub window: usize,
     /// Descriptors that one ring may hold (`RLIMIT_NOFILE`): the window is spread over as many rings
@@ -46,6 +49,7 @@ impl Default for Config {
             probe: ProbeOptions::Connect,
             rules: Arc::default(),
             fingerprints: None,
+            disclosure: Disclosure::default(),
             window: 1024,
             descriptors_per_ring: 1024,
             connect_timeout: Duration::from_secs(3),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::Target;
 use super::probe::Scene;
+use crate::banner::disclosure::Disclosure;
 use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
-    GreetingFacts, HttpFacts, HttpRequestFacts, HttpResponseFacts, ProductFacts, Protocol, Side, Source,
-    SshFacts, SshSide,
+    GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
 };
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Rule, RuleSet, Stage};
@@ -31,6 +31,7 @@ pub(super) struct Known {
 pub(super) struct Judge {
     rules: Arc<RuleSet>,
     fingerprints: Option<Arc<Fingerprints>>,
+    disclosure: Disclosure,
 }
 
 /// The answer to one HTTP request, whole.
@@ -46,8 +47,12 @@ pub(super) struct Answer<'a> {
 }
 
 impl Judge {
-    pub(super) fn new(rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
-        Self { rules, fingerprints }
+    pub(super) fn new(
+        rules: Arc<RuleSet>,
+        fingerprints: Option<Arc<Fingerprints>>,
+        disclosure: Disclosure,
+    ) -> Self {
+        Self { rules, fingerprints, disclosure }
     }
 
     pub(super) fn rules(&self) -> &RuleSet {
@@ -94,7 +99,8 @@ impl Judge {
         let matches = found.iter().filter(|matched| is_effective(matched.rule)).map(|matched| {
             let accepts = matched.rule.action() == Action::Accept;
             let application = || Application::Ssh(Arc::clone(&facts));
-            let alert = (!accepts).then(|| Arc::new(alert(matched, product, line, application())));
+            let alert = (!accepts)
+                .then(|| Arc::new(alert(matched, product, self.disclosure.line(line), application())));
             (matched.rule.index(), alert)
         });
         Known { matches: matches.collect(), facts: Arc::clone(&facts) }
@@ -108,20 +114,20 @@ impl Judge {
         let product = facts.fingerprint.as_ref();
         emit(scene, said.protocol(), None, EventKind::Application(said.clone()));
         for matched in self.effective(&Banner::Greeting(*banner), &context(scene.target, product, None)) {
-            let facts = alert(&matched, product, banner.line(), said.clone());
+            let facts = alert(&matched, product, self.disclosure.line(banner.line()), said.clone());
             report(scene, said.protocol(), None, Arc::new(facts));
         }
     }
 
     /// Reports an HTTP transaction and the rules that match its answer.
     pub(super) fn http(&self, answer: &Answer<'_>, scene: &mut Scene<'_>) {
-        let mut response = HttpResponseFacts::from(answer.response);
+        let mut response = self.disclosure.response(answer.response);
         response.body_length = answer.body_length;
         if let Some(fingerprints) = &self.fingerprints {
             let title = response.title.as_deref().map(str::as_bytes);
             response.fingerprint = fingerprints.http_response(answer.response, title);
         }
-        let request = Some(HttpRequestFacts::from(answer.request));
+        let request = Some(self.disclosure.request(answer.request));
         let facts = Arc::new(HttpFacts { request, response: Some(response) });
         let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
         let context = context(scene.target, product, Some(answer.request));
@@ -135,7 +141,8 @@ impl Judge {
             EventKind::Application(Application::Http(Arc::clone(&facts))),
         );
         for matched in self.effective(&banner, &context) {
-            let facts = alert(&matched, product, line, Application::Http(Arc::clone(&facts)));
+            let facts =
+                alert(&matched, product, self.disclosure.line(line), Application::Http(Arc::clone(&facts)));
             report(scene, Protocol::Http, transaction, Arc::new(facts));
         }
     }
@@ -189,7 +196,7 @@ fn context<'a>(
 fn alert(
     matched: &Match<'_>,
     fingerprint: Option<&ProductFacts>,
-    line: &[u8],
+    line: String,
     application: Application,
 ) -> AlertFacts {
     let rule = matched.rule;
@@ -206,7 +213,7 @@ fn alert(
         references: rule.references().to_vec(),
         product,
         from: Side::Server,
-        banner: String::from_utf8_lossy(line).into_owned(),
+        banner: line,
         application,
     }
 }

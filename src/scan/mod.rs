@@ -110,7 +110,7 @@ where
     T: Targets + Send,
     R: Report + Send,
 {
-    let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone());
+    let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone(), config.disclosure);
     match &config.probe {
         ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
         ProbeOptions::Ssh { byte_limit, hassh } => {

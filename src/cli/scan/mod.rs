@@ -15,7 +15,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
-use super::flags::FingerprintsFlag;
+use super::flags::{FingerprintsFlag, LogHeadersFlag};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure, Global};
 use crate::event::HeaderField;
@@ -193,6 +193,8 @@ struct Common {
     /// Leave out of JSON what Suricata's EVE has no name for.
     #[arg(long)]
     eve_strict: bool,
+    #[command(flatten)]
+    log_headers: LogHeadersFlag,
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,

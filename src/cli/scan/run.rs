@@ -204,6 +204,7 @@ fn config(
         close: common.close.into(),
         rules: Arc::new(rules),
         fingerprints,
+        disclosure: common.log_headers.disclosure(),
         stop,
         ..Config::default()
     })
@@ -241,7 +242,9 @@ fn writer(
     let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
     let format: Box<dyn Format> = match common.format {
         FormatName::Text => Box::new(Table { colour }),
-        FormatName::Json => Box::new(Eve(EveOptions { strict: common.eve_strict })),
+        FormatName::Json => {
+            Box::new(Eve(EveOptions { strict: common.eve_strict, headers: common.log_headers.lists() }))
+        }
         FormatName::Csv => Box::new(Csv),
         FormatName::Grepable => Box::new(Grepable::new(arguments, start)),
         FormatName::Xml => Box::new(NmapXml::new(XmlRun {

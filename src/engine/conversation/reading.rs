@@ -72,7 +72,7 @@ impl Conversation {
     fn behind_request(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
         if from == Side::Client
             && let Beginning::Other(count) = beginning(from, input, true)
-            && self.http.late_field(input.get(..count).unwrap_or(input))
+            && self.http.late_field(input.get(..count).unwrap_or(input), &judge.config.disclosure)
         {
             return (State::Next, Step::Used(count));
         }

@@ -47,7 +47,8 @@ impl Engine {
             return self.run_short(seen, receiver_expects, mark, sink);
         }
         self.watch(id);
-        if self.classify(id, packet) {
+        // A reset may never have arrived: what it leaves is told once the flow is forgotten.
+        if self.classify(id, packet) && !self.flows.get(id).is_reset() {
             self.tell_owed(seen, sink);
         }
         Inspected { decision: Decision::Undecided, mark }

@@ -1,8 +1,34 @@
 //! EVE's `ssh` and `http` objects.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::event::{HeaderField, HttpFacts, SshFacts, SshSide};
+
+/// Octets of one text in an alert at most.
+const BRIEF: usize = 256;
+
+/// How much is written of what was said.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    /// The lists of header fields.
+    pub(super) lists: bool,
+    /// Long texts are cut, as an alert is one of many about the same.
+    pub(super) brief: bool,
+    /// The request was our own, and of no interest but for what it asked.
+    pub(super) scan: bool,
+}
+
+impl Extent {
+    fn text<'a>(self, text: &'a str) -> Cow<'a, str> {
+        if !self.brief || text.len() <= BRIEF {
+            return text.into();
+        }
+        let end = (0..=BRIEF).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        format!("{}…", text.get(..end).unwrap_or_default()).into()
+    }
+}
 
 /// EVE's `ssh`.
 #[derive(Debug, Serialize)]
@@ -24,27 +50,26 @@ struct SshEnd<'a> {
 #[derive(Debug, Serialize)]
 struct HasshObject<'a> {
     hash: &'a str,
-    string: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    string: Option<&'a str>,
 }
 
 impl<'a> Ssh<'a> {
-    pub(super) fn new(facts: &'a SshFacts) -> Self {
-        Self {
-            client: facts.client.as_ref().map(SshEnd::new),
-            server: facts.server.as_ref().map(SshEnd::new),
-        }
+    pub(super) fn new(facts: &'a SshFacts, extent: Extent) -> Self {
+        let end = |side| SshEnd::new(side, extent);
+        Self { client: facts.client.as_ref().map(end), server: facts.server.as_ref().map(end) }
     }
 }
 
 impl<'a> SshEnd<'a> {
-    fn new(side: &'a SshSide) -> Self {
+    fn new(side: &'a SshSide, extent: Extent) -> Self {
         Self {
             proto_version: &side.protocol_version,
             software_version: &side.software_version,
-            hassh: side
-                .hassh
-                .as_ref()
-                .map(|hassh| HasshObject { hash: &hassh.hash, string: &hassh.algorithms }),
+            hassh: side.hassh.as_ref().map(|hassh| HasshObject {
+                hash: &hassh.hash,
+                string: (!extent.brief).then_some(hassh.algorithms.as_str()),
+            }),
         }
     }
 }
@@ -53,27 +78,27 @@ impl<'a> SshEnd<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct Http<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    hostname: Option<&'a str>,
+    hostname: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     http_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<&'a str>,
+    url: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    http_user_agent: Option<&'a str>,
+    http_user_agent: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    xff: Option<&'a str>,
+    xff: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    http_content_type: Option<&'a str>,
+    http_content_type: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    http_refer: Option<&'a str>,
+    http_refer: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    http_method: Option<&'a str>,
+    http_method: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    protocol: Option<&'a str>,
+    protocol: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    redirect: Option<&'a str>,
+    redirect: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     length: Option<u64>,
     #[serde(skip_serializing_if = "<[Field<'_>]>::is_empty")]
@@ -89,31 +114,38 @@ struct Field<'a> {
 }
 
 impl<'a> Http<'a> {
-    pub(super) fn new(facts: &'a HttpFacts) -> Self {
+    pub(super) fn new(facts: &'a HttpFacts, extent: Extent) -> Self {
         let (request, response) = (facts.request.as_ref(), facts.response.as_ref());
         let asked: &[HeaderField] = request.map_or(&[], |request| &request.headers);
         let answered: &[HeaderField] = response.map_or(&[], |response| &response.headers);
         let (hostname, http_port) = find(asked, "Host").map_or((None, None), split_host);
+        let text = |text: &'a str| extent.text(text);
+        let listed = |headers| if extent.lists { fields(headers) } else { Vec::new() };
         Self {
-            hostname,
+            hostname: hostname.map(text),
             http_port,
-            url: request.map(|request| request.url.as_str()),
-            http_user_agent: find(asked, "User-Agent"),
-            xff: find(asked, "X-Forwarded-For"),
-            http_content_type: find(answered, "Content-Type").map(media_type),
-            http_refer: find(asked, "Referer"),
-            http_method: request.map(|request| request.method.as_str()),
-            protocol: request
-                .map(|request| request.version.as_str())
-                .or_else(|| response.map(|response| response.version.as_str()))
-                .filter(|version| !version.is_empty()),
+            url: request.map(|request| text(&request.url)),
+            http_user_agent: find(asked, "User-Agent").map(text),
+            xff: find(asked, "X-Forwarded-For").map(text),
+            http_content_type: find(answered, "Content-Type").map(media_type).map(text),
+            http_refer: find(asked, "Referer").map(text),
+            http_method: request.map(|request| text(&request.method)),
+            protocol: version(facts, extent).map(text),
             status: response.map(|response| response.status),
-            redirect: find(answered, "Location"),
+            redirect: find(answered, "Location").map(text),
             length: response.map(|response| response.body_length),
-            request_headers: fields(asked),
-            response_headers: fields(answered),
+            request_headers: listed(asked),
+            response_headers: listed(answered),
         }
     }
+}
+
+/// The version of the request, as EVE has it; of a scan the server's, for its request is our own.
+fn version(facts: &HttpFacts, extent: Extent) -> Option<&str> {
+    let asked = facts.request.as_ref().map(|request| request.version.as_str());
+    let answered = facts.response.as_ref().map(|response| response.version.as_str());
+    let version = if extent.scan { answered.or(asked) } else { asked.or(answered) };
+    version.filter(|version| !version.is_empty())
 }
 
 fn fields(headers: &[HeaderField]) -> Vec<Field<'_>> {

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, ProductFacts, Severity,
+    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, HttpFacts,
+    ProductFacts, Severity,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -32,6 +33,8 @@ pub(super) struct Own<'a> {
     client: Option<Client<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers_left_out: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     greeting: Option<Greeted<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +101,10 @@ impl<'a> Own<'a> {
             product: product(summary.product),
             client: summary.client.map(|(banner, facts)| Client { banner, product: product(facts) }),
             title: summary.title,
+            headers_left_out: match said {
+                Application::Http(facts) => Some(left_out(facts)).filter(|count| *count > 0),
+                _ => None,
+            },
             greeting: match said {
                 Application::Greeting(facts) => Some(Greeted { code: &facts.code, lines: &facts.lines }),
                 _ => None,
@@ -113,13 +120,15 @@ impl<'a> Own<'a> {
             action: Some(facts.action.name()),
             severity: Some(Severity::name(facts.severity)),
             from: Some(facts.from.name()),
+            // In monitor mode: what `action` would have done.
+            enforced: facts.action.blocks().then_some(facts.blocked),
             product: Product::new(&facts.product),
             ..Self::default()
         }
     }
 
     fn dropped(facts: &'a DropFacts) -> Self {
-        Self { rule: facts.rule.as_deref(), enforced: Some(facts.enforced), ..Self::default() }
+        Self { rule: facts.rule.as_deref(), enforced: Some(true), ..Self::default() }
     }
 
     fn anomaly(facts: &'a AnomalyFacts) -> Self {
@@ -134,6 +143,11 @@ impl<'a> Own<'a> {
             ..Self::default()
         }
     }
+}
+
+fn left_out(facts: &HttpFacts) -> u32 {
+    let request = facts.request.as_ref().map_or(0, |request| request.left_out);
+    request.saturating_add(facts.response.as_ref().map_or(0, |response| response.left_out))
 }
 
 impl<'a> Product<'a> {

@@ -11,7 +11,8 @@ use crate::event::{
 };
 use crate::output::time::EveTime;
 
-use super::application::{Http, Ssh};
+use super::EveOptions;
+use super::application::{Extent, Http, Ssh};
 use super::community::community_id;
 use super::greeting::{Ftp, Pop3};
 use super::own::Own;
@@ -162,13 +163,17 @@ struct Verdict {
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn new(event: &'a Event, strict: bool) -> Self {
+    pub(super) fn new(event: &'a Event, options: &EveOptions) -> Self {
+        let strict = options.strict;
         let mut record =
             Self { timestamp: Some(EveTime(event.timestamp)), header: Header::new(event), ..Self::default() };
         let mut own_stats = None;
         match &event.kind {
-            EventKind::Application(said) => record.application(said),
-            EventKind::Alert(facts) => record.alert(facts),
+            EventKind::Application(said) => {
+                let scan = event.source == Source::Scan;
+                record.application(said, Extent { lists: options.headers, brief: false, scan });
+            }
+            EventKind::Alert(facts) => record.alert(facts, event.source == Source::Scan),
             EventKind::Drop(facts) => record.dropped(facts, event.flow.as_ref()),
             EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
             EventKind::Connect(facts) => record.connect(facts, strict),
@@ -184,16 +189,17 @@ impl<'a> Record<'a> {
         record
     }
 
-    fn alert(&mut self, facts: &'a AlertFacts) {
+    fn alert(&mut self, facts: &'a AlertFacts, scan: bool) {
         self.alert = Some(Alert::new(facts));
         self.verdict = Some(Verdict::new(facts.blocked, facts.action == Action::Reject, "alert"));
-        self.application(&facts.application);
+        // The rest of the transaction is told once, by the event of its own.
+        self.application(&facts.application, Extent { lists: false, brief: true, scan });
     }
 
-    fn application(&mut self, said: &'a Application) {
+    fn application(&mut self, said: &'a Application, extent: Extent) {
         match said {
-            Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts)),
-            Application::Http(facts) => self.http = Some(Http::new(facts)),
+            Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts, extent)),
+            Application::Http(facts) => self.http = Some(Http::new(facts, extent)),
             Application::Greeting(facts) => {
                 self.ftp = Ftp::new(facts);
                 self.pop3 = Pop3::new(facts);
@@ -204,7 +210,7 @@ impl<'a> Record<'a> {
     fn dropped(&mut self, facts: &DropFacts, flow: Option<&FlowContext>) {
         let six = flow.is_some_and(|flow| flow.endpoints.server.address.is_ipv6());
         self.drop = Some(Dropped::new(&facts.header, facts.reason.name(), six));
-        self.verdict = Some(Verdict::new(facts.enforced, facts.rejected, "accept"));
+        self.verdict = Some(Verdict::new(true, facts.rejected, "accept"));
     }
 
     /// EVE has no event for a probe's result. The nearest that its schema allows is `tcp.state`.

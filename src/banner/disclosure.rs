@@ -1,0 +1,360 @@
+//! What of a message stands in events: credentials masked, and no more of it than a log can bear.
+//!
+//! Rules see every message whole; this is only about what is told of it. The facts of an event are made
+//! here and nowhere else, so that no output has to know what is secret.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
+use super::{Header, Headers, Request, Response, title};
+use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
+
+/// What stands in the place of a secret.
+const MASK: &str = "***";
+
+/// Whether secrets that header fields and URLs carry are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Secrets {
+    /// As they were sent.
+    Shown,
+    /// Masked.
+    #[default]
+    Masked,
+}
+
+/// How much of a message events hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disclosure {
+    /// Whether secrets are told.
+    pub secrets: Secrets,
+    /// Header fields of a message at most.
+    pub fields: usize,
+    /// Octets of those fields' names and values together at most.
+    pub octets: usize,
+    /// Octets of one text (a target, a value, a line) at most.
+    pub text: usize,
+}
+
+impl Default for Disclosure {
+    fn default() -> Self {
+        Self { secrets: Secrets::default(), fields: 64, octets: 8 << 10, text: 1 << 10 }
+    }
+}
+
+impl Disclosure {
+    /// What is told of a request.
+    pub fn request(&self, request: &Request<'_>) -> HttpRequestFacts {
+        let (headers, left_out) = self.fields(&request.headers);
+        HttpRequestFacts {
+            method: self.text(request.method),
+            url: self.masked_text(request.url),
+            version: self.text(request.version),
+            headers,
+            left_out,
+        }
+    }
+
+    /// What is told of a response. The collected body is taken for the whole of it; who counted more
+    /// corrects `body_length`.
+    pub fn response(&self, response: &Response<'_>) -> HttpResponseFacts {
+        let (headers, left_out) = self.fields(&response.headers);
+        HttpResponseFacts {
+            version: self.text(response.version),
+            status: response.status,
+            reason: self.text(response.reason),
+            headers,
+            left_out,
+            body_length: u64::try_from(response.body.len()).unwrap_or(u64::MAX),
+            title: title::title(response.body),
+            fingerprint: None,
+        }
+    }
+
+    /// What is told of a header field.
+    pub fn field(&self, Header { name, value }: &Header<'_>) -> HeaderField {
+        let (name, value) = (self.text(name), self.unfolded(value));
+        if self.secrets == Secrets::Shown {
+            return HeaderField { name, value };
+        }
+        let value = if SECRET_NAMES.is_match(&name) {
+            masked_value(&name, &value)
+        } else {
+            match masked(&value) {
+                Cow::Borrowed(_) => value,
+                Cow::Owned(masked) => masked,
+            }
+        };
+        HeaderField { name, value }
+    }
+
+    /// What is told of a message's first line, or of an SSH identification.
+    pub fn line(&self, line: &[u8]) -> String {
+        self.masked_text(line)
+    }
+
+    fn fields(&self, headers: &Headers<'_>) -> (Vec<HeaderField>, u32) {
+        let (mut kept, mut octets, mut left_out) = (Vec::new(), 0, 0);
+        for header in headers.iter() {
+            octets += header.name.len() + header.value.len().min(self.text);
+            if kept.len() < self.fields && octets <= self.octets {
+                kept.push(self.field(header));
+            } else {
+                left_out += 1;
+            }
+        }
+        (kept, left_out)
+    }
+
+    fn masked_text(&self, octets: &[u8]) -> String {
+        let text = self.text(octets);
+        match (self.secrets, masked(&text)) {
+            (Secrets::Masked, Cow::Owned(masked)) => masked,
+            _ => text,
+        }
+    }
+
+    /// A value with each fold (line end and white space) made one space, RFC 9112 section 5.2.
+    fn unfolded(&self, value: &[u8]) -> String {
+        if !value.contains(&b'\n') {
+            return self.text(value);
+        }
+        let lines: Vec<&[u8]> = value.split(|&octet| octet == b'\n').map(<[u8]>::trim_ascii).collect();
+        self.text(&lines.join(&b' '))
+    }
+
+    /// Octets as UTF-8, cut where they are too many, which an ellipsis tells.
+    fn text(&self, octets: &[u8]) -> String {
+        let (kept, cut) = match octets.get(..self.text) {
+            Some(kept) if octets.len() > self.text => (kept, true),
+            _ => (octets, false),
+        };
+        // Nearly all is UTF-8, for which one check and one copy do.
+        let lossy = || String::from_utf8_lossy(kept).into_owned();
+        let mut text = std::str::from_utf8(kept).map_or_else(|_| lossy(), str::to_owned);
+        if cut {
+            text.push('…');
+        }
+        text
+    }
+}
+
+/// Parts of names whose values are secret, of header fields and of parameters in URLs.
+static SECRET_NAMES: LazyLock<Finder> = LazyLock::new(|| {
+    Finder::new(&[
+        "authorization",
+        "cookie",
+        "token",
+        "secret",
+        "password",
+        "passwd",
+        "api-key",
+        "apikey",
+        "api_key",
+        "access-key",
+        "access_key",
+        "session",
+        "x-auth",
+        "signature",
+        "jwt",
+    ])
+});
+
+/// Names of parameters in URLs that are secret, whole.
+const SECRET_PARAMETERS: [&str; 9] =
+    ["key", "auth", "code", "pass", "pwd", "sig", "sid", "assertion", "client_assertion"];
+
+/// Attributes of a cookie, RFC 6265 section 4.1.1 and its successors: no secrets.
+const COOKIE_ATTRIBUTES: [&str; 9] =
+    ["path", "domain", "expires", "max-age", "samesite", "secure", "httponly", "priority", "partitioned"];
+
+/// Finds words in a name whatever their case, in one pass.
+struct Finder(Option<AhoCorasick>);
+
+impl Finder {
+    fn new(words: &[&str]) -> Self {
+        // A handful of short words always fits; were it not so, everything would be secret.
+        Self(AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok())
+    }
+
+    fn is_match(&self, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|words| words.is_match(name))
+    }
+}
+
+/// A secret field's value: the scheme of an authorization and the names of cookies are kept.
+fn masked_value(name: &str, value: &str) -> String {
+    let ends_with = |end: &str| {
+        let start = name.len().saturating_sub(end.len());
+        name.get(start..).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    };
+    if ends_with("cookie") {
+        let attributes = name.len() > "cookie".len();
+        let parts: Vec<String> = value
+            .split(';')
+            .enumerate()
+            .map(|(at, part)| masked_cookie(part, attributes && at > 0))
+            .collect();
+        return parts.join(";");
+    }
+    match value.split_once(' ') {
+        Some((scheme, _)) if ends_with("authorization") => format!("{scheme} {MASK}"),
+        _ => MASK.to_owned(),
+    }
+}
+
+/// `name=***`; an attribute behind a cookie that is set stays.
+fn masked_cookie(part: &str, may_be_attribute: bool) -> String {
+    let name = part.split('=').next().unwrap_or_default();
+    if may_be_attribute && COOKIE_ATTRIBUTES.iter().any(|known| name.trim().eq_ignore_ascii_case(known)) {
+        return part.to_owned();
+    }
+    if part.contains('=') { format!("{name}={MASK}") } else { MASK.to_owned() }
+}
+
+/// Text with the user information and the secret parameters of URLs in it masked; borrowed where there
+/// are none.
+fn masked(text: &str) -> Cow<'_, str> {
+    let text = masked_user(text);
+    if !text.contains(['?', '&', '#']) {
+        return text;
+    }
+    match masked_parameters(&text) {
+        Some(masked) => Cow::Owned(masked),
+        None => text,
+    }
+}
+
+/// `scheme://user:password@host` as `scheme://***@host`.
+fn masked_user(text: &str) -> Cow<'_, str> {
+    let (mut out, mut rest, mut found) = (String::new(), text, false);
+    while let Some(at) = rest.find("://") {
+        let (before, behind) = rest.split_at(at + 3);
+        let end = behind.find(['/', '?', '#', ' ', '"', '\'']).unwrap_or(behind.len());
+        let (authority, tail) = behind.split_at(end);
+        out.push_str(before);
+        match authority.rsplit_once('@') {
+            Some((_, host)) => {
+                found = true;
+                out.push_str(MASK);
+                out.push('@');
+                out.push_str(host);
+            }
+            None => out.push_str(authority),
+        }
+        rest = tail;
+    }
+    if !found {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Parameters `key=value` behind `?`, `&`, `;` or `#` with the values of secret keys masked.
+fn masked_parameters(text: &str) -> Option<String> {
+    let (mut out, mut rest, mut found) = (String::new(), text, false);
+    while let Some(at) = rest.find(['?', '&', ';', '#']) {
+        let (before, behind) = rest.split_at(at + 1);
+        out.push_str(before);
+        rest = behind;
+        let end = behind.find(|it: char| it == '=' || is_end(it)).unwrap_or(behind.len());
+        let (key, value) = behind.split_at(end);
+        if let Some(value) = value.strip_prefix('=')
+            && is_secret_parameter(key.trim_start())
+        {
+            found = true;
+            out.push_str(key);
+            out.push('=');
+            out.push_str(MASK);
+            rest = value.get(value.find(is_end).unwrap_or(value.len())..).unwrap_or_default();
+        }
+    }
+    out.push_str(rest);
+    found.then_some(out)
+}
+
+fn is_end(character: char) -> bool {
+    matches!(character, '?' | '&' | ';' | '#' | ' ' | '"' | '\'' | '<' | '>' | ',')
+}
+
+fn is_secret_parameter(key: &str) -> bool {
+    SECRET_PARAMETERS.iter().any(|known| key.eq_ignore_ascii_case(known)) || SECRET_NAMES.is_match(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::banner::http;
+
+    fn value(name: &str, value: &str) -> String {
+        let header = Header { name: name.as_bytes(), value: value.as_bytes() };
+        Disclosure::default().field(&header).value
+    }
+
+    #[test]
+    fn credentials_in_fields_are_masked() {
+        for (name, sent, told) in [
+            ("Authorization", "Basic YWRtaW46c2VjcmV0", "Basic ***"),
+            ("proxy-authorization", "YWRtaW46c2VjcmV0", "***"),
+            ("COOKIE", "session=deadbeef; a=b; odd", "session=***; a=***;***"),
+            ("Set-Cookie", "id=a3fWa; Path=/; HttpOnly; Max-Age=9", "id=***; Path=/; HttpOnly; Max-Age=9"),
+            ("Set-Cookie2", "id=a3fWa", "***"),
+            ("X-Api-Key", "k3y", "***"),
+            ("X-CSRF-Token", "t0ken", "***"),
+            ("My-Client-Secret", "s", "***"),
+            ("Referer", "http://u:p@h/?a=b&token=c#d", "http://***@h/?a=b&token=***#d"),
+            ("Location", "/cb#access_token=abc&state=x", "/cb#access_token=***&state=x"),
+            ("Server", "Apache/2.4.49 (Unix)", "Apache/2.4.49 (Unix)"),
+            ("Strict-Transport-Security", "max-age=1; includeSubDomains", "max-age=1; includeSubDomains"),
+            ("WWW-Authenticate", "Basic realm=\"x\"", "Basic realm=\"x\""),
+        ] {
+            assert_eq!(value(name, sent), told, "{name}");
+        }
+        let shown = Disclosure { secrets: Secrets::Shown, ..Disclosure::default() };
+        let header = Header { name: b"Cookie", value: b"a=b" };
+        assert_eq!(shown.field(&header).value, "a=b");
+    }
+
+    #[test]
+    fn credentials_in_urls_are_masked_wherever_the_url_stands() {
+        for (sent, told) in [
+            ("GET /?token=abc HTTP/1.1", "GET /?token=*** HTTP/1.1"),
+            ("GET /?a=1&Api_Key=k&b=2 HTTP/1.1", "GET /?a=1&Api_Key=***&b=2 HTTP/1.1"),
+            ("GET http://u:p@h/a@b HTTP/1.1", "GET http://***@h/a@b HTTP/1.1"),
+            ("GET /?code=1&key=&x HTTP/1.1", "GET /?code=***&key=***&x HTTP/1.1"),
+            ("GET /a?q=token HTTP/1.1", "GET /a?q=token HTTP/1.1"),
+            ("SSH-2.0-OpenSSH_9.2p1 Debian", "SSH-2.0-OpenSSH_9.2p1 Debian"),
+        ] {
+            assert_eq!(Disclosure::default().line(sent.as_bytes()), told);
+        }
+    }
+
+    #[test]
+    fn a_hostile_head_is_told_in_part() {
+        let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+        for number in 0..2000 {
+            head.extend(format!("X-{number}: {}\r\n", "\u{1}".repeat(20)).as_bytes());
+        }
+        head.extend(format!("Server: {}\r\n\r\n", "a".repeat(9000)).as_bytes());
+        let read = http::parse_response(&head).done().expect("a head");
+        let facts = Disclosure::default().response(&read.message);
+        assert_eq!((facts.headers.len(), facts.left_out), (64, 1937));
+        let long = Header { name: b"Server", value: &[b'a'; 9000] };
+        let told = Disclosure::default().field(&long).value;
+        assert!(told.ends_with("a…") && told.len() < 1030, "{told}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn text_without_secrets_stays_as_it_is(text in "[a-z /:.-]{0,40}") {
+            proptest::prop_assert_eq!(masked(&text), text.as_str());
+        }
+
+        #[test]
+        fn any_text_can_be_masked(text in ".{0,60}") {
+            let _ = masked(&text);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What was told of one flow, so that nobody can make it fill a log.
+
+use crate::event::Severity;
+
+/// Octets of alerts that any flow may cause, however little it said.
+const ALLOWANCE: u64 = 8 << 10;
+
+/// What one alert comes to beside its banner, roughly.
+const ALERT: u64 = 900;
+
+/// What was told of a flow, and how much of the wire it took.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Names of the application layer's anomalies that were told.
+    anomalies: Vec<&'static str>,
+    /// Rules that were told to have matched, by position.
+    rules: Vec<usize>,
+    /// Octets of the flow's packets that had something to say.
+    heard: u64,
+    /// Octets of alerts.
+    spent: u64,
+}
+
+impl Told {
+    /// Takes a packet into account.
+    pub(super) fn hear(&mut self, octets: usize) {
+        self.heard = self.heard.saturating_add(octets as u64);
+    }
+
+    /// Whether an anomaly is to be told: only the first of its name.
+    pub(super) fn admit_anomaly(&mut self, name: &'static str) -> bool {
+        let first = !self.anomalies.contains(&name);
+        if first {
+            self.anomalies.push(name);
+        }
+        first
+    }
+
+    /// Whether an alert is to be told. The first of a rule that blocks or is grave always is, and others as
+    /// long as the flow's alerts are not longer than an allowance and what the flow itself said.
+    pub(super) fn admit_alert(&mut self, rule: usize, grave: bool, banner: usize) -> bool {
+        let first = !self.rules.contains(&rule);
+        if first {
+            self.rules.push(rule);
+        }
+        let weight = ALERT + banner as u64;
+        let room = self.spent + weight <= ALLOWANCE + self.heard;
+        let admitted = room || (first && grave);
+        if admitted {
+            self.spent += weight;
+        }
+        admitted
+    }
+}
+
+/// Whether a match must not get lost among others.
+pub(super) const fn is_grave(severity: Severity) -> bool {
+    matches!(severity, Severity::High | Severity::Critical)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_of_a_flow_grow_with_what_it_says_and_grave_ones_are_always_told() {
+        let mut told = Told::default();
+        let admitted = (0..1000).filter(|rule| told.admit_alert(*rule, false, 100)).count();
+        assert_eq!(admitted, 8, "8 KiB of them");
+        assert!(told.admit_alert(1000, true, 100));
+        assert!(!told.admit_alert(1000, true, 100), "and once");
+        told.hear(5000);
+        let admitted = (0..1000).filter(|rule| told.admit_alert(*rule, false, 100)).count();
+        assert_eq!(admitted, 4);
+    }
+}
