@@ -1,38 +1,93 @@
-//! Tricks against an inline inspector, and what is done about each of them.
+//! What is promised about forbidden banners, against whom, and what is not.
 //!
-//! *Ignored* means: not taken into account, as the receiver will not; the segment itself is let
-//! through under `--on-anomaly alert` and dropped under `--on-anomaly drop` (with `--enforce`). Every
-//! anomaly is told once a flow, by the name given here, and counted each time.
+//! # Against whom
+//!
+//! *Honest software*, vulnerable or unwanted, sends what its stack makes of a conversation: segments of
+//! any size, lost, repeated, late and in any order. *Whoever means to get content through* sends anything:
+//! octets that the receiver will ignore, other octets for the same place, halves with hours between them,
+//! and floods. He may sit at one end of the connection, and may send any number of other packets. He does
+//! not hold both ends (those can encrypt), and does not forge packets of an end from that end's own side of
+//! the guard.
+//!
+//! # What is promised, with `--enforce`
+//!
+//! 1. **Octets once passed are fixed.** Until its receiver has acknowledged an octet, a segment with another
+//!    one for the same place is dropped, in order or ahead of its turn. No policy turns that off. A segment
+//!    that is refused leaves no trace.
+//! 2. **A decision rests on what was received.** A flow passes, and is left to the kernel, when both ends
+//!    have acknowledged the octets that were judged. A receiver may ignore a decoy for whatever reason (old
+//!    time stamps, signatures, hop limits, extension headers, a path's MTU …): it never acknowledges it, and
+//!    the octets that it does take fall under the first rule. A block needs no acknowledgement.
+//! 3. **Who is not confirmed owns nothing.** Flows begun in their middle, and SYNs without an answer, have a
+//!    short time and a small share of the table, and give way before others, whatever `--on-failure` says.
+//!    What matches there is dropped; connections are blocked and reset only when the other end has
+//!    acknowledged numbers that were seen.
+//! 4. **Time passes no banner.** A side that has said nothing may take days. One that stands within a banner
+//!    has 120 s, then the flow is blocked (`inspection_budget_spent`), also when nothing more comes. Blocked
+//!    and idle flows are remembered for as long as Linux tracks connections, or until the table has no
+//!    other place. A reset or FIN that nobody proved to have taken forgets no half banner.
+//! 5. **A budget counts what is inspected.** 256 KiB without a decision block the flow; a body counts a
+//!    sixteenth, and a side that is done nothing.
+//! 6. **Full buffers are paid for by who fills them**: unconfirmed flows first, then whoever holds most of
+//!    those that were silent for longest. Under `--on-failure open` he then passes, under `closed` he is
+//!    blocked.
+//! 7. **What opens a connection is judged** whatever the kernel's mark says, and the mark is taken off.
+//!
+//! A monitor and a replay tell the same and change nothing; a replay of one direction does not wait for
+//! acknowledgements that it can't have.
+//!
+//! # What each trick meets
+//!
+//! *Dropped* is the default with `--enforce` and follows `--on-anomaly`; *told* is an event. Every anomaly is
+//! told once a flow, by the name given here, and counted each time. *Ignored* means: not taken into
+//! account, as the receiver will not.
 //!
 //! | trick | what is done | anomaly |
 //! |---|---|---|
-//! | overlapping segments with different data | the first octets count; `drop` drops the others | `overlap_different_data` |
-//! | overlapping IP fragments with different data | the first octets count | `fragment_overlap_different_data` |
-//! | data beyond the receiver's window | ignored | `out_of_window` |
-//! | a wrong IP or TCP checksum | ignored, where checksums are there to verify | `bad_checksum` |
-//! | urgent data, which the receiver takes out of the stream | told; `drop` drops the segment | `urgent_data` |
-//! | a reset with a wrong sequence number | the flow goes on | `reset_wrong_sequence` |
-//! | a reset that never arrives (small hop limit) | what follows is inspected all the same | `data_after_reset` |
-//! | a FIN that never arrives | what follows is inspected all the same | `data_after_fin` |
-//! | data with a hop limit too small to arrive | told; `drop` drops the segment | `hop_limit_drop` |
-//! | a handshake split over more segments | the first sender of a SYN stays the client | `split_handshake` |
-//! | a SYN inside a connection, to reset the inspector | nothing is forgotten before the other end answers it | `syn_in_connection` |
+//! | other octets for a place that was let through | dropped, always | `overlap_different_data` |
+//! | overlapping IP fragments with different data | dropped | `fragment_overlap_different_data` |
+//! | data beyond the receiver's window, a FIN where none is due | ignored and dropped | `out_of_window` |
+//! | a wrong IP or TCP checksum, however long the segment | ignored and dropped | `bad_checksum` |
+//! | urgent data, however it is announced | dropped | `urgent_data` |
+//! | a signature (TCP MD5, TCP-AO) in a connection without | dropped | `unexpected_signature` |
+//! | an acknowledgement that lies too far back | dropped | `old_acknowledgement` |
+//! | an acknowledgement of what was never sent | ignored and dropped | `ack_of_unsent_data` |
+//! | data without ACK, SYN with FIN | ignored and dropped | `data_without_ack`, `contradictory_flags` |
+//! | headers that contradict themselves, more than 16 IPv6 extension headers | dropped | `malformed_packet` |
+//! | more out of order, or unacknowledged, than is held | dropped, and sent again | `reorder_limit` |
+//! | a further path of a Multipath TCP connection | dropped | `mptcp_join` |
 //! | data in a SYN (Fast Open) | inspected with the SYN | |
+//! | data in a SYN for ports that are in use | dropped, always: senders try again without | `data_in_reopening_syn` |
 //! | data in a SYN that the server refuses | forgotten; what comes instead is read afresh | `fast_open_refused` |
-//! | data without ACK, SYN with FIN | ignored | `data_without_ack`, `contradictory_flags` |
-//! | an acknowledgement of what was never sent | ignored | `ack_of_unsent_data` |
+//! | a reset with a wrong sequence number | told; the flow goes on | `reset_wrong_sequence` |
+//! | a reset or FIN that never arrives, or is not taken | told; what follows is inspected | `data_after_reset`, `data_after_fin` |
+//! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |
+//! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
+//! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
-//! | more out of order than is held | `drop` drops the surplus, which is then sent again | `reorder_limit` |
-//! | a banner behind 64 KiB of other lines | lines are gone over up to the budget; `drop` blocks the flow | `ssh_long_preamble` |
-//! | more lines than the budget | `drop` blocks the flow | `inspection_budget_spent` |
-//! | header folding, NULs, mixed line ends, chunk tricks | read as most servers would; `drop` blocks the flow | `http_…` |
-//! | a head without an end, before a FIN | what there is of it is judged; `drop` blocks the flow | `http_unfinished_head` |
+//! | half a banner, and a long wait; more lines than the budget | blocked | `inspection_budget_spent` |
+//! | a banner behind 64 KiB of other lines | told; lines are gone over up to the budget | `ssh_long_preamble` |
+//! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
+//! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
+//! | an answer before its request | the request is read all the same | |
 //! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected | |
-//! | octets between two messages, where every transaction is read | left out up to the line's end; `drop` blocks the flow | `http_unexpected_data` |
+//! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
 //!
-//! What is not done: a segment whose timestamp option is too old (PAWS) is taken for good, and so is
-//! one with a small hop limit under `alert`; both are then told when the real data differs, as long
-//! as the flow is undecided.
+//! What is only told by default is dropped under `--on-anomaly drop`, the flow where a message is odd.
+//!
+//! # What is not
+//!
+//! * `--http-inspect first` reads the first transaction of a connection.
+//! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
+//!   judged and matches are dropped, and after 120 s the rest passes.
+//! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
+//!   sees its sequence numbers, can acknowledge for it: filter such packets (`rp_filter`).
+//! * One path of a Multipath TCP connection may still map its octets to another order than it sends them
+//!   in. Linux does so only with further paths, which are refused; a made-up sender could.
+//! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
+//!   told (`gap`) and read on behind.
+//! * Octets with a sequence number that the guard has forgotten the beginning of (a table full of others)
+//!   are read as if a connection began there.
 
 #[cfg(test)]
 mod receivers;

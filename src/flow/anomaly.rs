@@ -57,9 +57,9 @@ anomalies! {
     /// An acknowledgement of what was never sent.
     AckOfUnsentData Stream "ack_of_unsent_data" "an acknowledgement of octets that were never sent: the receiver ignores the segment, and so do we",
     /// An acknowledgement that lies too far back.
-    OldAcknowledgement Stream "old_acknowledgement" "an acknowledgement that lies too far back: the receiver ignores the segment, and so do we",
-    /// A TCP MD5 signature where the connection began without.
-    UnexpectedSignature Stream "unexpected_signature" "a TCP MD5 signature in a connection that has none: the receiver ignores the segment, and so do we",
+    OldAcknowledgement Stream "old_acknowledgement" "an acknowledgement that lies too far back: most receivers ignore the segment",
+    /// A TCP MD5 or TCP-AO signature where the connection began without.
+    UnexpectedSignature Stream "unexpected_signature" "a signature in a connection that has none: most receivers ignore the segment",
     /// Data in a SYN that would begin a flow anew.
     DataInReopeningSyn Stream "data_in_reopening_syn" "data in a SYN for ports that are in use: it can't be read before the answer",
     /// A further path of an MPTCP connection.

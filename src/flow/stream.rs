@@ -43,6 +43,8 @@ impl Known {
     pub(super) const SYN_ACK: u16 = 64;
     /// A segment of its own that takes sequence space was seen.
     pub(super) const SEEN: u16 = 128;
+    /// Its SYN was signed.
+    pub(super) const SIGNED: u16 = 1024;
     /// Any segment of its own was seen.
     pub(super) const HEARD: u16 = 512;
     /// The other end has acknowledged what was seen of it: the numbers are the connection's.

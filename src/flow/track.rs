@@ -1,7 +1,7 @@
 //! TCP's handshake, acknowledgements and ends, as far as an inspector must understand them to know
 //! which segments a receiver will accept.
 
-use super::stream::{Known, distance};
+use super::stream::{Known, Stream, distance};
 use super::{Anomaly, AnomalySet, End, Flow};
 use crate::event::Timestamp;
 use crate::packet::Segment;
@@ -174,6 +174,7 @@ impl<C> Flow<C> {
         stream.synchronise(initial);
         self.note_syn_options(segment, from);
         let mut tracked = Tracked::default();
+        tracked.anomalies.insert_if(segment.joins_multipath(), Anomaly::MptcpJoin);
         if opening {
             self.ends.client = from;
             self.ends.client_known = true;
@@ -236,9 +237,16 @@ impl<C> Flow<C> {
         if unsent && peer.from_start() && tracking == Tracking::Inline {
             return Tracked::ignored(Anomaly::AckOfUnsentData);
         }
-        self.note_acknowledgement(segment, from);
         let mut tracked = Tracked::default();
         tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
+        if payload > 0 || flags.fin() {
+            let signed = segment.is_signed() && !self.stream(from).known.has(Known::SIGNED);
+            let signed = signed && self.stream(from).from_start();
+            tracked.anomalies.insert_if(signed, Anomaly::UnexpectedSignature);
+            let old = acknowledges_too_little(peer, segment.acknowledgement());
+            tracked.anomalies.insert_if(old, Anomaly::OldAcknowledgement);
+        }
+        self.note_acknowledgement(segment, from);
         if payload > 0 {
             self.track_data(segment, from, &mut tracked);
         }
@@ -293,6 +301,9 @@ impl<C> Flow<C> {
         let hop_limit = segment.hop_limit();
         let stream = self.stream_mut(from);
         stream.hop_limit = hop_limit;
+        if segment.is_signed() {
+            stream.known.set(Known::SIGNED);
+        }
         stream.known.clear(Known::SCALE);
         if let Some(scale) = scale {
             stream.scale = scale;
@@ -320,4 +331,12 @@ impl<C> Flow<C> {
             stream.acknowledge(acknowledgement, acknowledgement.wrapping_add(window));
         }
     }
+}
+
+/// Whether an acknowledgement lies so far back that its receiver ignores the segment (RFC 5961 section 5.2):
+/// before the connection, or by more than a window behind what was acknowledged.
+fn acknowledges_too_little(stream: &Stream, acknowledgement: u32) -> bool {
+    let window = distance(stream.acknowledged, stream.edge).max(i32::from(u16::MAX));
+    let before = stream.from_start() && distance(stream.initial.wrapping_add(1), acknowledgement) < 0;
+    before || (stream.is_acknowledged() && distance(acknowledgement, stream.acknowledged) > window)
 }

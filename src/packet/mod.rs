@@ -31,6 +31,9 @@ pub use fragment::{Fragment, Reassembled, Reassembler, ReassemblyLimits};
 /// Extension headers that are walked before a packet is given up; real ones have one or two.
 const EXTENSION_HEADER_LIMIT: usize = 16;
 
+/// Octets of a TCP header before its options.
+const TCP_OPTIONS: usize = 20;
+
 /// A packet, by what bannerwall can do with it.
 #[derive(Debug)]
 pub enum Parsed<'a> {
@@ -350,6 +353,36 @@ impl<'a> Segment<'a> {
             Ok(etherparse::TcpOptionElement::Timestamp(value, _)) => Some(value),
             _ => None,
         })
+    }
+
+    /// The octets of the first TCP option of this kind, behind its kind and length (RFC 9293 section 3.1).
+    pub fn option(&self, kind: u8) -> Option<&'a [u8]> {
+        let mut options = self.tcp.header_slice().get(TCP_OPTIONS..).unwrap_or_default();
+        loop {
+            let (&found, rest) = options.split_first()?;
+            match found {
+                0 => return None,
+                1 => options = rest,
+                _ => {
+                    let length = usize::from(*rest.first()?);
+                    let option = options.get(2..length)?;
+                    if found == kind {
+                        return Some(option);
+                    }
+                    options = options.get(length..)?;
+                }
+            }
+        }
+    }
+
+    /// Whether the segment is signed: TCP MD5 (RFC 2385) or TCP-AO (RFC 5925).
+    pub fn is_signed(&self) -> bool {
+        self.option(19).or_else(|| self.option(29)).is_some()
+    }
+
+    /// Whether a SYN asks to join a Multipath TCP connection (RFC 8684 section 3.2).
+    pub fn joins_multipath(&self) -> bool {
+        self.option(30).and_then(<[u8]>::first).is_some_and(|first| first >> 4 == 1)
     }
 
     /// IPv4 time to live or IPv6 hop limit.

@@ -23,6 +23,7 @@ pub struct SegmentBuilder {
     hop_limit: u8,
     identification: u16,
     options: Vec<TcpOptionElement>,
+    raw_options: Vec<u8>,
     payload: Vec<u8>,
     bad_checksum: bool,
 }
@@ -51,6 +52,7 @@ impl SegmentBuilder {
             hop_limit: 64,
             identification: 0,
             options: Vec::new(),
+            raw_options: Vec::new(),
             payload: Vec::new(),
             bad_checksum: false,
         }
@@ -103,6 +105,16 @@ impl SegmentBuilder {
     #[must_use]
     pub fn identification(mut self, identification: u16) -> Self {
         self.identification = identification;
+        self
+    }
+
+    /// One TCP option in the place of all others: its kind, its length, and what it begins with.
+    #[must_use]
+    pub fn raw_options(mut self, option: &[u8]) -> Self {
+        let length = usize::from(option.get(1).copied().unwrap_or_default());
+        self.raw_options = option.to_vec();
+        self.raw_options.resize(length, 0);
+        self.raw_options.resize(length.next_multiple_of(4), 1);
         self
     }
 
@@ -195,6 +207,9 @@ impl SegmentBuilder {
         tcp.urg = self.flags & Flags::URG != 0;
         tcp.urgent_pointer = self.urgent_pointer;
         tcp.set_options(&self.options).expect("40 octets of options");
+        if !self.raw_options.is_empty() {
+            tcp.set_options_raw(&self.raw_options).expect("40 octets of options");
+        }
         let checksum = match (self.source.address, self.destination.address) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 tcp.calc_checksum_ipv4_raw(source.octets(), destination.octets(), &self.payload)

@@ -206,7 +206,11 @@ impl Conversation {
             (HttpInspect::All, _) => State::Next,
             (HttpInspect::First, Side::Client) => State::Done { foreign: false },
             (HttpInspect::First, Side::Server) => {
-                self.direction_mut(Side::Client).state = State::Done { foreign: false };
+                // An answer before the request was read is nobody's: the request is still to come.
+                if matches!(self.direction(Side::Client).state, State::Body(_) | State::Next | State::Resync)
+                {
+                    self.direction_mut(Side::Client).state = State::Done { foreign: false };
+                }
                 State::Done { foreign: false }
             }
         }

@@ -246,3 +246,54 @@ fn a_piece_that_came_too_early_does_not_blind_what_a_proxy_relays() {
     talk.acknowledge(true);
     assert_eq!(talk.client(BAD), Decision::Block);
 }
+
+#[test]
+fn an_answer_in_the_servers_name_does_not_end_the_request() {
+    let rules = r#"
+[[rule]]
+id = "sqlmap"
+title = "sqlmap"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^sqlmap'
+action = "drop"
+"#;
+    let mut talk = Setup::enforcing(rules).open();
+    talk.client(b"GET / HTTP/1.1\r\nUser-Agent: sql");
+    talk.server(b"HTTP/1.1 204 No Content\r\n\r\n");
+    talk.acknowledge(true);
+    assert_eq!(talk.client(b"map\r\n\r\n"), Decision::Block);
+}
+
+#[test]
+fn what_receivers_throw_away_is_dropped_and_the_real_banner_goes_its_way() {
+    // How far back the decoy acknowledges, and whether it is signed.
+    for (name, back, signed) in [
+        ("old_acknowledgement", 66_000, false),
+        ("old_acknowledgement", 1, false),
+        ("unexpected_signature", 0, true),
+    ] {
+        let decoy = |talk: &Conversation| {
+            let decoy = talk.server_segment(GOOD).acknowledgement(talk.client_next().wrapping_sub(back));
+            if signed { decoy.raw_options(&[19, 18]) } else { decoy }
+        };
+        let mut talk = open();
+        assert_eq!(talk.show(&decoy(&talk)), Decision::Drop, "{name}");
+        assert_eq!(anomalies(&talk), [name]);
+        assert_eq!(talk.server(b"SSH-2.0-dropbear\r\n"), Decision::Undecided, "another allowed one passes");
+        let mut talk = open();
+        talk.show(&decoy(&talk));
+        assert_eq!(talk.server(BAD), Decision::Block, "{name}");
+    }
+}
+
+#[test]
+fn a_second_path_of_a_multipath_connection_is_refused() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let client = talk.client_next();
+    let join = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 12, 0x10]);
+    assert_eq!(talk.show(&join), Decision::Drop);
+    assert_eq!(anomalies(&talk), ["mptcp_join"]);
+    let capable = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 4, 0x01]);
+    assert_eq!(talk.show(&capable), Decision::Undecided);
+}
