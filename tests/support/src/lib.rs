@@ -7,11 +7,16 @@
 //! The functions panic where a test cannot go on; that is how a test fails.
 #![forbid(unsafe_code)]
 
+mod application;
+mod guard;
 mod namespace;
 mod process;
+pub mod raw;
 mod root;
 mod server;
 
+pub use application::{Application, Talk};
+pub use guard::Guard;
 pub use namespace::{Line, Namespace};
 pub use process::{Running, Signal, eventually, json_lines};
 pub use root::as_root;

@@ -1,0 +1,174 @@
+//! Packet tricks against an enforcing guard, with the kernel's own sockets as the judge.
+//!
+//! Every row of `tricks` is played as client and as server, over IPv4 and IPv6, with a forbidden and
+//! with an allowed message, once without a guard and once through one. A row is valid where the
+//! message arrives without a guard; then a forbidden one must not arrive through the guard's
+//! defaults, and an allowed one must.
+//!
+//! `BANNERWALL_EVASION_FLAGS` gives the guard other flags, `BANNERWALL_EVASION_REPORT` names a file for
+//! the traces of what failed, `BANNERWALL_EVASION_ONLY` a part of the names of the rows to play, and with
+//! `BANNERWALL_EVASION_ALL` the pending rows have to hold, too.
+
+mod tricks;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bannerwall_test_support::raw::{Battlefield, Cargo, Role};
+use bannerwall_test_support::{Guard, as_root};
+
+use tricks::{PENDING, Shot, TRICKS, Trick};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+/// Rows that are played at once.
+const LANES: usize = 48;
+
+/// How long an allowed message may take on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a forbidden message has to arrive behind the last packet.
+const HASTE: Duration = Duration::from_millis(200);
+
+/// A trick as one end plays it.
+#[derive(Clone, Copy)]
+struct Row {
+    trick: &'static Trick,
+    role: Role,
+    v6: bool,
+}
+
+impl Row {
+    fn name(self) -> String {
+        let version = if self.v6 { 6 } else { 4 };
+        format!("{} ({:?}, IPv{version})", self.trick.name, self.role)
+    }
+
+    fn cargo(self) -> Cargo {
+        if self.role == Role::Client { Cargo::Http } else { Cargo::Ssh }
+    }
+
+    /// Plays the row and tells whether its message arrived, with a trace.
+    fn play(self, field: &Battlefield, is_forbidden: bool, patience: Duration) -> (bool, String) {
+        let cargo = self.cargo();
+        let truth = cargo.message(self.role, is_forbidden);
+        let decoy = cargo.message(self.role, false);
+        let (mut end, application) = field.pair(self.role, self.v6, cargo.talk(self.role));
+        (self.trick.play)(&mut end, Shot { truth, decoy });
+        let software = cargo.software(self.role, truth);
+        let arrived = application.has_read(patience, |read| cargo.software(self.role, read) == software);
+        let reads: Vec<String> =
+            application.reads().iter().map(|read| format!("= \"{}\"", read.escape_ascii())).collect();
+        (arrived, format!("{}\n{}", end.trace(), reads.join("\n")))
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let only = std::env::var("BANNERWALL_EVASION_ONLY").unwrap_or_default();
+    let mut rows = Vec::new();
+    for trick in TRICKS.iter().filter(|trick| trick.name.contains(&only)) {
+        for role in [Role::Client, Role::Server] {
+            for v6 in [false, true] {
+                if trick.ends.includes(role) && (v6 || !trick.v6_only) {
+                    rows.push(Row { trick, role, v6 });
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// What became of a row.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Whether forbidden and allowed arrive without a guard.
+    is_valid: bool,
+    is_allowed_valid: bool,
+    /// The trace of a forbidden message that arrived through the guard.
+    bypass: Option<String>,
+    /// The trace of an allowed message that did not.
+    broken: Option<String>,
+}
+
+fn judge(row: Row, without: &Battlefield, with: &Battlefield) -> Outcome {
+    let mut outcome = Outcome {
+        is_valid: row.play(without, true, PATIENCE / 5).0,
+        is_allowed_valid: row.play(without, false, PATIENCE / 5).0,
+        ..Outcome::default()
+    };
+    let (arrived, trace) = row.play(with, true, HASTE);
+    if arrived {
+        outcome.bypass = Some(trace);
+    }
+    if outcome.is_allowed_valid {
+        // One that is late for want of a processor comes the next time.
+        let tries = (0..3).map(|_| row.play(with, false, PATIENCE));
+        let tries: Vec<_> =
+            tries.scan(false, |done, this| (!std::mem::replace(done, this.0)).then_some(this)).collect();
+        outcome.broken = tries.last().filter(|(arrived, _)| !arrived).map(|(_, trace)| trace.clone());
+    }
+    outcome
+}
+
+fn judge_all(rows: &[Row], without: &Battlefield, with: &Battlefield) -> Vec<(Row, Outcome)> {
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = judge(*row, without, with);
+                    outcomes.lock().expect("no lane panics").push((*row, outcome));
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("no lane panics")
+}
+
+fn report(outcomes: &[(Row, Outcome)], with_pending: bool) -> String {
+    let mut text = String::new();
+    for (row, outcome) in outcomes {
+        if !with_pending && PENDING.contains(&row.trick.name) {
+            continue;
+        }
+        for (what, trace) in [("BYPASS", &outcome.bypass), ("BROKEN", &outcome.broken)] {
+            if let Some(trace) = trace {
+                text.push_str(&format!("## {what} {}\n\n```\n{trace}\n```\n\n", row.name()));
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn no_packet_trick_brings_a_forbidden_message_past_an_enforcing_guard() {
+    as_root(|| {
+        let rows = rows();
+        let (without, with) = (Battlefield::new(), Battlefield::new());
+        let flags = std::env::var("BANNERWALL_EVASION_FLAGS").unwrap_or_default();
+        let flags = format!("--hook forward --enforce {flags}");
+        let _guard = Guard::start(&with.router, PROGRAM, Cargo::RULES, &flags);
+        let outcomes = judge_all(&rows, &without, &with);
+        let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| of(outcome)).count();
+        let valid = count(|outcome| outcome.is_valid);
+        let bypasses = count(|outcome| outcome.bypass.is_some());
+        let broken = count(|outcome| outcome.broken.is_some());
+        let invalid: Vec<_> =
+            outcomes.iter().filter(|(_, outcome)| !outcome.is_valid).map(|(row, _)| row.name()).collect();
+        let figures = format!(
+            "{} rows, {valid} valid: {bypasses} delivered a forbidden message, {broken} broke an allowed one\nnot valid: {}\n",
+            rows.len(),
+            invalid.join("; "),
+        );
+        println!("{figures}");
+        if let Some(file) = std::env::var_os("BANNERWALL_EVASION_REPORT") {
+            let text = report(&outcomes, true);
+            std::fs::write(file, format!("# {figures}\n{text}")).expect("the file can be written");
+        }
+        assert!(valid * 10 >= rows.len() * 9, "most rows work without a guard: {figures}");
+        let text = report(&outcomes, std::env::var_os("BANNERWALL_EVASION_ALL").is_some());
+        assert!(text.is_empty(), "{figures}{text}");
+    });
+}

@@ -1,0 +1,48 @@
+//! A guard under test, with rules of its own.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use crate::{Namespace, Running, json_lines};
+
+/// A guard that runs inside of a namespace, and ends with the value.
+#[derive(Debug)]
+pub struct Guard {
+    folder: TempDir,
+    /// The process.
+    pub process: Running,
+}
+
+impl Guard {
+    /// Starts `program` as a guard with these rules and flags, and waits until it takes packets.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start(namespace: &Namespace, program: &str, rules: &str, flags: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let file = folder.path().join("rules.toml");
+        std::fs::write(&file, rules).expect("the folder is ours");
+        let mut command = namespace.command(program);
+        command.arg("guard").arg("--rules").arg(&file).args(["--format", "json"]);
+        command.args(flags.split_whitespace());
+        let process = Running::start(command);
+        process.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        Self { folder, process }
+    }
+
+    /// A file in the guard's own folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The events that it has written so far.
+    ///
+    /// # Panics
+    /// When a line is no JSON.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        let text = self.process.stdout();
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        json_lines(&text.as_bytes()[..whole])
+    }
+}
