@@ -58,6 +58,7 @@ const fn v6_trick(name: &'static str, play: fn(&mut End, Shot)) -> Trick {
 
 /// Tricks that still bring forbidden messages past a guard: played and counted, but no failure yet.
 pub(crate) const PENDING: &[&str] = &[
+    "decoy with an option longer than the header",
     "SYN-ACK before the client's SYN",
     "SYN-ACK that expires before the client's SYN",
     "SYN-ACK with the decoy",
@@ -102,6 +103,13 @@ pub(crate) const TRICKS: &[Trick] = &[
     }),
     trick("decoy with an MD5 signature", Ends::Both, |end, shot| {
         before_truth(end, shot, |end| end.segment(0, shot.decoy).signed());
+    }),
+    trick("decoy with an option longer than the header", Ends::Both, |end, shot| {
+        before_truth(end, shot, |end| {
+            let mut option = [0; 20];
+            option[..2].copy_from_slice(&[200, 60]);
+            end.segment(0, shot.decoy).option(&option)
+        });
     }),
     trick("decoy with FIN and an MD5 signature", Ends::Both, |end, shot| {
         before_truth(end, shot, |end| {

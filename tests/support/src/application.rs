@@ -10,6 +10,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::Namespace;
 
+/// How long a client waits for its connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// What an application says.
 #[derive(Debug, Clone, Default)]
 pub struct Talk {
@@ -51,7 +54,7 @@ impl Application {
         Self::start(
             socket,
             move |socket| {
-                let connected = socket.connect(&server.into());
+                let connected = socket.connect_timeout(&server.into(), PATIENCE);
                 connected.ok().and_then(|()| socket.try_clone().ok())
             },
             false,
@@ -119,7 +122,8 @@ impl Drop for Application {
         if let Some(socket) = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = socket.shutdown(Shutdown::Both);
         }
-        if let Some(thread) = self.thread.take() {
+        // A thread that is still connecting ends by itself.
+        if let Some(thread) = self.thread.take().filter(|_| !self.reads().is_empty()) {
             let _ = thread.join();
         }
     }

@@ -30,7 +30,7 @@ impl Cargo {
                 b"GET /a HTTP/1.1\r\nHost: a.example\r\nUser-Agent: sqlmap/1.7.2\r\n\r\n"
             }
             (Self::Http, Role::Client, false) => {
-                b"GET /b HTTP/1.1\r\nHost: a.example\r\nUser-Agent: curl/8.14.1\r\n\r\n"
+                b"GET /b HTTP/1.1\r\nHost: a.example\r\nUser-Agent: curl/8.14.11\r\n\r\n"
             }
             (Self::Http, Role::Server, true) => {
                 b"HTTP/1.1 200 OK\r\nServer: BadHttpd/1.0\r\nContent-Length: 0\r\n\r\n"
@@ -173,8 +173,8 @@ impl Hostile {
                 }
                 _ => {
                     let packet = self.packet(end);
-                    if has_fragments && self.random.u8(..12) == 0 && packet.payload.len() > 8 {
-                        self.send_fragments(end, packet.clone());
+                    if self.random.u8(..12) == 0 && (9..100).contains(&packet.payload.len()) {
+                        self.send_fragments(end, packet.clone(), has_fragments);
                     } else {
                         end.send(&packet);
                     }
@@ -183,14 +183,20 @@ impl Hostile {
             }
         }
         end.remark("the whole truth");
-        end.deliver(self.truth, 5);
+        end.deliver(self.truth, 3);
     }
 
-    fn send_fragments<M: Medium>(&mut self, end: &mut RawEnd<M>, mut packet: Packet) {
+    /// In fragments, or whole where nobody puts them together; headers in front are left out.
+    fn send_fragments<M: Medium>(&mut self, end: &mut RawEnd<M>, mut packet: Packet, is_split: bool) {
+        packet.extensions.clear();
         packet.identification = self.random.u16(1..);
         let mut fragments = packet.fragments(8 * self.random.usize(1..5));
         if self.random.bool() {
             self.random.shuffle(&mut fragments);
+        }
+        if !is_split {
+            end.send(&packet);
+            return;
         }
         for fragment in fragments {
             end.send_octets(&fragment);

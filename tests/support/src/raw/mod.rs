@@ -17,5 +17,5 @@ mod wire;
 pub use end::{Medium, RawEnd, Role};
 pub use hostile::{Cargo, Hostile};
 pub use packet::{Extension, Flags, Packet, Received};
-pub use receiver::Receiver;
+pub use receiver::{Moods, Receiver};
 pub use wire::{Battlefield, Wire};

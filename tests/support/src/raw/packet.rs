@@ -341,6 +341,23 @@ impl Received {
         }
     }
 
+    /// Whether every option that a signature could follow is as long as it says: Linux drops others
+    /// (`tcp_do_parse_auth_options`).
+    pub fn has_whole_options(&self) -> bool {
+        let mut rest = self.options.as_slice();
+        loop {
+            match rest {
+                [0, ..] => return true,
+                rest if rest.len() < 18 => return true,
+                [1, behind @ ..] => rest = behind,
+                [_, length, ..] if (2..=rest.len()).contains(&usize::from(*length)) => {
+                    rest = &rest[usize::from(*length)..];
+                }
+                _ => return false,
+            }
+        }
+    }
+
     /// Value of the timestamp option.
     pub fn timestamp(&self) -> Option<u32> {
         let (value, _) = self.option(8).filter(|value| value.len() == 8)?.split_first_chunk()?;

@@ -36,6 +36,25 @@ impl Piece {
     }
 }
 
+/// What a kernel does now one way and now the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moods {
+    /// Neighbours out of order become one buffer; that depends on how its memory lies.
+    pub coalesces: bool,
+    /// A segment as expected is taken by the shortest path; that is left for a while now and then.
+    pub predicts: bool,
+}
+
+impl Moods {
+    /// Every combination.
+    pub const ALL: [Self; 4] = [
+        Self { coalesces: false, predicts: false },
+        Self { coalesces: false, predicts: true },
+        Self { coalesces: true, predicts: false },
+        Self { coalesces: true, predicts: true },
+    ];
+}
+
 /// A host with one socket and one application that reads it.
 #[derive(Debug)]
 pub struct Receiver {
@@ -44,9 +63,12 @@ pub struct Receiver {
     peer: SocketAddr,
     talk: Talk,
     has_answered: bool,
-    /// Whether neighbours out of order become one buffer, which depends on the kernel's memory.
-    coalesces: bool,
+    moods: Moods,
     read: Vec<u8>,
+    /// Whether its server's application was never told of the connection: Linux wakes it only where
+    /// the segment that completes the handshake is taken whole (`tcp_child_process`).
+    is_unheard: bool,
+    is_server: bool,
     // What it receives: names as in `struct tcp_sock`.
     rcv_nxt: u32,
     irs: u32,
@@ -73,7 +95,7 @@ fn length(octets: &[u8]) -> u32 {
 
 impl Receiver {
     /// A host that the raw end in `role` will talk with.
-    pub fn new(role: Role, address: SocketAddr, peer: SocketAddr, talk: Talk, coalesces: bool) -> Self {
+    pub fn new(role: Role, address: SocketAddr, peer: SocketAddr, talk: Talk, moods: Moods) -> Self {
         let start = 5_000_000;
         Self {
             state: if role == Role::Client { State::Listen } else { State::SynSent },
@@ -81,8 +103,10 @@ impl Receiver {
             peer,
             talk,
             has_answered: false,
-            coalesces,
+            moods,
             read: Vec::new(),
+            is_unheard: false,
+            is_server: role == Role::Client,
             rcv_nxt: 0,
             irs: 0,
             ts_recent: None,
@@ -113,7 +137,9 @@ impl Receiver {
 
     /// Takes a packet and gives what the host sends because of it.
     pub fn take(&mut self, packet: &Received) -> Vec<Packet> {
-        if packet.checksum_valid && !packet.refused_by_ip && packet.option(19).is_none() {
+        // `tcp_inbound_hash`: an unexpected signature, or a list of options that can't be searched for one.
+        let is_unsigned = packet.option(19).is_none() && packet.has_whole_options();
+        if packet.checksum_valid && !packet.refused_by_ip && is_unsigned {
             match self.state {
                 State::Listen => self.listen(packet),
                 State::SynSent => self.syn_sent(packet),
@@ -150,6 +176,14 @@ impl Receiver {
         }
     }
 
+    fn refuse(&mut self, packet: &Received) {
+        if !packet.has(Flags::RST) {
+            let mut reset = self.packet(Flags::RST);
+            reset.sequence = packet.acknowledgement;
+            self.replies.push(reset);
+        }
+    }
+
     fn synchronise(&mut self, packet: &Received) {
         self.peer = packet.source;
         self.irs = packet.sequence;
@@ -178,6 +212,7 @@ impl Receiver {
     fn syn_sent(&mut self, packet: &Received) {
         let acknowledges = packet.has(Flags::ACK);
         if acknowledges && packet.acknowledgement != self.snd_nxt {
+            self.refuse(packet);
             return;
         }
         if packet.has(Flags::RST) {
@@ -219,9 +254,14 @@ impl Receiver {
             return;
         }
         if packet.has(Flags::ACK) && packet.acknowledgement != self.snd_una.wrapping_add(1) {
+            self.refuse(packet);
             return;
         }
         if self.is_too_old(packet) || !self.is_in_window(packet) {
+            self.acknowledge();
+            return;
+        }
+        if packet.has(Flags::RST) && packet.sequence != self.rcv_nxt {
             self.acknowledge();
             return;
         }
@@ -232,8 +272,18 @@ impl Receiver {
         if !packet.has(Flags::ACK) {
             return;
         }
+        // Of two clients that open at once each takes the other's SYN-ACK, if nothing is in it.
+        if is_syn && !self.is_server && (packet.sequence != self.irs || !packet.payload.is_empty()) {
+            self.acknowledge();
+            return;
+        }
         self.snd_una = packet.acknowledgement;
         self.establish(packet);
+        if is_syn {
+            self.is_unheard = self.is_server;
+            self.acknowledge();
+            return;
+        }
         self.note_urgent(packet);
         self.queue(packet);
     }
@@ -276,7 +326,8 @@ impl Receiver {
     fn is_predicted(&self, packet: &Received) -> bool {
         let timestamp = packet.timestamp();
         let options = if self.ts_recent.is_some() { 12 } else { 0 };
-        packet.flags & !Flags::PSH == Flags::ACK
+        self.moods.predicts
+            && packet.flags & !Flags::PSH == Flags::ACK
             && packet.sequence == self.rcv_nxt
             && !packet.payload.is_empty()
             && self.out_of_order.is_empty()
@@ -368,7 +419,7 @@ impl Receiver {
         for octet in piece.octets.iter().skip(known) {
             if self.urg_seq == Some(self.rcv_nxt) {
                 self.urg_seq = None;
-            } else {
+            } else if !self.is_unheard {
                 self.read.push(*octet);
             }
             self.rcv_nxt = self.rcv_nxt.wrapping_add(1);
@@ -392,7 +443,7 @@ impl Receiver {
     /// `tcp_data_queue_ofo`: what is covered by held pieces is dropped, and covers held pieces.
     fn hold(&mut self, piece: Piece) {
         if let Some(last) = self.out_of_order.last_mut()
-            && self.coalesces
+            && self.moods.coalesces
             && last.end() == piece.sequence
             && !last.fin
         {
@@ -416,7 +467,7 @@ impl Receiver {
                 }
             }
         }
-        if self.coalesces
+        if self.moods.coalesces
             && let Some(held) = place.checked_sub(1).and_then(|index| self.out_of_order.get_mut(index))
             && held.end() == piece.sequence
             && !held.fin
