@@ -18,7 +18,7 @@ use std::time::Duration;
 use bannerwall_test_support::raw::{Battlefield, Cargo, Role};
 use bannerwall_test_support::{Guard, as_root};
 
-use tricks::{PENDING, Shot, TRICKS, Trick};
+use tricks::{PENDING, SLOW, Shot, TRICKS, Trick};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -64,10 +64,10 @@ impl Row {
     }
 }
 
-fn rows() -> Vec<Row> {
+fn rows(tricks: &'static [Trick]) -> Vec<Row> {
     let only = std::env::var("BANNERWALL_EVASION_ONLY").unwrap_or_default();
     let mut rows = Vec::new();
-    for trick in TRICKS.iter().filter(|trick| trick.name.contains(&only)) {
+    for trick in tricks.iter().filter(|trick| trick.name.contains(&only)) {
         for role in [Role::Client, Role::Server] {
             for v6 in [false, true] {
                 if trick.ends.includes(role) && (v6 || !trick.v6_only) {
@@ -142,33 +142,41 @@ fn report(outcomes: &[(Row, Outcome)], with_pending: bool) -> String {
     text
 }
 
+fn play_all(tricks: &'static [Trick]) {
+    let rows = rows(tricks);
+    let (without, with) = (Battlefield::new(), Battlefield::new());
+    let flags = std::env::var("BANNERWALL_EVASION_FLAGS").unwrap_or_default();
+    let flags = format!("--hook forward --enforce {flags}");
+    let _guard = Guard::start(&with.router, PROGRAM, Cargo::RULES, &flags);
+    let outcomes = judge_all(&rows, &without, &with);
+    let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| of(outcome)).count();
+    let valid = count(|outcome| outcome.is_valid);
+    let bypasses = count(|outcome| outcome.bypass.is_some());
+    let broken = count(|outcome| outcome.broken.is_some());
+    let invalid = outcomes.iter().filter(|(_, outcome)| !outcome.is_valid).map(|(row, _)| row.name());
+    let invalid: Vec<_> = invalid.collect();
+    let figures = format!(
+        "{} rows, {valid} valid: {bypasses} delivered a forbidden message, {broken} broke an allowed one\nnot valid: {}\n",
+        rows.len(),
+        invalid.join("; "),
+    );
+    println!("{figures}");
+    if let Some(file) = std::env::var_os("BANNERWALL_EVASION_REPORT") {
+        let text = report(&outcomes, true);
+        std::fs::write(file, format!("# {figures}\n{text}")).expect("the file can be written");
+    }
+    assert!(valid * 10 >= rows.len() * 9, "most rows work without a guard: {figures}");
+    let text = report(&outcomes, std::env::var_os("BANNERWALL_EVASION_ALL").is_some());
+    assert!(text.is_empty(), "{figures}{text}");
+}
+
 #[test]
 fn no_packet_trick_brings_a_forbidden_message_past_an_enforcing_guard() {
-    as_root(|| {
-        let rows = rows();
-        let (without, with) = (Battlefield::new(), Battlefield::new());
-        let flags = std::env::var("BANNERWALL_EVASION_FLAGS").unwrap_or_default();
-        let flags = format!("--hook forward --enforce {flags}");
-        let _guard = Guard::start(&with.router, PROGRAM, Cargo::RULES, &flags);
-        let outcomes = judge_all(&rows, &without, &with);
-        let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| of(outcome)).count();
-        let valid = count(|outcome| outcome.is_valid);
-        let bypasses = count(|outcome| outcome.bypass.is_some());
-        let broken = count(|outcome| outcome.broken.is_some());
-        let invalid: Vec<_> =
-            outcomes.iter().filter(|(_, outcome)| !outcome.is_valid).map(|(row, _)| row.name()).collect();
-        let figures = format!(
-            "{} rows, {valid} valid: {bypasses} delivered a forbidden message, {broken} broke an allowed one\nnot valid: {}\n",
-            rows.len(),
-            invalid.join("; "),
-        );
-        println!("{figures}");
-        if let Some(file) = std::env::var_os("BANNERWALL_EVASION_REPORT") {
-            let text = report(&outcomes, true);
-            std::fs::write(file, format!("# {figures}\n{text}")).expect("the file can be written");
-        }
-        assert!(valid * 10 >= rows.len() * 9, "most rows work without a guard: {figures}");
-        let text = report(&outcomes, std::env::var_os("BANNERWALL_EVASION_ALL").is_some());
-        assert!(text.is_empty(), "{figures}{text}");
-    });
+    as_root(|| play_all(TRICKS));
+}
+
+#[test]
+#[ignore = "takes more than five minutes; scripts/evasion runs it"]
+fn no_waiting_brings_a_forbidden_message_past_an_enforcing_guard() {
+    as_root(|| play_all(SLOW));
 }

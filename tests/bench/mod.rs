@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bannerwall::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
-use bannerwall::event::{Event, EventKind, Timestamp};
+use bannerwall::event::{Application, Event, EventKind, Timestamp};
 use bannerwall::rules::RuleSet;
 use bannerwall_test_support::raw::{
     Cargo, Flags, Hostile, Medium, Moods, Packet, RawEnd, Received, Receiver, Role,
@@ -105,11 +105,11 @@ impl Bench {
 
     fn has_told(&self, software: &str) -> bool {
         self.events.iter().any(|event| match &event.kind {
-            EventKind::Ssh(facts) => [&facts.client, &facts.server]
+            EventKind::Application(Application::Ssh(facts)) => [&facts.client, &facts.server]
                 .into_iter()
                 .flatten()
                 .any(|side| side.software_version == software),
-            EventKind::Http(facts) => {
+            EventKind::Application(Application::Http(facts)) => {
                 let request = facts.request.iter().flat_map(|request| &request.headers);
                 let response = facts.response.iter().flat_map(|response| &response.headers);
                 request.chain(response).any(|field| field.value == software)

@@ -416,6 +416,49 @@ pub(crate) const TRICKS: &[Trick] = &[
     }),
 ];
 
+/// Tricks with time; the longest takes more than five minutes.
+pub(crate) const SLOW: &[Trick] = &[
+    trick("silence for 122 s before the first octet", Ends::Server, |end, shot| {
+        end.open();
+        silence(end, 122, 0);
+        deliver(end, shot);
+    }),
+    trick("silence for 122 s behind the first octet", Ends::Both, |end, shot| {
+        end.open();
+        end.deliver(&shot.truth[..1], 7);
+        silence(end, 122, 1);
+        deliver(end, shot);
+    }),
+    trick("130 s within the message, which then comes in two pieces", Ends::Both, |end, shot| {
+        end.open();
+        end.deliver(&shot.truth[..12], 7);
+        silence(end, 130, 12);
+        end.deliver(&shot.truth[..18], 7);
+        deliver(end, shot);
+    }),
+    trick("25 s behind a reset with an MD5 signature", Ends::Both, |end, shot| {
+        end.open();
+        end.deliver(&shot.truth[..10], 7);
+        put(end, |end| end.segment(10, b"").flags(Flags::RST | Flags::ACK).signed());
+        silence(end, 25, 10);
+        deliver(end, shot);
+    }),
+    trick("the last octets again when the block is forgotten", Ends::Both, |end, shot| {
+        end.open();
+        let most = shot.truth.len() - 4;
+        end.deliver(&shot.truth[..most], 7);
+        deliver(end, shot);
+        silence(end, 312, most);
+        deliver(end, shot);
+    }),
+];
+
+/// Says nothing for so long, and then acknowledges.
+fn silence(end: &mut End, seconds: u64, sent: usize) {
+    end.medium.pause(Duration::from_secs(seconds));
+    put(end, |end| end.segment(signed(sent), b"").flags(Flags::ACK));
+}
+
 fn signed(count: usize) -> i64 {
     i64::try_from(count).expect("a small number")
 }

@@ -9,6 +9,7 @@
 
 mod application;
 mod guard;
+pub mod mutants;
 mod namespace;
 mod process;
 pub mod raw;
@@ -20,4 +21,6 @@ pub use guard::Guard;
 pub use namespace::{Line, Namespace};
 pub use process::{Running, Signal, eventually, json_lines};
 pub use root::as_root;
-pub use server::{Apache, Banner, Dropbear, Nginx, PythonHttp, Sshd, send_in_chunks, serve_by};
+pub use server::{
+    Apache, Banner, Dropbear, Nginx, PythonHttp, Sshd, send_in_chunks, serve_by, wait_listening,
+};

@@ -131,6 +131,14 @@ impl Apache {
     /// # Panics
     /// When apache2 is missing or fails.
     pub fn start(namespace: &Namespace, port: u16) -> Self {
+        Self::start_with(namespace, port, "")
+    }
+
+    /// As [`Apache::start`], with further lines of configuration.
+    ///
+    /// # Panics
+    /// When apache2 is missing or fails.
+    pub fn start_with(namespace: &Namespace, port: u16, settings: &str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let path = folder.path().display();
         let configuration = format!(
@@ -140,7 +148,7 @@ impl Apache {
              LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
              LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so\n\
              LoadModule mime_module /usr/lib/apache2/modules/mod_mime.so\n\
-             TypesConfig /etc/mime.types\n"
+             TypesConfig /etc/mime.types\n{settings}\n"
         );
         let file = folder.path().join(".apache.conf");
         fs::write(&file, configuration).expect("the folder is ours");
@@ -198,7 +206,10 @@ pub fn serve_by(namespace: &Namespace, port: u16, command: Command) -> Running {
 }
 
 /// Waits until something listens on `port`, without connecting to it.
-fn wait_listening(namespace: &Namespace, port: u16) {
+///
+/// # Panics
+/// When nothing does.
+pub fn wait_listening(namespace: &Namespace, port: u16) {
     eventually(&format!("a server on port {port}"), || {
         let sockets = namespace.run(&format!("ss -Hltn sport = :{port}"));
         (!sockets.is_empty()).then_some(())

@@ -155,14 +155,20 @@ impl Battlefield {
         Wire { local, inbox, sockets: Arc::clone(&self.sockets), inboxes: Arc::clone(&self.inboxes) }
     }
 
-    /// A command that runs where the raw ends are.
-    pub fn raw_command(&self, program: &str) -> std::process::Command {
-        self.raw.command(program)
+    /// The raw ends' namespace, whose own address (192.0.2.2) is free for ordinary sockets.
+    pub fn raw_namespace(&self) -> &Namespace {
+        &self.raw
     }
 
-    /// The namespace of the hop behind the router, for what a test wants to look at there.
+    /// The namespace of the hop behind the router.
     pub fn hop(&self) -> &Namespace {
         &self.hop
+    }
+
+    /// Sends a packet that belongs to no raw end.
+    pub fn inject(&self, packet: &[u8]) {
+        // A buffer that is full loses a packet, as a link would.
+        let _ = self.sockets.send(packet);
     }
 }
 
