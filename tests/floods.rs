@@ -123,7 +123,6 @@ fn resident(guard: &Guard) -> u64 {
 }
 
 #[test]
-#[ignore = "fails until unconfirmed flows own nothing"]
 fn floods_neither_stop_honest_connections_nor_hide_forbidden_ones() {
     as_root(|| {
         let mut failures = Vec::new();
