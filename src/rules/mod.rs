@@ -31,6 +31,7 @@ mod limits;
 mod lint;
 mod list;
 mod literals;
+mod nesting;
 mod pattern;
 mod ranges;
 mod read;

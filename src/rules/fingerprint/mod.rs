@@ -21,6 +21,7 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use super::limits;
+use super::nesting;
 use super::source::read_text;
 use crate::banner::{GreetingBanner, Response};
 use crate::event::ProductFacts;
@@ -75,6 +76,16 @@ pub enum FingerprintError {
         name: String,
         /// What is wrong, with the line shown.
         source: Box<toml::de::Error>,
+    },
+    /// A file's brackets are nested too deep to be read.
+    #[error("{name}:{line}: {reason}")]
+    Nested {
+        /// The file's name.
+        name: String,
+        /// Line in the file, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
     },
     /// A fingerprint can't be used.
     #[error("{name}: fingerprint {fingerprint:?}: {reason}")]
@@ -148,6 +159,10 @@ impl Fingerprints {
     }
 
     fn add(&mut self, name: &str, text: &str) -> Result<(), FingerprintError> {
+        if let Some(at) = nesting::too_deep(text) {
+            let line = text.bytes().take(at.start).filter(|octet| *octet == b'\n').count() + 1;
+            return Err(FingerprintError::Nested { name: name.to_owned(), line, reason: nesting::message() });
+        }
         let document: Document = toml::from_str(text)
             .map_err(|source| FingerprintError::Form { name: name.to_owned(), source: Box::new(source) })?;
         self.databases.append(&mut Self::compile(name, &document)?.databases);

@@ -10,24 +10,36 @@ use std::ops::Range;
 use toml::de::{DeTable, Error};
 
 use super::super::diagnostic::{Diagnostic, Level, Report};
+use super::super::limits;
+use super::super::nesting;
 use super::super::source::SourceFile;
 
 /// The text without what is no TOML, and the lines (counted from 0) that were taken out.
 pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s, str>, Vec<Range<usize>>) {
     let text = source.text();
-    if DeTable::parse(text).is_ok() {
+    if nesting::too_deep(text).is_none() && DeTable::parse(text).is_ok() {
         return (Cow::Borrowed(text), Vec::new());
     }
     let mut damage = Damage { source, report, broken: Vec::new() };
     let mut sound = String::with_capacity(text.len());
     for table in tables(text) {
+        if damage.report.is_full() {
+            // Nobody is told of more, and each fault is held against those before it.
+            sound.push_str(&spaces(text.get(table).unwrap_or_default()));
+            continue;
+        }
         let repaired = damage.repair(text.get(table.clone()).unwrap_or_default(), table.start);
         sound.push_str(&repaired);
     }
+    if let Some(at) = nesting::too_deep(&sound) {
+        // Tables that are each sound and together are not: nothing of the file can be read.
+        damage.refuse(&at);
+        sound = spaces(text);
+    }
     // What is left are faults between tables, such as one that is defined twice.
     let (_, faults) = DeTable::parse_recoverable(&sound);
-    for fault in faults {
-        damage.note(&fault, 0);
+    for fault in faults.iter().take(limits::DIAGNOSTICS) {
+        damage.note(fault, 0);
     }
     let broken = damage.broken;
     (Cow::Owned(sound), broken)
@@ -56,6 +68,10 @@ impl Damage<'_, '_> {
     fn repair<'t>(&mut self, table: &'t str, start: usize) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(table);
         for attempt in 0..ATTEMPTS {
+            if let Some(at) = nesting::too_deep(&text) {
+                self.refuse(&(at.start + start..at.end + start));
+                break;
+            }
             let (_, faults) = DeTable::parse_recoverable(&text);
             if faults.is_empty() {
                 return text;
@@ -77,19 +93,29 @@ impl Damage<'_, '_> {
             *octet = b' ';
         }
         let header_only = String::from_utf8(octets).unwrap_or_default();
-        if DeTable::parse(&header_only).is_ok() { Cow::Owned(header_only) } else { Cow::Owned(spaces(table)) }
+        let sound = nesting::too_deep(&header_only).is_none() && DeTable::parse(&header_only).is_ok();
+        Cow::Owned(if sound { header_only } else { spaces(table) })
     }
 
-    /// Reports a fault, once a line.
+    /// Reports a fault of the part of the file that begins at `start`.
     fn note(&mut self, fault: &Error, start: usize) {
         let span = fault.span().unwrap_or(0..0);
-        let span = span.start + start..span.end + start;
-        let lines = self.source.lines(&span);
+        self.report_once(&(span.start + start..span.end + start), fault.message().to_owned());
+    }
+
+    /// Reports brackets that no parser should follow.
+    fn refuse(&mut self, span: &Range<usize>) {
+        self.report_once(span, nesting::message());
+    }
+
+    /// Reports once a line.
+    fn report_once(&mut self, span: &Range<usize>, message: String) {
+        let lines = self.source.lines(span);
         if self.broken.iter().any(|known| known.start < lines.end && lines.start < known.end) {
             return;
         }
         self.broken.push(lines);
-        self.report.push(Diagnostic::at(Level::Error, self.source, &span, fault.message()));
+        self.report.push(Diagnostic::at(Level::Error, self.source, span, message));
     }
 }
 
@@ -137,6 +163,16 @@ mod tests {
     fn sound_text_stays_as_it_is() {
         let text = "[lists]\na = 'b'\n[[rule]]\nid = '''\n[[rule]]\n'''\n";
         assert_eq!(faults(text), (text.to_owned(), Vec::new()));
+    }
+
+    #[test]
+    fn brackets_that_no_parser_should_follow_are_one_fault_a_table() {
+        let text = format!("[[rule]]\nx = {}\n[[rule]]\ny = 1\n", "[".repeat(100_000));
+        let (sound, places) = faults(&text);
+        assert_eq!(places.len(), 1, "{places:?}");
+        assert!(sound.contains("y = 1"));
+        let (_, places) = faults(&"[[rule]]\nx = {".repeat(20_000));
+        assert!(!places.is_empty());
     }
 
     proptest! {

@@ -8,6 +8,8 @@
 use std::iter::Peekable;
 use std::str::CharIndices;
 
+use crate::rules::limits;
+
 /// A pattern in the regex crate's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Translated {
@@ -48,6 +50,10 @@ const UNENDED: &str = "never ends";
 /// # Errors
 /// [`Untranslatable`] names the construct that can't be said, and its place.
 pub fn translate(pattern: &str, options: Options) -> Result<Translated, Untranslatable> {
+    if pattern.len() > limits::PATTERN_OCTETS {
+        let construct = format!("{} octets", pattern.len());
+        return Err(Untranslatable { construct, offset: limits::PATTERN_OCTETS, reason: "are too many" });
+    }
     let mut translator = Translator::new(pattern);
     translator.run()?;
     let flags = match (options.ignore_case, options.dot_matches_newline) {
@@ -81,6 +87,10 @@ struct Translator<'p> {
     named: bool,
     alternation_at_top: bool,
     lookahead: Option<(usize, String)>,
+    /// Whether this is what a lookahead holds, which holds no other.
+    in_lookahead: bool,
+    /// Open bracketed classes, each within the one before.
+    classes: u32,
     notes: Vec<&'static str>,
 }
 
@@ -95,6 +105,8 @@ impl<'p> Translator<'p> {
             named: names_groups(pattern),
             alternation_at_top: false,
             lookahead: None,
+            in_lookahead: false,
+            classes: 0,
             notes: Vec::new(),
         }
     }
@@ -285,15 +297,14 @@ impl<'p> Translator<'p> {
             || (only_flags_before.starts_with("(?")
                 && only_flags_before.ends_with(':')
                 && only_flags_before.matches('(').count() == 1);
-        if !anchored || !at_start || !self.open.is_empty() || self.lookahead.is_some() {
+        let second = self.in_lookahead || self.lookahead.is_some();
+        if !anchored || !at_start || !self.open.is_empty() || second {
             return Err(refuse(BACKTRACKS));
         }
         let length = closing(&self.pattern[offset..]).ok_or_else(|| refuse(UNENDED))?;
         let mut inner = Translator::new(&self.pattern[offset + 3..offset + length]);
+        inner.in_lookahead = true;
         inner.run()?;
-        if inner.lookahead.is_some() {
-            return Err(refuse(BACKTRACKS));
-        }
         let unless = format!("{}(?:{}){}", self.out, inner.out, ")".repeat(self.open_at_top));
         self.lookahead = Some((offset, unless));
         let characters = self.pattern[offset..=offset + length].chars().count();
@@ -402,8 +413,19 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// A bracketed class, nested ones included.
+    /// A bracketed class, nested ones included; how deep is bounded, since each is a call.
     fn class(&mut self, offset: usize) -> Result<(), Untranslatable> {
+        if self.classes >= limits::PATTERN_NESTING {
+            let construct = "a class".into();
+            return Err(Untranslatable { construct, offset, reason: "is nested too deep" });
+        }
+        self.classes += 1;
+        let read = self.class_within(offset);
+        self.classes -= 1;
+        read
+    }
+
+    fn class_within(&mut self, offset: usize) -> Result<(), Untranslatable> {
         self.out.push('[');
         if self.rest.next_if(|(_, next)| *next == '^').is_some() {
             self.out.push('^');

@@ -200,3 +200,31 @@ fn what_is_no_recog_database_is_refused_with_its_line() {
         assert!(error.contains(message), "{error:?} for {text:?}");
     }
 }
+
+/// A database of one fingerprint a line.
+fn database(fingerprints: impl Iterator<Item = String>) -> String {
+    let mut text = "<fingerprints matches=\"ssh.banner\">\n".to_owned();
+    fingerprints.for_each(|one| text.push_str(&one));
+    text + "</fingerprints>\n"
+}
+
+#[test]
+fn patterns_nested_without_end_are_left_out() {
+    for pattern in ["^(?!".repeat(30_000), "[".repeat(200_000), "[b&amp;&amp;".repeat(50_000), "[".repeat(8_000)] {
+        assert!(translate(&pattern.replace("&amp;", "&"), Options::default()).is_err());
+    }
+    assert!(translate("^(?!(?!a)b)c", Options::default()).is_err());
+    assert_eq!(translate("[a[b[c]]]", Options::default()).unwrap().pattern, "(?m)[a[b[c]]]");
+}
+
+#[test]
+fn the_line_of_the_last_of_many_faulty_fingerprints_is_right() {
+    let many = 60_000;
+    let text = database((0..many).map(|_| "<fingerprint pattern=\"(?=x)\"/>\n".to_owned()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("many.xml");
+    std::fs::write(&file, text).unwrap();
+    let imported = import(&file).unwrap();
+    assert_eq!(imported.remarks.len(), many);
+    assert_eq!(imported.remarks.last().unwrap().line, many + 1);
+}

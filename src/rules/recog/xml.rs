@@ -58,12 +58,12 @@ pub(super) struct Fault {
 
 /// Reads the text of a database.
 pub(super) fn read(text: &str) -> Result<Source, Fault> {
-    let mut reading = Reading { text, ..Reading::default() };
+    let mut reading = Reading { text, line: 1, ..Reading::default() };
     let mut reader = Reader::from_str(text);
     loop {
-        reading.offset = usize::try_from(reader.buffer_position()).unwrap_or(text.len());
+        reading.go_to(usize::try_from(reader.buffer_position()).unwrap_or(text.len()));
         let event = reader.read_event().map_err(|error| {
-            reading.offset = usize::try_from(reader.error_position()).unwrap_or(text.len());
+            reading.go_to(usize::try_from(reader.error_position()).unwrap_or(text.len()));
             reading.fault(error.to_string())
         })?;
         match event {
@@ -89,7 +89,9 @@ pub(super) fn read(text: &str) -> Result<Source, Fault> {
 #[derive(Default)]
 struct Reading<'t> {
     text: &'t str,
+    /// Where the event that is read begins, in octets and as a line from 1.
     offset: usize,
+    line: usize,
     met_root: bool,
     source: Source,
     current: Option<Fingerprint>,
@@ -98,13 +100,23 @@ struct Reading<'t> {
 }
 
 impl Reading<'_> {
-    fn line(&self) -> usize {
-        let before = self.text.as_bytes().get(..self.offset).unwrap_or_default();
-        before.iter().filter(|octet| **octet == b'\n').count() + 1
+    /// Goes on to an octet. Lines are counted from where the last event began: counted from the start
+    /// each time they would cost the square of a file's length.
+    fn go_to(&mut self, offset: usize) {
+        let lines = |octets: Option<&[u8]>| {
+            octets.unwrap_or_default().iter().filter(|octet| **octet == b'\n').count()
+        };
+        let octets = self.text.as_bytes();
+        self.line = if offset >= self.offset {
+            self.line + lines(octets.get(self.offset..offset))
+        } else {
+            1 + lines(octets.get(..offset))
+        };
+        self.offset = offset;
     }
 
     fn fault(&self, reason: String) -> Fault {
-        Fault { line: self.line(), reason }
+        Fault { line: self.line, reason }
     }
 
     fn start(&mut self, element: &BytesStart<'_>) -> Result<(), Fault> {
@@ -121,7 +133,7 @@ impl Reading<'_> {
                     return Err(self.fault("a fingerprint without a pattern".into()));
                 };
                 let flags = attributes.remove("flags").unwrap_or_default();
-                let line = self.line();
+                let line = self.line;
                 self.current = Some(Fingerprint { line, pattern, flags, ..Fingerprint::default() });
             }
             "example" => self.example = Some(Example { attributes, content: String::new() }),
