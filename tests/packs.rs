@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use bannerwall::banner::{Banner, Progress, Side, SshBanner, ssh};
 use bannerwall::rules::fingerprint::{Document, Fingerprints};
-use bannerwall::rules::{Context, RuleSet, recog};
+use bannerwall::rules::{Context, RuleSet, Selection, recog};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("rules");
-    let loaded = RuleSet::check(&[folder]).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = RuleSet::check(&Selection::of(vec![folder])).unwrap_or_else(|error| panic!("{error}"));
     let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
     loaded.rules
@@ -68,7 +68,7 @@ fn the_guide_s_worked_examples_hold() {
     for (number, block) in blocks.iter().enumerate() {
         let file = folder.path().join(format!("{number}.toml"));
         std::fs::write(&file, block).expect("it can be written");
-        let loaded = RuleSet::check(&[file]).unwrap_or_else(|error| panic!("{error}"));
+        let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{error}"));
         assert!(loaded.warnings.is_empty(), "{block}");
         for trial in loaded.rules.trials() {
             assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());

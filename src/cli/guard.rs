@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
 use super::hook::{OnFailureFlag, VariantFlag, unique};
-use super::rule_paths::RulesFlag;
+use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::doctor::GuardSettings;
 use crate::engine::{EngineConfig, OnFailure};
@@ -145,7 +145,7 @@ impl GuardArgs {
             mark,
         };
         Ok(GuardConfig {
-            rules: self.rules.paths_told()?,
+            rules: self.rules.selection_told(Use::Guard)?,
             fingerprints: self.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
-use super::rule_paths::RulesFlag;
+use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
@@ -118,7 +118,7 @@ impl ReplayArgs {
         if self.rules.paths().is_err() {
             return Ok(Arc::new(RuleSet::empty()));
         }
-        self.rules.load(quiet).map(Arc::new)
+        self.rules.load(Use::Guard, quiet).map(Arc::new)
     }
 
     fn config(&self) -> ReplayConfig {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::flags::FormatName;
 use super::import::{self, ImportArgs};
-use super::rule_paths::RulesFlag;
+use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::event::Protocol;
 use crate::rules::fingerprint::Fingerprints;
@@ -110,12 +110,12 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
 impl Files {
     /// PATH and `--rules` say the same.
     fn flag(&self) -> RulesFlag {
-        RulesFlag { rules: self.paths.iter().chain(&self.rules.rules).cloned().collect() }
+        self.rules.with_paths(&self.paths)
     }
 }
 
 fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
-    let checked = RuleSet::check(&files.flag().paths()?);
+    let checked = RuleSet::check(&files.flag().selection(Use::Rules)?);
     let findings = match &checked {
         Ok(Loaded { warnings, .. }) => warnings.as_slice(),
         // A machine reads the faults as results; a person on stderr, like those of every subcommand.
@@ -127,8 +127,7 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         table.add(finding(one), format!("{one}\n"));
     }
     if let (Ok(loaded), false) = (&checked, quiet) {
-        let (count, warnings) = (loaded.rules.rules().len(), findings.len());
-        table.say(format!("{}, {}", several(count, "rule"), several(warnings, "warning")));
+        table.say(format!("{}, {}", counted(&loaded.rules), several(findings.len(), "warning")));
     }
     table.write(&files.output)?;
     match checked {
@@ -136,6 +135,20 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         Ok(_) => Ok(Exit::Done),
         Err(error) => Err(Failure::usage(error)),
     }
+}
+
+/// `120 rules, 3 changed by overrides, 2 not in force`.
+fn counted(set: &RuleSet) -> String {
+    let all = || set.rules().iter().chain(set.rules_off());
+    let mut text = several(all().count(), "rule");
+    let changed = all().filter(|rule| !rule.changes().is_empty()).count();
+    if changed > 0 {
+        text.push_str(&format!(", {changed} changed by overrides"));
+    }
+    if !set.rules_off().is_empty() {
+        text.push_str(&format!(", {} not in force", set.rules_off().len()));
+    }
+    text
 }
 
 /// `1 rule`, `2 rules`.
@@ -160,7 +173,7 @@ fn finding(one: &Diagnostic) -> serde_json::Value {
 }
 
 fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
-    let set = files.flag().load(quiet)?;
+    let set = files.flag().load(Use::Rules, quiet)?;
     let mut table = Table::new(&[
         "id",
         "action",
@@ -173,17 +186,43 @@ fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         "signature_id",
         "file",
         "line",
+        "tags",
+        "profiles",
+        "off",
+        "changes",
     ]);
-    let width = set.rules().iter().map(|rule| rule.id().len()).max().unwrap_or(0);
-    for rule in set.rules() {
-        let (action, severity) = (rule.action().name(), rule.severity().name());
-        let about = format!("{} {}", rule.protocol().name(), rule.from().name());
-        let text =
-            format!("{:<width$}  {action:<6}  {severity:<8}  {about:<11}  {}", rule.id(), rule.title());
-        table.add(listed(rule), text);
+    let all = || set.rules().iter().chain(set.rules_off());
+    let width = |length: fn(&Rule) -> usize| all().map(length).max().unwrap_or(0);
+    let widths = (width(|rule| rule.id().len()), width(|rule| profiles(rule).len()));
+    for rule in all() {
+        table.add(listed(rule), listed_text(rule, widths));
     }
     table.write(&files.output)?;
     Ok(Exit::Done)
+}
+
+/// A rule on one line, and what overrides changed about it below.
+fn listed_text(rule: &Rule, (width, profiles_width): (usize, usize)) -> String {
+    let action = if rule.off().is_some() { "off" } else { rule.action().name() };
+    let about = format!("{} {}", rule.protocol().name(), rule.from().name());
+    let mut text = format!(
+        "{:<width$}  {action:<6}  {:<8}  {about:<11}  {:<profiles_width$}  {}",
+        rule.id(),
+        rule.severity().name(),
+        profiles(rule),
+        rule.title()
+    );
+    let made_for = rule.off().filter(|_| rule.changes().is_empty());
+    for said in made_for.map(str::to_owned).into_iter().chain(rule.changes().iter().map(ToString::to_string))
+    {
+        text.push_str(&format!("\n{:width$}  {said}", ""));
+    }
+    text
+}
+
+/// `scan`, or `all` where a rule is made for no use in particular.
+fn profiles(rule: &Rule) -> String {
+    if rule.profiles().is_empty() { "all".to_owned() } else { rule.profiles().join(",") }
 }
 
 fn listed(rule: &Rule) -> serde_json::Value {
@@ -199,11 +238,15 @@ fn listed(rule: &Rule) -> serde_json::Value {
         "signature_id": rule.signature_id(),
         "file": rule.file(),
         "line": rule.place().line,
+        "tags": rule.tags().collect::<Vec<_>>(),
+        "profiles": rule.profiles(),
+        "off": rule.off(),
+        "changes": rule.changes().iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
 fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
-    let set = files.flag().load(quiet)?;
+    let set = files.flag().load(Use::Rules, quiet)?;
     let mut table =
         Table::new(&["rule", "example", "expected", "matches", "passed", "reason", "file", "line"]);
     let (mut tried, mut failed) = (0_usize, 0_usize);
@@ -250,7 +293,7 @@ fn trial_text(trial: &Trial<'_>) -> String {
 }
 
 fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
-    let set = arguments.files.flag().load(quiet)?;
+    let set = arguments.files.flag().load(Use::Rules, quiet)?;
     let protocol = arguments.protocol.unwrap_or_else(|| Example::protocol_of(banner));
     let from = match arguments.from {
         Some(SideName::Server) => Sender::Server,

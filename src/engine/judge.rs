@@ -112,7 +112,10 @@ impl Judge<'_> {
         if action == Action::Accept {
             return;
         }
-        if let Some(mark) = rule.mark() {
+        // A monitor changes nothing on the wire, nor how the kernel routes or shapes it.
+        if let Some(mark) = rule.mark()
+            && self.enforces()
+        {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
         let banner = question.banner;

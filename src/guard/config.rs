@@ -8,6 +8,7 @@ use crate::banner::disclosure::Disclosure;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
 use crate::hook::{HookConfig, MarkField, Queues, Variant};
 use crate::output::{Destination, Format};
+use crate::rules::Selection;
 
 /// One place that events go to.
 pub struct Output {
@@ -20,8 +21,8 @@ pub struct Output {
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
-    /// Rule files and folders.
-    pub rules: Vec<PathBuf>,
+    /// Where rules come from.
+    pub rules: Selection,
     /// A fingerprint database.
     pub fingerprints: Option<PathBuf>,
     /// The queues, one worker each.

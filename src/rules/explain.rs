@@ -94,6 +94,7 @@ impl RuleSet {
             Miss::Source => "the client's address is not in `source`".to_owned(),
             Miss::Destination => "the server's address is not in `destination`".to_owned(),
             Miss::Port => "the server's port is not in `port`".to_owned(),
+            Miss::Exempt => "an override exempts the address".to_owned(),
             Miss::Request(probe) => format!("it is about answers to {} {}", probe.method, probe.path),
             Miss::Present(name) => format!("the header field {name} is there"),
             Miss::Absent(name) => format!("the header field {name} is missing"),
@@ -148,6 +149,7 @@ fn because(rule: &Rule, captured: Captured<'_>) -> String {
     if !rule.scope.is_any() {
         reasons.push("addresses and port were not asked".to_owned());
     }
+    reasons.extend(rule.changes.iter().map(ToString::to_string));
     if let Some(request) = &rule.request {
         reasons.push(format!("if it answers {} {}", request.method, request.path));
     }

@@ -36,6 +36,8 @@ pub(super) enum Miss<'r, 'v> {
     Destination,
     /// The server's port is not in scope.
     Port,
+    /// An override exempts the client or the server.
+    Exempt,
     /// The response does not answer what the rule asks.
     Request(&'r ProbeRequest),
     /// A header field is there that must not be.
@@ -133,6 +135,9 @@ fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>>
     }
     if !rule.scope.port.admits(context.port) {
         return Err(Miss::Port);
+    }
+    if rule.scope.exempts(context.source, context.destination) {
+        return Err(Miss::Exempt);
     }
     Ok(())
 }

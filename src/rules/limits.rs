@@ -16,6 +16,9 @@ pub(super) const LIST_ENTRIES: usize = 1_000_000;
 /// Rules of one rule set, over all its files.
 pub(super) const RULES: usize = 100_000;
 
+/// Overrides of one rule set, over all local files.
+pub(super) const OVERRIDES: usize = 10_000;
+
 /// Files of one rule set.
 pub(super) const FILES: usize = 4_096;
 

@@ -6,7 +6,7 @@ use super::diagnostic::{Diagnostic, Level, Report};
 use super::field::Field;
 use super::judge::{Memo, Scoped, judge};
 use super::limits;
-use super::pattern::{Pattern, PatternId};
+use super::pattern::{Pattern, PatternId, REVISION};
 use super::read::at_rule;
 use super::rule::{Condition, Rule, Test};
 use super::source::SourceFile;
@@ -25,14 +25,16 @@ pub(super) enum Depth {
 /// Reports what is suspicious about `rules`, which stand in the order in which they are judged.
 pub(super) fn lint(
     rules: &[Rule],
+    off: &[Rule],
     patterns: &[Pattern],
     sources: &[SourceFile],
     depth: Depth,
     report: &mut Report,
 ) {
     if depth == Depth::Thorough && report.errors() == 0 {
-        let files: HashSet<&str> = rules.iter().map(Rule::file).collect();
-        for source in sources.iter().filter(|source| !files.contains(source.name())) {
+        let files: HashSet<&str> = rules.iter().chain(off).map(Rule::file).collect();
+        let empty = |source: &&SourceFile| !files.contains(source.name()) && !source.is_local();
+        for source in sources.iter().filter(empty) {
             let message = "the file holds no rule";
             report.push(Diagnostic::of_file(Level::Warning, source.name(), message));
         }
@@ -55,6 +57,12 @@ pub(super) fn lint(
                 .with_help("add a banner that it matches: `examples = [\"…\"]`; `rules test` tries it");
             report.push(diagnostic);
         }
+        if is_uncertain(rule, patterns) {
+            let message = "the rule stops packages that a distribution has mended without a new version";
+            let help = "let a condition tell them (`fixed_in` with `match.comments`, `unless.kex`), only alert, or say why there are none: `certain = \"…\"`";
+            let diagnostic = at_rule(rule, source, Level::Warning, message.to_owned());
+            report.push(diagnostic.with_help(help));
+        }
         if let Some(accept) = shadow(rule, rules, patterns, &mut pairs) {
             let message = format!(
                 "the accept rule `{}` ({}:{}) takes every banner that this rule is about",
@@ -65,6 +73,27 @@ pub(super) fn lint(
             report.push(at_rule(rule, source, Level::Warning, message));
         }
     }
+}
+
+/// Whether the rule stops connections for a weakness that it reads off an upstream version alone. Such
+/// a version stays where a distribution mends its package, so something else must tell mended ones:
+/// the package (`fixed_in`, where the rule asks for a banner that names one) or the key exchange.
+fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
+    let weakness = rule.references.iter().any(|reference| reference.starts_with("CVE-"));
+    if !rule.action.blocks() || rule.version.is_none() || !weakness || rule.certain.is_some() {
+        return false;
+    }
+    let names_package = |condition: &Condition| match &condition.test {
+        Test::Patterns(ids) => {
+            let revision =
+                |id: &PatternId| patterns.get(id.index()).is_some_and(|pattern| pattern.has_group(REVISION));
+            matches!(condition.field, Field::Comments | Field::Banner) || ids.iter().any(revision)
+        }
+        Test::Values(_) => false,
+    };
+    let by_package = !rule.fixed_in.is_empty() && rule.all.iter().any(names_package);
+    let tells = |condition: &Condition| condition.field.needs_kex() || condition.field == Field::Comments;
+    !by_package && !rule.unless.iter().any(tells)
 }
 
 /// Why no banner can match, where that is certain.

@@ -31,6 +31,7 @@ mod limits;
 mod lint;
 mod list;
 mod literals;
+mod local;
 mod nesting;
 mod pattern;
 mod ranges;
@@ -38,6 +39,7 @@ mod read;
 pub mod recog;
 mod rule;
 mod scope;
+mod selection;
 mod source;
 mod suggest;
 #[cfg(test)]
@@ -45,8 +47,6 @@ mod tests;
 mod threshold;
 mod version;
 mod view;
-
-use std::path::PathBuf;
 
 use self::diagnostic::Report;
 use self::index::Index;
@@ -64,7 +64,9 @@ pub use self::diagnostic::{Diagnostic, Level, LoadError, Place};
 pub use self::example::Example;
 pub use self::explain::{Explanation, Trial};
 pub use self::field::Sender;
+pub use self::local::Change;
 pub use self::rule::{Mark, ProbeRequest, Rule};
+pub use self::selection::{Profiles, Selection};
 pub use self::threshold::{Count, Thresholds};
 pub use self::version::{Requirement, RequirementFault, compare as compare_versions};
 pub use self::view::{Context, Stage};
@@ -73,6 +75,8 @@ pub use self::view::{Context, Stage};
 #[derive(Debug, Default)]
 pub struct RuleSet {
     rules: Vec<Rule>,
+    /// Those that a profile or an override leaves out.
+    off: Vec<Rule>,
     patterns: Vec<Pattern>,
     index: Index,
     needs: Needs,
@@ -115,15 +119,13 @@ pub struct Match<'r> {
 }
 
 impl RuleSet {
-    /// Loads rule files, and folders of `*.toml` files.
+    /// Loads the rules of a selection.
     ///
     /// # Errors
     ///
     /// Everything that is wrong with any of the files.
-    pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
-        let mut report = Report::default();
-        let sources = source::read(paths, &mut report);
-        Self::build(&sources, report, Depth::Quick)
+    pub fn load(selection: &Selection) -> Result<Loaded, LoadError> {
+        Self::read(selection, Depth::Quick)
     }
 
     /// Loads like [`Self::load`] and warns of all that is suspicious: rules without examples, too, and
@@ -132,10 +134,16 @@ impl RuleSet {
     /// # Errors
     ///
     /// Everything that is wrong with any of the files.
-    pub fn check(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
+    pub fn check(selection: &Selection) -> Result<Loaded, LoadError> {
+        Self::read(selection, Depth::Thorough)
+    }
+
+    fn read(selection: &Selection, depth: Depth) -> Result<Loaded, LoadError> {
         let mut report = Report::default();
-        let sources = source::read(paths, &mut report);
-        Self::build(&sources, report, Depth::Thorough)
+        let empty = if selection.complete { Level::Error } else { Level::Warning };
+        let mut sources = source::read(&selection.rules, empty, &mut report);
+        sources.extend(source::read_local(&selection.local, &mut report));
+        Self::build(&sources, selection, report, depth)
     }
 
     /// Reads rules from the text of one file; `name` is shown in diagnostics, and lists are looked for
@@ -145,7 +153,8 @@ impl RuleSet {
     ///
     /// Everything that is wrong with the text.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, LoadError> {
-        Self::build(&[SourceFile::new(name, text)], Report::default(), Depth::Quick)
+        let selection = Selection::default();
+        Self::build(&[SourceFile::new(name, text)], &selection, Report::default(), Depth::Quick)
     }
 
     /// No rules.
@@ -153,27 +162,41 @@ impl RuleSet {
         Self::default()
     }
 
-    fn build(sources: &[SourceFile], mut report: Report, depth: Depth) -> Result<Loaded, LoadError> {
+    fn build(
+        sources: &[SourceFile],
+        selection: &Selection,
+        mut report: Report,
+        depth: Depth,
+    ) -> Result<Loaded, LoadError> {
         let mut draft = Draft::default();
         for source in sources {
             read::file(source, &mut draft, &mut report);
         }
-        let Draft { mut rules, patterns, .. } = draft;
+        let Draft { mut rules, patterns, overrides, .. } = draft;
+        selection.switch_off(&mut rules, &mut report);
+        local::apply(&overrides, &mut rules, sources, selection.partial, &mut report);
+        let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
+        selection.refuse_nothing(&rules, &mut report);
         rules.sort_by_key(|rule| rule.action != Action::Accept);
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;
         }
         let (patterns, shapes) = patterns.into_parts();
-        lint(&rules, &patterns, sources, depth, &mut report);
+        lint(&rules, &off, &patterns, sources, depth, &mut report);
         let warnings = report.finish()?;
         let needs = Needs::of(&rules);
         let index = Index::new(&rules, &patterns, &shapes);
-        Ok(Loaded { rules: Self { rules, patterns, index, needs }, warnings })
+        Ok(Loaded { rules: Self { rules, off, patterns, index, needs }, warnings })
     }
 
     /// The rules in the order in which they are judged.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The rules that are not in force, in the order of files and lines.
+    pub fn rules_off(&self) -> &[Rule] {
+        &self.off
     }
 
     /// What must be collected or asked for, so that every rule can be judged.

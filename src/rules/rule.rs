@@ -7,6 +7,7 @@ use super::diagnostic::Place;
 use super::example::Example;
 use super::field::{Field, Sender};
 use super::list::Values;
+use super::local::Change;
 use super::pattern::PatternId;
 use super::scope::Scope;
 use super::threshold::Count;
@@ -26,6 +27,16 @@ pub struct Rule {
     pub(super) severity: Severity,
     pub(super) category: String,
     pub(super) references: Vec<String>,
+    /// Further names of groups of rules, beside the category.
+    pub(super) tags: Vec<String>,
+    /// Uses in which it makes sense; all where there are none.
+    pub(super) profiles: Vec<String>,
+    /// Why a match is certain although only a version was seen.
+    pub(super) certain: Option<String>,
+    /// Why it is not in force, if it isn't.
+    pub(super) off: Option<String>,
+    /// What overrides changed.
+    pub(super) changes: Vec<Change>,
     pub(super) request: Option<ProbeRequest>,
     pub(super) all: Vec<Condition>,
     pub(super) unless: Vec<Condition>,
@@ -132,6 +143,27 @@ impl Rule {
     /// CVE numbers and addresses.
     pub fn references(&self) -> &[String] {
         &self.references
+    }
+
+    /// Its groups: the category, and what the rule and its pack name beside it.
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
+        let category = Some(self.category.as_str()).filter(|category| !category.is_empty());
+        category.into_iter().chain(self.tags.iter().map(String::as_str))
+    }
+
+    /// The uses in which it makes sense; all where there are none.
+    pub fn profiles(&self) -> &[String] {
+        &self.profiles
+    }
+
+    /// Why it is not in force, if it isn't.
+    pub fn off(&self) -> Option<&str> {
+        self.off.as_deref()
+    }
+
+    /// What overrides changed, in the order in which they did.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
     }
 
     /// What a scan must ask to see what the rule is about.

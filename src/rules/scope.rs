@@ -146,12 +146,33 @@ pub(super) struct Scope {
     pub(super) destination: AddressRule,
     /// The server's port.
     pub(super) port: PortRule,
+    /// Clients that an administrator has exempted.
+    exempt_source: Addresses,
+    /// Servers that an administrator has exempted.
+    exempt_destination: Addresses,
 }
 
 impl Scope {
     /// Whether every connection is in scope.
     pub(super) fn is_any(&self) -> bool {
-        self.source.is_any() && self.destination.is_any() && self.port.is_any()
+        self.source.is_any() && self.destination.is_any() && self.port.is_any() && !self.exempts_some()
+    }
+
+    /// Leaves out connections from `source` and connections to `destination`, too.
+    pub(super) fn exempt(&mut self, source: &Addresses, destination: &Addresses) {
+        self.exempt_source = std::mem::take(&mut self.exempt_source).union(source.clone());
+        self.exempt_destination = std::mem::take(&mut self.exempt_destination).union(destination.clone());
+    }
+
+    /// Whether any address is exempt.
+    pub(super) fn exempts_some(&self) -> bool {
+        !(self.exempt_source.is_empty() && self.exempt_destination.is_empty())
+    }
+
+    /// Whether a connection is exempt; an end that is not known exempts none.
+    pub(super) fn exempts(&self, source: Option<IpAddr>, destination: Option<IpAddr>) -> bool {
+        source.is_some_and(|address| self.exempt_source.contains(address))
+            || destination.is_some_and(|address| self.exempt_destination.contains(address))
     }
 }
 

@@ -13,6 +13,8 @@ use super::limits;
 pub(super) struct SourceFile {
     name: String,
     text: String,
+    /// Whether it may change rules of other files.
+    local: bool,
     /// Where each line starts, in octets.
     starts: Vec<usize>,
 }
@@ -21,7 +23,12 @@ impl SourceFile {
     pub(super) fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name: name.into(), text, starts }
+        Self { name: name.into(), text, local: false, starts }
+    }
+
+    /// Whether it may change rules of other files.
+    pub(super) const fn is_local(&self) -> bool {
+        self.local
     }
 
     /// The name as it was given.
@@ -58,8 +65,8 @@ impl SourceFile {
 }
 
 /// Reads every rule file of `paths`: files as they are, folders as their `*.toml` in the order of
-/// their names.
-pub(super) fn read(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
+/// their names. A folder without any is worth what `empty` says.
+pub(super) fn read(paths: &[PathBuf], empty: Level, report: &mut Report) -> Vec<SourceFile> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -67,7 +74,7 @@ pub(super) fn read(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
                 Ok(found) if found.is_empty() => {
                     let name = path.display().to_string();
                     let message = "the folder holds no *.toml file";
-                    report.push(Diagnostic::of_file(Level::Warning, name, message));
+                    report.push(Diagnostic::of_file(empty, name, message));
                 }
                 Ok(found) => files.extend(found),
                 Err(error) => report.push(unreadable(path, &error.to_string())),
@@ -88,6 +95,17 @@ pub(super) fn read(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
             Ok(octets) => sources.extend(decode(&path, octets, report)),
             Err(reason) => report.push(unreadable(&path, &reason)),
         }
+    }
+    sources
+}
+
+/// Reads every local file of `paths`; a folder may be empty, which is how it begins.
+pub(super) fn read_local(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
+    let holds_some = |path: &&PathBuf| !path.is_dir() || folder(path).map_or(true, |found| !found.is_empty());
+    let paths: Vec<PathBuf> = paths.iter().filter(holds_some).cloned().collect();
+    let mut sources = read(&paths, Level::Warning, report);
+    for source in &mut sources {
+        source.local = true;
     }
     sources
 }

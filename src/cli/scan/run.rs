@@ -15,6 +15,7 @@ use super::progress::{Aside, SkippedTargets, Summary, bar};
 use super::resume::{Resume, arguments};
 use super::watch::{Metrics, Watch};
 use super::{Common, FormatName, ProgressName, Request};
+use crate::cli::rule_paths::Use;
 use crate::cli::{Exit, Failure, Global};
 use crate::diagnostics::tell;
 use crate::output::csv::Csv;
@@ -148,7 +149,7 @@ fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fin
         }
         return Ok((RuleSet::empty(), fingerprints));
     }
-    Ok((common.rules.load(quiet)?, fingerprints))
+    Ok((common.rules.load(Use::Scan, quiet)?, fingerprints))
 }
 
 fn threads(common: &Common, targets: u64) -> usize {

@@ -32,6 +32,20 @@ pub(super) fn protocol(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) ->
     reader.name("protocol", value, &known)
 }
 
+/// Names of groups: words that people type on a command line.
+pub(super) fn labels(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
+    let texts = lines(reader, key, value);
+    let is_label = |text: &Text| {
+        let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.:/".contains(character);
+        !text.value.is_empty() && text.value.chars().all(allowed)
+    };
+    for text in texts.iter().filter(|text| !is_label(text)) {
+        let message = format!("`{key}` are words of letters, digits, `-`, `_`, `.`, `:` and `/`");
+        reader.error(&text.span, message);
+    }
+    texts.into_iter().map(|text| text.value).collect()
+}
+
 /// A text of one line.
 pub(super) fn line(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Text> {
     let text = reader.text(key, value)?;

@@ -6,6 +6,7 @@
 mod conditions;
 mod examples;
 mod fields;
+mod overrides;
 mod rule;
 mod scope;
 mod syntax;
@@ -22,6 +23,7 @@ use self::value::Reader;
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::limits;
 use super::list::{List, Values};
+use super::local::Override;
 use super::pattern::Patterns;
 use super::rule::Rule;
 use super::scope::Addresses;
@@ -34,12 +36,38 @@ pub(super) struct Draft {
     pub(super) rules: Vec<Rule>,
     /// Their patterns.
     pub(super) patterns: Patterns,
+    /// The overrides so far, in the order of files and lines.
+    pub(super) overrides: Vec<Override>,
     /// Where each id was given.
     ids: HashMap<String, String>,
 }
 
 /// The keys of a rule file.
-const FILE_KEYS: &[&str] = &["rule", "lists"];
+const FILE_KEYS: &[&str] = &["pack", "rule", "override", "lists"];
+const PACK_KEYS: &[&str] = &["profiles", "tags"];
+
+/// What a file says of all its rules: `[pack]`.
+#[derive(Debug, Default)]
+struct Pack {
+    /// The uses of rules that name none themselves.
+    profiles: Vec<String>,
+    /// Groups that all are in.
+    tags: Vec<String>,
+}
+
+impl Pack {
+    fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Self {
+        let mut pack = Self::default();
+        for (key, span, value) in reader.table("pack", value).unwrap_or_default() {
+            match key {
+                "profiles" => pack.profiles = fields::labels(reader, key, value),
+                "tags" => pack.tags = fields::labels(reader, key, value),
+                _ => reader.unknown_key(&span, key, "`[pack]`", PACK_KEYS.iter().copied()),
+            }
+        }
+        pack
+    }
+}
 
 /// Reads one file into `draft`; what is wrong with it goes to `report`.
 pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) {
@@ -47,37 +75,89 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
     let (document, _) = DeTable::parse_recoverable(&text);
     let mut reader = Reader { source, report, broken: &broken, rule: None };
     let mut lists = Lists::default();
+    let mut pack = Pack::default();
     let entries = value::entries(document.get_ref());
     for (key, span, value) in &entries {
         match *key {
             "lists" => lists.read(&mut reader, value),
-            "rule" => {}
+            "pack" => pack = Pack::read(&mut reader, value),
+            "rule" | "override" => {}
             _ => reader.unknown_key(span, key, "a rule file", FILE_KEYS.iter().copied()),
         }
     }
     let file: Arc<str> = source.name().into();
-    for (_, _, value) in entries.iter().filter(|(key, _, _)| *key == "rule") {
-        let DeValue::Array(tables) = value.get_ref() else {
-            reader.error_with_help(&value.span(), "`rule` must be a list of tables", "write `[[rule]]`");
-            continue;
+    for (key, _, value) in &entries {
+        let read = match *key {
+            "rule" => rules(&mut reader, value, (&file, &pack), &mut lists, draft),
+            "override" => overrides(&mut reader, value, &file, &mut lists, draft),
+            _ => Some(()),
         };
-        for (index, table) in tables.iter().enumerate() {
-            if draft.rules.len() >= limits::RULES {
-                let message = format!("more than {} rules", limits::RULES);
-                reader.error(&table.span(), message);
-                return;
-            }
-            if reader.report.is_full() {
-                return;
-            }
-            let end = tables.get(index + 1).map_or(source.text().len(), |next| next.span().start);
-            if let Some(rule) = rule::read(&mut reader, table, end, &file, &mut lists, draft) {
-                draft.rules.push(rule);
-            }
-            reader.rule = None;
+        if read.is_none() {
+            return;
         }
     }
     lists.warn_of_unused(&mut reader);
+}
+
+/// Reads every `[[rule]]`; none where a bound is reached.
+fn rules(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    belonging: (&Arc<str>, &Pack),
+    lists: &mut Lists,
+    draft: &mut Draft,
+) -> Option<()> {
+    let DeValue::Array(tables) = value.get_ref() else {
+        reader.error_with_help(&value.span(), "`rule` must be a list of tables", "write `[[rule]]`");
+        return Some(());
+    };
+    for (index, table) in tables.iter().enumerate() {
+        if draft.rules.len() >= limits::RULES {
+            let message = format!("more than {} rules", limits::RULES);
+            reader.error(&table.span(), message);
+            return None;
+        }
+        if reader.report.is_full() {
+            return None;
+        }
+        let end = tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start);
+        if let Some(rule) = rule::read(reader, table, end, belonging, lists, draft) {
+            draft.rules.push(rule);
+        }
+        reader.rule = None;
+    }
+    Some(())
+}
+
+/// Reads every `[[override]]`, which only local files hold; none where a bound is reached.
+fn overrides(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    file: &Arc<str>,
+    lists: &mut Lists,
+    draft: &mut Draft,
+) -> Option<()> {
+    let DeValue::Array(tables) = value.get_ref() else {
+        let message = "`override` must be a list of tables";
+        reader.error_with_help(&value.span(), message, "write `[[override]]`");
+        return Some(());
+    };
+    if !reader.source.is_local() {
+        let help = "put the file into /etc/bannerwall/local.d, or name it with --local";
+        reader.error_with_help(&value.span(), "a rule file holds no overrides", help);
+        return Some(());
+    }
+    for table in tables.iter() {
+        if draft.overrides.len() >= limits::OVERRIDES {
+            reader.error(&table.span(), format!("more than {} overrides", limits::OVERRIDES));
+            return None;
+        }
+        if reader.report.is_full() {
+            return None;
+        }
+        draft.overrides.extend(overrides::read(reader, table, file, lists));
+    }
+    Some(())
 }
 
 impl Draft {

@@ -14,7 +14,7 @@ use super::super::rule::{Condition, Mark, ProbeRequest, Rule, Test};
 use super::super::threshold::Count;
 use super::super::version::Requirement;
 use super::value::{Entry, Reader, Text};
-use super::{Draft, Lists, conditions, fields, scope};
+use super::{Draft, Lists, Pack, conditions, fields, scope};
 use crate::event::{Action, Protocol, Severity};
 
 const KEYS: &[&str] = &[
@@ -33,6 +33,9 @@ const KEYS: &[&str] = &[
     "severity",
     "category",
     "references",
+    "tags",
+    "profiles",
+    "certain",
     "request",
     "source",
     "destination",
@@ -45,7 +48,7 @@ const KEYS: &[&str] = &[
 const SENDERS: &[(&str, Sender)] =
     &[("server", Sender::Server), ("client", Sender::Client), ("either", Sender::Either)];
 
-const ACTIONS: &[(&str, Action)] = &[
+pub(super) const ACTIONS: &[(&str, Action)] = &[
     ("alert", Action::Alert),
     ("drop", Action::Drop),
     ("reject", Action::Reject),
@@ -53,7 +56,7 @@ const ACTIONS: &[(&str, Action)] = &[
     ("accept", Action::Accept),
 ];
 
-const SEVERITIES: &[(&str, Severity)] = &[
+pub(super) const SEVERITIES: &[(&str, Severity)] = &[
     ("info", Severity::Info),
     ("low", Severity::Low),
     ("medium", Severity::Medium),
@@ -73,6 +76,9 @@ struct Parts {
     severity: Option<Severity>,
     category: Option<Text>,
     references: Vec<Text>,
+    tags: Option<Vec<String>>,
+    profiles: Option<Vec<String>>,
+    certain: Option<Text>,
     request: Option<(ProbeRequest, Range<usize>)>,
     all: Vec<Condition>,
     unless: Vec<Condition>,
@@ -91,7 +97,7 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &Spanned<DeValue<'_>>,
     end: usize,
-    file: &Arc<str>,
+    (file, pack): (&Arc<str>, &Pack),
     lists: &mut Lists,
     draft: &mut Draft,
 ) -> Option<Rule> {
@@ -122,7 +128,7 @@ pub(super) fn read(
     if reader.report.errors() > errors || !whole {
         return None;
     }
-    parts.finish(reader, &table.span(), file, draft.rules.len())
+    parts.finish(reader, &table.span(), (file, pack), draft.rules.len())
 }
 
 impl Parts {
@@ -157,6 +163,9 @@ impl Parts {
             "severity" => self.severity = reader.name(key, value, SEVERITIES),
             "category" => self.category = fields::line(reader, key, value),
             "references" => self.references = fields::lines(reader, key, value),
+            "tags" => self.tags = Some(fields::labels(reader, key, value)),
+            "profiles" => self.profiles = Some(fields::labels(reader, key, value)),
+            "certain" => self.certain = fields::line(reader, key, value),
             "request" => self.request = fields::request(reader, value).map(|request| (request, span.clone())),
             "source" => self.scope.source = scope::addresses(reader, key, value, lists),
             "destination" => self.scope.destination = scope::addresses(reader, key, value, lists),
@@ -291,7 +300,7 @@ impl Parts {
         self,
         reader: &Reader<'_>,
         header: &Range<usize>,
-        file: &Arc<str>,
+        (file, pack): (&Arc<str>, &Pack),
         index: usize,
     ) -> Option<Rule> {
         let id = self.id?.value;
@@ -312,6 +321,11 @@ impl Parts {
             severity: self.severity.unwrap_or(Severity::Medium),
             category: self.category.map(|category| category.value).unwrap_or_default(),
             references: self.references.into_iter().map(|reference| reference.value).collect(),
+            tags: pack.tags.iter().cloned().chain(self.tags.unwrap_or_default()).collect(),
+            profiles: self.profiles.unwrap_or_else(|| pack.profiles.clone()),
+            certain: self.certain.map(|reason| reason.value),
+            off: None,
+            changes: Vec::new(),
             request: self.request.map(|(request, _)| request),
             all: self.all,
             unless: self.unless,

@@ -210,7 +210,9 @@ fn database(fingerprints: impl Iterator<Item = String>) -> String {
 
 #[test]
 fn patterns_nested_without_end_are_left_out() {
-    for pattern in ["^(?!".repeat(30_000), "[".repeat(200_000), "[b&amp;&amp;".repeat(50_000), "[".repeat(8_000)] {
+    for pattern in
+        ["^(?!".repeat(30_000), "[".repeat(200_000), "[b&amp;&amp;".repeat(50_000), "[".repeat(8_000)]
+    {
         assert!(translate(&pattern.replace("&amp;", "&"), Options::default()).is_err());
     }
     assert!(translate("^(?!(?!a)b)c", Options::default()).is_err());

@@ -1,0 +1,140 @@
+//! One `[[override]]` table of a local file.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::super::local::{Exempt, Name, Override};
+use super::super::rule::Mark;
+use super::super::scope::Addresses;
+use super::rule::{ACTIONS, SEVERITIES};
+use super::value::{Reader, Text};
+use super::{Lists, fields, scope};
+use crate::event::{Action, Severity};
+
+const KEYS: &[&str] =
+    &["rule", "tag", "enabled", "action", "mark", "severity", "exempt", "reason", "optional"];
+const EXEMPT_KEYS: &[&str] = &["source", "destination"];
+
+#[derive(Default)]
+struct Parts {
+    rules: Vec<Name>,
+    tags: Vec<Name>,
+    enabled: Option<bool>,
+    action: Option<(Action, Range<usize>)>,
+    mark: Option<Mark>,
+    severity: Option<Severity>,
+    exempt: Exempt,
+    reason: Option<String>,
+    optional: bool,
+}
+
+/// Reads one override; none where anything of it is at fault.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    table: &Spanned<DeValue<'_>>,
+    file: &Arc<str>,
+    lists: &mut Lists,
+) -> Option<Override> {
+    let errors = reader.report.errors();
+    let entries = reader.table("override", table)?;
+    let mut parts = Parts::default();
+    for (key, span, value) in &entries {
+        match *key {
+            "rule" => parts.rules = names(reader, key, value),
+            "tag" => parts.tags = names(reader, key, value),
+            "enabled" => parts.enabled = truth(reader, key, value),
+            "action" => parts.action = reader.name(key, value, ACTIONS).map(|action| (action, value.span())),
+            "mark" => parts.mark = fields::mark(reader, value),
+            "severity" => parts.severity = reader.name(key, value, SEVERITIES),
+            "exempt" => parts.exempt = exempt(reader, value, lists),
+            "reason" => parts.reason = fields::line(reader, key, value).map(|text| text.value),
+            "optional" => parts.optional = truth(reader, key, value).unwrap_or_default(),
+            _ => reader.unknown_key(span, key, "an override", KEYS.iter().copied()),
+        }
+    }
+    let given: Vec<&str> = entries.iter().map(|(key, _, _)| *key).collect();
+    check(reader, &table.span(), &given, &parts);
+    if reader.report.errors() > errors || !reader.is_whole(&table.span()) {
+        return None;
+    }
+    let (place, _, _) = reader.source.locate(table.span().start);
+    let Parts { rules, tags, enabled, action, mark, severity, exempt, reason, optional } = parts;
+    let (file, line) = (file.clone(), place.line);
+    Some(Override { rules, tags, enabled, action, mark, severity, exempt, reason, optional, file, line })
+}
+
+fn check(reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str], parts: &Parts) {
+    if !given.contains(&"rule") && !given.contains(&"tag") {
+        let help = "`rule = \"ID\"` (or a list, or `apache-*`), `tag = \"hardening\"`";
+        reader.error_with_help(header, "the override does not say what it is about", help);
+    }
+    if !["enabled", "action", "severity", "exempt"].iter().any(|key| given.contains(key)) {
+        let help =
+            "`enabled = false`, `action = \"alert\"`, `severity = \"low\"` or `exempt = [\"192.0.2.0/24\"]`";
+        reader.error_with_help(header, "the override changes nothing", help);
+    }
+    let marks = parts.action.as_ref().is_some_and(|(action, _)| *action == Action::Mark);
+    if given.contains(&"mark") && !marks {
+        reader.error(header, "`mark` belongs to `action = \"mark\"`");
+    }
+}
+
+fn names(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Name> {
+    let texts = fields::lines(reader, key, value);
+    if texts.is_empty() {
+        reader.error(&value.span(), format!("`{key}` names nothing"));
+    }
+    texts.into_iter().map(|Text { value, span }| Name { text: value, span }).collect()
+}
+
+fn truth(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<bool> {
+    match value.get_ref() {
+        DeValue::Boolean(truth) => Some(*truth),
+        _ => {
+            reader.wrong_kind(key, "true or false", value);
+            None
+        }
+    }
+}
+
+/// `exempt = ["192.0.2.0/24"]`, whichever end of a connection that is; or the two ends by themselves:
+/// `exempt.source`, `exempt.destination`.
+fn exempt(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, lists: &mut Lists) -> Exempt {
+    let mut exempt = Exempt::default();
+    let DeValue::Table(_) = value.get_ref() else {
+        let either = networks(reader, "exempt", value, lists, &mut exempt.said);
+        return Exempt { source: either.clone(), destination: either, ..exempt };
+    };
+    for (key, span, value) in reader.table("exempt", value).unwrap_or_default() {
+        let mut said = Vec::new();
+        match key {
+            "source" => exempt.source = networks(reader, key, value, lists, &mut said),
+            "destination" => exempt.destination = networks(reader, key, value, lists, &mut said),
+            _ => reader.unknown_key(&span, key, "`exempt`", EXEMPT_KEYS.iter().copied()),
+        }
+        exempt.said.extend(said.into_iter().map(|one| format!("{key} {one}")));
+    }
+    exempt
+}
+
+fn networks(
+    reader: &mut Reader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    lists: &mut Lists,
+    said: &mut Vec<String>,
+) -> Addresses {
+    said.extend(reader.texts(key, value).into_iter().map(|text| text.value));
+    let rule = scope::addresses(reader, key, value, lists);
+    if !rule.without.is_empty() {
+        reader.error(&value.span(), "an exemption names addresses; `!` has no meaning here");
+    }
+    let Some(within) = rule.within else {
+        reader.error(&value.span(), format!("`{key}` names no address"));
+        return Addresses::default();
+    };
+    within
+}
