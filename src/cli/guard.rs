@@ -12,7 +12,7 @@ use super::{Exit, Failure};
 use crate::doctor::GuardSettings;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
-use crate::guard::{self, GuardConfig, GuardError, Output};
+use crate::guard::{self, ControlPlace, GuardConfig, GuardError, Output};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
 use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
@@ -25,8 +25,9 @@ use crate::output::eve::{Eve, EveOptions};
   bannerwall guard --queue 0:3 --pin --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
   bannerwall guard --hook input --enforce --on-failure closed
 
-Signals: SIGHUP reads the rules again and opens the event file anew, SIGUSR1 writes a stats event,
-SIGINT and SIGTERM end the run cleanly.")]
+Signals: SIGHUP reads the rules again and opens the event file anew; SIGUSR1 opens the event file anew
+and writes a stats event, which is what logrotate should send; SIGUSR2 reads the rules again, as
+`bannerwall reload` does and tells how that went; SIGINT and SIGTERM end the run cleanly.")]
 pub(super) struct GuardArgs {
     #[command(flatten)]
     rules: RulesFlag,
@@ -99,6 +100,9 @@ pub(super) struct GuardArgs {
     eve_strict: bool,
     #[command(flatten)]
     log_headers: LogHeadersFlag,
+    /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE.sock].
+    #[arg(long, value_name = "PATH", help_heading = "General")]
+    control: Option<PathBuf>,
     /// Show /metrics, /healthz and /readyz on this address.
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Events")]
     metrics: Option<SocketAddr>,
@@ -167,6 +171,10 @@ impl GuardArgs {
             flow_limit: usize::try_from(self.flow_limit).unwrap_or(usize::MAX),
             mark,
             pin: self.pin,
+            control: Some(ControlPlace {
+                path: super::reload::socket(self.control.as_ref(), self.queue),
+                asked: self.control.is_some(),
+            }),
             metrics: self.metrics,
             disclosure: self.log_headers.disclosure(),
         })

@@ -10,6 +10,7 @@ mod guard;
 mod hook;
 mod import;
 mod man;
+mod reload;
 mod replay;
 mod rule_paths;
 mod rules;
@@ -58,6 +59,8 @@ enum Command {
     Rules(rules::RulesArgs),
     /// Judge the packets of netfilter queues by rules: watch, and with --enforce block.
     Guard(Box<guard::GuardArgs>),
+    /// Have a running guard read its rules again; exit code 2 where they are refused.
+    Reload(reload::ReloadArgs),
     /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
     Scan(Box<scan::ScanArgs>),
     /// Read capture files and tell what the guard would have told.
@@ -98,6 +101,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Guard(arguments) => guard::run(arguments),
+        Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),

@@ -18,6 +18,15 @@ pub struct Output {
     pub format: Box<dyn Format>,
 }
 
+/// Where the control socket is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlPlace {
+    /// The socket.
+    pub path: PathBuf,
+    /// Whether somebody asked for it: then the run needs it.
+    pub asked: bool,
+}
+
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
@@ -53,6 +62,8 @@ pub struct GuardConfig {
     pub mark: MarkField,
     /// Pin each worker to a CPU of its own.
     pub pin: bool,
+    /// Where `bannerwall reload` finds the run.
+    pub control: Option<ControlPlace>,
     /// Where to show metrics.
     pub metrics: Option<SocketAddr>,
     /// How much of messages events show.

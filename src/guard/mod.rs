@@ -7,6 +7,7 @@
 //! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook
 //! is taken down before they are given back, so that no packet is led to a queue without a listener.
 mod config;
+pub mod control;
 mod interfaces;
 mod ledger;
 mod loss;
@@ -20,9 +21,11 @@ mod supervise;
 mod tally;
 mod worker;
 
-pub use config::{GuardConfig, Output};
+pub use config::{ControlPlace, GuardConfig, Output};
 
 use std::io;
+
+use crossbeam_channel::Sender;
 
 use crate::hook::HookError;
 use crate::metrics::MetricsError;
@@ -65,6 +68,14 @@ pub enum GuardError {
     /// Raw sockets for resets cannot be opened.
     #[error("resets need CAP_NET_RAW and CAP_NET_ADMIN: {0}")]
     Resets(io::Error),
+    /// The control socket that was asked for cannot be made.
+    #[error("--control {}: {source}", path.display())]
+    Control {
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A thread or the signal handlers could not be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -92,10 +103,12 @@ impl GuardError {
 enum Message {
     /// End the run (SIGINT, SIGTERM).
     Stop,
-    /// Read the rules again (SIGHUP).
+    /// Open the files of events anew and read the rules again (SIGHUP).
     Reload,
-    /// Emit a stats event (SIGUSR1).
-    Report,
+    /// Read the rules again (SIGUSR2, `bannerwall reload`), and tell who asked.
+    ReloadRules(Option<Sender<control::Answer>>),
+    /// Open the files of events anew and emit a stats event (SIGUSR1).
+    Reopen,
     /// A worker has ended: by itself, by an error, or by a panic (`None`).
     Ended(u16, Option<Result<(), SourceError>>),
 }

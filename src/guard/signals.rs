@@ -4,7 +4,7 @@ use std::io;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Message;
@@ -17,16 +17,18 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Takes over SIGINT, SIGTERM, SIGHUP and SIGUSR1.
+    /// Takes over SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. The last one means with Suricata what it
+    /// means here, and would end a guard that did not take it.
     pub(super) fn start(messages: Sender<Message>) -> io::Result<Self> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
         let handle = signals.handle();
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             give_up_all("signals");
             for signal in signals.forever() {
                 let message = match signal {
                     SIGHUP => Message::Reload,
-                    SIGUSR1 => Message::Report,
+                    SIGUSR1 => Message::Reopen,
+                    SIGUSR2 => Message::ReloadRules(None),
                     _ => Message::Stop,
                 };
                 // Nobody listens any more at the very end.

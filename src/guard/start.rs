@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use bannerwall_ffi::stamps::PacketStamps;
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Sender, unbounded};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::config::{GuardConfig, Output};
+use super::control::Control;
 use super::interfaces::Interfaces;
 use super::policy::{Offload, Policy};
 use super::resets::Injector;
@@ -24,8 +25,8 @@ use crate::hook::MarkState;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
 use crate::privileges::{NETWORK, keep_or_tell};
-use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{RuleSet, Selection};
 
 /// A worker that is ready to run on a thread of its own.
 pub(super) struct Queue {
@@ -37,7 +38,10 @@ pub(super) struct Queue {
 
 /// Opens everything; what fails here leaves nothing behind.
 pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, Vec<Queue>), GuardError> {
-    let rules = load_rules(config)?;
+    let rules = load_rules(&config.rules)?;
+    if rules.rules().is_empty() {
+        tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
+    }
     let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
@@ -53,6 +57,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         true => Some(open_injector(config, &metrics)?),
         false => None,
     };
+    let control = listen(config, &sender)?;
     let writers = outputs
         .into_iter()
         .map(|output| Writer::start(WriterConfig::COUNTING, output.destination, output.format))
@@ -73,6 +78,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         writers,
         workers: Vec::new(),
         _listener: listener,
+        _control: control,
         _endpoint: endpoint,
         _stamps: stamps,
     };
@@ -83,12 +89,28 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
 }
 
 /// Reads the rules; warnings go to stderr.
-pub(super) fn load_rules(config: &GuardConfig) -> Result<RuleSet, GuardError> {
-    let loaded = RuleSet::load(&config.rules)?;
+pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
+    let loaded = RuleSet::load(selection)?;
     for warning in &loaded.warnings {
         tell(warning);
     }
     Ok(loaded.rules)
+}
+
+/// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
+fn listen(config: &GuardConfig, messages: &Sender<Message>) -> Result<Option<Control>, GuardError> {
+    let Some(place) = &config.control else { return Ok(None) };
+    match Control::start(&place.path, messages.clone()) {
+        Ok(control) => Ok(Some(control)),
+        Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
+        Err(error) => {
+            let path = place.path.display();
+            tell(format_args!(
+                "bannerwall: no control socket, so that `bannerwall reload` finds no guard: {path}: {error}"
+            ));
+            Ok(None)
+        }
+    }
 }
 
 fn bind(config: &GuardConfig) -> Result<Vec<Box<dyn Source>>, GuardError> {

@@ -11,6 +11,7 @@ use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, Sender};
 
 use super::config::GuardConfig;
+use super::control::{Answer, Control};
 use super::loss::{Loss, Seen, Sought};
 use super::signals::Listener;
 use super::source::SourceError;
@@ -23,7 +24,7 @@ use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
 use crate::hook::{self, HookConfig, Installed, Raised};
 use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
 use crate::output::Writer;
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, Selection};
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
@@ -44,6 +45,7 @@ pub(super) struct Run {
     pub(super) writers: Vec<Writer>,
     pub(super) workers: Vec<Running>,
     pub(super) _listener: Listener,
+    pub(super) _control: Option<Control>,
     pub(super) _endpoint: Option<Endpoint>,
     /// As long as it lives the kernel stamps packets, for the time that they wait in the queue.
     pub(super) _stamps: Option<PacketStamps>,
@@ -166,8 +168,19 @@ impl Run {
         loop {
             match self.messages.recv_timeout(ACCOUNTS) {
                 Ok(Message::Stop) => return Ok(()),
-                Ok(Message::Reload) => self.reload(),
-                Ok(Message::Report) => self.emit_stats(started),
+                Ok(Message::Reload) => {
+                    self.reopen();
+                    self.reload();
+                }
+                Ok(Message::ReloadRules(asker)) => {
+                    let answer = self.reload();
+                    // An asker that went away has not lost anything.
+                    let _ = asker.map(|asker| asker.send(answer));
+                }
+                Ok(Message::Reopen) => {
+                    self.reopen();
+                    self.emit_stats(started);
+                }
                 Ok(Message::Ended(queue, outcome)) => {
                     self.health.set_failed();
                     return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
@@ -182,26 +195,34 @@ impl Run {
         }
     }
 
-    /// Puts new rules in force; bad ones change nothing.
-    fn reload(&self) {
+    /// Opens the files of events anew: somebody has moved them away.
+    fn reopen(&self) {
         for writer in &self.writers {
             writer.handle().reopen();
         }
-        let result = match start::load_rules(&self.config) {
+    }
+
+    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
+    fn reload(&self) -> Answer {
+        let before = self.rules.load().rules().len();
+        let selection = Selection { complete: before > 0, ..self.config.rules.clone() };
+        let (result, answer) = match start::load_rules(&selection) {
             Ok(rules) => {
                 let count = rules.rules().len();
                 self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
                 self.rules.store(Arc::new(rules));
                 tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
-                ReloadResult::Success
+                (ReloadResult::Success, Answer { ok: true, rules: count, error: None })
             }
             Err(error) => {
                 tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
-                ReloadResult::Failure
+                let answer = Answer { ok: false, rules: before, error: Some(error.to_string()) };
+                (ReloadResult::Failure, answer)
             }
         };
         self.metrics.reloads(result).inc();
         self.metrics.note_rules(result);
+        answer
     }
 
     /// Lets the workers answer what they have in hand; a second signal does not wait for that.
@@ -214,7 +235,7 @@ impl Run {
                 Ok(Message::Ended(queue, ended)) => {
                     outcome = outcome.and(failure(queue, ended).map_or(Ok(()), Err));
                 }
-                Ok(Message::Reload | Message::Report) | Err(_) => {}
+                Ok(Message::Reload | Message::ReloadRules(_) | Message::Reopen) | Err(_) => {}
             }
         }
         outcome

@@ -1,0 +1,266 @@
+//! The control socket: `bannerwall reload` asks a running guard, and gets its answer.
+//!
+//! A Unix socket, mode 0600; besides, only root and the guard's own user are heard (`SO_PEERCRED`). A
+//! request is one line of JSON, `{"command":"reload"}`, and so is the answer: `{"ok":true,"rules":120}` or
+//! `{"ok":false,"error":"…"}`. One request a connection, one connection at a time, both bounded in
+//! octets and time.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded};
+use serde::{Deserialize, Serialize};
+
+use super::Message;
+use crate::privileges::give_up_all;
+
+/// Octets of a request.
+const REQUEST: u64 = 4 << 10;
+/// Octets of an answer: every diagnostic that a load of rules keeps, and more.
+const ANSWER: u64 = 4 << 20;
+/// How long a peer may take to ask, or to take the answer.
+const PEER: Duration = Duration::from_secs(2);
+/// How long the guard may take to read its rules.
+const WORK: Duration = Duration::from_secs(60);
+/// Where sockets are made unless somebody says where.
+const FOLDER: &str = "/run/bannerwall";
+
+/// What is asked of a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+enum Request {
+    /// Read the rules again.
+    Reload,
+}
+
+/// What the guard says to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether it did what was asked.
+    pub ok: bool,
+    /// The number of rules that are in force now.
+    pub rules: usize,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Why a guard could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens there.
+    #[error("no guard listens at {}: {source}", path.display())]
+    Nobody {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The guard did not answer as it should.
+    #[error("the guard at {} did not answer: {source}", path.display())]
+    Silent {
+        /// Where.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+impl ControlError {
+    /// Whether a permission is missing.
+    pub fn is_unsupported(&self) -> bool {
+        let (Self::Nobody { source, .. } | Self::Silent { source, .. }) = self;
+        source.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
+/// The socket of the guard whose first queue is `queue`, in the network namespace of this process:
+/// queues are numbered in each namespace anew.
+pub fn default_path(queue: u16) -> PathBuf {
+    let namespace = |of: &str| std::fs::metadata(format!("/proc/{of}/ns/net")).map(|found| found.ino()).ok();
+    let name = match (namespace("self"), namespace("1")) {
+        (Some(own), Some(first)) if own != first => format!("guard-{queue}.netns-{own}.sock"),
+        _ => format!("guard-{queue}.sock"),
+    };
+    Path::new(FOLDER).join(name)
+}
+
+/// Has the guard at `path` read its rules again.
+///
+/// # Errors
+/// Where no guard listens or answers; that rules were refused is an answer.
+pub fn reload(path: &Path) -> Result<Answer, ControlError> {
+    let stream =
+        UnixStream::connect(path).map_err(|source| ControlError::Nobody { path: path.to_owned(), source })?;
+    exchange(&stream).map_err(|source| ControlError::Silent { path: path.to_owned(), source })
+}
+
+fn exchange(mut stream: &UnixStream) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(WORK + PEER))?;
+    stream.set_write_timeout(Some(PEER))?;
+    stream.write_all(&line(&Request::Reload)?)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(ANSWER)).read_line(&mut answer)?;
+    serde_json::from_str(&answer).map_err(io::Error::from)
+}
+
+fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut octets = serde_json::to_vec(value)?;
+    octets.push(b'\n');
+    Ok(octets)
+}
+
+/// The socket of a guard, and the thread that serves it; both end with this value.
+#[derive(Debug)]
+pub(super) struct Control {
+    path: PathBuf,
+    /// Device and inode of the socket, so that another guard's that took its place stays.
+    file: (u64, u64),
+    listener: UnixListener,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Listens at `path`, in place of a socket that a dead guard left there.
+    pub(super) fn start(path: &Path, messages: Sender<Message>) -> io::Result<Self> {
+        if path.parent() == Some(Path::new(FOLDER)) {
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
+        }
+        clear(path)?;
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let metadata = std::fs::symlink_metadata(path)?;
+        let served = listener.try_clone()?;
+        let serve = move || {
+            give_up_all("control");
+            for stream in served.incoming() {
+                // Fails once the socket is shut down, and only then for good.
+                let Ok(stream) = stream else { return };
+                // A peer that goes away or asks nonsense is its own affair.
+                let _ = answer(&stream, &messages);
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
+        let file = (metadata.dev(), metadata.ino());
+        Ok(Self { path: path.to_owned(), file, listener, thread: Some(thread) })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == self.file;
+        if std::fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            // One that stays is taken for what a dead guard left.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        // Wakes the thread from its wait for a peer.
+        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Removes the socket of a guard that no longer lives; anything else that is there is in the way.
+fn clear(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens there")),
+        Err(_) => std::fs::remove_file(path),
+    }
+}
+
+fn answer(mut stream: &UnixStream, messages: &Sender<Message>) -> io::Result<()> {
+    stream.set_read_timeout(Some(PEER))?;
+    stream.set_write_timeout(Some(PEER))?;
+    let refuse = |error: &str| Answer { ok: false, rules: 0, error: Some(error.to_owned()) };
+    let answer = if is_trusted(stream)? {
+        let mut request = String::new();
+        BufReader::new(stream.take(REQUEST)).read_line(&mut request)?;
+        match serde_json::from_str(&request) {
+            Ok(Request::Reload) => ask(messages).unwrap_or_else(|| refuse("the guard is busy or ends")),
+            Err(error) => refuse(&format!("not a request: {error}")),
+        }
+    } else {
+        refuse("only root and the guard's own user are heard")
+    };
+    stream.write_all(&line(&answer)?)
+}
+
+fn ask(messages: &Sender<Message>) -> Option<Answer> {
+    let (sender, receiver) = bounded(1);
+    messages.send(Message::ReloadRules(Some(sender))).ok()?;
+    receiver.recv_timeout(WORK).ok()
+}
+
+fn is_trusted(stream: &UnixStream) -> io::Result<bool> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    Ok(peer.is_root() || peer == rustix::process::geteuid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guard that says `answer` to every request.
+    fn guard(path: &Path, answer: Answer) -> (Control, JoinHandle<()>) {
+        let (sender, messages) = bounded(1);
+        let control = Control::start(path, sender).unwrap();
+        let main = std::thread::spawn(move || {
+            for message in messages {
+                if let Message::ReloadRules(Some(reply)) = message {
+                    let _ = reply.send(answer.clone());
+                }
+            }
+        });
+        (control, main)
+    }
+
+    #[test]
+    fn an_answer_comes_back_whole_and_nonsense_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("guard.sock");
+        let refused = Answer { ok: false, rules: 3, error: Some("a fault\nin two lines".into()) };
+        let (control, main) = guard(&path, refused.clone());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(reload(&path).unwrap(), refused);
+        for nonsense in [b"{}\n".to_vec(), vec![b'x'; 10_000], b"\xff\n".to_vec(), Vec::new()] {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            // The guard may be done with it before all is sent.
+            let _ = stream.write_all(&nonsense);
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut said = String::new();
+            let _ = stream.read_to_string(&mut said);
+            assert!(!said.contains("true"), "{said}");
+        }
+        assert_eq!(reload(&path).unwrap(), refused, "it still listens");
+        drop(control);
+        main.join().unwrap();
+        assert!(!path.exists());
+        assert!(matches!(reload(&path), Err(ControlError::Nobody { .. })));
+    }
+
+    #[test]
+    fn a_dead_guard_s_socket_is_replaced_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("guard.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "left behind");
+        let (control, main) = guard(&path, Answer { ok: true, rules: 1, error: None });
+        let (sender, _messages) = bounded(1);
+        let second = Control::start(&path, sender.clone()).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        assert!(reload(&path).unwrap().ok, "the first one was not disturbed");
+        drop(control);
+        main.join().unwrap();
+        std::fs::write(&path, "mine").unwrap();
+        assert_eq!(Control::start(&path, sender).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+}
