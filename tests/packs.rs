@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bannerwall::banner::{Banner, Progress, Side, SshBanner, ssh};
 use bannerwall::rules::fingerprint::{Document, Fingerprints};
-use bannerwall::rules::{Context, RuleSet, Selection, recog};
+use bannerwall::rules::{Context, Profiles, RuleSet, Selection, recog};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
@@ -64,7 +64,7 @@ fn the_guide_s_worked_examples_hold() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("admins.txt"), "# ours\n192.0.2.0/24\n").expect("it can be written");
     let blocks = guide_blocks("```toml");
-    assert_eq!(blocks.len(), 5);
+    assert_eq!(blocks.len(), 6);
     for (number, block) in blocks.iter().enumerate() {
         let file = folder.path().join(format!("{number}.toml"));
         std::fs::write(&file, block).expect("it can be written");
@@ -74,6 +74,25 @@ fn the_guide_s_worked_examples_hold() {
             assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());
         }
     }
+}
+
+#[test]
+fn the_guide_s_overrides_hold() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let local = folder.path().join("local.toml");
+    let blocks = guide_blocks("```toml local");
+    assert_eq!(blocks.len(), 1);
+    std::fs::write(&local, blocks[0]).expect("it can be written");
+    let rules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("rules");
+    let profiles = Profiles::Named(vec!["guard".to_owned()]);
+    let selection = Selection { rules: vec![rules], local: vec![local], profiles, ..Selection::default() };
+    let loaded = RuleSet::load(&selection).unwrap_or_else(|error| panic!("{error}"));
+    assert!(loaded.warnings.is_empty());
+    let rule = |id: &str| loaded.rules.rules().iter().find(|rule| rule.id() == id);
+    assert!(rule("http-framing-allowed").is_some(), "an override wins over a profile");
+    assert!(rule("http-no-content-security-policy").is_none());
+    assert_eq!(rule("ssh-terrapin-cbc").expect("it is there").changes().len(), 1);
+    assert_eq!(rule("jenkins-cli-file-read").expect("it is there").action().name(), "alert");
 }
 
 #[test]
@@ -140,8 +159,10 @@ const REGRESSHION: &[(&str, bool)] = &[
     ("SSH-2.0-OpenSSH_9.2p1 Raspbian-2+deb12u2", true),
     ("SSH-2.0-OpenSSH_9.2p1 Raspbian-2+deb12u3", false),
     ("SSH-2.0-OpenSSH_8.4p1", false),
-    ("SSH-2.0-OpenSSH_8.5p1", true),
-    ("SSH-2.0-OpenSSH_9.7p1", true),
+    // No distribution speaks, so nobody knows.
+    ("SSH-2.0-OpenSSH_8.5p1", false),
+    ("SSH-2.0-OpenSSH_9.7p1", false),
+    ("SSH-2.0-OpenSSH_9.2p1 zoo keeper", false),
     ("SSH-2.0-OpenSSH_9.7p1 Debian-5+bananapi1", true),
     ("SSH-2.0-OpenSSH_9.8p1", false),
     ("SSH-2.0-OpenSSH_10.0p2 Debian-7+deb13u1", false),
@@ -157,4 +178,32 @@ fn regresshion_is_told_apart_where_no_distribution_speaks() {
         let found = matching(&rules, line, Side::Server).contains(&"openssh-regresshion");
         assert_eq!(found, *vulnerable, "{line}");
     }
+}
+
+/// A rule that stops connections says what tells a mended package from others: `rules check` warns of
+/// those that don't, and the packs have no warning. Here the warning itself is tried.
+#[test]
+fn a_rule_that_stops_what_a_distribution_may_have_mended_is_warned_of() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("rule.toml");
+    let warnings = |more: &str, example: &str| {
+        let text = format!(
+            "[[rule]]\nid = \"a\"\nprotocol = \"ssh\"\nmatch.software = '^x_(?<version>[0-9.]+)'\nversion = \"<2\"\n\
+             references = [\"CVE-2025-32433\"]\nexamples = [{example}]\n{more}\n"
+        );
+        std::fs::write(&file, &text).expect("it can be written");
+        let loaded =
+            RuleSet::check(&Selection::of(vec![file.clone()])).unwrap_or_else(|error| panic!("{error}"));
+        loaded.warnings.len()
+    };
+    let named = "\"SSH-2.0-x_1.0 Debian-2+deb12u1\"";
+    let bare = "\"SSH-2.0-x_1.0\"";
+    assert_eq!(warnings("action = \"drop\"", bare), 1);
+    assert_eq!(warnings("action = \"reject\"", named), 1);
+    assert_eq!(warnings("action = \"alert\"", bare), 0);
+    assert_eq!(warnings("action = \"drop\"\ncertain = \"nobody packages it\"", bare), 0);
+    let fixed = "action = \"drop\"\nfixed_in = [\"1.0 Debian-2+deb12u2\"]";
+    assert_eq!((warnings(fixed, named), warnings(fixed, bare)), (0, 1));
+    let kex = "{ banner = \"SSH-2.0-x_1.0\", kex = \"a\" }";
+    assert_eq!(warnings("action = \"drop\"\nunless.kex = 'kex-strict'", kex), 0);
 }

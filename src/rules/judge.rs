@@ -312,6 +312,13 @@ fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -
     }
 }
 
+/// Whether a banner that `rule` matches names a distribution's package.
+pub(super) fn names_package(rule: &Rule, patterns: &[Pattern], view: &View<'_>) -> bool {
+    let memo = Memo::default();
+    let captured = judge(rule, patterns, view, &memo, Scoped::No);
+    captured.is_ok_and(|captured| package(captured, view).is_some())
+}
+
 /// The distribution's package that the banner names.
 fn package<'v>(captured: Captured<'v>, view: &'v View<'_>) -> Option<Revision<'v>> {
     if let Some(revision) = captured.revision {

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::field::Field;
-use super::judge::{Memo, Scoped, judge};
+use super::judge::{Memo, Scoped, judge, names_package};
 use super::limits;
-use super::pattern::{Pattern, PatternId, REVISION};
+use super::pattern::{Pattern, PatternId};
 use super::read::at_rule;
 use super::rule::{Condition, Rule, Test};
 use super::source::SourceFile;
@@ -83,15 +83,16 @@ fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
     if !rule.action.blocks() || rule.version.is_none() || !weakness || rule.certain.is_some() {
         return false;
     }
-    let names_package = |condition: &Condition| match &condition.test {
-        Test::Patterns(ids) => {
-            let revision =
-                |id: &PatternId| patterns.get(id.index()).is_some_and(|pattern| pattern.has_group(REVISION));
-            matches!(condition.field, Field::Comments | Field::Banner) || ids.iter().any(revision)
-        }
-        Test::Values(_) => false,
-    };
-    let by_package = !rule.fixed_in.is_empty() && rule.all.iter().any(names_package);
+    // Its examples show whether it matches a banner, too, that names no package.
+    let by_package = !rule.fixed_in.is_empty()
+        && !rule.examples.is_empty()
+        && rule.examples.iter().all(|example| {
+            let named = example.with(rule.from, rule.request.as_ref(), |banner, context, hassh| {
+                let view = View::new(banner, context).with_hassh(hassh);
+                names_package(rule, patterns, &view)
+            });
+            named == Ok(true)
+        });
     let tells = |condition: &Condition| condition.field.needs_kex() || condition.field == Field::Comments;
     !by_package && !rule.unless.iter().any(tells)
 }

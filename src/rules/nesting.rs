@@ -1,7 +1,7 @@
 //! How deep the lists and tables of a TOML text are nested, told before it is parsed.
 //!
 //! The parser calls itself for each list and inline table within another, and its own guard against
-//! that can be talked out of counting by faulty text (toml_parser 1.1: brackets that it skips while it
+//! that can be talked out of counting by faulty text (`toml_parser` 1.1: brackets that it skips while it
 //! recovers are taken off the count, but were never put on it). A stack that overflows ends the whole
 //! program, so text is refused here first. The parser's own lexer tells brackets from those in strings
 //! and comments.

@@ -147,7 +147,7 @@ fn overrides(
         reader.error_with_help(&value.span(), "a rule file holds no overrides", help);
         return Some(());
     }
-    for table in tables.iter() {
+    for table in tables {
         if draft.overrides.len() >= limits::OVERRIDES {
             reader.error(&table.span(), format!("more than {} overrides", limits::OVERRIDES));
             return None;
