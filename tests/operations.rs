@@ -109,7 +109,7 @@ fn asked_paths(file: &Path) -> Vec<String> {
 #[test]
 fn logrotate_loses_no_line_by_either_way() {
     as_root(|| {
-        for (way, script) in [("create", "postrotate\nkill -HUP PID\nendscript"), ("copytruncate", "")] {
+        for (way, script) in [("create", "postrotate\nkill -USR1 PID\nendscript"), ("copytruncate", "")] {
             let namespace = Namespace::new();
             let _nginx = Nginx::start(&namespace, 80, "");
             let guard = Guard::start(&namespace, "drop", "--hook input");

@@ -100,7 +100,7 @@ pub(super) struct GuardArgs {
     eve_strict: bool,
     #[command(flatten)]
     log_headers: LogHeadersFlag,
-    /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE.sock].
+    /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
     /// Show /metrics, /healthz and /readyz on this address.

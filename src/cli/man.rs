@@ -33,11 +33,21 @@ const EXIT_CODES: [(&str, &str); 5] = [
 ];
 
 /// Files, and the subcommands (by the first word) that use them.
-const FILES: [(&str, &str, &[&str]); 4] = [
+const FILES: [(&str, &str, &[&str]); 6] = [
     (
         "/etc/bannerwall/rules, /usr/local/share/bannerwall/rules, /usr/share/bannerwall/rules, ./rules",
         "Rules: the first of these folders that exists is read, unless --rules names others.",
         &["guard", "scan", "replay", "rules"],
+    ),
+    (
+        "/etc/bannerwall/local.d",
+        "Overrides and rules of this machine, read after the rules, unless --local or --no-local say otherwise.",
+        &["guard", "scan", "replay", "rules"],
+    ),
+    (
+        "/run/bannerwall/guard-QUEUE-NETNS.sock",
+        "The control socket of the guard whose first queue is QUEUE, in the network namespace NETNS.",
+        &["guard", "reload"],
     ),
     ("/run/xtables.lock", "The lock that iptables programs share.", &["guard", "hook", "doctor"]),
     (

@@ -320,6 +320,15 @@ fn a_flow_without_a_syn_is_picked_up() {
 }
 
 #[test]
+fn a_monitor_marks_nothing() {
+    let rules = DROP_OLD_SSH.replace("action = \"drop\"", "action = \"mark\"\nmark = \"0x10/0xf0\"");
+    let mut talk = Setup::monitoring(&rules).open();
+    let packet = talk.server_packet(BANNER);
+    assert_eq!(talk.inspect_cut(&packet, packet.len()).mark, None);
+    assert!(kinds(&talk.events).contains(&"alert"), "it is told all the same");
+}
+
+#[test]
 fn a_mark_is_given_with_this_and_every_later_packet() {
     let rules = DROP_OLD_SSH.replace("action = \"drop\"", "action = \"mark\"\nmark = \"0x10/0xf0\"");
     let mut talk = Setup::enforcing(&rules).open();

@@ -80,14 +80,11 @@ impl ControlError {
 }
 
 /// The socket of the guard whose first queue is `queue`, in the network namespace of this process:
-/// queues are numbered in each namespace anew.
+/// queues are numbered in each namespace anew. Which namespace is the machine's own would need a look
+/// at process 1, which a confined guard may not take; so each is named by its number.
 pub fn default_path(queue: u16) -> PathBuf {
-    let namespace = |of: &str| std::fs::metadata(format!("/proc/{of}/ns/net")).map(|found| found.ino()).ok();
-    let name = match (namespace("self"), namespace("1")) {
-        (Some(own), Some(first)) if own != first => format!("guard-{queue}.netns-{own}.sock"),
-        _ => format!("guard-{queue}.sock"),
-    };
-    Path::new(FOLDER).join(name)
+    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
+    Path::new(FOLDER).join(format!("guard-{queue}-{namespace}.sock"))
 }
 
 /// Has the guard at `path` read its rules again.
