@@ -13,7 +13,7 @@
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
 //! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
 //! | [`replay`] | capture files as a source of packets for the engine |
-//! | [`scan`] | targets to results: rings of connections, one module a probe |
+//! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
 //! | [`guard`] | the verdict loop over a netfilter queue |
 //! | [`engine`] | packets in, decisions and events out |

@@ -1,8 +1,8 @@
 //! The scan: asks the network and judges what comes back with the guard's own matcher.
 //!
 //! One thread a [`Targets`] and [`Report`] pair, nothing shared between threads but the stop flag.
-//! This room knows nothing of the command line, and of output only the writer's handle; it never imports the
-//! guard's side (packets, flows, the engine).
+//! This room knows nothing of the command line, and only a [`session`] of output and metrics (its results go
+//! through the writer's handle); it never imports the guard's side (packets, flows, the engine).
 //!
 //! # Why it is built as it is
 //!
@@ -49,6 +49,7 @@
 //! | [`config`] | everything a scan can be told |
 //! | [`targets`] | what users name, in permuted order, each exactly once |
 //! | [`report`] | which results are written, a target's events together |
+//! | [`session`] | the life of a scan, whoever starts it |
 //! | [`checkpoint`] | where a scan stands, in a file |
 //! | [`permutation`], [`pacing`] | that order and its pace, without memory and without a clock |
 
@@ -58,11 +59,13 @@ pub mod outcome;
 pub mod pacing;
 pub mod permutation;
 pub mod report;
+pub mod session;
 pub mod target;
 pub mod targets;
 
 pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
+pub use session::{Onlooker, Session};
 pub use target::{Next, Target, Targets};
 
 mod here;

@@ -41,6 +41,13 @@ struct Schedule {
     due: u128,
 }
 
+impl Default for Rate {
+    /// Ten thousand, which no network minds.
+    fn default() -> Self {
+        Self::Limited(const { NonZeroU32::new(10_000).unwrap() })
+    }
+}
+
 impl std::str::FromStr for Rate {
     type Err = String;
 

@@ -1,9 +1,9 @@
-//! `bannerwall scan`: flags to a plan, a scan's configuration and an output.
+//! `bannerwall scan`: flags to the options of a session, and the terminal that looks on.
 
 mod progress;
 mod resume;
 mod run;
-mod watch;
+mod terminal;
 
 pub(super) use resume::fill;
 
@@ -153,7 +153,7 @@ struct Common {
     #[arg(long)]
     include_reserved: bool,
     /// Targets a second, or `max`.
-    #[arg(long, value_name = "N|max", default_value = "10000")]
+    #[arg(long, value_name = "N|max", default_value_t)]
     rate: Rate,
     /// Connections at once; by default what the rate and the connect timeout ask for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

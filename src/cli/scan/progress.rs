@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::scan::targets::{Counts, Skipped};
+use crate::scan::session::Account;
+use crate::scan::targets::Counts;
 
-/// A bar on stderr; nothing where stderr is no terminal or `show` is false.
-pub(super) fn bar(total: u64, show: bool) -> ProgressBar {
+/// A bar on stderr; nothing where stderr is no terminal or `show` is false. Its length is yet to be told.
+pub(super) fn bar(show: bool) -> ProgressBar {
     if !show {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
     let template = "{percent:>3}% {bar:24} {human_pos}/{human_len}  {rate}  {msg}  ETA {eta}";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     // The bar's own rate has four decimals.
@@ -36,30 +36,13 @@ impl Write for Aside {
     }
 }
 
-/// Targets that were named but are not this scan's to ask.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SkippedTargets {
-    pub(super) set: Skipped,
-    /// Left to the other parts of `--shard`.
-    pub(super) other_shards: u64,
-}
+/// The last line of a scan: open, refused, timed out, unreachable, local error, skipped and not asked sum to
+/// the targets.
+pub(super) struct Summary<'a>(pub(super) &'a Account);
 
-/// The last line of a scan. Targets are what was named (a name without an address counts once a
-/// port, an address named twice once); open, refused, timed out, unreachable, local error, skipped and
-/// not asked sum to it.
-pub(super) struct Summary {
-    pub(super) input: u128,
-    pub(super) skipped: SkippedTargets,
-    /// What this scan is to ask.
-    pub(super) total: u64,
-    pub(super) counts: Counts,
-    /// Of this run and those before it.
-    pub(super) elapsed: Duration,
-}
-
-impl fmt::Display for Summary {
+impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { input, skipped, total, counts, elapsed } = self;
+        let Account { input, skipped, other_shards, total, counts, elapsed } = self.0;
         let (finished, seconds) = (counts.finished(), elapsed.as_secs_f64());
         let rate = finished as f64 / seconds.max(0.001);
         let Counts { open, matched, refused, timed_out, unreachable, local_error, .. } = counts;
@@ -79,10 +62,10 @@ impl fmt::Display for Summary {
         kinds(f, "", &counts.shortages.kinds().map(|(name, count)| (name, count.into())))?;
         write!(f, ", skipped {}", input.saturating_sub(u128::from(*total)))?;
         let whys = [
-            ("excluded", skipped.set.excluded),
-            ("reserved", skipped.set.reserved),
-            ("unresolved", skipped.set.unresolved),
-            ("other shards", skipped.other_shards.into()),
+            ("excluded", skipped.excluded),
+            ("reserved", skipped.reserved),
+            ("unresolved", skipped.unresolved),
+            ("other shards", (*other_shards).into()),
         ];
         kinds(f, "", &whys)?;
         if finished < *total {
@@ -101,8 +84,10 @@ fn kinds(f: &mut fmt::Formatter<'_>, but: &str, kinds: &[(&str, u128)]) -> fmt::
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::scan::targets::Shortages;
+    use crate::scan::targets::{Shortages, Skipped};
 
     #[test]
     fn the_summary_sums_to_the_input() {
@@ -117,11 +102,11 @@ mod tests {
             shortages,
             ..Counts::default()
         };
-        let set = Skipped { excluded: 2, reserved: 3, unresolved: 0 };
-        let skipped = SkippedTargets { set, other_shards: 5 };
-        let summary = Summary { input: 20, skipped, total: 10, counts, elapsed: Duration::from_secs(2) };
+        let skipped = Skipped { excluded: 2, reserved: 3, unresolved: 0 };
+        let elapsed = Duration::from_secs(2);
+        let account = Account { input: 20, skipped, other_shards: 5, total: 10, counts, elapsed };
         assert_eq!(
-            summary.to_string(),
+            Summary(&account).to_string(),
             "targets 20, open 3 (but silent 1), matched 2, refused 4, timed out 1, unreachable 0, \
              local error 1 (no free port 1), skipped 10 (excluded 2, reserved 3, other shards 5), \
              not asked 1, 2.00 s, 4 targets a second"

@@ -1,20 +1,16 @@
-//! `--resume FILE`: where a scan begins, and what of it is kept. Without targets the rest of the command
-//! line is the one that the file was made by.
+//! `--resume FILE`. Without targets the rest of the command line is the one that the file was made by.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::hash::{BuildHasher as _, RandomState};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{ArgMatches, Command};
 
 use super::Request;
 use crate::cli::Failure;
-use crate::output::Handle;
-use crate::scan::checkpoint::{Checkpoint, CheckpointError};
-use crate::scan::targets::{Plan, Shard, Snapshot, TargetSet};
+use crate::scan::checkpoint::Checkpoint;
+use crate::scan::session::Keep;
 
 /// Puts what the checkpoint's scan was started with before what was given now, so that flags given
 /// now win. Other command lines stay as they are.
@@ -51,66 +47,17 @@ fn behind_mode(arguments: Vec<OsString>, mode: &str) -> impl Iterator<Item = OsS
 }
 
 /// What `--resume` asks for.
-pub(super) struct Resume<'a> {
-    pub(super) path: Option<&'a Path>,
-    /// What the scan was started with at first.
-    arguments: Vec<String>,
-    options: BTreeMap<String, String>,
-    pub(super) seed: u64,
-    /// There was a checkpoint.
-    pub(super) goes_on: bool,
-    pub(super) from: Snapshot,
-    pub(super) earlier: Duration,
+pub(super) fn keep(request: &Request<'_>) -> Option<Keep> {
+    let path = request.common.resume.clone()?;
+    Some(Keep { path, command: arguments(), decides: decides(request) })
 }
 
-impl<'a> Resume<'a> {
-    pub(super) fn open(request: &Request<'a>, set: &TargetSet) -> Result<Self, Failure> {
-        let path = request.common.resume.as_deref();
-        let loaded = path.map(Checkpoint::load).transpose().map_err(Failure::usage)?.flatten();
-        let stored = loaded.as_ref().and_then(|checkpoint| checkpoint.options.get("--seed")?.parse().ok());
-        let seed = request.common.seed.or(stored).unwrap_or_else(|| match request.common.shard {
-            Shard::WHOLE => RandomState::new().hash_one(0),
-            _ => 0,
-        });
-        let options = options(request, set, seed);
-        if let (Some(path), Some(checkpoint)) = (path, &loaded) {
-            checkpoint.check(path, &options).map_err(Failure::usage)?;
-        }
-        Ok(Self {
-            path,
-            arguments: loaded.as_ref().map_or_else(arguments, |checkpoint| checkpoint.arguments.clone()),
-            options,
-            seed,
-            goes_on: loaded.is_some(),
-            from: loaded.as_ref().map(Checkpoint::snapshot).unwrap_or_default(),
-            earlier: loaded.as_ref().map(Checkpoint::elapsed).unwrap_or_default(),
-        })
-    }
-
-    pub(super) fn save(
-        &self,
-        plan: &Plan,
-        writer: &Handle,
-        elapsed: Duration,
-    ) -> Result<(), CheckpointError> {
-        let Some(path) = self.path else { return Ok(()) };
-        let snapshot = plan.snapshot();
-        // What the snapshot calls over must be in the file before the checkpoint says so.
-        writer.sync();
-        Checkpoint::new(self.arguments.clone(), self.options.clone(), &snapshot, elapsed).save(path)
-    }
-}
-
-/// Everything that decides which targets are asked and how they are judged.
-fn options(request: &Request<'_>, set: &TargetSet, seed: u64) -> BTreeMap<String, String> {
-    let common = request.common;
+/// What of the command line decides which targets are asked and how they are judged.
+fn decides(request: &Request<'_>) -> BTreeMap<String, String> {
     let mut options: BTreeMap<String, String> = [
         ("scan", request.name.to_owned()),
-        ("targets", set.fingerprint()),
         ("--ports", request.ports.to_string()),
-        ("--seed", seed.to_string()),
-        ("--shard", common.shard.to_string()),
-        ("--rules", format!("{:?}", common.rules.rules)),
+        ("--rules", format!("{:?}", request.common.rules.rules)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
@@ -125,10 +72,13 @@ pub(super) fn arguments() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::CommandFactory as _;
 
     use super::*;
     use crate::cli::Cli;
+    use crate::scan::targets::Snapshot;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()

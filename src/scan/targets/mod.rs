@@ -75,6 +75,13 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports(Intervals<u16>);
 
+impl Ports {
+    /// How many.
+    pub fn count(&self) -> usize {
+        usize::try_from(self.0.count()).unwrap_or(usize::MAX)
+    }
+}
+
 impl std::str::FromStr for Ports {
     type Err = String;
 
@@ -388,11 +395,6 @@ impl TargetSet {
     /// Reserved addresses that were named but aren't asked.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
-    }
-
-    /// How many ports of each address are asked.
-    pub fn port_count(&self) -> usize {
-        self.ports.len()
     }
 
     /// Target `number`, none behind the last.

@@ -1,0 +1,113 @@
+//! The person at the terminal: messages, the progress bar, the interrupt key.
+
+use std::fmt::Display;
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::progress::bar;
+use super::{ProgressName, Request};
+use crate::cli::{Failure, Global};
+use crate::diagnostics::tell;
+use crate::scan::session::{Onlooker, Session, Wish};
+use crate::scan::targets::{Counts, LeftOut};
+
+/// Looks on for a person.
+pub(super) struct Terminal {
+    pub(super) bar: ProgressBar,
+    quiet: bool,
+    verbose: bool,
+    signals: Arc<AtomicUsize>,
+    /// Signals that were answered.
+    seen: usize,
+}
+
+impl Terminal {
+    pub(super) fn new(request: &Request<'_>, global: &Global) -> Self {
+        let wanted = request.common.progress == ProgressName::Auto && !global.quiet;
+        Self {
+            bar: bar(wanted && std::io::stderr().is_terminal()),
+            quiet: global.quiet,
+            verbose: global.verbose > 0,
+            signals: Arc::default(),
+            seen: 0,
+        }
+    }
+
+    /// A session is about to run: from here on it is what signals end.
+    pub(super) fn begin(&self, session: &Session) -> Result<(), Failure> {
+        count_signals(Arc::clone(&self.signals))?;
+        self.bar.set_length(session.plan().total());
+        if self.verbose {
+            let (seed, remaining) = (session.seed(), session.plan().remaining());
+            let (threads, window) = (session.threads(), session.window());
+            self.say(format_args!("seed {seed}, {remaining} targets, {threads} threads, {window} at once"));
+        }
+        Ok(())
+    }
+
+    fn say(&self, message: impl Display) {
+        self.bar.suspend(|| tell(message));
+    }
+}
+
+impl Onlooker for Terminal {
+    fn unresolved(&mut self, name: &str) {
+        if !self.quiet {
+            self.say(format_args!("bannerwall: {name}"));
+        }
+    }
+
+    fn left_out(&mut self, out: &LeftOut) {
+        if !self.quiet {
+            self.say(format_args!(
+                "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
+                out.what, out.addresses, out.range
+            ));
+        }
+    }
+
+    /// The first signal ends the handing out of targets, the second gives up those under way.
+    fn look_up(&mut self, counts: &Counts) -> Wish {
+        self.bar.set_position(counts.finished());
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("open {}  matched {}", counts.open, counts.matched));
+        }
+        let seen = self.signals.load(Relaxed);
+        if std::mem::replace(&mut self.seen, seen) == 0 && seen == 1 {
+            self.say("bannerwall: finishing what is under way; interrupt again to give it up");
+        }
+        match seen {
+            0 => Wish::GoOn,
+            1 => Wish::Finish,
+            _ => Wish::GiveUp,
+        }
+    }
+
+    fn blame(&mut self, fault: &dyn Display) {
+        self.say(format_args!("bannerwall: {fault}"));
+    }
+
+    fn kept(&mut self, file: &Path, interrupted: bool) {
+        let how = if interrupted { "interrupted" } else { "stopped" };
+        self.say(format_args!(
+            "bannerwall: {how}; the same command, or only its `--resume {}`, goes on",
+            file.display()
+        ));
+    }
+}
+
+/// Counts SIGINT and SIGTERM, on a thread of its own.
+fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            counter.fetch_add(1, Relaxed);
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! How many threads and connections a scan gets.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{Options, SessionError};
+use crate::scan::pacing::Rate;
+use crate::scan::targets::Plan;
+use crate::scan::{Config, HttpOptions, ProbeOptions};
+
+/// Most connections at once unless the user says otherwise.
+const WINDOW: u64 = 65_536;
+
+/// Fewest connections at once that a slow rate asks for.
+const LEAST: u64 = 64;
+
+/// Threads for so many targets.
+pub(super) fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
+    let chosen = match (wanted, rate) {
+        (Some(threads), _) => threads.into(),
+        (None, Rate::Max) => std::thread::available_parallelism().map_or(1, usize::from),
+        (None, Rate::Limited(_)) => 1,
+    };
+    chosen.min(usize::try_from(targets).unwrap_or(usize::MAX)).max(1)
+}
+
+/// The scan's configuration for what `plan` has to ask.
+pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionError> {
+    let wanted = match (options.concurrency, options.rate) {
+        (Some(concurrency), _) => concurrency.into(),
+        (None, Rate::Max) => WINDOW,
+        (None, Rate::Limited(rate)) => {
+            let in_time = u128::from(rate.get()) * options.connect_timeout.as_millis() / 1000;
+            u64::try_from(in_time).unwrap_or(WINDOW).clamp(LEAST, WINDOW)
+        }
+    };
+    let descriptors = descriptors().map_err(SessionError::Descriptors)?;
+    // Each ring is a descriptor itself, outside of its table; others are for files and libraries.
+    let most = descriptors.saturating_mul((descriptors / 4).max(1));
+    let useful = plan.remaining().saturating_mul(connections_each(&options.probe));
+    let window = usize::try_from(wanted.min(useful).max(1)).unwrap_or(usize::MAX).min(most);
+    Ok(Config {
+        probe: options.probe.clone(),
+        window,
+        descriptors_per_ring: descriptors,
+        connect_timeout: options.connect_timeout,
+        first_byte_timeout: options.read_timeout,
+        total_timeout: options.total_timeout.max(options.connect_timeout),
+        retries: options.retries,
+        close: options.close,
+        rules: options.rules.clone(),
+        fingerprints: options.fingerprints.clone(),
+        disclosure: options.disclosure,
+        ..Config::default()
+    })
+}
+
+/// The most connections that one target can have at once.
+fn connections_each(probe: &ProbeOptions) -> u64 {
+    match probe {
+        ProbeOptions::Http(options) if options.pipeline => {
+            let connections = options.host_connections.max(HttpOptions::FALLBACK_CONNECTIONS);
+            u64::try_from(connections).unwrap_or(u64::MAX)
+        }
+        ProbeOptions::Http(options) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
+        ProbeOptions::Connect | ProbeOptions::Ssh { .. } | ProbeOptions::Greeting { .. } => 1,
+    }
+}
+
+/// Raises the limit of descriptors as far as it goes, and says how many a ring may hold.
+fn descriptors() -> std::io::Result<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)).min(1 << 16))
+}

@@ -1,0 +1,40 @@
+//! A scan's counts where Prometheus fetches them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::event::PortState;
+use crate::metrics::{Endpoint, Health, MetricsError, Registry, ScanMetrics};
+use crate::scan::targets::Counts;
+
+/// The metrics of one scan and their endpoint, open as long as this lives.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    families: ScanMetrics,
+    _endpoint: Endpoint,
+}
+
+impl Metrics {
+    /// Shows metrics at `address`.
+    pub(super) fn start(address: SocketAddr) -> Result<Self, MetricsError> {
+        let registry = Registry::new()?;
+        let families = ScanMetrics::new(&registry)?;
+        let health = Arc::new(Health::default());
+        health.set_ready(true);
+        let endpoint = Endpoint::start(address, registry, health)?;
+        Ok(Self { families, _endpoint: endpoint })
+    }
+
+    pub(super) fn show(&self, counts: &Counts, in_flight: u64) {
+        for (state, count) in [
+            (PortState::Open, counts.open),
+            (PortState::Closed, counts.refused),
+            (PortState::Filtered, counts.timed_out + counts.unreachable),
+            (PortState::Error, counts.local_error),
+        ] {
+            let counter = self.families.targets(state);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        self.families.inflight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,54 @@
+//! Where results go. A scan that goes on after an interruption goes on with its file.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use super::SessionError;
+use crate::output::{Continued, Destination, Format, Writer, WriterConfig};
+
+/// How results are spelled, and where they go.
+pub struct Results {
+    /// How they are spelled.
+    pub format: Box<dyn Format>,
+    /// Where they go. A [`Destination::File`] that an earlier run began is continued.
+    pub destination: Destination,
+    /// The format has an end that nothing can follow: its file cannot be continued.
+    pub is_document: bool,
+}
+
+impl Results {
+    /// Starts the writer; `goes_on` where an earlier run of the scan has written some.
+    pub(super) fn start(self, goes_on: bool) -> Result<Writer, SessionError> {
+        let Self { format, destination, is_document } = self;
+        let name = match &destination {
+            Destination::File(path) | Destination::Log(path) => path.display().to_string(),
+            Destination::Stdout | Destination::Other(_) => "standard output".to_owned(),
+        };
+        let fault = |error| SessionError::Results { name: name.clone(), error };
+        let (destination, format) = match destination {
+            Destination::File(path) if goes_on && path.exists() => {
+                if is_document {
+                    return Err(SessionError::NotContinued(path));
+                }
+                cut_torn_line(&path).map_err(fault)?;
+                let format: Box<dyn Format> = Box::new(Continued(format));
+                (Destination::Log(path), format)
+            }
+            destination => (destination, format),
+        };
+        Writer::start(WriterConfig::BATCHES, destination, format).map_err(fault)
+    }
+}
+
+/// A killed process may have left half a line: its target is not over and will be asked again.
+fn cut_torn_line(path: &Path) -> std::io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    // A line is never nearly as long as what one flush writes.
+    file.seek(SeekFrom::Start(length.saturating_sub(1 << 20)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    let torn = tail.iter().rev().take_while(|octet| **octet != b'\n').count() as u64;
+    if torn > 0 { file.set_len(length - torn) } else { Ok(()) }
+}

@@ -1,0 +1,139 @@
+//! Scans started without a command line, as a page or a schedule would.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Mutex;
+
+use super::*;
+use crate::output::Destination;
+use crate::output::eve::{Eve, EveOptions};
+use crate::scan::targets::Ports;
+
+/// Somebody who looks up `patience` times before the scan is to end.
+#[derive(Default)]
+struct Page {
+    patience: Option<u32>,
+    left_out: Vec<LeftOut>,
+    unresolved: Vec<String>,
+    kept: Option<PathBuf>,
+}
+
+impl Onlooker for Page {
+    fn unresolved(&mut self, name: &str) {
+        self.unresolved.push(name.to_owned());
+    }
+
+    fn left_out(&mut self, out: &LeftOut) {
+        self.left_out.push(out.clone());
+    }
+
+    fn look_up(&mut self, _counts: &Counts) -> Wish {
+        match &mut self.patience {
+            Some(0) => Wish::Finish,
+            Some(left) => {
+                *left -= 1;
+                Wish::GoOn
+            }
+            None => Wish::GoOn,
+        }
+    }
+
+    fn blame(&mut self, fault: &dyn Display) {
+        panic!("{fault}");
+    }
+
+    fn kept(&mut self, file: &Path, _interrupted: bool) {
+        self.kept = Some(file.to_owned());
+    }
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    fn lines(&self) -> Vec<serde_json::Value> {
+        let octets = self.0.lock().expect("no writer panicked");
+        octets
+            .split_inclusive(|octet| *octet == b'\n')
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no reader panicked").write(octets)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn options(word: &str, port: u16) -> Options {
+    let targets = Named { words: vec![word.to_owned()], ..Named::default() };
+    Options::new(targets, Ports::from_iter([port]), ProbeOptions::Connect)
+}
+
+fn json(shared: &Shared) -> Results {
+    let destination = Destination::Other(Box::new(shared.clone()));
+    Results { format: Box::new(Eve(EveOptions::default())), destination, is_document: false }
+}
+
+#[test]
+fn a_page_starts_a_scan_and_hears_what_is_left_out() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = server.local_addr().expect("bound").port();
+    let (seen, mut page) = (Shared::default(), Page::default());
+    let mut options = options("127.0.0.1", port);
+    options.targets.words.push("224.0.0.1".to_owned());
+    let session = Session::open(options, json(&seen), &mut page).expect("a session");
+    let ending = session.run(&mut page).expect("a scan");
+    assert_eq!((ending.account.total, ending.account.counts.open), (1, 1));
+    assert_eq!((ending.account.input, ending.account.skipped.reserved), (2, 1));
+    assert!(!ending.interrupted && page.kept.is_none());
+    assert_eq!(page.left_out.len(), 1);
+    let lines = seen.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!((&lines[0]["dest_port"], &lines[0]["state"]), (&port.into(), &"open".into()));
+}
+
+#[test]
+fn a_scan_that_its_page_ends_goes_on_where_it_stood() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, seen) = (folder.path().join("state"), Shared::default());
+    let mut options = options("127.0.1.0/28", 1);
+    options.keep = Some(Keep { path: path.clone(), ..Keep::default() });
+    options.rate = "1".parse().expect("a rate");
+    let mut page = Page { patience: Some(2), ..Page::default() };
+    let first = Session::open(options.clone(), json(&seen), &mut page).expect("a session");
+    let seed = first.seed();
+    let ending = first.run(&mut page).expect("a scan");
+    let finished = ending.account.counts.finished();
+    assert!(ending.interrupted && finished < 16, "{ending:?}");
+    assert_eq!(page.kept.as_ref(), Some(&path));
+
+    options.rate = Rate::Max;
+    let mut page = Page::default();
+    let second = Session::open(options, json(&seen), &mut page).expect("its file");
+    assert_eq!((second.seed(), second.plan().remaining()), (seed, 16 - finished));
+    let ending = second.run(&mut page).expect("the rest");
+    assert_eq!((ending.account.counts.finished(), ending.account.counts.refused), (16, 16));
+    assert!(!path.exists(), "nothing is left to do");
+    let mut asked: Vec<_> = seen.lines().iter().map(|line| line["dest_ip"].to_string()).collect();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), 16, "each once");
+    assert_eq!(seen.lines().len(), 16, "each once");
+}
+
+#[test]
+fn what_cannot_begin_says_whose_fault_it_is() {
+    let seen = Shared::default();
+    let open = |options| Session::open(options, json(&seen), &mut Page::default()).map(drop);
+    let mut nobody = options("192.0.2.1", 1);
+    nobody.targets.words.clear();
+    assert!(matches!(open(nobody), Err(SessionError::NoTargets)));
+    let error = open(options("192.0.2.1/99", 1)).expect_err("no such network");
+    assert!(matches!(error, SessionError::Targets(_)) && !error.is_of_machine());
+}
