@@ -77,7 +77,8 @@ fn a_scan_goes_on_when_ports_are_free_again() {
         // Time for the first tries; the last of them comes seconds later.
         std::thread::sleep(Duration::from_millis(200));
         reserve_all_ports(&network, false);
-        scan.wait_exit();
+        // Not only its end: what it says comes through a pipe, perhaps a moment later.
+        scan.wait_stderr("the summary", |errors| errors.find("targets a second"));
         let errors = scan.stderr();
         assert!(summary(&errors).starts_with("targets 256, open 256, "), "{errors}");
         assert!(summary(&errors).contains("local error 0, skipped 0"), "{errors}");
