@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -160,6 +161,17 @@ fn a_checkpoint_alone_is_enough_to_go_on_with() {
     rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
     assert_eq!(child.wait_with_output().expect("it ends").status.code(), Some(130));
 
+    // What others may write to is no command line of ours.
+    let permit = |mode| std::fs::set_permissions(state.to_string(), std::fs::Permissions::from_mode(mode));
+    permit(0o622).expect("our file");
+    let refused = output(&format!("ssh --resume {state} --rate max"));
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("others may write to it (mode 0622)"),
+        "{}",
+        text(&refused.stderr)
+    );
+    permit(0o600).expect("our file");
     let rest = output(&format!("ssh --resume {state} --rate max"));
     assert_eq!(rest.status.code(), Some(0), "{}", text(&rest.stderr));
     assert!(text(&rest.stderr).contains("targets 512, open 512,"), "{}", text(&rest.stderr));

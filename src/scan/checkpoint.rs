@@ -5,8 +5,9 @@
 //! another scan's file is refused.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,12 @@ use super::targets::{Counts, Snapshot};
 
 /// The layout of the file; another one is refused.
 const LAYOUT: u32 = 1;
+
+/// Who may read the file: a command line may hold credentials (`--header 'Authorization: …'`).
+const PRIVATE: u32 = 0o600;
+
+/// Permission bits by which others than the owner could write.
+const FOREIGN_WRITE: u32 = 0o022;
 
 /// Why a scan cannot be continued.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +38,16 @@ pub enum CheckpointError {
     /// It is no checkpoint.
     #[error("--resume {path}: not a checkpoint of a scan: {reason}")]
     Foreign {
+        /// Its name.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Others than who asks could have written it.
+    #[error(
+        "--resume {path}: its command line is not taken: {reason}; name the targets, or make the file yours"
+    )]
+    Untrusted {
         /// Its name.
         path: PathBuf,
         /// What is wrong.
@@ -92,13 +109,39 @@ impl Checkpoint {
     /// # Errors
     /// It cannot be read, or is no checkpoint.
     pub fn load(path: &Path) -> Result<Option<Self>, CheckpointError> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
+        Self::read(path, |_| Ok(()))
+    }
+
+    /// As [`Checkpoint::load`] for one whose [`arguments`](Self::arguments) are to be obeyed: what they
+    /// overwrite and whom they ask is decided by whoever could write the file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`], and where others than this user and root could have written it.
+    pub fn load_trusted(path: &Path) -> Result<Option<Self>, CheckpointError> {
+        Self::read(path, |metadata| check_owner(metadata, rustix::process::geteuid().as_raw()))
+    }
+
+    fn read(
+        path: &Path,
+        check: impl FnOnce(&Metadata) -> Result<(), String>,
+    ) -> Result<Option<Self>, CheckpointError> {
+        let fault = |error| CheckpointError::File { path: path.to_owned(), error };
+        let mut file = match File::open(path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(CheckpointError::File { path: path.to_owned(), error }),
+            Err(error) => return Err(fault(error)),
         };
+        // Of what was opened, not of the name: that may lead elsewhere a moment later.
+        check(&file.metadata().map_err(fault)?)
+            .map_err(|reason| CheckpointError::Untrusted { path: path.to_owned(), reason })?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(fault)?;
+        Self::parse(path, &text).map(Some)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, CheckpointError> {
         let foreign = |reason| CheckpointError::Foreign { path: path.to_owned(), reason };
-        let checkpoint: Self = serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
+        let checkpoint: Self = serde_json::from_str(text).map_err(|error| foreign(error.to_string()))?;
         if checkpoint.layout != LAYOUT {
             return Err(foreign(format!("layout {}, this version knows {LAYOUT}", checkpoint.layout)));
         }
@@ -107,7 +150,7 @@ impl Checkpoint {
         if !ordered || !checkpoint.unfinished.iter().all(within) {
             return Err(foreign("its positions contradict each other".to_owned()));
         }
-        Ok(Some(checkpoint))
+        Ok(checkpoint)
     }
 
     /// Refuses to go on with a scan that `options` would not have made.
@@ -156,7 +199,12 @@ impl Checkpoint {
     fn replace(&self, path: &Path) -> io::Result<()> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
-        let mut file = File::create(&beside)?;
+        // What a crash left there, or a link that somebody planted, which must not be written through.
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::options().write(true).create_new(true).mode(PRIVATE).open(&beside)?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
         file.sync_all()?;
@@ -164,8 +212,21 @@ impl Checkpoint {
     }
 }
 
+/// Refuses a file that others than the user `own` and root could have written.
+fn check_owner(metadata: &Metadata, own: u32) -> Result<(), String> {
+    if metadata.uid() != own && metadata.uid() != 0 {
+        return Err(format!("it belongs to user {}, not to {own} or root", metadata.uid()));
+    }
+    match metadata.mode() & 0o7777 {
+        mode if mode & FOREIGN_WRITE != 0 => Err(format!("others may write to it (mode {mode:04o})")),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn options(seed: &str) -> BTreeMap<String, String> {
@@ -217,5 +278,34 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(matches!(Checkpoint::load(&path), Err(CheckpointError::Foreign { .. })), "{text}");
         }
+    }
+
+    #[test]
+    fn a_command_line_is_taken_only_from_a_file_that_nobody_else_could_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        assert_eq!(Checkpoint::load_trusted(&path).unwrap(), None);
+        checkpoint().save(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, PRIVATE);
+        assert_eq!(Checkpoint::load_trusted(&path).unwrap(), Some(checkpoint()));
+        for mode in [0o620, 0o602, 0o666] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = Checkpoint::load_trusted(&path).unwrap_err().to_string();
+            assert!(error.contains(&format!("others may write to it (mode {mode:04o})")), "{error}");
+            assert!(Checkpoint::load(&path).is_ok(), "where it stands is checked against the command line");
+        }
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert!(check_owner(&metadata, metadata.uid() + 1).is_err() || metadata.uid() == 0);
+    }
+
+    #[test]
+    fn a_planted_link_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, treasure) = (folder.path().join("state"), folder.path().join("treasure"));
+        std::fs::write(&treasure, "gold").unwrap();
+        std::os::unix::fs::symlink(&treasure, folder.path().join("state.new")).unwrap();
+        checkpoint().save(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
+        assert_eq!(Checkpoint::load(&path).unwrap(), Some(checkpoint()));
     }
 }

@@ -181,7 +181,8 @@ struct Common {
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     shard: Shard,
     /// Keep where the scan stands in a file, and go on from there if it exists. Without targets all
-    /// other flags are those that the file's scan was started with, unless given again.
+    /// other flags are those that the file's scan was started with, unless given again; the file must be
+    /// yours or root's then, and nobody else's to write to.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// How connections are ended: by a reset, or in order for targets that log resets.

@@ -20,7 +20,8 @@ pub(in crate::cli) fn fill(command: &Command, arguments: Vec<OsString>) -> Resul
         return Ok(arguments);
     };
     let Some((mode, path)) = without_targets(&matches) else { return Ok(arguments) };
-    let Some(checkpoint) = Checkpoint::load(&path).map_err(Failure::usage)? else { return Ok(arguments) };
+    let loaded = Checkpoint::load_trusted(&path).map_err(Failure::usage)?;
+    let Some(checkpoint) = loaded else { return Ok(arguments) };
     let stored = checkpoint.options.get("scan").map_or("", String::as_str);
     if stored != mode {
         let path = path.display();
