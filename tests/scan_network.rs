@@ -72,7 +72,7 @@ fn a_scan_goes_on_when_ports_are_free_again() {
     as_root(|| {
         let network = with_few_ports();
         greeter(&network, 22);
-        let mut scan = Running::start(scan(&network, &format!("ssh 127.0.0.0/24 --rate max {PATIENT} -v")));
+        let scan = Running::start(scan(&network, &format!("ssh 127.0.0.0/24 --rate max {PATIENT} -v")));
         scan.wait_stderr("the scan's beginning", |errors| errors.find("256 at once"));
         // Time for the first tries; the last of them comes seconds later.
         std::thread::sleep(Duration::from_millis(200));
