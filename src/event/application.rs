@@ -32,6 +32,10 @@ pub struct Summary<'a> {
     pub client: Option<(&'a str, Option<&'a ProductFacts>)>,
     /// The status of an answer.
     pub status: Option<u16>,
+    /// An answer's reason phrase, perhaps empty.
+    pub reason: Option<&'a str>,
+    /// The version of the protocol that it speaks: `2.0`, `HTTP/1.0`.
+    pub protocol_version: Option<&'a str>,
     /// What was asked for.
     pub url: Option<&'a str>,
     /// A page's title.
@@ -92,6 +96,7 @@ impl SshFacts {
             banner: shown.map(|side| side.banner.as_str().into()),
             software: shown.map(|side| side.software_version.as_str().into()),
             product: shown.and_then(|side| side.fingerprint.as_ref()),
+            protocol_version: shown.map(|side| side.protocol_version.as_str()),
             client: other.map(|side| (side.banner.as_str(), side.fingerprint.as_ref())),
             ..Summary::default()
         }
@@ -151,6 +156,10 @@ impl HttpFacts {
             product: response.and_then(|response| response.fingerprint.as_ref()),
             client: None,
             status: response.map(|response| response.status),
+            reason: response.map(|response| response.reason.as_str()),
+            protocol_version: response
+                .map(|response| response.version.as_str())
+                .or_else(|| self.request.as_ref().map(|request| request.version.as_str())),
             url: self.request.as_ref().map(|request| request.url.as_str()),
             title: response.and_then(|response| response.title.as_deref()),
         }

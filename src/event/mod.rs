@@ -265,6 +265,8 @@ pub struct ConnectFacts {
     pub said: String,
     /// From the connect request to its completion.
     pub round_trip: Option<Duration>,
+    /// How long an open port was listened to that said nothing, or not all: milliseconds since it accepted.
+    pub waited_ms: Option<u32>,
 }
 
 /// What a scanned port was.

@@ -15,7 +15,7 @@ use super::time::EveTime;
 use super::{Format, escape};
 
 /// The columns in order; new ones are only ever added behind the last.
-pub const COLUMNS: [&str; 24] = [
+pub const COLUMNS: [&str; 26] = [
     "timestamp",
     "source",
     "event_type",
@@ -40,6 +40,8 @@ pub const COLUMNS: [&str; 24] = [
     "reason",
     "rtt_ms",
     "detail",
+    "waited_ms",
+    "protocol_version",
 ];
 
 /// CSV records as a [`Format`].
@@ -93,6 +95,8 @@ struct Row<'a> {
     reason: &'a str,
     round_trip: Option<f64>,
     detail: Cow<'a, str>,
+    waited_ms: Option<u32>,
+    protocol_version: &'a str,
 }
 
 impl<'a> Row<'a> {
@@ -131,6 +135,8 @@ impl<'a> Row<'a> {
         self.banner = summary.banner.unwrap_or_default();
         self.product = summary.product;
         self.status = summary.status;
+        self.reason = summary.reason.unwrap_or_default();
+        self.protocol_version = summary.protocol_version.unwrap_or_default();
         self.url = summary.url.unwrap_or_default();
         self.detail = match summary.client {
             Some((banner, _)) => format!("client={banner}").into(),
@@ -170,6 +176,7 @@ impl<'a> Row<'a> {
         self.reason = &facts.reason;
         self.banner = facts.said.as_str().into();
         self.round_trip = facts.round_trip.map(|time| time.as_secs_f64() * 1000.0);
+        self.waited_ms = facts.waited_ms;
     }
 
     /// The cells in the order of [`COLUMNS`].
@@ -203,6 +210,8 @@ impl<'a> Row<'a> {
             self.reason.into(),
             self.round_trip.map_or_else(Cow::default, |millis| format!("{millis:.3}").into()),
             self.detail.as_ref().into(),
+            text(self.waited_ms),
+            self.protocol_version.into(),
         ]
     }
 }
@@ -216,7 +225,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::event::{PortState, Source};
+    use crate::event::{HttpFacts, HttpResponseFacts, PortState, Source};
     use crate::event::{SshFacts, SshSide, Timestamp};
 
     fn read(events: &[Event]) -> Vec<Vec<String>> {
@@ -246,6 +255,7 @@ mod tests {
             reason: "foreign".into(),
             said: said.to_owned(),
             round_trip: None,
+            waited_ms: Some(2000),
         };
         let rows = read(&[event(EventKind::Connect(connect))]);
         assert!(rows[1].contains(&format!("'{said}")), "{rows:?}");
@@ -258,6 +268,7 @@ mod tests {
             reason: "a,\"b\"\n".into(),
             said: String::new(),
             round_trip: None,
+            waited_ms: Some(2000),
         };
         let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
         let ssh = SshFacts { client: None, server: Some(side) };
@@ -270,5 +281,21 @@ mod tests {
         assert_eq!((cell(1, "state").as_str(), cell(1, "reason").as_str()), ("closed", "a,\"b\"\\n"));
         assert_eq!((cell(2, "event_type").as_str(), cell(2, "from").as_str()), ("ssh", "server"));
         assert_eq!(cell(2, "banner"), "SSH-2.0-x,\\r\\n\\x1b y");
+        assert_eq!((cell(1, "waited_ms").as_str(), cell(2, "waited_ms").as_str()), ("2000", ""));
+        let answer = HttpFacts {
+            request: None,
+            response: Some(HttpResponseFacts {
+                version: "HTTP/1.0".to_owned(),
+                status: 404,
+                reason: "Gone fishing".to_owned(),
+                ..HttpResponseFacts::default()
+            }),
+        };
+        let rows = read(&[event(EventKind::Application(Application::Http(Arc::new(answer))))]);
+        let cell = |name| rows[1][COLUMNS.iter().position(|column| *column == name).unwrap()].as_str();
+        assert_eq!(
+            (cell("protocol_version"), cell("status"), cell("reason")),
+            ("HTTP/1.0", "404", "Gone fishing")
+        );
     }
 }

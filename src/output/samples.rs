@@ -29,7 +29,13 @@ fn event(server: (&str, u16), kind: EventKind) -> Event {
 
 fn connect(state: PortState, reason: &'static str, said: &str) -> EventKind {
     let round_trip = Some(Duration::from_micros(1250));
-    EventKind::Connect(ConnectFacts { state, reason: reason.into(), said: said.to_owned(), round_trip })
+    EventKind::Connect(ConnectFacts {
+        state,
+        reason: reason.into(),
+        said: said.to_owned(),
+        round_trip,
+        waited_ms: None,
+    })
 }
 
 /// A port of each state; the open one said something that no terminal should see.

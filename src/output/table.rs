@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use crate::event::{AlertFacts, Application, ConnectFacts, Event, HttpFacts, PortState, ProductFacts};
 
 use super::finding::Finding;
-use super::text::{Colour, severity_colour};
+use super::text::{Colour, Span, milliseconds, severity_colour};
 use super::{Escaped, Format};
 
 /// Width of the column of addresses: any IPv4 address with its port.
@@ -66,15 +66,17 @@ impl Table {
     }
 }
 
-/// How long the connect took, and why there is no more to say.
+/// How long the connect took, or how long more was waited for, and why there is no more to say.
 struct Connect<'a>(Option<&'a ConnectFacts>);
 
 impl Display for Connect<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(facts) = self.0 else { return Ok(()) };
         f.write_str(&facts.reason)?;
-        if let (Some(time), PortState::Open) = (facts.round_trip, facts.state) {
-            write!(f, ", {:.1} ms", time.as_secs_f64() * 1000.0)?;
+        match (facts.waited_ms.map(milliseconds), facts.round_trip, facts.state) {
+            (Some(time), ..) => write!(f, ", waited {}", Span(time))?,
+            (None, Some(time), PortState::Open) => write!(f, ", {}", Span(time))?,
+            _ => {}
         }
         if facts.said.is_empty() { Ok(()) } else { write!(f, ": {}", Escaped(&facts.said)) }
     }
@@ -119,6 +121,8 @@ impl Display for Product<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::output::samples::{all, spelled, ssh};
 
@@ -135,6 +139,20 @@ mod tests {
             "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",
         );
         assert_eq!(spelled(Table { colour: Colour::Never }, &all()), expected);
+    }
+
+    #[test]
+    fn what_stays_silent_is_told_with_how_long_it_was_waited_for() {
+        let facts = ConnectFacts {
+            state: PortState::Open,
+            reason: "silent".into(),
+            said: String::new(),
+            round_trip: Some(Duration::from_micros(16_300)),
+            waited_ms: Some(2004),
+        };
+        assert_eq!(Connect(Some(&facts)).to_string(), "silent, waited 2.0 s");
+        let soon = ConnectFacts { reason: "ended".into(), waited_ms: Some(3), ..facts };
+        assert_eq!(Connect(Some(&soon)).to_string(), "ended, waited 3.0 ms");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
@@ -166,9 +167,10 @@ impl Line<'_> {
         if !facts.said.is_empty() {
             write!(f, "  {}", Escaped(&facts.said))?;
         }
-        match facts.round_trip {
-            Some(time) => write!(f, "  {:.1} ms", time.as_secs_f64() * 1000.0),
-            None => Ok(()),
+        match (facts.waited_ms.map(milliseconds), facts.round_trip) {
+            (Some(time), _) => write!(f, "  waited {}", Span(time)),
+            (None, Some(time)) => write!(f, "  {}", Span(time)),
+            (None, None) => Ok(()),
         }
     }
 
@@ -179,6 +181,23 @@ impl Line<'_> {
         match client.address.is_unspecified() {
             true => end(server),
             false => format!("{} > {}", end(client), end(server)),
+        }
+    }
+}
+
+/// As a duration.
+pub(super) fn milliseconds(count: u32) -> Duration {
+    Duration::from_millis(count.into())
+}
+
+/// A time in milliseconds, from a second on in seconds.
+pub(super) struct Span(pub(super) Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs_f64() {
+            seconds if seconds < 1.0 => write!(f, "{:.1} ms", seconds * 1000.0),
+            seconds => write!(f, "{seconds:.1} s"),
         }
     }
 }
@@ -269,8 +288,13 @@ mod tests {
 
     #[test]
     fn colours_only_where_asked_for() {
-        let facts =
-            ConnectFacts { state: PortState::Open, reason: "".into(), said: String::new(), round_trip: None };
+        let facts = ConnectFacts {
+            state: PortState::Open,
+            reason: "".into(),
+            said: String::new(),
+            round_trip: None,
+            waited_ms: None,
+        };
         let plain = line(EventKind::Connect(facts.clone()), Colour::Never);
         assert!(plain.ends_with("[2001:db8::2]:22  open\n"), "{plain:?}");
         assert!(line(EventKind::Connect(facts), Colour::Always).contains("\x1b[32mopen"));

@@ -362,6 +362,7 @@ impl<P: Probe> Lane<P> {
             Ok(_) => {
                 if session.found.is_none() {
                     session.found = Some((PortState::Open, Reason::Accepted));
+                    session.accepted = Some(now.nanos);
                     session.round_trip =
                         Some(Duration::from_nanos(now.nanos.saturating_sub(session.started)));
                 }

@@ -33,6 +33,8 @@ pub struct Outcome<'a> {
     pub reason: Reason,
     /// From the connect request to its completion, where it completed.
     pub round_trip: Option<Duration>,
+    /// From the acceptance to the end of a talk that did not come to its own.
+    pub waited: Option<Duration>,
     /// How far the conversation behind the connect went.
     pub conversation: Conversation,
     /// Number of rules that matched.
@@ -50,6 +52,7 @@ impl Outcome<'_> {
             reason: self.reason.name().into(),
             said: String::new(),
             round_trip: self.round_trip,
+            waited_ms: self.waited.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
         }
     }
 }
@@ -121,6 +124,11 @@ pub enum Conversation {
 }
 
 impl Conversation {
+    /// The target was waited for, and has not said all that it was to say.
+    pub fn is_cut_short(self) -> bool {
+        matches!(self, Self::Silent | Self::Ended | Self::Reset | Self::TimedOut | Self::Failed(_))
+    }
+
     /// A stable name for summaries and results.
     pub fn name(self) -> &'static str {
         match self {

@@ -77,6 +77,8 @@ pub(super) struct Session<S> {
     pub(super) heard: bool,
     /// How long the first accepted connect took.
     pub(super) round_trip: Option<Duration>,
+    /// When that was.
+    pub(super) accepted: Option<Nanos>,
     /// How often a shortage of this machine came between.
     pub(super) shortages: u32,
     /// How often it was asked again for want of an answer.
@@ -99,6 +101,7 @@ impl<S: Default> Session<S> {
             started: 0,
             heard: false,
             round_trip: None,
+            accepted: None,
             shortages: 0,
             retries: 0,
             matches: 0,
@@ -114,6 +117,7 @@ impl<S: Default> Session<S> {
         self.found = None;
         self.heard = false;
         self.round_trip = None;
+        self.accepted = None;
         self.shortages = 0;
         self.retries = 0;
         self.matches = 0;

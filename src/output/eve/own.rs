@@ -44,6 +44,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
@@ -101,6 +103,7 @@ impl<'a> Own<'a> {
             product: product(summary.product),
             client: summary.client.map(|(banner, facts)| Client { banner, product: product(facts) }),
             title: summary.title,
+            reason: summary.reason.filter(|reason| !reason.is_empty()),
             headers_left_out: match said {
                 Application::Http(facts) => Some(left_out(facts)).filter(|count| *count > 0),
                 _ => None,
@@ -140,6 +143,7 @@ impl<'a> Own<'a> {
             banner: (!facts.said.is_empty()).then(|| facts.said.as_str().into()),
             reason: Some(facts.reason.as_ref()).filter(|reason| !reason.is_empty()),
             round_trip_us: facts.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            waited_ms: facts.waited_ms,
             ..Self::default()
         }
     }

@@ -140,6 +140,7 @@ fn http_takes_its_fields_from_the_headers_whatever_their_case() {
         })
     );
     assert_eq!(value["bannerwall"]["title"], "Hi");
+    assert_eq!(value["bannerwall"]["reason"], "Moved");
 }
 
 fn alert(blocked: bool, action: Action) -> EventKind {
@@ -262,6 +263,7 @@ fn a_scan_does_not_invent_its_own_address() {
         reason: "".into(),
         said: String::new(),
         round_trip: Some(Duration::from_micros(150)),
+        waited_ms: Some(2000),
     };
     let event = Event { source: Source::Scan, ..event(Some(context), EventKind::Connect(facts)) };
     let own = value(&event, false);
@@ -269,7 +271,7 @@ fn a_scan_does_not_invent_its_own_address() {
     assert_eq!(own["state"], "open");
     assert_eq!(own["dest_ip"], "192.0.2.2");
     assert_eq!(own["dest_port"], 22);
-    assert_eq!(own["bannerwall"], json!({"source": "scan", "round_trip_us": 150}));
+    assert_eq!(own["bannerwall"], json!({"source": "scan", "round_trip_us": 150, "waited_ms": 2000}));
     for absent in ["src_ip", "src_port", "community_id", "pkt_src"] {
         assert!(own.get(absent).is_none(), "{absent}");
     }

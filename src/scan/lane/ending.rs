@@ -1,6 +1,7 @@
 //! How connections and targets end: timeouts, shortages of this machine, and the one account of each.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use bannerwall_ffi::ring::{RingError, Socket, Unattended};
 
@@ -188,7 +189,7 @@ impl<P: Probe> Lane<P> {
             (_, Some((PortState::Open, _))) if wanted > 0 => self.widen(number, now)?,
             _ => {}
         }
-        self.finish_if_over(number, report);
+        self.finish_if_over(number, now, report);
         Ok(())
     }
 
@@ -212,7 +213,7 @@ impl<P: Probe> Lane<P> {
         self.widen(number, now)
     }
 
-    fn finish_if_over(&mut self, number: u32, report: &mut impl Report) {
+    fn finish_if_over(&mut self, number: u32, now: Now, report: &mut impl Report) {
         let Some(session) = self.sessions.get_mut(at(number)) else { return };
         if !session.connections.as_slice().is_empty() {
             return;
@@ -224,11 +225,13 @@ impl<P: Probe> Lane<P> {
             PortState::Open => self.probe.result(&session.probe),
             _ => (Conversation::None, &[][..]),
         };
+        let since = session.accepted.filter(|_| conversation.is_cut_short());
         report.finished(&Outcome {
             target,
             state,
             reason,
             round_trip: session.round_trip,
+            waited: since.map(|accepted| Duration::from_nanos(now.nanos.saturating_sub(accepted))),
             conversation,
             matches: session.matches,
             banner,

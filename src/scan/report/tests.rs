@@ -102,6 +102,7 @@ fn outcome(target: &Target, state: PortState) -> Outcome<'_> {
         state,
         reason: Reason::NoResponse,
         round_trip: None,
+        waited: None,
         conversation: Conversation::None,
         matches: 0,
         banner: &[],

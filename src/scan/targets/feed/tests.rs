@@ -26,6 +26,7 @@ fn closed(target: &Target) -> Outcome<'_> {
         state: PortState::Closed,
         reason: Reason::Refused,
         round_trip: None,
+        waited: None,
         conversation: Conversation::None,
         matches: 0,
         banner: &[],
