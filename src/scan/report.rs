@@ -4,6 +4,8 @@
 //! Results go to the writer by the batch, every few milliseconds at least: waking its thread for each
 //! would cost more than all else that is done for a target.
 
+mod held;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -18,14 +20,12 @@ use crate::event::{
     Application, Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source,
 };
 use crate::output::Handle;
+use held::Held;
 
 /// Octets of an answer in a foreign protocol that are shown.
 const SHOWN: usize = 256;
 /// Targets whose results are handed over together at most.
 const BATCH: usize = 256;
-/// Events that most targets have at most: a banner and a match. (Room for four, which a vector would begin
-/// with, is more than 1,024 octets, for which glibc tidies its whole heap up each time.)
-const EVENTS: usize = 2;
 /// How long a result is kept back for others at most.
 const HELD: Duration = Duration::from_millis(20);
 
@@ -79,7 +79,7 @@ pub struct ScanReport {
     selection: Arc<Selection>,
     /// Events of targets that are not over, by the target's index: what is stopped halfway is asked
     /// again when the scan is resumed, and must not be reported twice.
-    pending: AHashMap<u64, Vec<Event>>,
+    pending: AHashMap<u64, Held>,
     /// Results to hand over, and all targets that are over since that was last done.
     groups: Vec<Vec<Event>>,
     over: Vec<Finished>,
@@ -125,7 +125,7 @@ impl ScanReport {
 impl EventSink for ScanReport {
     fn emit(&mut self, event: Event) {
         let Some(flow) = &event.flow else { return };
-        self.pending.entry(flow.id).or_insert_with(|| Vec::with_capacity(EVENTS)).push(event);
+        self.pending.entry(flow.id).or_default().push(event);
     }
 }
 
@@ -133,7 +133,7 @@ impl Report for ScanReport {
     fn finished(&mut self, outcome: &Outcome<'_>) {
         let mut events = match self.pending.is_empty() {
             true => Vec::new(),
-            false => self.pending.remove(&outcome.target.index).unwrap_or_default(),
+            false => self.pending.remove(&outcome.target.index).map(Held::into_events).unwrap_or_default(),
         };
         let patterns = &self.selection.patterns;
         let matched = match patterns.is_empty() {

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 
 use super::*;
-use crate::event::{SshFacts, SshSide};
+use crate::event::{
+    Action, AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, ProductFacts, Severity, SshFacts, SshSide,
+};
 use crate::output::{Destination, Format, Writer, WriterConfig};
 use crate::scan::pacing::Rate;
 use crate::scan::targets::{Builder, Feed, SetOptions, Shard, Snapshot};
@@ -155,6 +157,73 @@ fn patterns_decide_what_is_shown_and_counted_as_matched() {
     stage.report.end();
     let counts = stage.plan.counts();
     assert_eq!((counts.open, counts.matched), (2, 1));
+}
+
+/// What a host with many pages and fields says, to rules that all match it.
+fn flood(held: &mut Held, template: &Event, answers: u32) {
+    let field = |number| HeaderField { name: format!("X-{number}"), value: "x".repeat(1000) };
+    for transaction in 0..answers {
+        let response = HttpResponseFacts {
+            headers: std::iter::once(HeaderField { name: "server".to_owned(), value: "flood".to_owned() })
+                .chain((0..7).map(field))
+                .collect(),
+            ..HttpResponseFacts::default()
+        };
+        let said = Application::Http(Arc::new(HttpFacts { request: None, response: Some(response) }));
+        let mut event = template.clone();
+        event.flow.iter_mut().for_each(|flow| flow.transaction = Some(transaction));
+        held.push(Event { kind: EventKind::Application(said.clone()), ..event.clone() });
+        for rule in 0..20 {
+            let facts = alert(format!("rule-{rule}"), said.clone());
+            held.push(Event { kind: EventKind::Alert(Arc::new(facts)), ..event.clone() });
+        }
+    }
+}
+
+fn alert(rule: String, application: Application) -> AlertFacts {
+    AlertFacts {
+        rule,
+        title: "t".repeat(50),
+        category: String::new(),
+        action: Action::Alert,
+        blocked: false,
+        severity: Severity::Low,
+        references: Vec::new(),
+        product: ProductFacts::default(),
+        from: Side::Server,
+        banner: "HTTP/1.1 200 OK".to_owned(),
+        application,
+    }
+}
+
+#[test]
+fn what_is_held_of_one_host_is_bounded_whatever_it_answers() {
+    let mut stage = Stage::new(Selection::default());
+    let targets = stage.targets();
+    let template = connect_event(&outcome(&targets[0], PortState::Open));
+    let mut held = Held::default();
+    // 28 MB of header fields and ten of alerts.
+    flood(&mut held, &template, 4000);
+    let events = held.into_events();
+    let octets: usize = events.iter().map(Event::weight).sum();
+    assert!(octets < held::WHOLE + 4000 * 512, "{octets}");
+    let answers = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Application(Application::Http(facts)) => facts.response.as_ref(),
+        _ => None,
+    });
+    let answers: Vec<_> = answers.collect();
+    assert_eq!(answers.len(), 4000, "every answer is told");
+    assert!(answers.iter().all(|answer| answer.header("Server") == Some("flood")));
+    assert!(answers.iter().all(|answer| answer.headers.len() + answer.left_out as usize == 8));
+    let Some(EventKind::Anomaly(facts)) = events.last().map(|event| &event.kind) else { panic!("not told") };
+    let cut = answers.iter().filter(|answer| answer.left_out > 0).count();
+    assert!(facts.detail.contains(&format!("{cut} answers without")), "{}", facts.detail);
+    let alerts = events.iter().filter(|event| matches!(event.kind, EventKind::Alert(_))).count();
+    assert!(facts.detail.contains(&format!("{} alerts", 20 * 4000 - alerts)), "{}", facts.detail);
+
+    let mut small = Held::default();
+    flood(&mut small, &template, 3);
+    assert_eq!(small.into_events().len(), 3 * 21, "what is little is whole");
 }
 
 #[test]
