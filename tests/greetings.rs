@@ -94,5 +94,20 @@ fn what_greets_otherwise_is_foreign_and_what_is_silent_is_said_so() {
         let [event] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((&event["event_type"], &event["state"]), (&"connect".into(), &"open".into()));
         assert_eq!(event["bannerwall"]["reason"], reason);
+        assert_eq!(event["bannerwall"]["waited_ms"].is_u64(), reason == "ended", "{event}");
+    }
+    // It accepts and never speaks.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    for format in ["json", "text"] {
+        let run = scan(greeting, port, &rules, format);
+        let told = String::from_utf8_lossy(&run.stdout);
+        let waited = told.split_once(if format == "json" { "\"waited_ms\":" } else { "silent, waited " });
+        let (_, waited) = waited.unwrap_or_else(|| panic!("{told}"));
+        let number: String =
+            waited.chars().take_while(|digit| digit.is_ascii_digit() || *digit == '.').collect();
+        let (number, least) =
+            (number.parse::<f64>().expect("a number"), if format == "json" { 2000.0 } else { 2.0 });
+        assert!(number >= least, "as long as --read-timeout: {told}");
     }
 }
