@@ -284,10 +284,13 @@ impl Run {
             let _ = worker.thread.join();
         }
         for writer in self.writers {
-            let Some(report) = writer.finish_within(WRITERS_END) else {
-                tell("bannerwall: the last events are lost: nobody takes them");
-                continue;
-            };
+            let report = writer.finish_within(WRITERS_END);
+            if report.stuck > 0 {
+                tell(format_args!(
+                    "bannerwall: the last {} events are lost: nobody takes them",
+                    report.stuck
+                ));
+            }
             let lost = report.overflowed + report.failed;
             if lost > 0 {
                 tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));

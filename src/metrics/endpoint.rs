@@ -1,7 +1,8 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, on a thread of their own.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,13 +11,32 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::{Health, MetricsError, Registry};
 use crate::privileges::give_up_all;
 
 /// How long a stop waits for answers that are being written.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a client may take to send its request.
+const HEAD: Duration = Duration::from_secs(5);
+
+/// How long a connection may take in all.
+const WHOLE: Duration = Duration::from_secs(15);
+
+/// Connections at once.
+const CONNECTIONS: usize = 16;
+
+/// Connections of one address at once, so that none can keep all others out.
+const CONNECTIONS_OF_ONE: usize = 8;
+
+/// How long it is waited after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The running HTTP server; stops when dropped.
 #[derive(Debug)]
@@ -87,20 +107,71 @@ fn router(shown: Shown) -> Router {
 }
 
 /// Answers until told to stop (or until whoever tells is gone), then finishes what it has begun.
-async fn serve(listener: tokio::net::TcpListener, router: Router, stopped: oneshot::Receiver<()>) {
-    let (begin_stop, stop_begun) = oneshot::channel();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
-        let _ = stopped.await;
-        let _ = begin_stop.send(());
-    });
-    let patience = async move {
-        let _ = stop_begun.await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        // Accepting does not fail for good; what fails is one connection.
-        _ = server => {}
-        () = patience => {}
+async fn serve(listener: tokio::net::TcpListener, router: Router, mut stopped: oneshot::Receiver<()>) {
+    let seats = Seats::default();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = &mut stopped => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    // Who finds no seat is hung up on.
+                    if let Some(seat) = seats.take(peer.ip()) {
+                        connections.spawn(answer(stream, router.clone(), seat));
+                    }
+                }
+                // One connection failed, or no descriptor is left.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    let rest = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(GRACE, rest).await;
+}
+
+/// Answers one request of a connection. Scrapes are seconds apart: nobody needs it kept alive.
+async fn answer(stream: tokio::net::TcpStream, router: Router, seat: Seat) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // How it ended is the client's affair.
+    let _ = tokio::time::timeout(WHOLE, connection).await;
+    drop(seat);
+}
+
+/// Who is being answered: so many in all, and so many of one address, at once.
+#[derive(Debug, Clone, Default)]
+struct Seats(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// A place, given back when dropped.
+#[derive(Debug)]
+struct Seat(Seats, IpAddr);
+
+impl Seats {
+    fn take(&self, client: IpAddr) -> Option<Seat> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.get(&client).copied().unwrap_or_default();
+        if own >= CONNECTIONS_OF_ONE || taken.values().sum::<usize>() >= CONNECTIONS {
+            return None;
+        }
+        taken.insert(client, own + 1);
+        Some(Seat(self.clone(), client))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = taken.get_mut(&self.1) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.1);
+            }
+        }
     }
 }
 
@@ -183,6 +254,39 @@ mod tests {
         let _idle = TcpStream::connect(address).expect("it listens");
         drop(endpoint);
         assert!(TcpStream::connect(address).is_err());
+    }
+
+    #[test]
+    fn connections_are_few_and_half_requests_do_not_keep_others_out_for_ever() {
+        let (endpoint, _) = start();
+        let address = endpoint.address();
+        let mut half: Vec<TcpStream> = (0..40)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).expect("it listens");
+                stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+                // Refused ones may be closed already.
+                let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n");
+                stream
+            })
+            .collect();
+        // Another address of this machine is answered meanwhile.
+        let other =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        other.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).expect("an address of our own");
+        other.connect(&address.into()).expect("it listens");
+        let mut other = TcpStream::from(other);
+        other.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).expect("it answers and closes");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // Every half request ends by itself, by a timeout or a reset.
+        for stream in &mut half {
+            let mut rest = Vec::new();
+            let ended = stream.read_to_end(&mut rest);
+            let timed_out = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+            assert!(!timed_out, "it is still open");
+        }
+        assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
     }
 
     #[test]

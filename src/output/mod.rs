@@ -3,6 +3,8 @@
 //! A format turns an [`Event`] into bytes and knows nothing of files or threads; [`writer`] owns the
 //! destination and knows nothing of formats. Nothing here decides what is worth reporting.
 
+mod channel;
+pub mod consumer;
 pub mod csv;
 pub mod eve;
 mod finding;
@@ -10,6 +12,7 @@ pub mod grepable;
 mod identity;
 #[cfg(test)]
 mod samples;
+mod sink;
 pub mod table;
 pub mod text;
 mod text_safe;
@@ -21,6 +24,7 @@ use std::io;
 
 use crate::event::Event;
 
+pub use consumer::{Consumer, Feed};
 pub use text_safe::{Escaped, escape};
 pub use writer::{Destination, Handle, Overflow, Report, Writer, WriterConfig};
 

@@ -1,10 +1,14 @@
 //! The writer against destinations that take everything, nothing, too little, and too slowly.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Mutex;
 
 use super::*;
+use crate::event::EventSink as _;
 use crate::event::{EventKind, Source, StatsFacts, Timestamp};
+use crossbeam_channel::bounded;
 
 fn event(number: u64) -> Event {
     let facts = StatsFacts { counters: vec![("n", number)], ..StatsFacts::default() };
@@ -82,7 +86,7 @@ fn a_counting_handle_never_waits_and_counts_what_it_loses() {
         copy.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
     });
-    let config = WriterConfig { capacity: 4, overflow: Overflow::Count };
+    let config = WriterConfig { capacity: 4, ..WriterConfig::COUNTING };
     let writer = Writer::start(config, destination, Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     let total = 100_000;
@@ -129,13 +133,16 @@ fn a_full_disk_is_counted_and_the_next_line_is_whole_again() {
             }
         }
     });
-    let config = WriterConfig { capacity: 100_000, overflow: Overflow::Wait };
+    let config = WriterConfig { capacity: 100_000, ..WriterConfig::WAITING };
     let writer = Writer::start(config, destination, Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     (10_000..40_000).for_each(|number| handle.emit(event(number)));
     let report = writer.finish();
     assert!(report.failed > 0 && report.written > 0);
     assert_eq!(report.failed + report.written, 30_000);
+    let whole = text.lock().unwrap().iter().filter(|octet| **octet == b'\n').count() as u64;
+    // Besides them there are the beginning, the end and the line that was cut.
+    assert_eq!(report.written, whole - 3, "what was whole before the disk was full counts as written");
     assert_eq!(report.first_error.unwrap().kind(), io::ErrorKind::StorageFull);
     let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
     let mut lines = text.lines();
@@ -196,6 +203,250 @@ fn a_reader_that_stalled_does_not_hold_up_the_end() {
     });
     let writer = Writer::start(WriterConfig::BATCHES, destination, Box::new(Numbers)).unwrap();
     writer.handle().emit(event(1));
-    assert!(writer.finish_within(Duration::from_millis(50)).is_none());
+    assert_eq!(writer.finish_within(Duration::from_millis(50)).stuck, 1);
     drop(until);
+}
+
+fn fifo(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    path
+}
+
+/// Emits events until the FIFO's reader gets one, and gives it.
+fn next_line(
+    handle: &mut Handle,
+    reader: &mut (impl std::io::BufRead + Send),
+    numbers: &mut std::ops::RangeFrom<u64>,
+) -> u64 {
+    std::thread::scope(|scope| {
+        let line = scope.spawn(|| {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            line
+        });
+        while !line.is_finished() {
+            handle.emit(event(numbers.next().unwrap()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        line.join().unwrap().trim_end().parse().unwrap()
+    })
+}
+
+#[test]
+fn a_fifo_blocks_nobody_and_its_reader_may_come_late_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    // Behind a link, as a log's name often is.
+    let path = folder.path().join("link");
+    std::os::unix::fs::symlink(fifo(folder.path()), &path).unwrap();
+    // Nobody reads it: start and events go on, and what is lost is counted.
+    let writer =
+        Writer::start(WriterConfig::COUNTING, Destination::Log(path.clone()), Box::new(Lines)).unwrap();
+    let mut handle = writer.handle();
+    handle.emit(event(1));
+    while handle.lost() < 1 {
+        std::thread::yield_now();
+    }
+    let mut numbers = 2..;
+    for _ in 0..2 {
+        let mut reader = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
+        let first = next_line(&mut handle, &mut reader, &mut numbers);
+        assert!(first >= 2);
+    }
+    let before = handle.lost();
+    handle.emit(event(numbers.next().unwrap()));
+    while handle.lost() == before {
+        handle.emit(event(numbers.next().unwrap()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let emitted = numbers.next().unwrap() - 1;
+    let report = writer.finish();
+    assert_eq!(report.written + report.failed + report.overflowed, emitted, "{report:?}");
+    assert!(report.written >= 2 && !report.closed);
+}
+
+#[test]
+fn a_fifos_reader_is_waited_for_where_nothing_may_be_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = fifo(folder.path());
+    let text = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            let destination = Destination::File(path.clone());
+            let writer = Writer::start(WriterConfig::WAITING, destination, Box::new(Numbers)).unwrap();
+            let mut handle = writer.handle();
+            (0..100).for_each(|number| handle.emit(event(number)));
+            writer.finish()
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(run.join().unwrap().written, 100);
+        text
+    });
+    assert_eq!(text, lines(0..100));
+}
+
+/// Numbers without anything before or behind them.
+struct Lines;
+
+impl Format for Lines {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        Numbers.event(event, out)
+    }
+}
+
+#[test]
+fn the_loss_of_a_pipes_reader_is_counted_where_the_run_goes_on() {
+    let destination = scripted(|_| Err(io::ErrorKind::BrokenPipe.into()));
+    let writer = Writer::start(WriterConfig::COUNTING, destination, Box::new(Numbers)).unwrap();
+    let mut handle = writer.handle();
+    (0..10).for_each(|number| handle.emit(event(number)));
+    let report = writer.finish();
+    assert_eq!((report.failed, report.closed), (10, false));
+}
+
+#[test]
+fn the_channel_is_bounded_in_octets_too() {
+    let (release, gate) = bounded::<()>(0);
+    let destination = scripted(move |bytes| {
+        let _ = gate.recv();
+        Ok(bytes.len())
+    });
+    let config = WriterConfig { octets: 1000, ..WriterConfig::COUNTING };
+    let writer = Writer::start(config, destination, Box::new(Numbers)).unwrap();
+    let mut handle = writer.handle();
+    let big = || {
+        let facts = StatsFacts { counters: vec![("n", 1); 1000], ..StatsFacts::default() };
+        Event { kind: EventKind::Stats(Box::new(facts)), ..event(0) }
+    };
+    assert!(big().weight() > 16_000);
+    (0..8000).for_each(|_| handle.emit(big()));
+    assert!(handle.lost() > 0, "an octet limit of 1,000 cannot hold them");
+    drop(release);
+    let report = writer.finish();
+    assert_eq!(report.written + report.overflowed, 8000);
+}
+
+#[test]
+fn files_are_for_the_owner_and_planted_links_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, target) = (folder.path().join("events"), folder.path().join("target"));
+    Writer::start(WriterConfig::WAITING, Destination::Log(path.clone()), Box::new(Lines)).unwrap().finish();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o137, 0, "{mode:o}");
+    std::fs::write(&target, "mine").unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let start = || Writer::start(WriterConfig::WAITING, Destination::File(link.clone()), Box::new(Lines));
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let error = start().unwrap_err().to_string();
+    assert!(error.contains("link: a symbolic link in a folder"), "{error}");
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "mine");
+    // In a folder of one's own a link is as good as any.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    start().unwrap().finish();
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "");
+}
+
+#[test]
+fn a_socket_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let error = Writer::start(WriterConfig::COUNTING, Destination::Log(path), Box::new(Lines))
+        .unwrap_err()
+        .to_string();
+    assert!(error.ends_with("socket: a socket; name a file or a FIFO"), "{error}");
+}
+
+/// A consumer that is no writer: it keeps what it takes, and must have all of it.
+struct Keeper(Arc<Mutex<Vec<u64>>>);
+
+impl Consumer for Keeper {
+    fn take(&mut self, event: &Event) {
+        let EventKind::Stats(facts) = &event.kind else { return };
+        self.0.lock().unwrap().push(facts.counters[0].1);
+    }
+
+    fn end(&mut self) {}
+
+    fn must_not_lose(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_consumer_that_must_not_lose_gets_everything_in_order() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let config = WriterConfig { capacity: 2, octets: 500, ..WriterConfig::COUNTING };
+    let feed = Feed::start("keeper", config, Keeper(Arc::clone(&kept))).unwrap();
+    let mut handle = feed.handle();
+    (0..5000).for_each(|number| handle.emit(event(number)));
+    feed.finish();
+    assert_eq!(*kept.lock().unwrap(), (0..5000).collect::<Vec<_>>());
+    assert_eq!(handle.lost(), 0);
+}
+
+/// A consumer with a fault.
+#[derive(Debug)]
+struct Panicking;
+
+impl Consumer for Panicking {
+    fn take(&mut self, _: &Event) {
+        // Without a report on stderr, which would look like a failed test.
+        std::panic::resume_unwind(Box::new("a fault"));
+    }
+
+    fn end(&mut self) {}
+
+    fn must_not_lose(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn nobody_waits_for_room_that_a_panicked_consumer_will_not_make() {
+    let config = WriterConfig { capacity: 100, octets: 1, ..WriterConfig::COUNTING };
+    let feed = Feed::start("panicking", config, Panicking).unwrap();
+    let mut handle = feed.handle();
+    (0..1000).for_each(|number| handle.emit(event(number)));
+    assert!(handle.lost() > 0, "what comes too late is counted");
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| feed.finish())).unwrap_err();
+}
+
+/// Holds everything back until the end.
+struct Late(Vec<u8>);
+
+impl Format for Late {
+    fn event(&mut self, event: &Event, _: &mut Vec<u8>) -> io::Result<()> {
+        Numbers.event(event, &mut self.0)
+    }
+
+    fn rest(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        let part = self.0.len().min(10_000);
+        out.extend(self.0.drain(..part));
+        Ok(part > 0)
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        writeln!(out, "end")
+    }
+}
+
+#[test]
+fn what_a_format_held_back_is_written_before_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events");
+    let destination = Destination::File(path.clone());
+    let writer = Writer::start(WriterConfig::WAITING, destination, Box::new(Late(Vec::new()))).unwrap();
+    let mut handle = writer.handle();
+    (0..50_000).for_each(|number| handle.emit(event(number)));
+    writer.finish();
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(format!("begin\n{text}") == lines(0..50_000), "{} octets", text.len());
 }

@@ -1,0 +1,185 @@
+//! Where bytes go: a file, a log, a FIFO whose reader comes and goes, standard output.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Who may read what is told of a network: the owner, and its group.
+const MODE: u32 = 0o640;
+
+/// A folder that everybody may write to.
+const WORLD_WRITABLE: u32 = 0o002;
+
+/// Where the bytes go.
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file, made new when the run starts.
+    File(PathBuf),
+    /// A file that is appended to, as logs are; opened again on [`Handle::reopen`](super::Handle::reopen).
+    Log(PathBuf),
+    /// Anything else, such as standard output under a progress bar.
+    Other(Box<dyn Write + Send>),
+}
+
+/// An open destination, or a FIFO that nobody reads now.
+pub(super) struct Sink {
+    out: Option<Box<dyn Write + Send>>,
+    path: Option<PathBuf>,
+    log: bool,
+    fifo: bool,
+    /// The last write ended somewhere within a line.
+    torn: bool,
+}
+
+/// How far a write came, and why no further.
+pub(super) struct Broken {
+    /// Octets that were taken.
+    pub(super) taken: usize,
+    /// What the system said.
+    pub(super) error: io::Error,
+}
+
+impl Sink {
+    /// Opens a destination. With `no_waiting` a FIFO without a reader is none yet, which is
+    /// no error; elsewhere its reader is waited for, so that nothing is lost to it.
+    pub(super) fn open(destination: Destination, no_waiting: bool) -> io::Result<Self> {
+        let mut sink = Self { out: None, path: None, log: false, fifo: false, torn: false };
+        match destination {
+            // A descriptor of its own: the standard library's would buffer lines once more.
+            Destination::Stdout => {
+                sink.out = Some(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)));
+            }
+            Destination::Other(out) => sink.out = Some(out),
+            Destination::File(path) | Destination::Log(path) if no_waiting && is_fifo(&path) => {
+                (sink.path, sink.log, sink.fifo) = (Some(path), true, true);
+                sink.reopen()?;
+            }
+            Destination::File(path) => {
+                sink.out = Some(Box::new(open(&path, false)?));
+                sink.path = Some(path);
+            }
+            Destination::Log(path) => {
+                sink.out = Some(Box::new(open(&path, true)?));
+                (sink.path, sink.log) = (Some(path), true);
+            }
+        }
+        Ok(sink)
+    }
+
+    /// Opens a log again by its name.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        let (Some(path), true) = (&self.path, self.log) else { return Ok(()) };
+        self.out = if self.fifo {
+            open_fifo(path)?.map(|file| Box::new(file) as Box<dyn Write + Send>)
+        } else {
+            Some(Box::new(open(path, true)?))
+        };
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Whether it waits for somebody to open the FIFO for reading.
+    pub(super) fn awaits_reader(&self) -> bool {
+        self.out.is_none()
+    }
+
+    /// Gives up a FIFO's end whose reader is gone.
+    pub(super) fn let_go(&mut self) {
+        if self.fifo {
+            self.out = None;
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Writes all of `bytes`. Where an earlier write broke off, a line end first makes the next line whole.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        if self.torn {
+            self.write_counting(b"\n").map_err(|broken| Broken { taken: 0, ..broken })?;
+        }
+        self.write_counting(bytes)?;
+        let flushed = self.out.as_mut().map_or(Ok(()), Write::flush);
+        flushed.map_err(|error| Broken { taken: 0, error })
+    }
+
+    fn write_counting(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = match &mut self.out {
+                Some(out) => out.write(rest),
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            };
+            let error = match written {
+                Ok(length) if length > 0 => {
+                    rest = rest.get(length..).unwrap_or_default();
+                    continue;
+                }
+                Ok(_) => io::ErrorKind::WriteZero.into(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            let taken = bytes.len() - rest.len();
+            if let Some(last) = bytes[..taken].last() {
+                self.torn = *last != b'\n';
+            }
+            return Err(Broken { taken, error });
+        }
+        self.torn = false;
+        Ok(())
+    }
+}
+
+/// Opens a file to be written, and names it where that fails.
+fn open(path: &Path, append: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).append(append).truncate(!append).mode(MODE);
+    if in_open_folder(path) {
+        // Whoever plants a link there must not choose what we overwrite.
+        options.custom_flags(libc::O_NOFOLLOW);
+    }
+    options.open(path).map_err(|error| {
+        let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type());
+        let why = match (error.raw_os_error(), kind) {
+            (Some(libc::ELOOP), _) => "a symbolic link in a folder that everybody may write to".to_owned(),
+            (Some(libc::ENXIO), Ok(kind)) if FileType::is_socket(&kind) => {
+                "a socket; name a file or a FIFO".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        io::Error::new(error.kind(), format!("{}: {why}", path.display()))
+    })
+}
+
+/// Opens a FIFO without waiting for a reader; none where nobody reads it.
+fn open_fifo(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    let links = if in_open_folder(path) { libc::O_NOFOLLOW } else { 0 };
+    options.write(true).custom_flags(libc::O_NONBLOCK | links);
+    match options.open(path) {
+        Ok(file) => {
+            // From here on a slow reader is waited for, as that of any pipe.
+            let flags = rustix::fs::fcntl_getfl(&file)?;
+            rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+            Ok(Some(file))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+    }
+}
+
+fn is_fifo(path: &Path) -> bool {
+    // Behind a link, too: opening it would wait as well.
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
+
+fn in_open_folder(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::metadata(folder).is_ok_and(|metadata| metadata.mode() & WORLD_WRITABLE != 0)
+}
