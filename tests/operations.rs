@@ -36,8 +36,12 @@ impl Guard {
     }
 
     /// Starts the guard by a command that ends with the program's name.
-    fn start_as(mut command: Command, action: &str, flags: &str) -> Self {
-        let folder = open_folder();
+    fn start_as(command: Command, action: &str, flags: &str) -> Self {
+        Self::start_in(open_folder(), command, action, flags)
+    }
+
+    /// The same in a folder that has something in it already.
+    fn start_in(folder: TempDir, mut command: Command, action: &str, flags: &str) -> Self {
         std::fs::write(folder.path().join("rules.toml"), RULES.replace("ACTION", action))
             .expect("the folder is ours");
         command.current_dir(folder.path());
@@ -143,6 +147,75 @@ fn logrotate_loses_no_line_by_either_way() {
             assert_eq!(rotated.len() + kept.len(), 1 + asked, "{way}: {rotated:?} {kept:?}");
             assert!(kept.iter().all(|path| path == "/after"), "{way}: {kept:?}");
         }
+    });
+}
+
+#[test]
+fn a_reader_of_a_fifo_comes_late_is_killed_and_gets_events_again() {
+    as_root(|| {
+        let folder = open_folder();
+        let namespace = Namespace::new();
+        let _nginx = Nginx::start(&namespace, 80, "");
+        let fifo = folder.path().join("events.json");
+        namespace.run(&format!("mkfifo {}", fifo.display()));
+        // Nobody reads it: the guard is ready all the same.
+        let mut guard = Guard::start_in(folder, namespace.command(PROGRAM), "drop", "--hook input");
+        for path in ["/first", "/second"] {
+            let read = guard.folder.path().join("read");
+            let output = std::fs::File::create(&read).expect("the folder is ours");
+            let mut reader = Command::new("cat").arg(&fifo).stdout(output).spawn().expect("cat starts");
+            eventually("the reader to get an event", || {
+                ask(&namespace, "curl/8.0", &format!("http://127.0.0.1{path}"));
+                asked_paths(&read).contains(&path.to_owned()).then_some(())
+            });
+            reader.kill().expect("it runs");
+            reader.wait().expect("it is ours");
+            eventually("the loss of the reader to be told", || {
+                ask(&namespace, "curl/8.0", "http://127.0.0.1/between");
+                let told = guard.process.stderr().matches("events.json any more; losses").count();
+                (told == if path == "/first" { 1 } else { 2 }).then_some(())
+            });
+        }
+        // And nobody reads it at the end.
+        guard.process.signal(Signal::TERM);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let told = guard.process.stderr();
+        for part in
+            ["nobody reads", "events.json yet; events are lost", "events.json again;", "events were lost"]
+        {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    });
+}
+
+/// Holds a thousand half requests to the metrics server open, from one address.
+const HALF_REQUESTS: &str = "trap '' PIPE; ulimit -n 2048; for i in {1..1000}; do \
+     exec {half}<>/dev/tcp/127.0.0.1/9464 && printf 'GET /metrics HTTP/1.1\\r\\n' >&$half; done; echo held; exec sleep 600";
+
+#[test]
+fn half_requests_for_metrics_leave_a_guard_its_descriptors() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let mut command = namespace.command("prlimit");
+        command.args(["--nofile=256:256", PROGRAM]);
+        let flags = "--hook input --enforce --metrics 127.0.0.1:9464";
+        let guard = Guard::start_as(command, "drop", flags);
+        let mut client = Running::start({
+            let mut command = namespace.command("bash");
+            command.args(["-c", HALF_REQUESTS]);
+            command
+        });
+        client.wait_stdout("a thousand half requests", |text| text.contains("held").then_some(()));
+        guard.process.signal(Signal::HUP);
+        guard.process.wait_stderr("a reload", |text| text.contains("reloaded: 1 rules").then_some(()));
+        // Somebody else is answered.
+        let health = namespace.output("curl --silent --interface 127.0.0.2 http://127.0.0.1:9464/healthz");
+        assert_eq!(String::from_utf8_lossy(&health.stdout), "ok\n");
+        guard.stop();
+        let status = namespace.output(&format!("{PROGRAM} hook status"));
+        assert_eq!(status.status.code(), Some(4), "its hook is gone");
+        client.signal(Signal::TERM);
+        client.wait_exit();
     });
 }
 
