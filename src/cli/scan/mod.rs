@@ -117,7 +117,8 @@ struct HttpArgs {
     /// A header field to send; replaces one of ours of the same name.
     #[arg(long = "header", value_name = "'K: V'", value_parser = header)]
     headers: Vec<HeaderField>,
-    /// Show only servers with this header field in an answer; given several times, all must match.
+    /// Show only servers with this header field in an answer; given several times, all must match. It is
+    /// looked for in what events show: credentials are masked unless --log-headers all is given.
     #[arg(long = "match", value_name = "'Header: REGEX'", value_parser = header_pattern)]
     matches: Vec<(String, Regex)>,
     /// Ask each request on a connection of its own.
