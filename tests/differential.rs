@@ -126,7 +126,6 @@ fn play_in_process(seed: u64, is_loud: bool) -> (Verdict, String) {
 }
 
 #[test]
-#[ignore = "fails until urgent octets and data before a SYN-ACK are as their receiver sees them"]
 fn the_engine_judges_what_a_model_of_linux_reads() {
     let (seeds, started) = (Seeds::new(), Instant::now());
     let failures = Mutex::new(Failures::default());
@@ -212,7 +211,6 @@ fn told(guard: &Guard) -> HashSet<(String, u64, String)> {
 }
 
 #[test]
-#[ignore = "fails until urgent octets and data before a SYN-ACK are as their receiver sees them"]
 fn a_guard_judges_what_the_kernel_gives_to_applications() {
     as_root(|| {
         let (seeds, started) = (Seeds::new(), Instant::now());

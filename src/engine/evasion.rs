@@ -46,12 +46,13 @@
 //! |---|---|---|
 //! | other octets for a place that was let through | dropped, always | `overlap_different_data` |
 //! | overlapping IP fragments with different data | dropped | `fragment_overlap_different_data` |
-//! | data beyond the receiver's window, a FIN where none is due | ignored and dropped | `out_of_window` |
+//! | data beyond the receiver's window or before the first octet, a FIN where none is due | ignored and dropped | `out_of_window` |
 //! | a wrong IP or TCP checksum, however long the segment | ignored and dropped | `bad_checksum` |
 //! | urgent data, however it is announced | dropped | `urgent_data` |
 //! | a signature (TCP MD5, TCP-AO) in a connection without | dropped | `unexpected_signature` |
 //! | an acknowledgement that lies too far back | dropped | `old_acknowledgement` |
 //! | an acknowledgement of what was never sent | ignored and dropped | `ack_of_unsent_data` |
+//! | data before the SYN that it would follow | ignored and dropped | `data_before_handshake` |
 //! | data without ACK, SYN with FIN | ignored and dropped | `data_without_ack`, `contradictory_flags` |
 //! | headers that contradict themselves, more than 16 IPv6 extension headers | dropped | `malformed_packet` |
 //! | more out of order, or unacknowledged, than is held | dropped, and sent again | `reorder_limit` |
@@ -63,6 +64,7 @@
 //! | a reset or FIN that never arrives, or is not taken | told; what follows is inspected | `data_after_reset`, `data_after_fin` |
 //! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |
 //! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
+//! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
 //! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
 //! | half a banner, and a long wait; more lines than the budget | blocked | `inspection_budget_spent` |

@@ -277,6 +277,10 @@ impl Engine {
             if let Some(at) = tracked.refused {
                 conversation.rewind(side.other(), &mut streams.peer, at);
             }
+            if tracked.restarted {
+                let at = streams.own.next();
+                conversation.rewind(side, &mut streams.own, at);
+            }
             if reads {
                 read(&mut conversation, side, &mut streams, segment, &mut reported, &mut judge);
             }

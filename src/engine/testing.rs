@@ -104,7 +104,7 @@ impl Conversation {
         self.handshake();
     }
 
-    fn handshake(&mut self) {
+    pub(super) fn handshake(&mut self) {
         let [client, server] = self.next;
         let syn = self.segment(true).sequence(client.wrapping_sub(1)).flags(Flags::SYN);
         let answer = self

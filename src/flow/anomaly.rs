@@ -54,6 +54,8 @@ anomalies! {
     DataAfterFin Stream "data_after_fin" "data behind the end that its sender had announced",
     /// Data without ACK.
     DataWithoutAck Stream "data_without_ack" "data without the ACK flag: the receiver ignores it, and so do we",
+    /// Data before the SYN that it would follow.
+    DataBeforeHandshake Stream "data_before_handshake" "data before the SYN that it would follow: the receiver ignores it, and so do we",
     /// An acknowledgement of what was never sent.
     AckOfUnsentData Stream "ack_of_unsent_data" "an acknowledgement of octets that were never sent: the receiver ignores the segment, and so do we",
     /// An acknowledgement that lies too far back.

@@ -6,6 +6,9 @@ pub const fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from).cast_signed()
 }
 
+/// How many octets behind a SYN numbers still tell what lies before it.
+const NEAR: i32 = 1 << 30;
+
 /// What is known about the octets that one end sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stream {
@@ -49,6 +52,12 @@ impl Known {
     pub(super) const HEARD: u16 = 512;
     /// The other end has acknowledged what was seen of it: the numbers are the connection's.
     pub(super) const CONFIRMED: u16 = 256;
+    /// It has acknowledged something, and so has taken the other end's SYN.
+    pub(super) const ANSWERS: u16 = 2048;
+    /// It was followed so far from its SYN on that numbers don't tell any more what lies before that.
+    pub(super) const FAR: u16 = 4096;
+    /// It has said more than one number to begin with: which one was taken, its receiver has yet to say.
+    pub(super) const RESTARTED: u16 = 8192;
 
     pub(super) const fn has(self, bit: u16) -> bool {
         self.0 & bit != 0
@@ -98,6 +107,12 @@ impl Stream {
         self.from_start() && self.initial == initial
     }
 
+    /// Whether its sender waits for the answer to its SYN: until then it takes nothing else
+    /// (RFC 9293 section 3.10.7.3).
+    pub const fn is_syn_sent(&self) -> bool {
+        self.from_start() && !self.known.has(Known::SYN_ACK) && !self.known.has(Known::ANSWERS)
+    }
+
     /// Whether the receiver has said anything about what it has got.
     pub const fn is_acknowledged(&self) -> bool {
         self.known.has(Known::ACKNOWLEDGED)
@@ -135,6 +150,12 @@ impl Stream {
         }
     }
 
+    /// Forgets everything but that it was heard.
+    pub(super) const fn forget(&mut self) {
+        *self = Self::NEW;
+        self.known.set(Known::HEARD);
+    }
+
     /// Begins the direction with the octet at `sequence`.
     pub(super) const fn open(&mut self, sequence: u32) {
         self.next = sequence;
@@ -156,6 +177,16 @@ impl Stream {
         if distance(self.highest, end) > 0 {
             self.highest = end;
         }
+        if distance(self.initial, self.highest) > NEAR {
+            self.known.set(Known::FAR);
+        }
+    }
+
+    /// Whether a sequence number lies before the first octet of a direction that was followed from its SYN on.
+    pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
+        self.from_start()
+            && !self.known.has(Known::FAR)
+            && distance(self.initial.wrapping_add(1), sequence) < 0
     }
 
     /// Notes an acknowledgement and window of the receiver.

@@ -353,6 +353,21 @@ impl Reference {
     }
 }
 
+#[test]
+fn gibibytes_behind_a_syn_nothing_is_taken_for_older_than_it() {
+    let mut stream = Stream::NEW;
+    stream.synchronise(7);
+    assert!(stream.is_before_start(7) && !stream.is_before_start(8));
+    for gibibytes in 1..=9_u32 {
+        let next = 8_u32.wrapping_add(gibibytes << 30);
+        stream.reach(next);
+        assert!(
+            !stream.is_before_start(next) && !stream.is_before_start(next.wrapping_sub(9)),
+            "{gibibytes}"
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn collecting_equals_a_map_of_octets_where_the_first_wins(

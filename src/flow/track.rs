@@ -35,6 +35,8 @@ pub struct Tracked {
     /// Data in the other end's SYN was not accepted; the first octet that comes instead has this
     /// sequence number.
     pub refused: Option<u32>,
+    /// The sender begins with another sequence number than it said before, which its receiver never took.
+    pub restarted: bool,
 }
 
 impl Tracked {
@@ -115,11 +117,13 @@ impl<C> Flow<C> {
             return self.track_reset(segment, from);
         }
         if flags.syn() {
-            return if flags.ack() {
+            let mut tracked = if flags.ack() {
                 self.track_syn_ack(segment, from, tracking)
             } else {
                 self.track_syn(segment, from)
             };
+            tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
+            return tracked;
         }
         self.track_rest(segment, from, tracking)
     }
@@ -195,13 +199,24 @@ impl<C> Flow<C> {
                 return Tracked::ignored(Anomaly::AckOfUnsentData);
             }
         }
+        let mut tracked = Tracked::default();
         let stream = self.stream_mut(from);
         // Where only the other end's word is known of it, its own counts more.
         if stream.is_open() && stream.known.has(Known::SEEN) {
             if stream.began_with(initial) {
                 return Tracked::default();
             }
-            return Tracked::ignored(Anomaly::SynInConnection);
+            if tracking == Tracking::Lossy || !peer.is_syn_sent() {
+                return Tracked::ignored(Anomaly::SynInConnection);
+            }
+            // The answer before never arrived, or was said so as not to: this one may.
+            stream.forget();
+            stream.known.set(Known::RESTARTED);
+            tracked.restarted = true;
+            tracked.anomalies.insert(Anomaly::SynInConnection);
+        } else if tracking == Tracking::Inline {
+            // What the other end said it had got was not of this connection.
+            stream.forget();
         }
         stream.synchronise(initial);
         stream.known.set(Known::SYN_ACK);
@@ -211,7 +226,6 @@ impl<C> Flow<C> {
             self.ends.client_known = true;
             self.stream_mut(from.other()).open(acknowledgement);
         }
-        let mut tracked = Tracked::default();
         let refused = peer.from_start()
             && acknowledgement == peer.initial.wrapping_add(1)
             && distance(acknowledgement, peer.highest) > 0;
@@ -233,11 +247,26 @@ impl<C> Flow<C> {
             return Tracked::default();
         }
         let peer = self.stream(from.other());
+        let stream = self.stream(from);
+        if tracking == Tracking::Inline && (payload > 0 || flags.fin()) {
+            let early = !stream.is_open() || stream.known.has(Known::RESTARTED);
+            if early && peer.is_syn_sent() {
+                return Tracked::ignored(Anomaly::DataBeforeHandshake);
+            }
+            // A keep-alive probe has the number of the SYN where nothing was sent.
+            if stream.is_before_start(segment.sequence().wrapping_add(1)) {
+                return Tracked::ignored(Anomaly::OutOfWindow);
+            }
+        }
         let unsent = peer.is_open() && distance(peer.highest, segment.acknowledgement()) > 0;
         if unsent && peer.from_start() && tracking == Tracking::Inline {
             return Tracked::ignored(Anomaly::AckOfUnsentData);
         }
         let mut tracked = Tracked::default();
+        if !peer.is_before_start(segment.acknowledgement()) {
+            self.stream_mut(from).known.set(Known::ANSWERS);
+        }
+        let peer = self.stream(from.other());
         tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
         if payload > 0 || flags.fin() {
             let signed = segment.is_signed() && !self.stream(from).known.has(Known::SIGNED);
@@ -337,6 +366,6 @@ impl<C> Flow<C> {
 /// before the connection, or by more than a window behind what was acknowledged.
 fn acknowledges_too_little(stream: &Stream, acknowledgement: u32) -> bool {
     let window = distance(stream.acknowledged, stream.edge).max(i32::from(u16::MAX));
-    let before = stream.from_start() && distance(stream.initial.wrapping_add(1), acknowledgement) < 0;
-    before || (stream.is_acknowledged() && distance(acknowledgement, stream.acknowledged) > window)
+    stream.is_before_start(acknowledgement)
+        || (stream.is_acknowledged() && distance(acknowledgement, stream.acknowledged) > window)
 }

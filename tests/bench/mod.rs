@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bannerwall::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
 use bannerwall::event::{Application, Event, EventKind, Timestamp};
 use bannerwall::rules::RuleSet;
 use bannerwall_test_support::raw::{
@@ -53,7 +53,8 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(hostile: &Hostile, is_loud: bool) -> Self {
-        let config = EngineConfig { enforce: true, flow_limit: 64, ..EngineConfig::default() };
+        let on_anomaly = AnomalyPolicy::default();
+        let config = EngineConfig { enforce: true, on_anomaly, flow_limit: 64, ..EngineConfig::default() };
         let engine = Engine::new(config, Arc::clone(&RULES), None);
         let moods = Moods::ALL[usize::try_from(hostile.seed & 3).expect("two bits")];
         Self::with(hostile, Some(engine), moods, is_loud)

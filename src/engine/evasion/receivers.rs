@@ -169,6 +169,18 @@ fn an_answer_before_its_syn_does_not_swap_the_sides() {
 }
 
 #[test]
+fn what_an_answer_before_its_syn_acknowledges_is_not_held_against_the_connection() {
+    for guess in [5_u32, 0x4000_0000, 0x9000_0000, 0xd000_0000] {
+        let mut talk = Setup::enforcing(RULES).midstream();
+        let client = talk.client_next();
+        let early = talk.segment(true).sequence(client - 1).acknowledgement(guess);
+        talk.show(&early.flags(Flags::SYN | Flags::ACK));
+        talk.handshake();
+        assert_eq!(talk.client(b"GET / HTTP/1.1\r\n"), Decision::Undecided, "{guess}");
+    }
+}
+
+#[test]
 fn a_fin_that_is_only_guessed_ends_nothing() {
     for guess in [5_u32, 0x4000_0000, 0x9000_0000] {
         let mut talk = open();
@@ -296,4 +308,60 @@ fn a_second_path_of_a_multipath_connection_is_refused() {
     assert_eq!(anomalies(&talk), ["mptcp_join"]);
     let capable = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 4, 0x01]);
     assert_eq!(talk.show(&capable), Decision::Undecided);
+}
+
+#[test]
+fn what_a_server_says_before_its_syn_is_not_taken_for_its_banner() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let (client, server) = (talk.client_next(), talk.server_next());
+    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    assert_eq!(talk.show(&talk.server_segment(GOOD)), Decision::Drop);
+    assert_eq!(anomalies(&talk), ["data_before_handshake"]);
+    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    assert_eq!(talk.acknowledge(true), Decision::Undecided);
+    assert_eq!(talk.server(BAD), Decision::Block);
+}
+
+#[test]
+fn a_second_answer_to_a_syn_is_read_afresh_or_nothing_behind_it_is() {
+    for first in [4000_u32, 4990, 6000, 0x8000_0000] {
+        let mut talk = Setup::enforcing(RULES).midstream();
+        let (client, server) = (talk.client_next(), talk.server_next());
+        talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+        let answer = talk.segment(false).flags(Flags::SYN | Flags::ACK);
+        talk.show(&answer.clone().sequence(first));
+        talk.show(&talk.server_segment(GOOD).sequence(first + 1));
+        // The client never saw these, and takes this one.
+        assert_eq!(talk.show(&answer.clone().sequence(server - 1)), Decision::Undecided, "{first}");
+        assert_eq!(talk.acknowledge(true), Decision::Undecided, "{first}");
+        assert_eq!(talk.server(BAD), Decision::Block, "{first}");
+        // Or it took the first one, and the second was to mislead.
+        let mut talk = Setup::enforcing(RULES).midstream();
+        talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+        talk.show(&answer.clone().sequence(server - 1));
+        talk.show(&answer.sequence(first));
+        talk.show(&talk.server_segment(GOOD).sequence(first + 1));
+        talk.acknowledge(true);
+        assert_eq!(talk.server(BAD), Decision::Drop, "{first}");
+    }
+}
+
+#[test]
+fn data_before_the_first_octet_is_refused() {
+    let mut talk = open();
+    let start = talk.server_next();
+    let early = talk.server_segment(BAD).sequence(start - 2000);
+    assert_eq!(talk.show(&early), Decision::Drop);
+    assert_eq!(anomalies(&talk), ["out_of_window"]);
+    let probe = talk.server_segment(b"\0").sequence(start - 1);
+    assert_eq!(talk.show(&probe), Decision::Undecided, "a keep-alive probe before the first octet");
+}
+
+#[test]
+fn an_urgent_pointer_beside_a_syn_is_dropped() {
+    for flags in [Flags::SYN, Flags::SYN | Flags::ACK] {
+        let mut talk = Setup::enforcing(RULES).midstream();
+        let segment = talk.segment(true).flags(flags).urgent(28);
+        assert_eq!(talk.show(&segment), Decision::Drop);
+    }
 }
