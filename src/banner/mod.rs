@@ -231,6 +231,13 @@ impl<'a> Headers<'a> {
     }
 }
 
+/// Whether two names of header fields are the same for some reader: whatever the case of their letters, and
+/// with `_` for `-`, which applications behind CGI and WSGI can't tell apart (`HTTP_USER_AGENT`).
+pub fn same_name(sent: &[u8], wanted: &str) -> bool {
+    let folded = |octet: &u8| if *octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
+    sent.len() == wanted.len() && sent.iter().map(folded).eq(wanted.as_bytes().iter().map(folded))
+}
+
 /// The head of an HTTP request, RFC 9112 section 3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request<'a> {

@@ -25,6 +25,7 @@ use super::ranges::Ranges;
 use super::rule::{Condition, Rule, Test};
 use super::version;
 use super::view::{Stage, View};
+use crate::banner::same_name;
 use crate::event::{Protocol, Side};
 
 /// A rule by its position.
@@ -131,7 +132,7 @@ impl Index {
         }
         if !group.headers.is_empty() {
             for header in view.headers().into_iter().flat_map(|headers| headers.iter()) {
-                if let Some(index) = find(&group.headers, header.name) {
+                for index in find(&group.headers, header.name) {
                     index.search(header.value, &mut search);
                 }
             }
@@ -172,7 +173,7 @@ impl Group {
                 field => group.fields.push((field.clone(), index)),
             }
         }
-        group.headers.sort_by(|left, right| left.0.cmp(&right.0));
+        group.headers.sort_by(|left, right| compare_names(left.0.as_bytes(), right.0.as_bytes()));
         group
     }
 }
@@ -403,13 +404,21 @@ impl FieldIndex {
     }
 }
 
-/// The index of the header `name`, whatever the case of its letters.
-fn find<'i>(headers: &'i [(String, FieldIndex)], name: &[u8]) -> Option<&'i FieldIndex> {
-    let at = headers.binary_search_by(|(known, _)| compare(known.as_bytes(), name)).ok()?;
-    headers.get(at).map(|(_, index)| index)
+/// The indices of the header `name`, whatever the case of its letters: more than one only where rules
+/// themselves write a name with `-` and with `_`.
+fn find<'i>(headers: &'i [(String, FieldIndex)], name: &[u8]) -> impl Iterator<Item = &'i FieldIndex> {
+    let first = headers.partition_point(|(known, _)| compare_names(known.as_bytes(), name).is_lt());
+    let from = headers.get(first..).unwrap_or_default();
+    from.iter().take_while(move |(known, _)| same_name(name, known)).map(|(_, index)| index)
 }
 
 /// Compares a text in lower case with another one without regard to ASCII case.
 fn compare(lower: &[u8], value: &[u8]) -> Ordering {
     lower.iter().copied().cmp(value.iter().map(u8::to_ascii_lowercase))
+}
+
+/// Compares names of header fields, low lines taken for hyphens as in [`same_name`](crate::banner::same_name).
+fn compare_names(one: &[u8], other: &[u8]) -> Ordering {
+    let folded = |octet: &u8| if *octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
+    one.iter().map(folded).cmp(other.iter().map(folded))
 }

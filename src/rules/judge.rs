@@ -10,7 +10,7 @@ use super::field::Field;
 use super::pattern::{Pattern, PatternId};
 use super::rule::{Condition, ProbeRequest, Rule, Test};
 use super::view::{Context, Stage, View};
-use crate::banner::{Banner, Request};
+use crate::banner::{Banner, Request, same_name};
 
 /// What a matching rule captured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -143,7 +143,9 @@ fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>>
 }
 
 fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
-    let has = |name: &String| view.headers().is_some_and(|headers| headers.contains(name));
+    let has = |name: &String| {
+        view.headers().is_some_and(|headers| headers.iter().any(|header| same_name(header.name, name)))
+    };
     if let Some(name) = rule.absent.iter().find(|name| has(name)) {
         return Err(Miss::Present(name));
     }

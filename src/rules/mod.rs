@@ -21,6 +21,7 @@
 
 mod debian;
 mod diagnostic;
+mod early;
 mod example;
 mod explain;
 mod field;
@@ -49,6 +50,7 @@ mod version;
 mod view;
 
 use self::diagnostic::Report;
+use self::early::EarlySides;
 use self::index::Index;
 use self::judge::{Captured, Memo, Scoped, judge};
 use self::lint::{Depth, lint};
@@ -61,6 +63,7 @@ use crate::event::Action;
 
 pub use self::debian::{Fixed, Revision, compare as compare_packages};
 pub use self::diagnostic::{Diagnostic, Level, LoadError, Place};
+pub use self::early::Early;
 pub use self::example::Example;
 pub use self::explain::{Explanation, Trial};
 pub use self::field::Sender;
@@ -80,6 +83,7 @@ pub struct RuleSet {
     patterns: Vec<Pattern>,
     index: Index,
     needs: Needs,
+    early: EarlySides,
 }
 
 /// A rule set and what somebody should look at.
@@ -186,7 +190,8 @@ impl RuleSet {
         let warnings = report.finish()?;
         let needs = Needs::of(&rules);
         let index = Index::new(&rules, &patterns, &shapes);
-        Ok(Loaded { rules: Self { rules, off, patterns, index, needs }, warnings })
+        let early = EarlySides::new(&rules);
+        Ok(Loaded { rules: Self { rules, off, patterns, index, needs, early }, warnings })
     }
 
     /// The rules in the order in which they are judged.

@@ -89,6 +89,15 @@ impl Thresholds {
         reached
     }
 
+    /// Whether [`Self::admit`] would say that the rule takes effect, without noting a match.
+    pub fn would_admit(&self, rule: &Rule, source: IpAddr, now: Timestamp) -> bool {
+        let Some(count) = rule.count() else { return true };
+        let key = Key { rule: rule.identity(), source: source.to_canonical() };
+        let within = |time: &&Timestamp| now.since(**time) <= count.within;
+        let before = self.matches.get(&key).map_or(0, |recent| recent.times.iter().filter(within).count());
+        before + 1 >= usize::try_from(count.times).unwrap_or(usize::MAX)
+    }
+
     /// Forgets the sources that have been silent the longest, until the rest is within the limit.
     fn forget(&mut self) {
         while self.remembered > self.limit {
@@ -133,6 +142,7 @@ mod tests {
             (26, source, false),
             (35, source, true),
         ] {
+            assert_eq!(thresholds.would_admit(rule, source, second(time)), expected, "{time}");
             assert_eq!(thresholds.admit(rule, source, second(time)), expected, "{time}");
         }
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::field::Field;
 use crate::banner::title::title;
-use crate::banner::{Banner, GreetingBanner, Header, Headers, KexInit, Request, greeting};
+use crate::banner::{Banner, GreetingBanner, Header, Headers, KexInit, Request, greeting, same_name};
 use crate::event::ProductFacts;
 
 /// What is known beside the banner.
@@ -201,9 +201,9 @@ impl<'v> Iterator for Values<'v> {
     fn next(&mut self) -> Option<&'v [u8]> {
         match self {
             Self::Few(first, second) => first.take().or_else(|| second.take()),
-            Self::Headers { rest, name } => rest
-                .find(|header| header.name.eq_ignore_ascii_case(name.as_bytes()))
-                .map(|header| header.value),
+            Self::Headers { rest, name } => {
+                rest.find(|header| same_name(header.name, name)).map(|header| header.value)
+            }
             Self::Lines(lines, None) => lines.next(),
             Self::Lines(lines, Some(banner)) => lines.next().map(|line| banner.text(line)),
         }

@@ -1,0 +1,122 @@
+//! What of an HTTP head blocking rules are about, so that it is judged before the head has ended.
+//!
+//! Both ends act on a header line when it is whole: nginx logs it, curl shows it. Rules whose conditions
+//! can all be met by a part of the head are asked then. Those that want something not to be there, or
+//! ask for what comes behind the head, wait.
+
+use super::field::Field;
+use super::rule::Rule;
+use super::view::Context;
+use super::{RuleSet, Thresholds};
+use crate::banner::{Banner, same_name};
+use crate::event::{Action, Protocol, Side, Timestamp};
+
+/// What of one side's heads is worth a look as soon as it is whole.
+#[derive(Debug, Clone, Default)]
+pub struct Early {
+    /// The first line.
+    pub first_line: bool,
+    /// Every header field: a fingerprint may be made of any.
+    every_field: bool,
+    /// These header fields, in lower case.
+    names: Vec<String>,
+}
+
+/// What both sides' are.
+#[derive(Debug, Default)]
+pub(super) struct EarlySides {
+    client: Early,
+    server: Early,
+}
+
+impl EarlySides {
+    pub(super) fn new(rules: &[Rule]) -> Self {
+        Self { client: Early::new(rules, Side::Client), server: Early::new(rules, Side::Server) }
+    }
+}
+
+impl Early {
+    fn new(rules: &[Rule], side: Side) -> Self {
+        let mut early = Self::default();
+        let asked = |rule: &&Rule| is_http(rule, side) && rule.action.blocks() && is_partial(rule);
+        for rule in rules.iter().filter(asked) {
+            let names = rule.present.iter().chain(rule.all.iter().filter_map(header_of));
+            let before = early.names.len();
+            early.names.extend(names.cloned());
+            early.every_field |= rule.fingerprint;
+            early.first_line |= early.names.len() == before && !rule.fingerprint;
+        }
+        early.names.sort();
+        early.names.dedup();
+        early
+    }
+
+    /// Whether any rule is about the header line `line`.
+    pub fn is_about(&self, line: &[u8]) -> bool {
+        if self.every_field {
+            return true;
+        }
+        if self.names.is_empty() {
+            return false;
+        }
+        // A CR may begin another field, for some readers.
+        line.split(|octet| *octet == b'\r').any(|part| {
+            let end = memchr::memchr(b':', part).unwrap_or(0);
+            let name = part.get(..end).unwrap_or_default().trim_ascii();
+            self.names.iter().any(|known| same_name(name, known))
+        })
+    }
+}
+
+impl RuleSet {
+    /// What of the heads of `side` blocking rules are about.
+    pub fn early(&self, side: Side) -> &Early {
+        match side {
+            Side::Client => &self.early.client,
+            Side::Server => &self.early.server,
+        }
+    }
+
+    /// Whether the part of a head in `banner` is enough for some rule to block, whatever follows.
+    ///
+    /// Nothing is counted by that: the caller judges what there is when this says yes.
+    pub fn would_block(
+        &self,
+        banner: &Banner<'_>,
+        context: &Context<'_>,
+        thresholds: &Thresholds,
+        now: Timestamp,
+    ) -> bool {
+        let source = context.source;
+        let effective = |rule: &Rule| source.is_none_or(|source| thresholds.would_admit(rule, source, now));
+        let matches = self.evaluate(banner, context);
+        let accepted = matches.iter().any(|found| found.rule.action == Action::Accept);
+        let blocks = matches.iter().any(|found| found.rule.action.blocks() && effective(found.rule));
+        blocks && !accepted && !self.may_accept(banner, context)
+    }
+
+    /// Whether an accept rule may match when more of the head has come.
+    fn may_accept(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
+        let accepts = self.rules.iter().take_while(|rule| rule.action == Action::Accept);
+        accepts.filter(|rule| is_http(rule, banner.from()) && rule.is_in_scope(context)).any(|rule| {
+            let headers = rule.conditions().any(|condition| matches!(condition.field, Field::Header(_)));
+            headers || rule.fingerprint || !rule.present.is_empty() || !rule.absent.is_empty()
+        })
+    }
+}
+
+fn is_http(rule: &Rule, side: Side) -> bool {
+    rule.protocol == Protocol::Http && rule.from.includes(side)
+}
+
+/// Whether a part of a head may be all that the rule asks for.
+const fn is_partial(rule: &Rule) -> bool {
+    !rule.later && rule.absent.is_empty() && rule.unless.is_empty()
+}
+
+const fn header_of(condition: &super::rule::Condition) -> Option<&String> {
+    match &condition.field {
+        Field::Header(name) => Some(name),
+        _ => None,
+    }
+}
