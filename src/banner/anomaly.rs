@@ -21,7 +21,7 @@ pub enum Anomaly {
     SshLongPreamble,
     /// A head that did not end within the limit; what was read is its beginning.
     HeadTooLong,
-    /// More header fields than the limit; the rest was not read.
+    /// More header fields than anybody sends; events tell the first ones.
     TooManyHeaders,
     /// Lines that end with LF alone between others that end with CR LF.
     MixedLineEnds,
@@ -35,7 +35,7 @@ pub enum Anomaly {
     FoldedHeader,
     /// White space between a header's name and its colon.
     SpaceBeforeColon,
-    /// White space before the first header field.
+    /// White space before the message or its first header field.
     LeadingSpace,
     /// A header line without a colon.
     HeaderWithoutColon,
@@ -57,10 +57,15 @@ pub enum Anomaly {
     HostConflict,
     /// A head that the sender did not end before it closed.
     UnfinishedHead,
+    /// More than 256 octets of empty lines or white space before a message.
+    LongLeading,
+    /// What only some clients take for an SSH identification: a line that begins where they cut a longer
+    /// one, or one that holds a CR.
+    SshDisputed,
 }
 
 /// Every anomaly, in the order of its bit.
-const ALL: [Anomaly; 24] = [
+const ALL: [Anomaly; 26] = [
     Anomaly::SshLineTooLong,
     Anomaly::SshMalformed,
     Anomaly::SshControlOctet,
@@ -85,6 +90,8 @@ const ALL: [Anomaly; 24] = [
     Anomaly::StatusInvalid,
     Anomaly::HostConflict,
     Anomaly::UnfinishedHead,
+    Anomaly::LongLeading,
+    Anomaly::SshDisputed,
 ];
 
 impl Anomaly {
@@ -115,6 +122,8 @@ impl Anomaly {
             Self::StatusInvalid => "http_status_invalid",
             Self::HostConflict => "http_host_conflict",
             Self::UnfinishedHead => "http_unfinished_head",
+            Self::LongLeading => "http_long_leading",
+            Self::SshDisputed => "ssh_disputed_identification",
         }
     }
 
@@ -127,14 +136,14 @@ impl Anomaly {
             Self::SshClientPreamble => "the client sent lines before its SSH identification",
             Self::SshLongPreamble => "more came before the SSH identification than clients read",
             Self::HeadTooLong => "the message head is longer than the limit",
-            Self::TooManyHeaders => "the message head has more fields than the limit",
+            Self::TooManyHeaders => "the message head has more fields than events tell",
             Self::MixedLineEnds => "some lines of the head end with LF, others with CR LF",
             Self::BareCarriageReturn => "a CR without LF stands within the head",
             Self::NulOctet => "a NUL stands within the head",
             Self::ControlOctet => "a control octet stands within the head",
             Self::FoldedHeader => "a header value goes on in the next line",
             Self::SpaceBeforeColon => "white space stands before a header's colon",
-            Self::LeadingSpace => "white space stands before the first header field",
+            Self::LeadingSpace => "white space stands before the message or its first header field",
             Self::HeaderWithoutColon => "a header line has no colon",
             Self::HeaderNameInvalid => "a header name is empty or no token",
             Self::MethodInvalid => "the request method is no token",
@@ -145,6 +154,8 @@ impl Anomaly {
             Self::StatusInvalid => "the status code is not three digits",
             Self::HostConflict => "several Host fields disagree",
             Self::UnfinishedHead => "the connection ended before the message head did",
+            Self::LongLeading => "many empty lines or much white space stand before the message",
+            Self::SshDisputed => "only some clients take this for an SSH identification",
         }
     }
 
@@ -167,7 +178,7 @@ impl Anomalies {
     }
 
     /// Adds one where `condition` holds.
-    pub(super) const fn insert_if(&mut self, condition: bool, anomaly: Anomaly) {
+    pub const fn insert_if(&mut self, condition: bool, anomaly: Anomaly) {
         if condition {
             self.insert(anomaly);
         }

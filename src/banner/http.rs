@@ -8,19 +8,22 @@
 //! heads only; where the body ends is [`super::framing`]'s business.
 
 mod lenient;
+mod part;
+mod search;
 mod unfinished;
 
+pub use part::{part_of_request, part_of_response};
+pub use search::{HeadSearch, Line};
 pub use unfinished::{parse_unfinished_request, parse_unfinished_response};
 
-use super::recognise::{LEADING_LIMIT, skip_leading};
+use super::recognise::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
 use super::{Anomalies, Anomaly, Header, Headers, Progress, Reason, Request, Response};
 
 /// The longest head that is read, in octets. Of a longer one the whole lines within this limit are
 /// read, with [`Anomaly::HeadTooLong`].
 pub const HEAD_LIMIT: usize = 64 * 1024;
 
-/// The most header fields that are read of one head; the rest is left out with
-/// [`Anomaly::TooManyHeaders`].
+/// More header fields than this in one head are an anomaly; events tell so many.
 pub const FIELD_LIMIT: usize = 2048;
 
 /// Header fields that `httparse` gets room for; heads with more are read the lenient way.
@@ -56,7 +59,8 @@ pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
         .ok_or(Reason::NotARequest);
     if let Ok(read) = &mut read {
         let leading = collected.get(..skipped).unwrap_or_default();
-        read.anomalies.insert_if(leading.iter().any(|octet| b" \t".contains(octet)), Anomaly::LeadingSpace);
+        read.anomalies.insert_if(is_spaced(leading), Anomaly::LeadingSpace);
+        read.anomalies.insert_if(skipped > LEADING_USUAL, Anomaly::LongLeading);
         read.anomalies.insert_if(extent.cut, Anomaly::HeadTooLong);
         read.anomalies.insert_if(hosts_disagree(&read.message.headers), Anomaly::HostConflict);
     }
@@ -70,7 +74,7 @@ pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
     if text.is_empty() {
         return if skipped < LEADING_LIMIT { Progress::More } else { Progress::Never(Reason::NotAResponse) };
     }
-    if !lenient::could_be_response(text) {
+    if !could_be_response(text) {
         return Progress::Never(Reason::NotAResponse);
     }
     let Some(extent) = Extent::of(text) else { return Progress::More };
@@ -79,9 +83,17 @@ pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
         .or_else(|| lenient::response(head))
         .ok_or(Reason::NotAResponse);
     if let Ok(read) = &mut read {
+        let leading = collected.get(..skipped).unwrap_or_default();
+        read.anomalies.insert_if(is_spaced(leading), Anomaly::LeadingSpace);
+        read.anomalies.insert_if(skipped > LEADING_USUAL, Anomaly::LongLeading);
         read.anomalies.insert_if(extent.cut, Anomaly::HeadTooLong);
     }
     finish(read, skipped + extent.length)
+}
+
+/// Whether more than line ends stand among what is overlooked before a message.
+pub fn is_spaced(leading: &[u8]) -> bool {
+    leading.iter().any(|octet| !matches!(octet, b'\r' | b'\n'))
 }
 
 fn finish<T>(read: Result<T, Reason>, consumed: usize) -> Progress<T> {
@@ -91,12 +103,28 @@ fn finish<T>(read: Result<T, Reason>, consumed: usize) -> Progress<T> {
     }
 }
 
+/// Counts octets that are gone over, in tests: the work must be bounded by what is new.
+pub(crate) fn count_steps(octets: usize) {
+    search::steps::count(octets);
+}
+
+/// How many octets were gone over since this was asked last.
+#[cfg(test)]
+pub(crate) fn take_steps() -> usize {
+    search::steps::take()
+}
+
+/// Whether a request line has no version, so that the request has no header for some servers: HTTP/0.9.
+pub fn is_simple_request(line: &[u8]) -> bool {
+    lenient::is_simple_request(line)
+}
+
 /// The field in a line (without its end) whose name is a token and stands right before the colon.
 pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
     let colon = memchr::memchr(b':', line)?;
     let (name, value) = line.split_at_checked(colon)?;
     let token = !name.is_empty() && name.iter().all(|octet| lenient::is_token(*octet));
-    token.then(|| Header { name, value: value.get(1..).unwrap_or_default().trim_ascii() })
+    token.then(|| Header { name, value: lenient::trim_value(value.get(1..).unwrap_or_default()) })
 }
 
 /// How far a head goes.
@@ -118,9 +146,6 @@ impl Extent {
     }
 
     fn of_request(text: &[u8]) -> Result<Option<Self>, Reason> {
-        if text.starts_with(b"PRI * HTTP/2") {
-            return Err(Reason::Http2Preface);
-        }
         let Some(line_end) = memchr::memchr(b'\n', text.get(..HEAD_LIMIT).unwrap_or(text)) else {
             return Ok(Self::of(text));
         };
@@ -128,7 +153,13 @@ impl Extent {
         if lenient::is_simple_request(line) {
             return Ok(Some(Self { length: line_end + 1, cut: false }));
         }
-        Ok(Self::of(text))
+        let extent = Self::of(text);
+        let is_whole = |extent: &Self| extent.length == line_end + 2 || extent.length == line_end + 3;
+        // With header fields it is a request like any other: Go's server answers it.
+        if line.starts_with(b"PRI * HTTP/2") && extent.as_ref().is_some_and(is_whole) {
+            return Err(Reason::Http2Preface);
+        }
+        Ok(extent)
     }
 }
 
@@ -188,7 +219,7 @@ const fn version_name(minor: u8) -> &'static [u8] {
 fn headers<'a>(fields: &[httparse::Header<'a>]) -> Headers<'a> {
     let field = |field: &httparse::Header<'a>| Header {
         name: field.name.as_bytes(),
-        value: field.value.trim_ascii(),
+        value: lenient::trim_value(field.value),
     };
     Headers::new(fields.iter().map(field).collect())
 }

@@ -18,30 +18,65 @@ const MESSAGE_DEBUG: u8 = 4;
 const MESSAGE_KEXINIT: u8 = 20;
 const COOKIE_LENGTH: usize = 16;
 
+/// What the packet is that stands behind an identification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packet<'a> {
+    /// Not whole: this many octets are needed.
+    More(usize),
+    /// One of so many octets that may come before the KEXINIT.
+    Other(usize),
+    /// The KEXINIT, of so many octets.
+    KexInit(KexInit<'a>, usize),
+    /// None that can come there.
+    Never(Reason),
+}
+
 /// Reads the KEXINIT out of what a side has sent behind its identification line.
 pub fn parse(behind_identification: &[u8]) -> Progress<KexInit<'_>> {
     let mut consumed = 0;
     loop {
         let rest = behind_identification.get(consumed..).unwrap_or_default();
-        let (payload, length) = match binary_packet(rest) {
-            Progress::Done { value, consumed } => (value, consumed),
-            Progress::More => return Progress::More,
-            Progress::Never(reason) => return Progress::Never(reason),
-        };
-        consumed += length;
-        match payload.split_first() {
-            Some((&MESSAGE_KEXINIT, body)) => {
-                return name_lists(body).map_or(Progress::Never(Reason::BrokenNameList), |value| {
-                    Progress::Done { value, consumed }
-                });
+        match packet(rest) {
+            Packet::More(_) => return Progress::More,
+            Packet::Never(reason) => return Progress::Never(reason),
+            Packet::KexInit(value, length) => {
+                return Progress::Done { value, consumed: consumed + length };
             }
-            Some((&(MESSAGE_IGNORE | MESSAGE_DEBUG), _)) if consumed < PACKET_LIMIT => {}
-            _ => return Progress::Never(Reason::NotKexInit),
+            Packet::Other(length) if consumed + length < PACKET_LIMIT => consumed += length,
+            Packet::Other(_) => return Progress::Never(Reason::NotKexInit),
         }
     }
 }
 
-/// The payload of the unencrypted binary packet at the start of `octets`, RFC 4253 section 6.
+/// Reads one unencrypted binary packet at the start of `octets`, RFC 4253 section 6, so that who reads a
+/// stream goes over each packet once.
+pub fn packet(octets: &[u8]) -> Packet<'_> {
+    let (payload, consumed) = match binary_packet(octets) {
+        Progress::Done { value, consumed } => (value, consumed),
+        Progress::More => return Packet::More(packet_length(octets).max(octets.len() + 1)),
+        Progress::Never(reason) => return Packet::Never(reason),
+    };
+    match payload.split_first() {
+        Some((&MESSAGE_KEXINIT, body)) => match name_lists(body) {
+            Some(lists) => Packet::KexInit(lists, consumed),
+            None => Packet::Never(Reason::BrokenNameList),
+        },
+        Some((&(MESSAGE_IGNORE | MESSAGE_DEBUG), _)) => Packet::Other(consumed),
+        _ => Packet::Never(Reason::NotKexInit),
+    }
+}
+
+/// The length of the packet at the start of `octets` as far as it is known that the packet is wanted.
+fn packet_length(octets: &[u8]) -> usize {
+    match octets.split_first_chunk::<4>() {
+        Some((length, rest)) if rest.len() > 1 => {
+            usize::try_from(u32::from_be_bytes(*length)).unwrap_or(0).saturating_add(4)
+        }
+        _ => 0,
+    }
+}
+
+/// The payload of the packet at the start of `octets`.
 fn binary_packet(octets: &[u8]) -> Progress<&[u8]> {
     let Some((length, rest)) = octets.split_first_chunk::<4>() else { return Progress::More };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);

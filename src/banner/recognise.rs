@@ -2,18 +2,65 @@
 
 use super::{Progress, Side, socks, ssh};
 
-/// Methods that are HTTP even where the request line has no version (HTTP/0.9) or no visible end.
+/// Methods that are HTTP even where the request line has no version (HTTP/0.9) or no visible end,
+/// whatever the case of their letters.
 const METHODS: [&[u8]; 9] =
     [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE", b"PATCH"];
 
-/// The longest first line that is waited for, in octets.
-const FIRST_LINE_LIMIT: usize = 16 * 1024;
+/// Other methods that servers (llhttp's, above all) know: `PROPFIND /xHTTP/1.1` is one's HTTP/0.9.
+const OTHER_METHODS: [&[u8]; 36] = [
+    b"ACL",
+    b"ANNOUNCE",
+    b"BIND",
+    b"CHECKOUT",
+    b"COPY",
+    b"DESCRIBE",
+    b"FLUSH",
+    b"GET_PARAMETER",
+    b"LINK",
+    b"LOCK",
+    b"M-SEARCH",
+    b"MERGE",
+    b"MKACTIVITY",
+    b"MKCALENDAR",
+    b"MKCOL",
+    b"MOVE",
+    b"NOTIFY",
+    b"PAUSE",
+    b"PLAY",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"PURGE",
+    b"QUERY",
+    b"REBIND",
+    b"RECORD",
+    b"REDIRECT",
+    b"REPORT",
+    b"SEARCH",
+    b"SETUP",
+    b"SET_PARAMETER",
+    b"SOURCE",
+    b"SUBSCRIBE",
+    b"TEARDOWN",
+    b"UNBIND",
+    b"UNLINK",
+    b"UNLOCK",
+];
 
-/// The longest unknown method, in octets.
-const METHOD_LIMIT: usize = 64;
+/// What a version begins with, as some server reads it: those that use llhttp take `RTSP/1.0`, too.
+const VERSIONS: [&[u8]; 2] = [b"HTTP/", b"RTSP/"];
 
-/// Empty lines and white space that are overlooked before a request line, in octets.
-pub(super) const LEADING_LIMIT: usize = 256;
+/// What a status line begins with, as some client reads it.
+const STATUS_LINES: [&[u8]; 3] = [b"HTTP/", b"ICY ", b"RTSP/"];
+
+/// The longest first line that is waited for, in octets: `CPython` reads 64 KiB, others more.
+pub const FIRST_LINE_LIMIT: usize = 64 * 1024;
+
+/// Empty lines and white space that are overlooked before a message, in octets.
+pub(super) const LEADING_LIMIT: usize = 64 * 1024;
+
+/// More empty lines and white space than this before a message are an anomaly, in octets.
+pub const LEADING_USUAL: usize = 256;
 
 /// What the first octets of one side look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,15 +69,14 @@ pub enum Recognition {
     Ssh,
     /// An HTTP/1.x (or 0.9) message.
     Http,
-    /// Whole lines of text from a server, as RFC 4253 lets them stand before the identification.
+    /// Neither, so far. RFC 4253 lets a server send any lines before its identification, and clients
+    /// read on whatever octets these hold.
     ///
-    /// SMTP and FTP greet like that too: it is SSH only when an identification follows, and not
-    /// when the client turns out to speak something else.
+    /// SMTP and FTP greet like that, and TLS begins like that, too: it is SSH only when an
+    /// identification follows, and not when both ends turn out to speak something else.
     PerhapsSsh,
     /// The whole of what a client says to a SOCKS server; what it relays follows.
     Relayed,
-    /// None of these.
-    Unknown,
     /// Too few octets to tell.
     More,
 }
@@ -51,31 +97,51 @@ pub fn recognise(from: Side, octets: &[u8]) -> Recognition {
 
 fn client(octets: &[u8]) -> Recognition {
     if let Some(4 | 5) = octets.first() {
-        return match socks::handshake(Side::Client, octets) {
-            Progress::More => Recognition::More,
-            Progress::Done { .. } => Recognition::Relayed,
-            Progress::Never(_) => Recognition::Unknown,
-        };
+        match socks::handshake(Side::Client, octets) {
+            Progress::More => return Recognition::More,
+            Progress::Done { .. } => return Recognition::Relayed,
+            Progress::Never(_) => {}
+        }
     }
     let text = skip_leading(octets);
-    // No further than a method may reach: a body without spaces is looked at line by line.
-    let start = text.iter().take(METHOD_LIMIT + 1);
-    let method_length = start.copied().position(|octet| octet == b' ' || octet == b'\t');
-    let Some((method, rest)) = method_length.and_then(|length| text.split_at_checked(length)) else {
-        return unfinished_method(octets, text);
-    };
-    if method.is_empty() || method.len() > METHOD_LIMIT || !method.iter().all(u8::is_ascii_graphic) {
-        return Recognition::Unknown;
-    }
-    // Octets that no target holds tell a binary protocol, whose line may never end.
-    let known = is_known_method(method);
-    let readable = rest.get(..FIRST_LINE_LIMIT).unwrap_or(rest);
+    let readable = text.get(..FIRST_LINE_LIMIT).unwrap_or(text);
     match memchr::memchr(b'\n', readable) {
-        Some(end) => request_line(known, readable.get(..end).unwrap_or_default()),
-        None if rest.len() >= FIRST_LINE_LIMIT => known_or_not(known),
-        None if known || is_all_text(rest) => Recognition::More,
-        None => Recognition::Unknown,
+        Some(end) if is_request_line(readable.get(..end).unwrap_or_default()) => Recognition::Http,
+        Some(_) => Recognition::PerhapsSsh,
+        None if readable.len() < FIRST_LINE_LIMIT => Recognition::More,
+        None if is_known_method(first_word(readable)) => Recognition::Http,
+        None => Recognition::PerhapsSsh,
     }
+}
+
+/// Whether some server takes this line (without LF) for a request line: it ends with a version, or it
+/// begins with a method that is known; at least two words.
+///
+/// Servers differ in what divides words and what a word may hold, so that nothing is asked of that.
+pub fn is_request_line(line: &[u8]) -> bool {
+    let line = trim_leading(line);
+    let end = line.iter().rposition(|octet| !is_space(*octet)).map_or(0, |last| last + 1);
+    let line = line.get(..end).unwrap_or_default();
+    let first = first_word(line);
+    if first.len() == line.len() {
+        return false;
+    }
+    let last = line.rsplit(|octet| is_space(*octet)).next().unwrap_or_default();
+    let foreign = [&b"SIP/"[..], b"ICAP/"].iter().any(|prefix| last.starts_with(prefix));
+    is_version(last) || (is_known_method(first) && !foreign)
+}
+
+/// Whether `word` begins like a version.
+pub(super) fn is_version(word: &[u8]) -> bool {
+    VERSIONS.iter().any(|version| begins_with(word, version))
+}
+
+/// Whether a client that has said `octets`, and no line end yet, may be about to say a request: it
+/// begins with a word of letters.
+pub fn may_become_request(octets: &[u8]) -> bool {
+    let text = skip_leading(octets);
+    let word = first_word(text);
+    text.is_empty() || (!word.is_empty() && word.iter().all(u8::is_ascii_graphic))
 }
 
 /// What stands where an HTTP message may begin.
@@ -106,7 +172,7 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
             Recognition::More => Beginning::More,
             _ => other,
         },
-        Side::Client => match client(octets) {
+        Side::Client => match client(text) {
             Recognition::Http => Beginning::Message,
             Recognition::More if contiguous || begins_known_method(text) => Beginning::More,
             _ => other,
@@ -114,9 +180,16 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
     }
 }
 
-/// Whether `method` is one of [`METHODS`].
+/// Octets of whole empty lines, white space in them or not, at the start of `octets`.
+pub fn empty_lines(octets: &[u8]) -> usize {
+    let blank = octets.len() - trim_leading(octets).len();
+    let blank = octets.get(..blank).unwrap_or_default();
+    memchr::memrchr(b'\n', blank).map_or(0, |end| end + 1)
+}
+
+/// Whether `method` is one that is known to be HTTP's.
 pub(super) fn is_known_method(method: &[u8]) -> bool {
-    METHODS.iter().any(|known| known.eq_ignore_ascii_case(method))
+    METHODS.iter().any(|known| known.eq_ignore_ascii_case(method)) || OTHER_METHODS.contains(&method)
 }
 
 /// Whether `text` begins with a method of [`METHODS`], as far as it goes.
@@ -127,31 +200,9 @@ fn begins_known_method(text: &[u8]) -> bool {
     })
 }
 
-/// Judges a request line behind its method: `RTSP/1.0` and `SIP/2.0` share methods with HTTP.
-fn request_line(known: bool, whole: &[u8]) -> Recognition {
-    let line = whole.trim_ascii_end();
-    let word = line.rsplit(|&octet| octet == b' ' || octet == b'\t').next().unwrap_or_default();
-    let version = word.len() < line.len() && word.get(..5).is_some_and(|p| p.eq_ignore_ascii_case(b"HTTP/"));
-    let foreign = [&b"RTSP/"[..], b"SIP/", b"ICAP/"].iter().any(|prefix| word.starts_with(prefix));
-    if version && (known || is_all_text(whole)) { Recognition::Http } else { known_or_not(known && !foreign) }
-}
-
-const fn known_or_not(known: bool) -> Recognition {
-    if known { Recognition::Http } else { Recognition::Unknown }
-}
-
-fn unfinished_method(octets: &[u8], text: &[u8]) -> Recognition {
-    let plausible = text.len() <= METHOD_LIMIT && text.iter().all(u8::is_ascii_graphic);
-    if plausible && octets.len() - text.len() <= LEADING_LIMIT {
-        Recognition::More
-    } else {
-        Recognition::Unknown
-    }
-}
-
 /// Whether `octets` begin, as far as they go, like a status line.
 fn status_line(octets: &[u8]) -> Recognition {
-    for prefix in [&b"HTTP/"[..], b"ICY "] {
+    for prefix in STATUS_LINES {
         let length = octets.len().min(prefix.len());
         if octets
             .get(..length)
@@ -160,36 +211,42 @@ fn status_line(octets: &[u8]) -> Recognition {
             return if length == prefix.len() { Recognition::Http } else { Recognition::More };
         }
     }
-    Recognition::Unknown
+    Recognition::PerhapsSsh
+}
+
+/// Whether `text` begins, as far as it goes, like a status line.
+pub(super) fn could_be_response(text: &[u8]) -> bool {
+    status_line(text) != Recognition::PerhapsSsh
 }
 
 fn server(octets: &[u8]) -> Recognition {
-    match status_line(octets) {
-        Recognition::Unknown => {}
-        told => return told,
-    }
-    match memchr::memchr(b'\n', octets) {
-        Some(end) if is_all_text(octets.get(..end).unwrap_or_default()) => Recognition::PerhapsSsh,
-        None if octets.len() <= ssh::READ_LIMIT && is_all_text(octets) => Recognition::More,
-        _ => Recognition::Unknown,
-    }
+    status_line(skip_leading(octets))
 }
 
-/// What lies behind the empty lines and white space that servers overlook before a request line.
+/// What lies behind the empty lines and white space that servers overlook before a request line, and
+/// clients before a status line.
 pub(super) fn skip_leading(octets: &[u8]) -> &[u8] {
-    let skip = octets.iter().take(LEADING_LIMIT).take_while(|octet| b"\r\n \t".contains(octet)).count();
+    let readable = octets.get(..LEADING_LIMIT).unwrap_or(octets);
+    let skip = readable.len() - trim_leading(readable).len();
     octets.get(skip..).unwrap_or_default()
 }
 
-/// Looks at every octet, also behind one that is no text: without a way out the loop takes many octets
-/// a step, and a line that comes octet by octet is gone over again for each of them.
-fn is_all_text(octets: &[u8]) -> bool {
-    octets.iter().fold(true, |text, &octet| text & is_text(octet))
+fn trim_leading(octets: &[u8]) -> &[u8] {
+    let skip = octets.iter().position(|octet| !is_space(*octet)).unwrap_or(octets.len());
+    octets.get(skip..).unwrap_or_default()
 }
 
-/// Printable ASCII, UTF-8 or Latin-1, white space; not what binary protocols begin with.
-const fn is_text(octet: u8) -> bool {
-    (octet >= b' ') & (octet != 0x7f) | (octet == b'\t') | (octet == b'\r') | (octet == b'\n')
+fn first_word(text: &[u8]) -> &[u8] {
+    text.split(|octet| is_space(*octet)).next().unwrap_or_default()
+}
+
+fn begins_with(word: &[u8], prefix: &[u8]) -> bool {
+    word.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// What divides words for somebody: `CPython`'s `str.split` of Latin-1 goes furthest.
+pub(super) const fn is_space(octet: u8) -> bool {
+    matches!(octet, b'\t'..=b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0)
 }
 
 #[cfg(test)]
@@ -210,23 +267,25 @@ mod tests {
             (Side::Server, b"ICY 200 OK\r\n", Recognition::Http),
             (Side::Server, b"HTT", Recognition::More),
             (Side::Server, b"220 mail ESMTP\r\n", Recognition::PerhapsSsh),
-            (Side::Server, b"220 mail", Recognition::More),
-            (Side::Server, b"\x16\x03\x01", Recognition::Unknown),
+            (Side::Server, b"220 mail", Recognition::PerhapsSsh),
+            (Side::Server, b" \r\n HTTP/1.1 200 OK", Recognition::Http),
+            (Side::Server, b"RTSP/1.0 200 OK", Recognition::Http),
+            (Side::Server, b"\x16\x03\x01", Recognition::PerhapsSsh),
             (Side::Client, b"GET /", Recognition::More),
             (Side::Client, b"GET /\r\n", Recognition::Http),
             (Side::Client, b"get / HTTP/1.0\n", Recognition::Http),
-            (Side::Client, b"OPTIONS rtsp://x RTSP/1.0\r\n", Recognition::Unknown),
-            (Side::Client, b"OPTIONS sip:x SIP/2.0\r\n", Recognition::Unknown),
+            (Side::Client, b"OPTIONS rtsp://x RTSP/1.0\r\n", Recognition::Http),
+            (Side::Client, b"OPTIONS sip:x SIP/2.0\r\n", Recognition::PerhapsSsh),
             (Side::Client, b"GE", Recognition::More),
             (Side::Client, b"\r\n\r\nPOST / HTTP/1.0\r\n", Recognition::Http),
-            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", Recognition::Unknown),
+            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", Recognition::PerhapsSsh),
             (Side::Client, b"BREW /pot HTTP/1.0\r\n", Recognition::Http),
             (Side::Client, b"BREW /pot", Recognition::More),
-            (Side::Client, b"EHLO example\r\n", Recognition::Unknown),
+            (Side::Client, b"EHLO example\r\n", Recognition::PerhapsSsh),
             (Side::Client, b"\x05\x01\x00", Recognition::More),
             (Side::Client, b"\x05\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50", Recognition::Relayed),
-            (Side::Client, b"\x05\x00\x0b\x03", Recognition::Unknown),
-            (Side::Client, b"\x16\x03\x01\x02\x00\x01", Recognition::Unknown),
+            (Side::Client, b"\x05\x00\x0b\x03", Recognition::More),
+            (Side::Client, b"\x16\x03\x01\x02\x00\x01", Recognition::More),
         ] {
             assert_eq!(recognise(from, octets), expected, "{from:?} {:?}", octets.escape_ascii().to_string());
         }
@@ -244,7 +303,7 @@ mod tests {
             (Side::Client, b"--B\r\nX: y\r\n", Other(5), Other(5)),
             (Side::Client, b"\r\n", Other(2), Other(2)),
             (Side::Client, b"P", More, More),
-            (Side::Client, b"\0\0", Other(2), Other(2)),
+            (Side::Client, b"\0\0", More, Other(2)),
             (Side::Server, b"HT", More, More),
             (Side::Server, b"\nhttp/1.1 200 OK\n", Message, Message),
             (Side::Server, b"rest of a body", Other(14), Other(14)),
@@ -256,16 +315,25 @@ mod tests {
         }
     }
 
-    /// Found by the fuzz target `http`.
     #[test]
-    fn a_control_octet_behind_an_unknown_method_stays_unknown() {
-        for octets in [
-            &b"BREW /\x01"[..],
-            b"BREW /\x01 HTTP/1.1\r\n",
+    fn a_request_line_is_what_some_server_takes_for_one() {
+        let long = [&[b'M'; 300], &b" / HTTP/1.1"[..]].concat();
+        for line in [
+            &b"BREW /\x01 HTTP/1.1"[..],
             b"BREW / HTTP/1.1\x0c",
-            b"BREW / HTTP/1.1\x0c\r\n",
+            b"GET\x0b/\x85HTTP/1.1",
+            b"\xa0GET / HTTP/1.1",
+            b"GET / RTSP/1.0",
+            b"PROPFIND /xHTTP/1.1",
+            b"PRI * HTTP/2.0",
+            &long,
         ] {
-            assert_eq!(recognise(Side::Client, octets), Recognition::Unknown);
+            assert!(is_request_line(line), "{}", line.escape_ascii());
+        }
+        for line in
+            [&b"EHLO example"[..], b"OPTIONS sip:x SIP/2.0", b"GET", b"HTTP/1.1", b"", b"\x16\x03\x01 x"]
+        {
+            assert!(!is_request_line(line), "{}", line.escape_ascii());
         }
     }
 

@@ -18,10 +18,6 @@ pub const PREAMBLE_LINE_LIMIT: usize = 64 * 1024;
 /// More octets than this before the identification are an anomaly.
 pub const PREAMBLE_LIMIT: usize = 64 * 1024;
 
-/// More lines than this before the identification are an anomaly (OpenSSH's
-/// `SSH_MAX_PRE_BANNER_LINES`).
-const PREAMBLE_LINES: usize = 1024;
-
 /// What every identification begins with.
 pub const PREFIX: &[u8] = b"SSH-";
 
@@ -70,6 +66,45 @@ pub fn settled(collected: &[u8]) -> usize {
         settled += end + 1;
     }
 }
+
+/// What is odd about a line that only some implementations take for an identification.
+pub const fn disputed() -> Anomalies {
+    let mut anomalies = Anomalies::NONE;
+    anomalies.insert(Anomaly::SshDisputed);
+    anomalies
+}
+
+/// Lines that some clients cut at so many octets (dropbear's, ssh-keyscan), so that what follows begins
+/// another one.
+const CUTS: [usize; 2] = [255, 256];
+
+/// Whether some client takes what stands `place` octets behind a line's start for the start of a line.
+pub fn begins_line(place: usize) -> bool {
+    CUTS.iter().any(|cut| place.is_multiple_of(*cut))
+}
+
+/// Where behind `place` the next such start is.
+pub fn next_start(place: usize) -> usize {
+    CUTS.iter().map(|cut| (place / cut + 1) * cut).min().unwrap_or(usize::MAX)
+}
+
+/// The line at the start of `rest` where a client cuts lines, its end or the next cut; `None` while neither
+/// has come.
+pub fn cut_line(rest: &[u8]) -> Option<&[u8]> {
+    let [_, longest] = CUTS;
+    let readable = rest.get(..longest).unwrap_or(rest);
+    match memchr::memchr(b'\n', readable) {
+        Some(end) => readable.get(..end).map(|line| line.strip_suffix(b"\r").unwrap_or(line)),
+        None => (rest.len() >= longest).then_some(readable),
+    }
+}
+
+/// The longest line that [`cut_line`] waits for, in octets.
+pub const CUT_LIMIT: usize = 256;
+
+/// More lines than this before the identification are an anomaly (OpenSSH's
+/// `SSH_MAX_PRE_BANNER_LINES`).
+pub const PREAMBLE_LINES: usize = 1024;
 
 /// Reads one identification line without its line end, as rules' examples and fingerprints hold it.
 pub fn parse_line(line: &[u8]) -> (Identification<'_>, Anomalies) {

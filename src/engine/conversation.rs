@@ -1,19 +1,23 @@
 //! What two ends say to each other while a flow is undecided: which protocol each direction speaks,
 //! and how far its banners were read.
 
+mod opening;
 mod reading;
 
+use crate::banner::http::count_steps;
+use crate::banner::recognise::may_become_request;
 use crate::event::{Side, Source, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, distance};
 
+use self::opening::Spoken;
 use super::HttpInspect;
-use super::http::{Http, Message, Unfinished};
+use super::http::{Head, Http, Message, Unfinished};
 use super::judge::{Judge, Stop};
 use super::ssh::Ssh;
 use super::told::Told;
 
-/// A body's octets count so much less against the budget than others: they are cheap to go over, and
-/// what decides comes behind them.
+/// A body's octets, and those of lines before an identification, count so much less against the budget than
+/// others: they are cheap to go over, and what decides comes behind them.
 const BODY_DISCOUNT: u64 = 16;
 
 /// Buffers beyond this are given back instead of being kept for the next conversation.
@@ -33,6 +37,13 @@ pub(super) struct Conversation {
     pub(super) spent: u64,
     /// Octets of lines before an SSH identification that were gone over.
     preamble: usize,
+    preamble_lines: usize,
+    /// Some of these lines were the client's.
+    client_lines: bool,
+    /// One side spoke SSH and the other HTTP.
+    mismatched: bool,
+    /// The client asked a proxy for a tunnel that was not granted yet, and may use it already.
+    tunnel_asked: bool,
     /// What was told of it.
     pub(super) told: Told,
     /// Octets of memory that were accounted for.
@@ -55,7 +66,7 @@ pub(super) struct Condemned {
     pub(super) count: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Direction {
     collector: Collector,
     state: State,
@@ -67,6 +78,81 @@ struct Direction {
     settled: Option<u32>,
     /// Since when it stands within a banner.
     amid: Option<Timestamp>,
+    /// What it turned out to say first.
+    spoken: Spoken,
+    /// Octets of empty lines before that, and whether white space stood in them.
+    leading: usize,
+    spaced: bool,
+    /// What was read ends with a line, or nothing was read.
+    line_start: bool,
+    /// What must come before the unread octets are worth another look.
+    awaited: Option<Awaited>,
+}
+
+impl Default for Direction {
+    fn default() -> Self {
+        Self {
+            collector: Collector::default(),
+            state: State::default(),
+            relays: 0,
+            told_unfinished: false,
+            settled: None,
+            amid: None,
+            spoken: Spoken::default(),
+            leading: 0,
+            spaced: false,
+            line_start: true,
+            awaited: None,
+        }
+    }
+}
+
+/// What a direction waits for, so that octets are gone over once however they come.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    /// Unread octets that were gone over.
+    seen: usize,
+    need: Need,
+}
+
+/// What makes unread octets worth another look.
+#[derive(Debug, Clone, Copy)]
+struct Need {
+    /// So many in all.
+    octets: usize,
+    /// A line end among the new ones.
+    line: bool,
+}
+
+impl Need {
+    /// So many octets in all.
+    const fn octets(octets: usize) -> Self {
+        Self { octets, line: false }
+    }
+
+    /// A line end, or so many octets in all.
+    const fn line(octets: usize) -> Self {
+        Self { octets, line: true }
+    }
+}
+
+impl Direction {
+    /// Whether `unread` has what was waited for.
+    fn is_due(&mut self, unread: &[u8]) -> bool {
+        let Some(awaited) = &mut self.awaited else { return true };
+        let new = unread.get(awaited.seen..).unwrap_or_default();
+        if new.is_empty() {
+            return false;
+        }
+        count_steps(new.len());
+        let due = unread.len() >= awaited.need.octets
+            || (awaited.need.line && memchr::memchr(b'\n', new).is_some());
+        awaited.seen = unread.len();
+        if due {
+            self.awaited = None;
+        }
+        due
+    }
 }
 
 /// How far one direction was read.
@@ -75,14 +161,16 @@ enum State {
     /// Not recognised yet.
     #[default]
     New,
-    /// Lines of text from a server that may precede its SSH identification.
-    Preamble,
+    /// Lines that may precede an SSH identification, so many octets behind the start of one.
+    Preamble(usize),
     /// SSH, before the end of the identification.
     Ssh,
-    /// SSH, behind this identification line.
-    Kex(Vec<u8>),
-    /// HTTP, where a head begins.
-    Head,
+    /// SSH, behind this identification line and so many octets of packets.
+    Kex(Vec<u8>, usize),
+    /// HTTP, within a head.
+    Head(Head),
+    /// HTTP, behind a head with this first line behind which others may read more fields.
+    Late(Vec<u8>),
     /// HTTP, behind a message: another may follow.
     Next,
     /// HTTP, within a body.
@@ -98,7 +186,7 @@ enum Step {
     /// So many octets were read.
     Used(usize),
     /// More octets are needed.
-    Wait,
+    Wait(Need),
 }
 
 impl Conversation {
@@ -266,7 +354,7 @@ impl Conversation {
     /// Reads what there is of a head whose end will not come.
     fn read_unfinished(&mut self, from: Side, unread: &[u8], why: Unfinished, judge: &mut Judge<'_>) {
         let begins =
-            matches!(self.direction(from).state, State::New | State::Head | State::Next | State::Resync);
+            matches!(self.direction(from).state, State::New | State::Head(_) | State::Next | State::Resync);
         if begins && !unread.is_empty() {
             self.http.unfinished(from, unread, why, judge);
         }
@@ -284,6 +372,7 @@ impl Conversation {
     }
 
     fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
+        self.direction_mut(from).awaited = None;
         let state = std::mem::take(&mut self.direction_mut(from).state);
         self.direction_mut(from).state = match state {
             State::Done { foreign } => State::Done { foreign },
@@ -295,7 +384,7 @@ impl Conversation {
                 self.http.finish(from, *message, judge);
                 State::Resync
             }
-            State::Kex(line) => {
+            State::Kex(line, _) => {
                 self.ssh.give_up_kex(from, &line, judge);
                 State::Done { foreign: false }
             }
@@ -321,7 +410,8 @@ impl Conversation {
     pub(super) fn rewind(&mut self, from: Side, stream: &mut Stream, sequence: u32) {
         let direction = self.direction_mut(from);
         direction.collector.rewind(stream, sequence);
-        direction.state = State::New;
+        let collector = std::mem::take(&mut direction.collector);
+        *direction = Direction { collector, ..Direction::default() };
         self.http.forget();
     }
 
@@ -338,7 +428,11 @@ impl Conversation {
                 self.http.finish(from, *message, judge);
                 State::Next
             }
-            State::Kex(line) => {
+            State::Late(_) if from == Side::Server => {
+                self.http.finish_part(judge);
+                State::Next
+            }
+            State::Kex(line, _) => {
                 self.ssh.give_up_kex(from, &line, judge);
                 State::Done { foreign: false }
             }
@@ -359,25 +453,23 @@ impl Conversation {
         self.http.tell_rest(judge);
     }
 
-    /// Whether one side has begun a banner and not ended it. Lines that may come before a server's
-    /// identification begin none as long as nobody speaks SSH: a person may be asked for a name.
+    /// Whether one side has begun a banner and not ended it. Lines that may come before an identification
+    /// begin none as long as nobody speaks SSH (a person may be asked for a name), and neither do octets that
+    /// no honest client begins with.
     fn is_unfinished(&self, from: Side) -> bool {
         let direction = self.direction(from);
+        let unread = direction.collector.unread();
         match direction.state {
-            State::Preamble => self.ssh.knows(from.other()),
-            State::New | State::Ssh | State::Kex(_) | State::Head | State::Next => {
-                !direction.collector.unread().is_empty()
-            }
+            State::Preamble(_) => self.ssh.knows(from.other()),
+            State::New => !unread.is_empty() && (from == Side::Server || may_become_request(unread)),
+            State::Ssh | State::Kex(..) | State::Head(_) | State::Late(_) | State::Next => !unread.is_empty(),
             _ => false,
         }
     }
 
     /// Whether one side speaks SSH and the other HTTP.
     pub(super) fn is_mismatched(&self) -> bool {
-        let http =
-            |direction: &Direction| matches!(direction.state, State::Head | State::Next | State::Body(_));
-        let ssh = self.ssh.knows(Side::Client) || self.ssh.knows(Side::Server);
-        ssh && self.directions.iter().any(http)
+        self.mismatched
     }
 
     /// Octets of memory held, roughly.
@@ -389,7 +481,8 @@ impl Conversation {
                 direction.collector.memory()
                     + match &direction.state {
                         State::Body(message) => message.memory(),
-                        State::Kex(line) => line.capacity(),
+                        State::Kex(line, _) | State::Late(line) => line.capacity(),
+                        State::Head(head) => head.memory(),
                         _ => 0,
                     }
             })
@@ -410,19 +503,19 @@ impl Conversation {
 
     fn price(&self, from: Side, count: usize) -> u64 {
         let count = count as u64;
-        if self.reads_body(from) { count / BODY_DISCOUNT } else { count }
+        let cheap = matches!(self.direction(from).state, State::Body(_) | State::Preamble(_));
+        if cheap { count / BODY_DISCOUNT } else { count }
     }
 
     fn reads_body(&self, from: Side) -> bool {
         matches!(self.direction(from).state, State::Body(_))
     }
 
-    fn speaks_other_than_ssh(&self, from: Side) -> bool {
-        match &self.direction(from).state {
-            State::Head | State::Next | State::Body(_) | State::Done { foreign: true } => true,
-            State::Done { foreign: false } => !self.ssh.knows(from),
-            _ => false,
-        }
+    /// Gives a direction another state because of what the other one says.
+    fn change(&mut self, from: Side, state: State) {
+        let direction = self.direction_mut(from);
+        direction.state = state;
+        direction.awaited = None;
     }
 
     /// Whether all that one side has sent was HTTP that could be read: the budget is for what can't.
@@ -430,7 +523,7 @@ impl Conversation {
         let direction = self.direction(from);
         match direction.state {
             State::Body(_) => true,
-            State::Head | State::Next => direction.collector.unread().is_empty(),
+            State::Head(_) | State::Next => direction.collector.unread().is_empty(),
             _ => false,
         }
     }

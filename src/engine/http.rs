@@ -1,16 +1,19 @@
 //! HTTP transactions of one connection: each response with the request that it answers.
 
+mod head;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::banner::disclosure::Disclosure;
 use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
 use crate::banner::http::{self, Read};
-use crate::banner::{Anomalies, Banner, Progress, Reason, Request, Response, title};
-use crate::event::{Application, EventKind, HttpFacts, Protocol, Side};
+use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Request, Response, title};
+use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
-use super::judge::{Judge, Question};
+pub(super) use self::head::{Head, Late};
+use super::judge::{Judge, Matched, Question};
 
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
@@ -26,8 +29,8 @@ pub(super) struct Http {
     told: VecDeque<Told>,
     /// Requests without a response, oldest first.
     waiting: VecDeque<Transaction>,
-    /// The last request had no version; fields that stand behind it all the same are told with it.
-    simple: bool,
+    /// The last request asks for a tunnel.
+    asks_tunnel: bool,
     /// The one whose response is being read.
     answering: Option<Transaction>,
     next: u32,
@@ -40,6 +43,8 @@ struct Transaction {
     head: Vec<u8>,
     /// Shared with the alerts about it.
     facts: Arc<HttpFacts>,
+    /// Rules that matched: each is told once.
+    matched: Matched,
 }
 
 /// What is left of a request that was told: enough not to take its response for another one's.
@@ -104,13 +109,20 @@ pub(super) enum Reached {
     Head(usize, Message),
     /// An interim response of so many octets.
     Interim(usize),
+    /// A head of so many octets behind which others may read more fields: it has no version, or is too
+    /// long to be kept.
+    Part(usize),
+    /// What there is of the head is enough to stop the flow.
+    Stopped,
+    /// An SSH identification begins behind so many octets.
+    Ssh(usize),
     /// It was not HTTP after all.
     Never(Reason),
 }
 
 impl Http {
-    /// Reads the request head at the start of `input`.
-    pub(super) fn request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+    /// Reads the whole request head at the start of `input`.
+    fn whole_request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_request(input) {
             Progress::More => return Reached::More,
             Progress::Never(reason) => return Reached::Never(reason),
@@ -121,22 +133,29 @@ impl Http {
         note_hostile(framed.hostile, judge);
         let head = input.get(..consumed).unwrap_or_default();
         let body = Message::new(framed, head, judge);
+        let part = message.version.is_empty() || anomalies.contains(Anomaly::HeadTooLong);
+        self.asks_tunnel = message.method == b"CONNECT";
         self.take_request(message, head, body.stage(), judge);
-        Reached::Head(consumed, body)
+        if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
+    }
+
+    /// Whether the last request was a `CONNECT`: the client may send what is to be relayed at once.
+    pub(super) const fn asks_tunnel(&self) -> bool {
+        self.asks_tunnel
     }
 
     fn take_request(&mut self, message: Request<'_>, head: &[u8], stage: Stage, judge: &mut Judge<'_>) {
         judge.counters.count_banner(Protocol::Http, Side::Client);
-        self.simple = message.version.is_empty();
-        let transaction = Transaction {
+        let mut transaction = Transaction {
             number: self.number(),
             head: head.to_vec(),
             facts: Arc::new(HttpFacts {
                 request: Some(judge.config.disclosure.request(&message)),
                 response: None,
             }),
+            matched: Matched::default(),
         };
-        ask_request(message, stage, &transaction, judge);
+        ask_request(message, stage, &mut transaction, judge);
         self.waiting.push_back(transaction);
         if self.waiting.len() > WAITING_LIMIT
             && let Some(oldest) = self.waiting.pop_front()
@@ -148,30 +167,8 @@ impl Http {
         }
     }
 
-    /// Takes a line that stands behind a request without a version, where it is a header field or the
-    /// empty line behind those: not that servers read it, but it tells what the client meant.
-    pub(super) fn late_field(&mut self, line: &[u8], disclosure: &Disclosure) -> bool {
-        let simple = std::mem::take(&mut self.simple);
-        let (true, Some(waiting)) = (simple && line.ends_with(b"\n"), self.waiting.back_mut()) else {
-            return false;
-        };
-        let room = waiting.head.len() + line.len() <= http::HEAD_LIMIT;
-        let (Some(field), true) = (http::field_of_line(line.trim_ascii()), room) else {
-            return line.trim_ascii().is_empty();
-        };
-        let Some(request) = &mut Arc::make_mut(&mut waiting.facts).request else { return false };
-        if request.headers.len() < disclosure.fields {
-            request.headers.push(disclosure.field(&field));
-        } else {
-            request.left_out += 1;
-        }
-        waiting.head.extend_from_slice(line);
-        self.simple = true;
-        true
-    }
-
-    /// Reads the response head at the start of `input`.
-    pub(super) fn response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+    /// Reads the whole response head at the start of `input`.
+    fn whole_response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_response(input) {
             Progress::More => return Reached::More,
             Progress::Never(reason) => return Reached::Never(reason),
@@ -179,11 +176,7 @@ impl Http {
         };
         judge.note_message(anomalies);
         if framing::is_interim(message.status) {
-            // Told only if no final response replaces it.
-            if let (Some(waiting), true) = (self.waiting.front_mut(), self.told.is_empty()) {
-                let facts = Arc::make_mut(&mut waiting.facts);
-                facts.response = Some(judge.config.disclosure.response(&message));
-            }
+            self.take_interim(message, judge);
             return Reached::Interim(consumed);
         }
         let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
@@ -193,7 +186,21 @@ impl Http {
         let body = Message::new(framed, input.get(..consumed).unwrap_or_default(), judge);
         let transaction = self.take_response(message, body.stage(), judge);
         self.answering = Some(transaction);
-        Reached::Head(consumed, body)
+        let part = anomalies.contains(Anomaly::HeadTooLong);
+        if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
+    }
+
+    /// Judges an interim response, which some clients show or take for the final one. It is told only if no
+    /// final response replaces it.
+    fn take_interim(&mut self, message: Response<'_>, judge: &mut Judge<'_>) {
+        if !self.told.is_empty() || self.waiting.is_empty() {
+            return ask_response(message, Stage::Part, &mut Transaction::default(), judge);
+        }
+        if let Some(waiting) = self.waiting.front_mut() {
+            let facts = judge.config.disclosure.response(&message);
+            Arc::make_mut(&mut waiting.facts).response = Some(facts);
+            ask_response(message, Stage::Part, waiting, judge);
+        }
     }
 
     fn take_response(&mut self, message: Response<'_>, stage: Stage, judge: &mut Judge<'_>) -> Transaction {
@@ -206,7 +213,7 @@ impl Http {
         let mut facts = judge.config.disclosure.response(&message);
         facts.fingerprint = judge.fingerprints.and_then(|known| known.http_response(&message, None));
         Arc::make_mut(&mut transaction.facts).response = Some(facts);
-        ask_response(message, stage, &transaction, judge);
+        ask_response(message, stage, &mut transaction, judge);
         transaction
     }
 
@@ -214,19 +221,26 @@ impl Http {
     pub(super) fn unfinished(&mut self, from: Side, input: &[u8], why: Unfinished, judge: &mut Judge<'_>) {
         match from {
             Side::Client => {
-                let Some(Read { message, anomalies }) = http::parse_unfinished_request(input) else { return };
+                let Some(Read { message, anomalies }) =
+                    http::parse_unfinished_request(input, why == Unfinished::Ended)
+                else {
+                    return;
+                };
                 note_unfinished(anomalies, why, judge);
                 self.take_request(message, input, Stage::Part, judge);
             }
             Side::Server => {
-                let Some(Read { message, anomalies }) = http::parse_unfinished_response(input) else {
+                let Some(Read { message, anomalies }) =
+                    http::parse_unfinished_response(input, why == Unfinished::Ended)
+                else {
                     return;
                 };
                 note_unfinished(anomalies, why, judge);
-                if !framing::is_interim(message.status) {
-                    let transaction = self.take_response(message, Stage::Part, judge);
-                    tell(transaction, judge);
+                if framing::is_interim(message.status) {
+                    return self.take_interim(message, judge);
                 }
+                let transaction = self.take_response(message, Stage::Part, judge);
+                tell(transaction, judge);
             }
         }
     }
@@ -239,9 +253,16 @@ impl Http {
         }
         let Some(mut transaction) = self.answering.take() else { return };
         if let Some(response) = &mut Arc::make_mut(&mut transaction.facts).response {
-            response.body_length = message.reader.content_length();
+            response.body_length = message.length();
         }
         tell(transaction, judge);
+    }
+
+    /// Ends a response of whose head only a part was kept.
+    pub(super) fn finish_part(&mut self, judge: &mut Judge<'_>) {
+        if let Some(transaction) = self.answering.take() {
+            tell(transaction, judge);
+        }
     }
 
     /// Asks the rules that wait for a message's body, once.
@@ -258,7 +279,7 @@ impl Http {
         match from {
             Side::Client => {
                 let request = http::parse_request(&head).done();
-                if let (Some(read), Some(transaction)) = (request, self.waiting.back()) {
+                if let (Some(read), Some(transaction)) = (request, self.waiting.back_mut()) {
                     let request = Request { body, ..read.message };
                     ask_request(request, Stage::Rest, transaction, judge);
                 }
@@ -353,6 +374,15 @@ impl Message {
         self.is_done() || self.body.is_full()
     }
 
+    /// Octets of the body: those that were announced where it was not read to its end.
+    fn length(&self) -> u64 {
+        let read = self.reader.content_length();
+        match self.framing {
+            Framing::Length(announced) if !self.is_done() => announced.max(read),
+            _ => read,
+        }
+    }
+
     /// What follows the head.
     pub(super) const fn framing(&self) -> Framing {
         self.framing
@@ -387,7 +417,18 @@ fn note_hostile(hostile: Option<Hostile>, judge: &mut Judge<'_>) {
     }
 }
 
-fn ask_request(request: Request<'_>, stage: Stage, transaction: &Transaction, judge: &mut Judge<'_>) {
+/// Tells fields that came later, as many as events tell of one head.
+fn add_fields(told: &mut Vec<HeaderField>, left_out: &mut u32, more: &Headers<'_>, disclosure: &Disclosure) {
+    for field in more.iter() {
+        if told.len() < disclosure.fields {
+            told.push(disclosure.field(field));
+        } else {
+            *left_out += 1;
+        }
+    }
+}
+
+fn ask_request(request: Request<'_>, stage: Stage, transaction: &mut Transaction, judge: &mut Judge<'_>) {
     let banner = Banner::Request(request);
     let question = Question {
         banner: &banner,
@@ -396,22 +437,24 @@ fn ask_request(request: Request<'_>, stage: Stage, transaction: &Transaction, ju
         product: None,
         transaction: Some(transaction.number),
     };
-    judge.ask(&question, || Application::Http(Arc::clone(&transaction.facts)));
+    let Transaction { facts, matched, .. } = transaction;
+    judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
 }
 
-fn ask_response(response: Response<'_>, stage: Stage, transaction: &Transaction, judge: &mut Judge<'_>) {
+fn ask_response(response: Response<'_>, stage: Stage, transaction: &mut Transaction, judge: &mut Judge<'_>) {
     let ruled = !judge.rules.rules().is_empty();
-    let read = ruled.then(|| http::parse_request(&transaction.head).done()).flatten();
-    let product = transaction.facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
+    let Transaction { number, head, facts, matched } = transaction;
+    let read = ruled.then(|| http::parse_request(head).done()).flatten();
+    let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
     let banner = Banner::Response(response);
     let question = Question {
         banner: &banner,
         stage,
         request: read.as_ref().map(|read| &read.message),
         product,
-        transaction: Some(transaction.number),
+        transaction: Some(*number),
     };
-    judge.ask(&question, || Application::Http(Arc::clone(&transaction.facts)));
+    judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
 }
 
 /// A page's title may name a product that the header fields don't.

@@ -71,25 +71,68 @@ pub(super) struct Question<'q> {
     pub(super) transaction: Option<u32>,
 }
 
+/// Rules that matched something, by whose banner: each is told once of that.
+#[derive(Debug, Default)]
+pub(super) struct Matched(Vec<(Side, usize)>);
+
+impl Matched {
+    /// Whether it is the first time.
+    fn insert(&mut self, from: Side, rule: usize) -> bool {
+        let first = !self.0.contains(&(from, rule));
+        if first {
+            self.0.push((from, rule));
+        }
+        first
+    }
+}
+
 impl Judge<'_> {
     /// Whether blocking is more than talk.
     pub(super) const fn enforces(&self) -> bool {
         self.config.enforce
     }
 
-    /// Asks the rules about a banner; `application` is made only when one matches.
-    pub(super) fn ask(&mut self, question: &Question<'_>, application: impl Fn() -> Application) {
+    /// Asks the rules about a banner, those left out that `matched` it before; `application` is made only
+    /// when one matches.
+    pub(super) fn ask(
+        &mut self,
+        question: &Question<'_>,
+        matched: &mut Matched,
+        application: impl Fn() -> Application,
+    ) {
+        let context = self.context(question.stage, question.request, question.product);
+        for found in self.rules.evaluate(question.banner, &context) {
+            if matched.insert(question.banner.from(), found.rule.index()) {
+                self.take_match(&found, question, &application);
+            }
+        }
+    }
+
+    /// Whether a part of an HTTP head is enough for a rule to block; nothing is told or counted.
+    pub(super) fn would_block(
+        &self,
+        banner: &Banner<'_>,
+        request: Option<&Request<'_>>,
+        product: Option<&crate::event::ProductFacts>,
+    ) -> bool {
+        let context = self.context(Stage::Part, request, product);
+        self.rules.would_block(banner, &context, self.thresholds, self.packet.now)
+    }
+
+    fn context<'q>(
+        &self,
+        stage: Stage,
+        request: Option<&'q Request<'q>>,
+        product: Option<&'q crate::event::ProductFacts>,
+    ) -> Context<'q> {
         let Endpoints { client, server } = self.flow.endpoints;
-        let context = Context {
+        Context {
             source: Some(client.address),
             destination: Some(server.address),
             port: Some(server.port),
-            product: question.product,
-            request: question.request,
-            stage: question.stage,
-        };
-        for found in self.rules.evaluate(question.banner, &context) {
-            self.take_match(&found, question, &application);
+            product,
+            request,
+            stage,
         }
     }
 

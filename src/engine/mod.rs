@@ -261,6 +261,8 @@ impl Timeouts {
 }
 
 #[cfg(test)]
+mod application_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use crate::banner::{Banner, Progress, SshBanner, kex, ssh};
 use crate::event::{Application, EventKind, Protocol, Side, SshFacts, SshSide};
 use crate::rules::Stage;
 
-use super::judge::{Judge, Question};
+use super::judge::{Judge, Matched, Question};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
@@ -19,8 +19,12 @@ pub(super) struct Ssh {
 /// How far one direction came.
 #[derive(Debug)]
 pub(super) enum Reached {
-    /// More octets are needed.
-    More,
+    /// More octets are needed: a line end, or so many in all.
+    Line(usize),
+    /// So many octets are needed in all.
+    Octets(usize),
+    /// So many octets were gone over that may come before the KEXINIT.
+    Skipped(usize),
     /// The identification was read: so many octets, and the line where the KEXINIT is wanted, too.
     Identified(usize, Option<Vec<u8>>),
     /// Nothing more is wanted.
@@ -33,7 +37,7 @@ impl Ssh {
     /// Reads the identification at the start of `input`.
     pub(super) fn identify(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (read, consumed) = match ssh::identify(from, input) {
-            Progress::More => return Reached::More,
+            Progress::More => return Reached::Line(ssh::READ_LIMIT),
             Progress::Never(_) => return Reached::Never,
             Progress::Done { value, consumed } => (value, consumed),
         };
@@ -43,6 +47,11 @@ impl Ssh {
         let banner = SshBanner { from, identification: read.identification, kex: None };
         let known = judge.familiar.know(&banner, judge.rules, judge.fingerprints);
         *self.side_mut(from) = Some(known.side);
+        if read.identification.line.contains(&b'\r') {
+            // Dropbear's client leaves these out.
+            let line: Vec<u8> = read.identification.line.iter().copied().filter(|it| *it != b'\r').collect();
+            self.suspect(from, &line, judge);
+        }
         if !known.indifferent {
             self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
         }
@@ -53,19 +62,24 @@ impl Ssh {
         }
     }
 
-    /// Reads the KEXINIT at the start of `input`, behind the identification `line`.
+    /// Reads the packet at the start of `input`, the KEXINIT or one that may precede it, behind the
+    /// identification `line` and `before` octets of other packets.
     pub(super) fn exchange(
         &mut self,
         from: Side,
         line: &[u8],
+        before: usize,
         input: &[u8],
         judge: &mut Judge<'_>,
     ) -> Reached {
         let (identification, _) = ssh::parse_line(line);
-        let (kex, consumed) = match kex::parse(input) {
-            Progress::More => return Reached::More,
-            Progress::Never(_) => (None, input.len()),
-            Progress::Done { value, consumed } => (Some(value), consumed),
+        let (kex, consumed) = match kex::packet(input) {
+            kex::Packet::More(octets) => return Reached::Octets(octets),
+            kex::Packet::Other(octets) if before + octets < kex::PACKET_LIMIT => {
+                return Reached::Skipped(octets);
+            }
+            kex::Packet::Other(_) | kex::Packet::Never(_) => (None, input.len()),
+            kex::Packet::KexInit(value, octets) => (Some(value), octets),
         };
         if let Some(kex) = &kex
             && let Some(side) = self.side_mut(from)
@@ -74,6 +88,14 @@ impl Ssh {
         }
         self.ask(SshBanner { from, identification, kex }, Stage::Rest, judge);
         Reached::Finished(consumed)
+    }
+
+    /// Judges a line that only some implementations take for an identification. What the side's
+    /// identification is stays open.
+    pub(super) fn suspect(&self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
+        judge.note_message(ssh::disputed());
+        let (identification, _) = ssh::parse_line(line);
+        self.ask(SshBanner { from, identification, kex: None }, Stage::Head, judge);
     }
 
     /// Judges a side whose KEXINIT will not come any more.
@@ -106,7 +128,9 @@ impl Ssh {
         let product = self.side(banner.from).and_then(|side| side.fingerprint.as_ref());
         let banner = Banner::Ssh(banner);
         let question = Question { banner: &banner, stage, request: None, product, transaction: None };
-        judge.ask(&question, || Application::Ssh(self.facts.clone().unwrap_or_default()));
+        judge.ask(&question, &mut Matched::default(), || {
+            Application::Ssh(self.facts.clone().unwrap_or_default())
+        });
     }
 
     fn side(&self, from: Side) -> Option<&SshSide> {

@@ -5,12 +5,13 @@
 //! where they are. Every liberty is noted.
 
 use super::{FIELD_LIMIT, Read, line_ends};
+pub(super) use crate::banner::recognise::{is_space, is_version};
 use crate::banner::{Anomalies, Anomaly, Header, Headers, Request, Response};
 
 /// Whether a request line (without LF) has no version, and the request so no header: HTTP/0.9.
 pub(super) fn is_simple_request(line: &[u8]) -> bool {
     let line = trim_space(line);
-    let last = line.rsplit(|octet| is_space(*octet)).next().unwrap_or_default();
+    let last = last_word(line);
     last.len() == line.len() || !is_version(last)
 }
 
@@ -25,19 +26,25 @@ pub(super) fn request(head: &[u8]) -> Option<Read<Request<'_>>> {
         return None;
     }
     let rest = trim_space(behind);
-    let last = rest.rsplit(|octet| is_space(*octet)).next().unwrap_or_default();
+    let last = last_word(rest);
     let version = if is_version(last) { last } else { &[] };
     let target = trim_space(rest.get(..rest.len() - version.len()).unwrap_or_default());
     let parts: [&[u8]; 3] = [method, target, version];
-    let spaced = line.len() != parts.iter().map(|part| part.len()).sum::<usize>() + spaces(parts);
-    anomalies.insert_if(spaced || line.contains(&b'\t'), Anomaly::LineSpacing);
-    anomalies.insert_if(target.iter().any(|octet| is_space(*octet)), Anomaly::SpaceInTarget);
+    let plain = line.len() == parts.iter().map(|part| part.len()).sum::<usize>() + spaces(parts);
+    let only_spaces = || line.iter().all(|octet| *octet == b' ' || !octet.is_ascii() || !is_space(*octet));
+    anomalies.insert_if(!plain || !only_spaces(), Anomaly::LineSpacing);
+    anomalies
+        .insert_if(target.iter().any(|octet| octet.is_ascii() && is_space(*octet)), Anomaly::SpaceInTarget);
     anomalies.insert_if(!method.iter().all(|octet| is_token(*octet)), Anomaly::MethodInvalid);
     anomalies.insert_if(version.is_empty(), Anomaly::VersionMissing);
     anomalies.insert_if(!version.is_empty() && unusual(version), Anomaly::VersionUnusual);
     let headers = header_fields(fields, &mut anomalies);
     let message = Request { line, method, url: target, version, headers, body: &[] };
     Some(Read { message, anomalies })
+}
+
+fn last_word(line: &[u8]) -> &[u8] {
+    line.rsplit(|octet| is_space(*octet)).next().unwrap_or_default()
 }
 
 /// Reads a whole response head, or one that was cut at the limit.
@@ -48,10 +55,11 @@ pub(super) fn response(head: &[u8]) -> Option<Read<Response<'_>>> {
     let version_length = text.iter().position(|octet| is_space(*octet)).unwrap_or(text.len());
     let (version, behind) = text.split_at_checked(version_length)?;
     let rest = trim_space(behind);
-    let digits = rest.iter().take_while(|octet| octet.is_ascii_digit()).count();
-    let status = digits_value(rest.get(..digits)?)?;
+    let digits = rest.iter().take_while(|octet| octet.is_ascii_digit() || b"+_".contains(octet)).count();
+    let code = rest.get(..digits)?;
+    let status = digits_value(code)?;
     let reason = trim_space(rest.get(digits..)?);
-    anomalies.insert_if(digits != 3, Anomaly::StatusInvalid);
+    anomalies.insert_if(digits != 3 || !code.iter().all(u8::is_ascii_digit), Anomaly::StatusInvalid);
     anomalies.insert_if(unusual(version), Anomaly::VersionUnusual);
     let single =
         line.len() > version_length + 1 && line.get(version_length + 1).is_some_and(u8::is_ascii_digit);
@@ -67,19 +75,12 @@ pub(super) fn reason_of(line: &[u8]) -> &[u8] {
     trim_space(parts.nth(2).unwrap_or_default())
 }
 
-/// Whether `text` begins, as far as it goes, like a status line.
-pub(super) fn could_be_response(text: &[u8]) -> bool {
-    [&b"HTTP/"[..], b"ICY "].into_iter().any(|prefix| {
-        let length = text.len().min(prefix.len());
-        prefix.get(..length).zip(text.get(..length)).is_some_and(|(p, t)| p.eq_ignore_ascii_case(t))
-    })
-}
-
-/// The first three digits: some clients read no more.
-fn digits_value(digits: &[u8]) -> Option<u16> {
-    if digits.is_empty() {
-        return None;
-    }
+/// The first three digits, as some clients read no more; a sign, zeros before them and low lines between
+/// them count for nothing, as in Python.
+fn digits_value(code: &[u8]) -> Option<u16> {
+    let digits: Vec<u8> = code.iter().copied().filter(u8::is_ascii_digit).collect();
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count().min(digits.len().saturating_sub(3));
+    let digits = digits.get(zeros..).filter(|digits| !digits.is_empty())?;
     Some(digits.iter().take(3).fold(0, |value, digit| value * 10 + u16::from(digit - b'0')))
 }
 
@@ -94,15 +95,13 @@ fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> Headers<'
         if line.is_empty() {
             break;
         }
-        if fields.len() == FIELD_LIMIT {
-            anomalies.insert(Anomaly::TooManyHeaders);
-            break;
-        }
+        anomalies.insert_if(fields.len() >= FIELD_LIMIT, Anomaly::TooManyHeaders);
         // A folded value goes on: it is one slice, from its first line to its last.
         let (folded, behind) = folded_field(rest, line, behind);
         anomalies.insert_if(folded.len() > line.len(), Anomaly::FoldedHeader);
         anomalies.insert_if(matches!(line.first(), Some(b' ' | b'\t')), Anomaly::LeadingSpace);
         fields.extend(header_field(folded, anomalies));
+        fields.extend(behind_returns(folded));
         rest = behind;
     }
     Headers::new(fields)
@@ -120,6 +119,24 @@ fn folded_field<'a>(text: &'a [u8], line: &'a [u8], behind: &'a [u8]) -> (&'a [u
     (text.get(..end).unwrap_or(line), rest)
 }
 
+/// The fields behind a CR that no LF follows: for `CPython`, in servers and clients, it ends a line.
+fn behind_returns(field: &[u8]) -> impl Iterator<Item = Header<'_>> {
+    let bare =
+        memchr::memchr_iter(b'\r', field).filter(|at| field.get(at + 1).is_some_and(|next| *next != b'\n'));
+    bare.filter_map(|at| {
+        let behind = field.get(at + 1..)?;
+        let end = behind.iter().position(|octet| matches!(octet, b'\r' | b'\n')).unwrap_or(behind.len());
+        super::field_of_line(behind.get(..end)?)
+    })
+}
+
+/// Reads one field, and what another reader would see in it.
+pub(super) fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
+    let (line, _) = split_line(line);
+    let mut unnoted = Anomalies::NONE;
+    header_field(line, &mut unnoted).into_iter().chain(behind_returns(line))
+}
+
 fn header_field<'a>(field: &'a [u8], anomalies: &mut Anomalies) -> Option<Header<'a>> {
     let Some(colon) = memchr::memchr(b':', field) else {
         anomalies.insert(Anomaly::HeaderWithoutColon);
@@ -130,7 +147,7 @@ fn header_field<'a>(field: &'a [u8], anomalies: &mut Anomalies) -> Option<Header
     anomalies.insert_if(sent.last().is_some_and(|octet| is_space(*octet)), Anomaly::SpaceBeforeColon);
     anomalies
         .insert_if(name.is_empty() || !name.iter().all(|octet| is_token(*octet)), Anomaly::HeaderNameInvalid);
-    Some(Header { name, value: trim_space(value) })
+    Some(Header { name, value: trim_value(value) })
 }
 
 /// The line at the start of `text` without its line end (LF, or any number of CR before LF), and
@@ -156,14 +173,17 @@ fn octet_anomalies(head: &[u8]) -> Anomalies {
     anomalies
 }
 
-/// Trims what servers skip as white space: space, tab, CR, vertical tab and form feed.
-fn trim_space(mut text: &[u8]) -> &[u8] {
+/// Trims what somebody skips as white space. Beyond ASCII only in front: behind it may be a part of a
+/// character in UTF-8, which never begins so.
+pub(super) fn trim_value(text: &[u8]) -> &[u8] {
+    let mut text = text;
     while let [first, rest @ ..] = text
         && is_space(*first)
     {
         text = rest;
     }
     while let [rest @ .., last] = text
+        && last.is_ascii()
         && is_space(*last)
     {
         text = rest;
@@ -171,8 +191,9 @@ fn trim_space(mut text: &[u8]) -> &[u8] {
     text
 }
 
-const fn is_space(octet: u8) -> bool {
-    matches!(octet, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
+/// Trims the parts of a first line likewise.
+fn trim_space(text: &[u8]) -> &[u8] {
+    trim_value(text)
 }
 
 /// `tchar`, RFC 9110 section 5.6.2.
@@ -197,10 +218,6 @@ pub(super) const fn is_token(octet: u8) -> bool {
         )
 }
 
-pub(super) fn is_version(word: &[u8]) -> bool {
-    word.get(..5).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"HTTP/"))
-}
-
 fn unusual(version: &[u8]) -> bool {
-    !matches!(version, b"HTTP/1.0" | b"HTTP/1.1")
+    !matches!(version, b"HTTP/1.0" | b"HTTP/1.1" | b"RTSP/1.0")
 }

@@ -4,13 +4,15 @@
 //! count: half a value would be a wrong one.
 
 use super::{Read, lenient};
-use crate::banner::recognise::{is_known_method, skip_leading};
+use crate::banner::recognise::{could_be_response, is_known_method, skip_leading};
 use crate::banner::{Anomalies, Anomaly, Headers, Recognition, Request, Response, Side, recognise};
 
 /// Reads what there is of a request head; of a first line that is cut itself, method and target.
-pub fn parse_unfinished_request(collected: &[u8]) -> Option<Read<Request<'_>>> {
+///
+/// Where the sender has `ended` there, servers take the line that has no end, too.
+pub fn parse_unfinished_request(collected: &[u8], ended: bool) -> Option<Read<Request<'_>>> {
     let text = skip_leading(collected);
-    match whole_lines(text) {
+    match whole_lines(text).map(|lines| if ended { text } else { lines }) {
         Some(_) if recognise(Side::Client, text) != Recognition::Http => None,
         Some(head) => lenient::request(head).map(noted),
         None => cut_request_line(text),
@@ -18,10 +20,12 @@ pub fn parse_unfinished_request(collected: &[u8]) -> Option<Read<Request<'_>>> {
 }
 
 /// Reads what there is of a response head, which is at least a status.
-pub fn parse_unfinished_response(collected: &[u8]) -> Option<Read<Response<'_>>> {
+///
+/// Where the sender has `ended` there, clients take the line that has no end, too.
+pub fn parse_unfinished_response(collected: &[u8], ended: bool) -> Option<Read<Response<'_>>> {
     let text = skip_leading(collected);
-    let head = whole_lines(text).unwrap_or(text);
-    let read = if lenient::could_be_response(head) { lenient::response(head) } else { None };
+    let head = whole_lines(text).filter(|_| !ended).unwrap_or(text);
+    let read = if could_be_response(head) { lenient::response(head) } else { None };
     read.filter(|read| !read.anomalies.contains(Anomaly::StatusInvalid)).map(noted)
 }
 
@@ -70,7 +74,7 @@ mod tests {
             (b"\r\nGET /a/b", b"/a/b", b"", None),
         ] {
             let shown = octets.escape_ascii();
-            let Some(read) = parse_unfinished_request(octets) else { panic!("{shown}") };
+            let Some(read) = parse_unfinished_request(octets, false) else { panic!("{shown}") };
             assert_eq!((read.message.url, read.message.version), (url, version), "{shown}");
             assert_eq!(read.message.headers.first("host"), host, "{shown}");
             assert!(read.anomalies.contains(Anomaly::UnfinishedHead), "{shown}");
@@ -85,7 +89,7 @@ mod tests {
             (b"HTTP/1.1 200", None),
         ] {
             let shown = octets.escape_ascii();
-            let Some(read) = parse_unfinished_response(octets) else { panic!("{shown}") };
+            let Some(read) = parse_unfinished_response(octets, false) else { panic!("{shown}") };
             assert_eq!(read.message.status, 200);
             assert_eq!(read.message.headers.first("server"), server, "{shown}");
         }
@@ -95,10 +99,10 @@ mod tests {
     fn too_little_says_nothing() {
         for octets in [&b""[..], b"GET", b"GET ", b"POSTING /a", b"BREW /pot", b"EHLO h\r\n", b"\x16\x03\x01"]
         {
-            assert_eq!(parse_unfinished_request(octets), None, "{}", octets.escape_ascii());
+            assert_eq!(parse_unfinished_request(octets, false), None, "{}", octets.escape_ascii());
         }
         for octets in [&b""[..], b"HTTP/1.1", b"HTTP/1.1 20", b"220 mail", b"HTTP/1.1 OK\r\n"] {
-            assert_eq!(parse_unfinished_response(octets), None, "{}", octets.escape_ascii());
+            assert_eq!(parse_unfinished_response(octets, false), None, "{}", octets.escape_ascii());
         }
     }
 }

@@ -1,19 +1,23 @@
 //! Reading on through one direction's octets: what each state of it makes of them.
 
-use super::{Conversation, State, Step};
+use super::opening::Spoken;
+use super::{Awaited, Conversation, Need, State, Step};
 use crate::banner::framing::Framing;
-use crate::banner::{
-    self, Beginning, Progress, Reason, Recognition, beginning, recognise, socks, ssh as identification,
-};
+use crate::banner::http::{HEAD_LIMIT, count_steps};
+use crate::banner::recognise::FIRST_LINE_LIMIT;
+use crate::banner::{Anomaly, Beginning, Reason, Recognition, beginning, recognise, ssh as identification};
 use crate::engine::HttpInspect;
-use crate::engine::http::{self, Message};
+use crate::engine::http::{self, Head, Late, Message};
 use crate::engine::judge::Judge;
 use crate::engine::ssh;
 use crate::event::Side;
 
 impl Conversation {
-    /// Reads on through `input` as far as it goes.
+    /// Reads on through `input` as far as it goes: all that was not read yet.
     pub(super) fn read(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> usize {
+        if !self.direction_mut(from).is_due(input) {
+            return 0;
+        }
         let mut at = 0;
         while judge.outcome.stop.is_none() || !judge.enforces() {
             let rest = input.get(at..).unwrap_or_default();
@@ -21,8 +25,16 @@ impl Conversation {
                 break;
             }
             match self.step(from, rest, judge) {
-                Step::Used(count) => at += count,
-                Step::Wait => break,
+                Step::Used(count) => {
+                    at += count;
+                    if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
+                        self.direction_mut(from).line_start = *last == b'\n';
+                    }
+                }
+                Step::Wait(need) => {
+                    self.direction_mut(from).awaited = Some(Awaited { seen: rest.len(), need });
+                    break;
+                }
             }
         }
         at
@@ -31,19 +43,23 @@ impl Conversation {
     fn step(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> Step {
         let state = std::mem::take(&mut self.direction_mut(from).state);
         let (state, step) = match state {
-            State::New => self.recognise(from, input),
+            State::New => self.recognise(from, input, judge),
             State::Resync => self.resume(from, input, judge),
-            State::Preamble => self.read_preamble(from, input, judge),
+            State::Preamble(place) => self.read_preamble(from, place, input, judge),
             State::Ssh => {
                 let reached = self.ssh.identify(from, input, judge);
                 after_ssh(reached, State::Ssh, input)
             }
-            State::Kex(line) => {
-                let reached = self.ssh.exchange(from, &line, input, judge);
-                after_ssh(reached, State::Kex(line), input)
+            State::Kex(line, before) => {
+                let reached = self.ssh.exchange(from, &line, before, input, judge);
+                match reached {
+                    ssh::Reached::Skipped(count) => (State::Kex(line, before + count), Step::Used(count)),
+                    reached => after_ssh(reached, State::Kex(line, before), input),
+                }
             }
-            State::Head => self.read_head(from, input, judge),
-            State::Next => self.behind_request(from, input, judge),
+            State::Head(head) => self.read_head(from, head, input, judge),
+            State::Late(first) => self.read_late(from, first, input, judge),
+            State::Next => self.behind_message_of(from, input, judge),
             State::Body(message) => self.read_body(from, message, input, judge),
             State::Done { foreign } => (State::Done { foreign }, Step::Used(input.len())),
         };
@@ -54,55 +70,16 @@ impl Conversation {
         step
     }
 
-    fn recognise(&mut self, from: Side, input: &[u8]) -> (State, Step) {
-        if let Some(relayed) = self.read_relay(from, input) {
-            return relayed;
-        }
-        match recognise(from, input) {
-            Recognition::Ssh => (State::Ssh, Step::Used(0)),
-            Recognition::Http => (State::Head, Step::Used(0)),
-            Recognition::PerhapsSsh if self.speaks_other_than_ssh(from.other()) => first_answer(from, input),
-            Recognition::PerhapsSsh => (State::Preamble, Step::Used(0)),
-            Recognition::Unknown | Recognition::Relayed => (State::Done { foreign: true }, Step::Used(0)),
-            Recognition::More => (State::New, Step::Wait),
-        }
-    }
-
     /// Looks for the message behind another.
-    fn behind_request(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
-        if from == Side::Client
-            && let Beginning::Other(count) = beginning(from, input, true)
-            && self.http.late_field(input.get(..count).unwrap_or(input), &judge.config.disclosure)
-        {
-            return (State::Next, Step::Used(count));
+    fn behind_message_of(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+        let line_start = self.direction(from).line_start;
+        if self.may_speak_ssh(from) && line_start && identification_line(input, true) == Some(0) {
+            if input.starts_with(identification::PREFIX) {
+                return (State::Preamble(0), Step::Used(0));
+            }
+            return (State::Next, Step::Wait(Need::octets(input.len() + 1)));
         }
         find_message(from, input, State::Next, judge)
-    }
-
-    /// Whether the client speaks to a SOCKS server that has not granted its request yet.
-    fn awaits_relay(&self) -> bool {
-        let client = self.direction(Side::Client);
-        let asks = || match (&client.state, client.collector.unread()) {
-            (State::New, unread @ [_, ..]) => socks::handshake(Side::Client, unread) == Progress::More,
-            _ => false,
-        };
-        client.relays > self.direction(Side::Server).relays || asks()
-    }
-
-    /// Goes over a handshake with a SOCKS server: what follows is relayed, and looked at afresh.
-    fn read_relay(&mut self, from: Side, input: &[u8]) -> Option<(State, Step)> {
-        if from == Side::Server && !self.awaits_relay() {
-            return None;
-        }
-        match socks::handshake(from, input) {
-            Progress::More => Some((State::New, Step::Wait)),
-            Progress::Never(_) => None,
-            Progress::Done { consumed, .. } => {
-                let direction = self.direction_mut(from);
-                direction.relays = direction.relays.saturating_add(1);
-                Some((State::New, Step::Used(consumed)))
-            }
-        }
     }
 
     /// Looks for a message where octets are missing before: one that begins with this segment is read,
@@ -110,47 +87,66 @@ impl Conversation {
     fn resume(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
         let first = judge.config.http_inspect == HttpInspect::First;
         if first || matches!(recognise(from, input), Recognition::Ssh | Recognition::Relayed) {
-            return self.recognise(from, input);
+            return self.recognise(from, input, judge);
         }
         find_message(from, input, State::Resync, judge)
     }
 
-    /// Reads lines that may precede a server's identification, as long as the client may speak SSH.
-    fn read_preamble(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
-        if let Progress::Done { .. } = identification::identify(from, input) {
-            return (State::Ssh, Step::Used(0));
-        }
-        if self.speaks_other_than_ssh(from.other()) {
-            return (State::Done { foreign: true }, Step::Used(0));
-        }
-        match identification::identify(from, input) {
-            Progress::Never(_) => (State::Done { foreign: true }, Step::Used(0)),
-            _ => match identification::settled(input) {
-                0 => (State::Preamble, Step::Wait),
-                settled => {
-                    judge.counters.preamble_octets += settled as u64;
-                    self.preamble += settled;
-                    if self.preamble > identification::PREAMBLE_LIMIT {
-                        let odd = banner::Anomaly::SshLongPreamble;
-                        judge.note_application(odd.name(), odd.detail());
-                    }
-                    (State::Preamble, Step::Used(settled))
-                }
-            },
+    fn read_head(
+        &mut self,
+        from: Side,
+        mut head: Head,
+        input: &[u8],
+        judge: &mut Judge<'_>,
+    ) -> (State, Step) {
+        let may_speak_ssh = self.may_speak_ssh(from);
+        let reached = match from {
+            Side::Client => self.http.request(&mut head, input, judge),
+            Side::Server => self.http.response(&mut head, input, may_speak_ssh, judge),
+        };
+        match reached {
+            http::Reached::More => {
+                let need = Need::line(head.limit());
+                (State::Head(head), Step::Wait(need))
+            }
+            http::Reached::Interim(count) => (State::Head(Head::default()), Step::Used(count)),
+            http::Reached::Never(reason) => behind_foreign(reason, input, judge),
+            http::Reached::Stopped => (State::Done { foreign: false }, Step::Used(input.len())),
+            http::Reached::Ssh(count) => (State::Preamble(0), Step::Used(count)),
+            http::Reached::Part(count) => {
+                let line = memchr::memchr(b'\n', input).map_or(count, |end| (end + 1).min(count));
+                let first = input.get(..line).unwrap_or_default().to_vec();
+                (State::Late(first), Step::Used(count))
+            }
+            http::Reached::Head(count, message) => {
+                (self.behind_message(from, Box::new(message), judge), Step::Used(count))
+            }
         }
     }
 
-    fn read_head(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
-        let reached = match from {
-            Side::Client => self.http.request(input, judge),
-            Side::Server => self.http.response(input, judge),
+    /// Reads lines behind a head that is kept no further.
+    fn read_late(
+        &mut self,
+        from: Side,
+        first: Vec<u8>,
+        input: &[u8],
+        judge: &mut Judge<'_>,
+    ) -> (State, Step) {
+        count_steps(input.len().min(HEAD_LIMIT));
+        let line = match memchr::memchr(b'\n', input.get(..HEAD_LIMIT).unwrap_or(input)) {
+            Some(end) => input.get(..=end).unwrap_or_default(),
+            None if input.len() >= HEAD_LIMIT => input,
+            None => return (State::Late(first), Step::Wait(Need::line(HEAD_LIMIT))),
         };
-        match reached {
-            http::Reached::More => (State::Head, Step::Wait),
-            http::Reached::Interim(count) => (State::Head, Step::Used(count)),
-            http::Reached::Never(reason) => behind_foreign(reason, input, judge),
-            http::Reached::Head(count, message) => {
-                (self.behind_message(from, Box::new(message), judge), Step::Used(count))
+        let all = judge.config.http_inspect == HttpInspect::All;
+        match self.http.late_line(from, &first, line, judge) {
+            Late::Message if all => (State::Next, Step::Used(0)),
+            Late::Field | Late::Message => (State::Late(first), Step::Used(line.len())),
+            Late::End => {
+                if from == Side::Server {
+                    self.http.finish_part(judge);
+                }
+                (self.behind_transaction(from, judge), Step::Used(line.len()))
             }
         }
     }
@@ -162,6 +158,20 @@ impl Conversation {
         input: &[u8],
         judge: &mut Judge<'_>,
     ) -> (State, Step) {
+        let mut input = input;
+        if self.may_speak_ssh(from)
+            && let Some(at) = identification_line(input, self.direction(from).line_start)
+        {
+            let (body, line) = input.split_at(at);
+            if body.is_empty() && !line.starts_with(identification::PREFIX) {
+                return (State::Body(message), Step::Wait(Need::octets(line.len() + 1)));
+            }
+            if body.is_empty() {
+                self.http.finish(from, *message, judge);
+                return (State::Preamble(0), Step::Used(0));
+            }
+            input = body;
+        }
         match message.read(input) {
             Ok(count) => (self.behind_message(from, message, judge), Step::Used(count)),
             Err(hostile) => {
@@ -184,7 +194,12 @@ impl Conversation {
             self.http.finish(from, *message, judge);
             // What a proxy relays is looked at like a connection of its own.
             let state = || if relayed { State::New } else { State::Done { foreign: false } };
-            self.direction_mut(from.other()).state = state();
+            // Its client may have begun before the proxy agreed.
+            if !(relayed && std::mem::take(&mut self.tunnel_asked)) {
+                self.change(from.other(), state());
+                self.direction_mut(from.other()).spoken = Spoken::Nothing;
+            }
+            self.direction_mut(from).spoken = Spoken::Nothing;
             return state();
         }
         if message.is_done() {
@@ -202,17 +217,42 @@ impl Conversation {
     }
 
     fn behind_transaction(&mut self, from: Side, judge: &Judge<'_>) -> State {
-        match (judge.config.http_inspect, from) {
-            (HttpInspect::All, _) => State::Next,
-            (HttpInspect::First, Side::Client) => State::Done { foreign: false },
-            (HttpInspect::First, Side::Server) => {
-                // An answer before the request was read is nobody's: the request is still to come.
-                if matches!(self.direction(Side::Client).state, State::Body(_) | State::Next | State::Resync)
-                {
-                    self.direction_mut(Side::Client).state = State::Done { foreign: false };
-                }
-                State::Done { foreign: false }
+        let all = judge.config.http_inspect == HttpInspect::All;
+        if from == Side::Client {
+            if self.http.asks_tunnel() {
+                self.tunnel_asked = true;
+                self.direction_mut(from).spoken = Spoken::Nothing;
+                return State::New;
             }
+            return if all { State::Next } else { State::Done { foreign: false } };
+        }
+        let refused = std::mem::take(&mut self.tunnel_asked);
+        if refused && matches!(self.direction(Side::Client).state, State::New) {
+            self.direction_mut(Side::Client).spoken = Spoken::Http;
+            self.change(Side::Client, State::Next);
+        }
+        if all {
+            return State::Next;
+        }
+        self.end_request();
+        if self.may_speak_ssh(from) {
+            // Nobody has asked yet: to a client of SSH these were lines before an identification.
+            return State::Preamble(usize::from(!self.direction(from).line_start));
+        }
+        State::Done { foreign: false }
+    }
+
+    /// The response is whole: so is the request, unless a part of it is still to come. Whoever answers
+    /// before that may not be the server.
+    fn end_request(&mut self) {
+        let client = self.direction(Side::Client);
+        let whole = match client.state {
+            State::Next | State::Late(_) => client.collector.unread().is_empty(),
+            State::Resync | State::Body(_) => true,
+            _ => false,
+        };
+        if whole {
+            self.change(Side::Client, State::Done { foreign: false });
         }
     }
 
@@ -221,32 +261,39 @@ impl Conversation {
         if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
             self.ssh.tell(judge);
         }
-        if matches!(self.direction(Side::Server).state, State::Preamble)
-            && self.speaks_other_than_ssh(Side::Client)
-        {
-            self.direction_mut(Side::Server).state = State::Done { foreign: true };
+        if self.is_done(Side::Server) && judge.config.http_inspect == HttpInspect::First {
+            let client = self.direction(Side::Client);
+            if matches!(client.state, State::Late(_)) && client.collector.unread().is_empty() {
+                self.change(Side::Client, State::Done { foreign: false });
+            }
         }
     }
 }
 
-/// What a server says first to a client that speaks HTTP: empty lines may stand before its answer.
-fn first_answer(from: Side, input: &[u8]) -> (State, Step) {
-    match beginning(from, input, true) {
-        Beginning::Message => (State::Head, Step::Used(0)),
-        Beginning::More => (State::New, Step::Wait),
-        Beginning::Other(count) if input.get(..count).unwrap_or(input).trim_ascii().is_empty() => {
-            (State::New, Step::Used(count))
-        }
-        Beginning::Other(_) => (State::Done { foreign: true }, Step::Used(0)),
-    }
+/// Where a line begins in `input` that is an identification, as far as it goes.
+fn identification_line(input: &[u8], line_start: bool) -> Option<usize> {
+    let begins = |at: &usize| {
+        let rest = input.get(*at..).unwrap_or_default();
+        !rest.is_empty()
+            && (rest.starts_with(identification::PREFIX) || identification::PREFIX.starts_with(rest))
+    };
+    let starts = memchr::memchr_iter(b'\n', input).map(|end| end + 1);
+    line_start.then_some(0).into_iter().chain(starts).find(begins)
 }
+
+/// So few octets are looked at as they come; a line is waited for behind them.
+const FEW: usize = 16;
 
 /// Looks for the next message; `state` says whether octets are missing before.
 fn find_message(from: Side, input: &[u8], state: State, judge: &mut Judge<'_>) -> (State, Step) {
     let contiguous = matches!(state, State::Next);
     match beginning(from, input, contiguous) {
-        Beginning::Message => (State::Head, Step::Used(0)),
-        Beginning::More => (state, Step::Wait),
+        Beginning::Message => (State::Head(Head::default()), Step::Used(0)),
+        Beginning::More => {
+            let few = input.len() < FEW;
+            let need = if few { Need::octets(input.len() + 1) } else { Need::line(FIRST_LINE_LIMIT) };
+            (state, Step::Wait(need))
+        }
         Beginning::Other(count) => {
             let left_out = input.get(..count).unwrap_or(input);
             if contiguous && !left_out.trim_ascii().is_empty() {
@@ -259,6 +306,10 @@ fn find_message(from: Side, input: &[u8], state: State, judge: &mut Judge<'_>) -
 
 /// What looked like the head of a message and is none: its line is left out where more is to be read.
 fn behind_foreign(reason: Reason, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
+    if reason == Reason::NotAResponse {
+        let odd = Anomaly::StatusInvalid;
+        judge.note_application(odd.name(), odd.detail());
+    }
     if judge.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
         return (State::Done { foreign: true }, Step::Used(0));
     }
@@ -273,11 +324,12 @@ fn note_unexpected(judge: &mut Judge<'_>) {
 
 fn after_ssh(reached: ssh::Reached, same: State, input: &[u8]) -> (State, Step) {
     match reached {
-        ssh::Reached::More => (same, Step::Wait),
-        ssh::Reached::Identified(count, Some(line)) => (State::Kex(line), Step::Used(count)),
-        ssh::Reached::Identified(count, None) | ssh::Reached::Finished(count) => {
-            (State::Done { foreign: false }, Step::Used(count))
-        }
+        ssh::Reached::Line(octets) => (same, Step::Wait(Need::line(octets))),
+        ssh::Reached::Octets(octets) => (same, Step::Wait(Need::octets(octets))),
+        ssh::Reached::Identified(count, Some(line)) => (State::Kex(line, 0), Step::Used(count)),
+        ssh::Reached::Identified(count, None)
+        | ssh::Reached::Skipped(count)
+        | ssh::Reached::Finished(count) => (State::Done { foreign: false }, Step::Used(count)),
         ssh::Reached::Never => (State::Done { foreign: true }, Step::Used(input.len())),
     }
 }

@@ -151,7 +151,7 @@ fn a_head_that_only_a_fin_ends_is_judged() {
     for policy in [Alert, Drop] {
         let mut talk = open(policy);
         talk.client(b"GET / HTTP/1.1\r\n\r\n");
-        let head = b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n";
+        let head = b"HTTP/1.1 200 OK\r\nServer: Apache/2.2";
         assert_eq!(talk.server(head), Decision::Undecided);
         assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Block, "{policy:?}");
         assert_eq!(anomalies(&talk), ["http_unfinished_head"]);
@@ -284,7 +284,7 @@ fn more_lines_than_the_budget_are_told_and_blocked_by_policy() {
         let mut setup = Setup::enforcing(RULES);
         setup.config.on_anomaly = AnomalyPolicy::all(policy);
         // Less than what is an anomaly by itself.
-        setup.config.stream_budget = 32 << 10;
+        setup.config.stream_budget = 1 << 10;
         let mut talk = setup.open();
         let lines = [b"All work and no play.\r\n".as_slice(); 50].concat();
         let last = (0..400).map(|_| talk.server(&lines)).find(|decision| *decision != Decision::Undecided);

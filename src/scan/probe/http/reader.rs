@@ -229,7 +229,7 @@ impl Reader {
         if partial != Partial::Head {
             return None;
         }
-        let read = http::parse_unfinished_response(self.pending())?;
+        let read = http::parse_unfinished_response(self.pending(), true)?;
         let (response, anomalies) = (read.message, read.anomalies);
         if is_interim(response.status) {
             return None;

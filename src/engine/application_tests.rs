@@ -1,0 +1,581 @@
+//! Tricks of the application layer: what real servers and clients read must be judged, however it is
+//! dressed and however it is cut.
+
+use proptest::prelude::*;
+
+use super::testing::{Conversation, Setup};
+use super::{AnomalyAction, AnomalyPolicy, Decision, HttpInspect};
+use crate::banner::http::take_steps;
+use crate::event::EventKind;
+use crate::packet::Flags;
+
+const RULES: &str = r#"
+[[rule]]
+id = "ssh-server"
+title = "A forbidden server"
+protocol = "ssh"
+from = "server"
+match.software = '^dropbear'
+action = "drop"
+
+[[rule]]
+id = "ssh-client"
+title = "A forbidden client"
+protocol = "ssh"
+from = "client"
+match.software = '^libssh'
+action = "drop"
+
+[[rule]]
+id = "agent"
+title = "A forbidden agent"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^sqlmap/'
+action = "drop"
+
+[[rule]]
+id = "server"
+title = "A forbidden server"
+protocol = "http"
+from = "server"
+match."header.server" = '^BadHttpd/'
+action = "drop"
+"#;
+
+const BAD_SSH: &[u8] = b"SSH-2.0-dropbear_2022.83\r\n";
+const BAD_AGENT: &[u8] = b"User-Agent: sqlmap/1.0\r\n";
+const BAD_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: BadHttpd/1\r\n\r\n";
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+fn open() -> Conversation {
+    Setup::enforcing(RULES).open()
+}
+
+fn open_all() -> Conversation {
+    let mut setup = Setup::enforcing(RULES);
+    setup.config.http_inspect = HttpInspect::All;
+    setup.open()
+}
+
+fn anomalies(talk: &Conversation) -> Vec<&'static str> {
+    let name = |event: &crate::event::Event| match &event.kind {
+        EventKind::Anomaly(facts) => Some(facts.name),
+        _ => None,
+    };
+    talk.events.iter().filter_map(name).collect()
+}
+
+fn alerts(talk: &Conversation) -> Vec<String> {
+    let name = |event: &crate::event::Event| match &event.kind {
+        EventKind::Alert(alert) => Some(alert.rule.clone()),
+        _ => None,
+    };
+    talk.events.iter().filter_map(name).collect()
+}
+
+/// Sends in segments of `size` octets, and says whether one was blocked.
+fn sends(talk: &mut Conversation, from_client: bool, octets: &[u8], size: usize) -> bool {
+    octets.chunks(size).any(|piece| talk.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
+}
+
+fn identification_is_blocked_behind(preamble: &[u8], client: &[u8]) {
+    for size in [1, 7, 1400] {
+        let mut talk = open();
+        if !client.is_empty() {
+            talk.client(client);
+        }
+        let octets = [preamble, BAD_SSH].concat();
+        let shown = preamble.get(..40).unwrap_or(preamble).escape_ascii();
+        assert!(sends(&mut talk, false, &octets, size), "{shown} {size}");
+    }
+}
+
+#[test]
+fn any_line_may_stand_before_a_servers_identification() {
+    let long = [vec![b'x'; 9000], b"\r\n".to_vec()].concat();
+    for preamble in [
+        &b"\x01\r\n"[..],
+        b"\x1b[2J\r\n",
+        b"\x7f\n",
+        b"\xff\xfb\x01\r\n",
+        b"\0\r\n",
+        b"\x05\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nServer: x\r\n",
+        b"ICY 200 OK\r\n",
+        b"\r\n\r\n",
+        b" SSH-2.0-harmless\r\n",
+        b"220 mail\r\n",
+        &long,
+    ] {
+        identification_is_blocked_behind(preamble, b"");
+        identification_is_blocked_behind(preamble, b"SSH-2.0-OpenSSH_9.9\r\n");
+    }
+}
+
+#[test]
+fn an_identification_behind_megabytes_of_lines_is_found() {
+    let mut talk = open();
+    talk.client(b"SSH-2.0-OpenSSH_9.9\r\n");
+    let lines = [b"All work and no play.\r\n".as_slice(); 600].concat();
+    for _ in 0..80 {
+        assert_eq!(talk.server(&lines), Decision::Undecided);
+        talk.acknowledge(true);
+    }
+    assert_eq!(talk.server(BAD_SSH), Decision::Block);
+    assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+}
+
+#[test]
+fn a_line_is_judged_where_clients_cut_a_longer_one() {
+    for length in [255, 256, 510, 768] {
+        let octets = [vec![b'x'; length], BAD_SSH.to_vec()].concat();
+        for size in [1, 100, 1400] {
+            let mut talk = open();
+            assert!(sends(&mut talk, false, &octets, size), "{length} {size}");
+            assert_eq!(anomalies(&talk), ["ssh_disputed_identification"]);
+        }
+    }
+    let mut talk = open();
+    assert!(!sends(&mut talk, false, &[vec![b'x'; 100], BAD_SSH.to_vec()].concat(), 1400));
+}
+
+#[test]
+fn an_identification_is_judged_without_the_cr_that_dropbear_leaves_out() {
+    let mut talk = open();
+    assert_eq!(talk.server(b"SSH-2.0-drop\rbear_1\r\n"), Decision::Block);
+    assert_eq!(alerts(&talk), ["ssh-server"]);
+}
+
+#[test]
+fn a_client_may_say_lines_before_its_identification() {
+    for preamble in [&b"\r\n"[..], b"\x01\x02\n", b"hello\r\n"] {
+        let mut talk = open();
+        talk.server(b"SSH-2.0-Go\r\n");
+        talk.client(preamble);
+        assert_eq!(talk.client(b"SSH-2.0-libssh_0.9\r\n"), Decision::Block);
+        assert_eq!(anomalies(&talk), ["ssh_client_preamble"]);
+    }
+}
+
+fn request_is_blocked(start: &[u8]) {
+    let octets = [start, BAD_AGENT, b"\r\n"].concat();
+    for size in [1, 1000, 30_000] {
+        let mut talk = open();
+        let shown = start.get(..60).unwrap_or(start).escape_ascii();
+        assert!(sends(&mut talk, true, &octets, size), "{shown} {size}");
+        assert_eq!(alerts(&talk), ["agent"], "{shown} {size}");
+    }
+}
+
+#[test]
+fn what_some_server_takes_for_a_request_is_judged() {
+    for start in [
+        &b"\r\r\nGET / HTTP/1.1\r\n"[..],
+        b"\x0bGET / HTTP/1.1\r\n",
+        b"GET\x0c/ HTTP/1.1\r\n",
+        b"GET\x1c/\x1fHTTP/1.1\r\n",
+        b"GET\x85/\xa0HTTP/1.1\r\n",
+        b"GET / RTSP/1.0\r\n",
+        b"DESCRIBE rtsp://h/ RTSP/1.0\r\n",
+        b"PROPFIND /xHTTP/1.1\r\n",
+        b"GET /HTTP/1.1\r\n",
+        b"GET /\r\n",
+        b"PRI * HTTP/2.0\r\n",
+        b"BREW /\x01\x7f HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nX: a\r",
+        b"\x16\x03\x01 / HTTP/1.1\r\n",
+        b"\x05\x01 / HTTP/1.1\r\n",
+    ] {
+        request_is_blocked(start);
+    }
+}
+
+#[test]
+fn long_parts_do_not_hide_a_request() {
+    let many = |octets: &[u8], times: usize| octets.repeat(times);
+    request_is_blocked(&[many(b"\r\n", 400), b"GET / HTTP/1.1\r\n".to_vec()].concat());
+    request_is_blocked(&[many(b" ", 300), b"GET / HTTP/1.1\r\n".to_vec()].concat());
+    request_is_blocked(&[many(b"M", 100), b" / HTTP/1.1\r\n".to_vec()].concat());
+    request_is_blocked(&[b"BREW /".to_vec(), many(b"a", 20_000), b" HTTP/1.1\r\n".to_vec()].concat());
+    request_is_blocked(&[b"GET / HTTP/1.1\r\n".to_vec(), many(b"a:\r\n", 3_000)].concat());
+    request_is_blocked(&[b"GET / HTTP/1.1\r\n".to_vec(), many(b"Filler: 01234567\r\n", 5_000)].concat());
+}
+
+#[test]
+fn names_and_values_are_read_as_applications_do() {
+    for field in
+        [&b"User_Agent: sqlmap/1\r\n"[..], b"USER_AGENT: sqlmap/1\r\n", b"User-Agent: \x85\xa0sqlmap/1\r\n"]
+    {
+        let mut talk = open();
+        talk.client(b"GET / HTTP/1.1\r\n");
+        assert_eq!(talk.client(field), Decision::Block, "{}", field.escape_ascii());
+    }
+}
+
+#[test]
+fn a_field_without_a_line_end_is_judged_when_its_sender_ends() {
+    let mut talk = open();
+    assert_eq!(talk.client(b"GET / HTTP/1.1\r\nUser-Agent: sqlmap/1"), Decision::Undecided);
+    assert_eq!(talk.send(true, Flags::FIN | Flags::ACK, b""), Decision::Block);
+}
+
+/// nginx logs and curl shows a field before the head ends.
+#[test]
+fn the_segment_that_completes_a_forbidden_field_is_stopped() {
+    let mut talk = open();
+    assert_eq!(talk.client(b"GET / HTTP/1.1\r\nUser-Agent: sqlmap/1\r"), Decision::Undecided);
+    assert_eq!(talk.client(b"\n"), Decision::Block);
+    assert_eq!(alerts(&talk), ["agent"]);
+    let mut talk = open();
+    talk.client(REQUEST);
+    assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nServer: BadHttpd/1\r"), Decision::Undecided);
+    assert_eq!(talk.server(b"\n"), Decision::Block);
+    assert_eq!(alerts(&talk), ["server"]);
+    assert_eq!(talk.transactions(), [(0, "/".to_owned(), 200, 0)]);
+}
+
+/// A fold is a part of the field before it.
+#[test]
+fn a_folded_line_is_no_field_of_its_own() {
+    for size in [1, 1400] {
+        let mut talk = open();
+        let octets = b"GET / HTTP/1.1\r\nX: a\r\n User-Agent: sqlmap/1\r\nHost: h\r\n\r\n";
+        assert!(!sends(&mut talk, true, octets, size));
+        assert_eq!(anomalies(&talk), ["http_folded_header"]);
+    }
+    let mut talk = open();
+    assert!(sends(&mut talk, true, b"GET / HTTP/1.1\r\n User-Agent: sqlmap/1\r\n", 1));
+}
+
+#[test]
+fn a_rule_about_several_fields_is_met_when_the_last_has_come() {
+    let rules = RULES.replace(
+        "match.\"header.server\"",
+        "match.status = '^2'\nmatch.\"header.x-powered-by\" = 'PHP'\nmatch.\"header.server\"",
+    );
+    let mut talk = Setup::enforcing(&rules).open();
+    talk.client(REQUEST);
+    assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nX-Powered-By: PHP/5\r\n"), Decision::Undecided);
+    assert_eq!(talk.server(b"Server: Other\r\n"), Decision::Undecided);
+    assert_eq!(talk.server(b"Server: BadHttpd/1\r\n"), Decision::Block);
+}
+
+#[test]
+fn rules_that_a_later_field_may_decide_wait_for_the_end_of_the_head() {
+    let unless = RULES.replace(
+        "match.\"header.server\" = '^BadHttpd/'",
+        "match.\"header.server\" = '^BadHttpd/'\nunless.\"header.x-mended\" = 'yes'",
+    );
+    let accepts = format!(
+        "{RULES}\n[[rule]]\nid = 'ours'\ntitle = 'ours'\nprotocol = 'http'\nfrom = 'server'\n\
+         match.\"header.x-mended\" = 'yes'\naction = 'accept'\n"
+    );
+    for rules in [unless, accepts] {
+        for (last, expected) in [("X-Mended: yes\r\n\r\n", false), ("X-Mended: no\r\n\r\n", true)] {
+            let mut talk = Setup::enforcing(&rules).open();
+            talk.client(REQUEST);
+            assert_ne!(talk.server(b"HTTP/1.1 200 OK\r\nServer: BadHttpd/1\r\n"), Decision::Block);
+            assert_eq!(talk.server(last.as_bytes()) == Decision::Block, expected, "{last}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_counts_takes_effect_on_parts_of_heads_at_its_number() {
+    let rules = RULES.replace(
+        "match.\"header.user-agent\" = '^sqlmap/'",
+        "match.\"header.user-agent\" = '^sqlmap/'\ncount = { times = 2, within = '60s' }",
+    );
+    let mut talk = Setup::enforcing(&rules).open();
+    let server = talk.server_endpoint().address;
+    assert_ne!(talk.client(b"GET / HTTP/1.1\r\nUser-Agent: sqlmap/1\r\n"), Decision::Block);
+    assert_ne!(talk.client(b"\r\n"), Decision::Block);
+    talk.reopen(server);
+    assert_eq!(talk.client(b"GET / HTTP/1.1\r\nUser-Agent: sqlmap/1\r\n"), Decision::Block);
+}
+
+#[test]
+fn crooked_responses_are_judged() {
+    for start in [
+        &b"RTSP/1.0 200 OK\r\n"[..],
+        b"HTTP/1.1 +200 OK\r\n",
+        b"HTTP/1.1 2_00 OK\r\n",
+        b"   HTTP/1.1 200 OK\r\n",
+        b"\r\n\x0bHTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n",
+        b"HTTP/1.1 199 Odd\r\n",
+        b"HTTP/1.1 200 OK\r\nX: a\r",
+    ] {
+        for (asked, size) in [(true, 1), (true, 1400), (false, 1), (false, 1400)] {
+            let mut talk = open();
+            if asked {
+                talk.client(REQUEST);
+            }
+            let octets = [start, b"Server: BadHttpd/1\r\n\r\n"].concat();
+            assert!(sends(&mut talk, false, &octets, size), "{} {asked} {size}", start.escape_ascii());
+            assert_eq!(alerts(&talk), ["server"]);
+        }
+    }
+    let spaced = [b" ".repeat(300), BAD_RESPONSE.to_vec()].concat();
+    for asked in [true, false] {
+        let mut talk = open();
+        if asked {
+            talk.client(REQUEST);
+        }
+        assert!(sends(&mut talk, false, &spaced, 100));
+    }
+}
+
+#[test]
+fn an_interim_and_a_final_response_are_one_alert() {
+    let mut setup = Setup::monitoring(RULES);
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = setup.open();
+    talk.client(REQUEST);
+    talk.server(b"HTTP/1.1 103 Early Hints\r\nServer: BadHttpd/1\r\n\r\n");
+    talk.server(b"HTTP/1.1 200 OK\r\nServer: BadHttpd/1\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(alerts(&talk), ["server"]);
+    assert_eq!(talk.transactions(), [(0, "/".to_owned(), 200, 0)]);
+}
+
+/// Whoever answers half a request may not be the server.
+#[test]
+fn a_response_does_not_end_a_request_that_is_not_whole() {
+    let mut talk = open();
+    talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n");
+    talk.server(b"HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(talk.client(BAD_AGENT), Decision::Block);
+}
+
+#[test]
+fn what_a_client_sends_before_a_proxy_agrees_is_judged() {
+    let connect = b"CONNECT h:22 HTTP/1.1\r\nHost: h:22\r\n\r\n";
+    let agent = [b"GET / HTTP/1.1\r\n", BAD_AGENT, b"\r\n"].concat();
+    for early in [&b"SSH-2.0-libssh_0.9\r\n"[..], &agent] {
+        for mut talk in [open(), open_all()] {
+            assert_eq!(talk.client(&[connect, early].concat()), Decision::Block);
+        }
+        for mut talk in [open(), open_all()] {
+            talk.client(connect);
+            assert_eq!(talk.client(early), Decision::Block);
+        }
+    }
+    for mut talk in [open(), open_all()] {
+        talk.client(&[&connect[..], b"SSH-2.0-OpenSSH_9.9\r\n"].concat());
+        assert_eq!(talk.server(b"HTTP/1.1 200 Connected\r\n\r\n"), Decision::Undecided);
+        assert_eq!(talk.server(BAD_SSH), Decision::Block);
+    }
+    let mut talk = open();
+    talk.client(connect);
+    talk.server(b"HTTP/1.1 407 Who?\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
+}
+
+#[test]
+fn later_requests_are_read_like_the_first() {
+    for start in [&b"PRI * HTTP/2.0\r\n"[..], b"\x0bGET / HTTP/1.1\r\n", b"GET / RTSP/1.0\r\n"] {
+        let mut talk = open_all();
+        talk.client(REQUEST);
+        talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        assert!(sends(&mut talk, true, &[start, BAD_AGENT, b"\r\n"].concat(), 1400));
+    }
+}
+
+#[test]
+fn the_preface_of_http_2_is_another_protocol() {
+    let mut talk = open();
+    talk.client(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    talk.server(b"\0\0\x12\x04\0");
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
+}
+
+/// Each pair of what client and server say first: when the flow is let pass.
+#[test]
+fn foreign_protocols_are_let_pass_once_both_sides_have_spoken() {
+    for (first_is_client, first, second) in [
+        (true, &b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], &b"\x16\x03\x03\0\x7a"[..]),
+        (false, b"220 mail ESMTP\r\n", b"EHLO example\r\n"),
+        (false, b"J\0\0\0\n5.7.1\0", b"\x20\0\0\x01\x85"),
+        (true, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n"),
+        (true, b"OPTIONS sip:x SIP/2.0\r\n", b"SIP/2.0 200 OK\r\n"),
+        (true, b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"),
+    ] {
+        let mut talk = open();
+        assert_eq!(talk.send(first_is_client, Flags::ACK, first), Decision::Undecided);
+        talk.send(!first_is_client, Flags::ACK, second);
+        assert_eq!(talk.acknowledge(first_is_client), Decision::Pass, "{}", first.escape_ascii());
+        assert!(talk.events.is_empty());
+    }
+}
+
+#[test]
+fn a_request_beside_ssh_is_a_mismatch_however_it_is_cut() {
+    for size in [1, 5, 1400] {
+        let mut talk = open();
+        talk.server(b"SSH-2.0-OpenSSH_9.9\r\n");
+        sends(&mut talk, true, REQUEST, size);
+        assert_eq!(anomalies(&talk), ["protocol_mismatch"], "{size}");
+    }
+}
+
+#[test]
+fn a_server_that_answers_what_was_no_request_is_told() {
+    let mut talk = open();
+    talk.client(b"MAKE ME A SANDWICH\r\n");
+    talk.server(b"HTTP/1.1 400 No\r\n\r\n");
+    assert_eq!(anomalies(&talk), ["http_unknown_request"]);
+}
+
+/// Steps for `duplicates` one-octet segments behind `begun`.
+fn steps_of_duplicates(begun: &[u8], from_client: bool) -> usize {
+    let mut talk = open();
+    if !from_client {
+        talk.client(b"GET / HTTP/1.1\r\n\r\n");
+    }
+    for piece in begun.chunks(1000) {
+        talk.send(from_client, Flags::ACK, piece);
+    }
+    let next = if from_client { talk.client_next() } else { talk.server_next() };
+    let segment = talk.segment(from_client);
+    take_steps();
+    for _ in 0..1000 {
+        talk.show(&segment.clone().sequence(next - 1).payload(b"\n"));
+    }
+    take_steps()
+}
+
+#[test]
+fn duplicates_cost_no_more_behind_a_long_head() {
+    for (from_client, line) in [(true, &b"GET / HTTP/1.1\r\n"[..]), (false, b"HTTP/1.1 200 OK\r\n")] {
+        for filler in [&b"a\n"[..], b"\n ", b"a:\n", b"x"] {
+            let long = [line, &filler.repeat(60_000 / filler.len())].concat();
+            let (short, long) =
+                (steps_of_duplicates(line, from_client), steps_of_duplicates(&long, from_client));
+            assert!(long <= 2 * short, "{long} steps, {short} behind a short head");
+        }
+    }
+}
+
+#[test]
+fn octets_that_come_one_by_one_are_each_gone_over_a_few_times_at_most() {
+    for (client, server) in [
+        (&b"GET / HTTP/1.1\r\n"[..], &b""[..]),
+        (b"BREW ", b""),
+        (b" ", b""),
+        (b"\x16\x03", b""),
+        (b"GET /\r\n", b""),
+        (REQUEST, b"HTTP/1.1 200 OK\r\n"),
+        (b"", b"\x01"),
+        (b"", b"SSH-2.0-"),
+    ] {
+        for filler in [&b"a\n"[..], b"x", b" ", b"User-Agent: a\n"] {
+            let mut talk = open();
+            if !server.is_empty() {
+                talk.client(client);
+            }
+            let octets =
+                [if server.is_empty() { client } else { server }, &filler.repeat(8_000 / filler.len())]
+                    .concat();
+            take_steps();
+            sends(&mut talk, server.is_empty(), &octets, 1);
+            let steps = take_steps();
+            assert!(steps <= 8 * octets.len(), "{steps} steps for {} octets", octets.len());
+        }
+    }
+}
+
+#[test]
+fn packets_before_the_key_exchange_are_gone_over_once() {
+    let rules = format!(
+        "{RULES}\n[[rule]]\nid = 'kex'\ntitle = 'kex'\nprotocol = 'ssh'\nfrom = 'server'\n\
+         match.kex = 'sha1'\naction = 'drop'\n"
+    );
+    let mut talk = Setup::enforcing(&rules).open();
+    talk.server(b"SSH-2.0-OpenSSH_9.9\r\n");
+    let ignore = b"\0\0\0\x02\0\x02";
+    for _ in 0..1000 {
+        talk.server(ignore);
+    }
+    assert!(talk.engine.counters().buffered_now < 20_000, "none of them is kept");
+}
+
+/// What was told and decided, without what depends on how much of a head came before a flow was stopped.
+fn told(talk: &Conversation) -> Vec<String> {
+    let mut told: Vec<String> = talk
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Alert(alert) => Some(format!("{} {:?}", alert.rule, alert.from)),
+            EventKind::Anomaly(anomaly) => Some(anomaly.name.to_owned()),
+            _ => None,
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+/// What either side may say, in parts that are put together in any order.
+fn said() -> impl Strategy<Value = Vec<u8>> {
+    let part = proptest::sample::select(vec![
+        &b"\r\n"[..],
+        b"\n",
+        b" ",
+        b"SSH-2.0-OpenSSH_9\r\n",
+        BAD_SSH,
+        b"SSH-2.0-libssh_1\r\n",
+        b"SS",
+        b"GET / HTTP/1.1\r\n",
+        b"GET /a\r\n",
+        b"CONNECT h:1 HTTP/1.1\r\n\r\n",
+        b"Host: h\r\n",
+        BAD_AGENT,
+        b"X: a\rUser-Agent: sqlmap/2\r\n",
+        b" User-Agent: sqlmap/3\r\n",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 103 Hints\r\n",
+        b"Server: BadHttpd/1\r\n",
+        b"Content-Length: 3\r\n\r\nabc",
+        b"\x16\x03\x01",
+        b"220 mail\r\n",
+        b"\x05\x01\x00",
+    ]);
+    proptest::collection::vec(part, 0..6).prop_map(|parts| parts.concat())
+}
+
+/// Says it all in segments of some size; whether and what was told.
+fn converse(said: &[(bool, Vec<u8>)], size: usize, all: bool, enforce: bool) -> (bool, Vec<String>) {
+    let mut setup = if enforce { Setup::enforcing(RULES) } else { Setup::monitoring(RULES) };
+    setup.config.http_inspect = if all { HttpInspect::All } else { HttpInspect::First };
+    setup.config.on_anomaly = AnomalyPolicy::all(AnomalyAction::Alert);
+    let mut talk = setup.open();
+    let blocked = said.iter().any(|(from_client, octets)| sends(&mut talk, *from_client, octets, size));
+    talk.engine.finish(talk.now, &mut talk.events);
+    (blocked, told(&talk))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn segmentation_changes_neither_verdict_nor_events(
+        said in proptest::collection::vec((any::<bool>(), said()), 1..5),
+        size in 1_usize..9,
+        all: bool,
+    ) {
+        let whole = converse(&said, 1400, all, true);
+        let cut = converse(&said, size, all, true);
+        // Behind what belongs to no message the next one is looked for at the start of segments, too.
+        let lost = |told: &[String]| told.iter().any(|fact| fact == "http_unexpected_data");
+        prop_assume!(!lost(&whole.1) && !lost(&cut.1));
+        prop_assert_eq!(whole.0, cut.0, "{:?} {:?}", whole.1, cut.1);
+        if !whole.0 {
+            prop_assert_eq!(&whole.1, &cut.1);
+        }
+        let (whole, cut) = (converse(&said, 1400, all, false).1, converse(&said, size, all, false).1);
+        prop_assume!(!lost(&whole) && !lost(&cut));
+        prop_assert_eq!(whole, cut);
+    }
+}

@@ -1,0 +1,229 @@
+//! Heads that come piece by piece: each octet is gone over once, and what blocking rules are about is
+//! judged with the line that holds it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Http, Reached, Stage, Unfinished};
+use crate::banner::http::{self, HEAD_LIMIT, HeadSearch, Line};
+use crate::banner::{Banner, recognise, ssh};
+use crate::engine::judge::Judge;
+use crate::event::Side;
+
+/// Fields that are judged again beside new ones, where a rule asks for several. Rules about fields that are
+/// further apart wait for the head's end.
+const REMEMBERED: usize = 16;
+
+/// How far a head was read that has not ended.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Head {
+    search: HeadSearch,
+    /// Where the first line stands.
+    first: Range<usize>,
+    /// Where fields stand that rules are about.
+    fields: Vec<Range<usize>>,
+    /// Some of it was not judged yet.
+    fresh: bool,
+    /// The last line was the first one: white space before the next one folds nothing.
+    behind_first: bool,
+    /// Its parts say other things than the whole: it waits for its end.
+    disputed: bool,
+}
+
+/// What the lines amount to so far.
+enum Advance {
+    /// The head goes on.
+    More,
+    /// It has ended, or is too long to be kept.
+    Whole,
+    /// An SSH identification begins here.
+    Ssh(usize),
+}
+
+impl Head {
+    /// Goes over the lines that are new in `input`.
+    fn advance(&mut self, from: Side, input: &[u8], may_speak_ssh: bool, judge: &Judge<'_>) -> Advance {
+        let early = judge.rules.early(from);
+        while let Some(line) = self.search.next_line(input) {
+            match line {
+                Line::End => return Advance::Whole,
+                Line::First(range) => {
+                    let line = input.get(range.clone()).unwrap_or_default();
+                    self.first = range;
+                    self.behind_first = true;
+                    self.fresh |= early.first_line;
+                    if from == Side::Client && http::is_simple_request(line) {
+                        return Advance::Whole;
+                    }
+                }
+                Line::Field(range) => {
+                    let line = input.get(range.clone()).unwrap_or_default();
+                    if may_speak_ssh && line.starts_with(ssh::PREFIX) {
+                        return Advance::Ssh(range.start);
+                    }
+                    let folds = matches!(line.first(), Some(b' ' | b'\t')) && !self.behind_first;
+                    self.behind_first = false;
+                    if judge.enforces() && !folds && early.is_about(line) {
+                        self.fields.push(range);
+                        self.fresh = true;
+                    }
+                }
+            }
+        }
+        let kept = input.len().saturating_sub(self.first.start);
+        if kept >= HEAD_LIMIT { Advance::Whole } else { Advance::More }
+    }
+
+    /// How many octets are enough for a head that has not ended.
+    pub(in crate::engine) const fn limit(&self) -> usize {
+        self.first.start.saturating_add(HEAD_LIMIT)
+    }
+
+    /// Octets of memory held.
+    pub(in crate::engine) const fn memory(&self) -> usize {
+        self.fields.capacity() * size_of::<Range<usize>>()
+    }
+
+    /// The first line and the fields that are to be judged now, if any are new.
+    fn take_fresh<'i>(&mut self, input: &'i [u8]) -> Option<(&'i [u8], Vec<&'i [u8]>)> {
+        if !std::mem::take(&mut self.fresh) || self.disputed {
+            return None;
+        }
+        let first = input.get(self.first.clone())?;
+        let lines = self.fields.iter().filter_map(|range| input.get(range.clone())).collect();
+        let old = self.fields.len().saturating_sub(REMEMBERED);
+        self.fields.drain(..old);
+        Some((first, lines))
+    }
+}
+
+impl Http {
+    /// Reads on in a request head that begins where `input` does.
+    pub(in crate::engine) fn request(
+        &mut self,
+        head: &mut Head,
+        input: &[u8],
+        judge: &mut Judge<'_>,
+    ) -> Reached {
+        match head.advance(Side::Client, input, false, judge) {
+            Advance::Whole => self.whole_request(input, judge),
+            _ if self.stops_request(head, input, judge) => Reached::Stopped,
+            _ => Reached::More,
+        }
+    }
+
+    /// Reads on in a response head that begins where `input` does. Where the client `may_speak_ssh`, lines
+    /// like a response's may precede an identification.
+    pub(in crate::engine) fn response(
+        &mut self,
+        head: &mut Head,
+        input: &[u8],
+        may_speak_ssh: bool,
+        judge: &mut Judge<'_>,
+    ) -> Reached {
+        match head.advance(Side::Server, input, may_speak_ssh, judge) {
+            Advance::Whole => self.whole_response(input, judge),
+            Advance::Ssh(at) => {
+                // It may be a response all the same.
+                let before = input.get(..at).unwrap_or_default();
+                self.unfinished(Side::Server, before, Unfinished::Unseen, judge);
+                Reached::Ssh(at)
+            }
+            Advance::More if self.stops_response(head, input, judge) => Reached::Stopped,
+            Advance::More => Reached::More,
+        }
+    }
+
+    /// Whether what there is of a request is enough to block; then it is judged as it is.
+    fn stops_request(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
+        let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
+        let Some(request) = http::part_of_request(first, &lines) else { return false };
+        if !judge.would_block(&Banner::Request(request), None, None) {
+            return false;
+        }
+        let Some(read) = http::parse_unfinished_request(input, false) else { return false };
+        let banner = Banner::Request(read.message);
+        head.disputed = !judge.would_block(&banner, None, None);
+        let (Banner::Request(message), false) = (banner, head.disputed) else { return false };
+        self.take_request(message, input, Stage::Part, judge);
+        true
+    }
+
+    /// Whether what there is of a response is enough to block; then it is judged as it is.
+    fn stops_response(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
+        let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
+        let Some(response) = http::part_of_response(first, &lines) else { return false };
+        let waiting = self.waiting.front().map(|waiting| waiting.head.as_slice()).unwrap_or_default();
+        let request = http::parse_request(waiting).done();
+        let wanted = judge.rules.needs().fingerprints;
+        let known = judge.fingerprints.filter(|_| wanted);
+        let product = known.and_then(|known| known.http_response(&response, None));
+        let request = request.as_ref().map(|read| &read.message);
+        if !judge.would_block(&Banner::Response(response), request, product.as_ref()) {
+            return false;
+        }
+        let Some(read) = http::parse_unfinished_response(input, false) else { return false };
+        let banner = Banner::Response(read.message);
+        head.disputed = !judge.would_block(&banner, request, product.as_ref());
+        let (Banner::Response(message), false) = (banner, head.disputed) else { return false };
+        let transaction = self.take_response(message, Stage::Part, judge);
+        self.answering = Some(transaction);
+        true
+    }
+
+    /// Takes a line behind a head that servers read on in and this engine keeps no more of: one without a
+    /// version (HTTP/0.9), or one beyond the limit. `first_line` is that head's.
+    pub(in crate::engine) fn late_line(
+        &mut self,
+        from: Side,
+        first_line: &[u8],
+        line: &[u8],
+        judge: &mut Judge<'_>,
+    ) -> Late {
+        if line.iter().all(|octet| matches!(octet, b'\r' | b'\n')) {
+            return Late::End;
+        }
+        let known = match from {
+            Side::Client => self.late_request_field(first_line, line, judge),
+            Side::Server => self.late_response_field(first_line, line, judge),
+        };
+        let another = from == Side::Client && recognise::is_request_line(line);
+        if !known.unwrap_or_default() && another { Late::Message } else { Late::Field }
+    }
+
+    /// Whether the line holds a field.
+    fn late_request_field(&mut self, first: &[u8], line: &[u8], judge: &mut Judge<'_>) -> Option<bool> {
+        let request = http::part_of_request(first, &[line])?;
+        let known = request.headers.iter().next().is_some();
+        let transaction = self.waiting.back_mut()?;
+        let facts = Arc::make_mut(&mut transaction.facts).request.as_mut()?;
+        let disclosure = &judge.config.disclosure;
+        super::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
+        if judge.rules.early(Side::Client).is_about(line) {
+            super::ask_request(request, Stage::Part, transaction, judge);
+        }
+        Some(known)
+    }
+
+    fn late_response_field(&mut self, first: &[u8], line: &[u8], judge: &mut Judge<'_>) -> Option<bool> {
+        let response = http::part_of_response(first, &[line])?;
+        let transaction = self.answering.as_mut()?;
+        let facts = Arc::make_mut(&mut transaction.facts).response.as_mut()?;
+        let disclosure = &judge.config.disclosure;
+        super::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
+        if judge.rules.early(Side::Server).is_about(line) {
+            super::ask_response(response, Stage::Part, transaction, judge);
+        }
+        Some(true)
+    }
+}
+
+/// What a line behind a head is.
+pub(in crate::engine) enum Late {
+    /// A field, or nothing.
+    Field,
+    /// The empty line that ends the fields.
+    End,
+    /// The beginning of another message.
+    Message,
+}
