@@ -21,7 +21,7 @@ pub enum Anomaly {
     SshLongPreamble,
     /// A head that did not end within the limit; what was read is its beginning.
     HeadTooLong,
-    /// More header fields than anybody sends; events tell the first ones.
+    /// More header fields than anybody sends.
     TooManyHeaders,
     /// Lines that end with LF alone between others that end with CR LF.
     MixedLineEnds,
@@ -136,7 +136,7 @@ impl Anomaly {
             Self::SshClientPreamble => "the client sent lines before its SSH identification",
             Self::SshLongPreamble => "more came before the SSH identification than clients read",
             Self::HeadTooLong => "the message head is longer than the limit",
-            Self::TooManyHeaders => "the message head has more fields than events tell",
+            Self::TooManyHeaders => "the message head has more fields than anybody sends",
             Self::MixedLineEnds => "some lines of the head end with LF, others with CR LF",
             Self::BareCarriageReturn => "a CR without LF stands within the head",
             Self::NulOctet => "a NUL stands within the head",

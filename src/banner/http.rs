@@ -23,7 +23,7 @@ use super::{Anomalies, Anomaly, Header, Headers, Progress, Reason, Request, Resp
 /// read, with [`Anomaly::HeadTooLong`].
 pub const HEAD_LIMIT: usize = 64 * 1024;
 
-/// More header fields than this in one head are an anomaly; events tell so many.
+/// More header fields than this in one head are an anomaly.
 pub const FIELD_LIMIT: usize = 2048;
 
 /// Header fields that `httparse` gets room for; heads with more are read the lenient way.

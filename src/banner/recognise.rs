@@ -8,7 +8,7 @@ const METHODS: [&[u8]; 9] =
     [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE", b"PATCH"];
 
 /// Other methods that servers (llhttp's, above all) know: `PROPFIND /xHTTP/1.1` is one's HTTP/0.9.
-const OTHER_METHODS: [&[u8]; 36] = [
+const OTHER_METHODS: [&[u8]; 37] = [
     b"ACL",
     b"ANNOUNCE",
     b"BIND",
@@ -28,6 +28,7 @@ const OTHER_METHODS: [&[u8]; 36] = [
     b"NOTIFY",
     b"PAUSE",
     b"PLAY",
+    b"PRI",
     b"PROPFIND",
     b"PROPPATCH",
     b"PURGE",
@@ -114,8 +115,8 @@ fn client(octets: &[u8]) -> Recognition {
     }
 }
 
-/// Whether some server takes this line (without LF) for a request line: it ends with a version, or it
-/// begins with a method that is known; at least two words.
+/// Whether some server takes this line (without LF) for a request line: it ends with a version, begins with
+/// a method that is known, or has a path for the second of three words (Twisted asks for no more).
 ///
 /// Servers differ in what divides words and what a word may hold, so that nothing is asked of that.
 pub fn is_request_line(line: &[u8]) -> bool {
@@ -128,7 +129,9 @@ pub fn is_request_line(line: &[u8]) -> bool {
     }
     let last = line.rsplit(|octet| is_space(*octet)).next().unwrap_or_default();
     let foreign = [&b"SIP/"[..], b"ICAP/"].iter().any(|prefix| last.starts_with(prefix));
-    is_version(last) || (is_known_method(first) && !foreign)
+    let mut words = line.split(|octet| is_space(*octet)).skip(1);
+    let path = words.next().is_some_and(|word| word.starts_with(b"/")) && words.next().is_some();
+    is_version(last) || ((is_known_method(first) || path) && !foreign)
 }
 
 /// Whether `word` begins like a version.
@@ -278,7 +281,7 @@ mod tests {
             (Side::Client, b"OPTIONS sip:x SIP/2.0\r\n", Recognition::PerhapsSsh),
             (Side::Client, b"GE", Recognition::More),
             (Side::Client, b"\r\n\r\nPOST / HTTP/1.0\r\n", Recognition::Http),
-            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", Recognition::PerhapsSsh),
+            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", Recognition::Http),
             (Side::Client, b"BREW /pot HTTP/1.0\r\n", Recognition::Http),
             (Side::Client, b"BREW /pot", Recognition::More),
             (Side::Client, b"EHLO example\r\n", Recognition::PerhapsSsh),
@@ -326,6 +329,8 @@ mod tests {
             b"GET / RTSP/1.0",
             b"PROPFIND /xHTTP/1.1",
             b"PRI * HTTP/2.0",
+            b"PRI /HTTP/1.1",
+            b"BREW / #",
             &long,
         ] {
             assert!(is_request_line(line), "{}", line.escape_ascii());

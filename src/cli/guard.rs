@@ -73,6 +73,10 @@ pub(super) struct GuardArgs {
     /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them.
     #[arg(long, value_name = "WHICH", default_value = "first", help_heading = "Verdicts")]
     http_inspect: HttpExtent,
+    /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or two a
+    /// connection.
+    #[arg(long, help_heading = "Verdicts")]
+    hassh: bool,
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
@@ -163,6 +167,7 @@ impl GuardArgs {
             },
             on_anomaly: self.on_anomaly.policy(self.enforce),
             http_inspect: self.http_inspect.into(),
+            collect_kex: self.hassh,
             hook: (!hook.chains.is_empty()).then_some(hook),
             variant: self.variant.variant(),
             offload: !self.no_offload,

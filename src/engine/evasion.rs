@@ -68,11 +68,22 @@
 //! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
 //! | half a banner, and a long wait; more lines than the budget | blocked | `inspection_budget_spent` |
-//! | a banner behind 64 KiB of other lines | told; lines are gone over up to the budget | `ssh_long_preamble` |
+//! | a banner behind other lines, whatever octets they hold | lines are gone over up to the budget | |
+//! | a banner behind more than 64 KiB or 1,024 lines | told; the same | `ssh_long_preamble` |
+//! | a banner where some clients cut a longer line, or with a CR that some leave out | told; judged, too | `ssh_disputed_identification` |
 //! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
+//! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
+//! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |
+//! | much white space before a message | told; overlooked, up to 64 KiB | `http_long_leading` |
+//! | fields behind a bare CR, with `_` for `-`, with other white space | read in each way that applications do | |
+//! | fields behind 64 KiB of a head, or behind a request without a version | told; judged one by one | `http_head_too_long`, `http_version_missing` |
+//! | more than 2,048 fields | told; all are judged | `http_too_many_headers` |
+//! | a head cut behind the field that matters | a field is judged when its line is whole, unless a later one may change that (`absent`, `unless`, accept rules, bodies) | |
+//! | a response before its request, interim ones, odd status lines | judged like others; the request is read all the same | |
+//! | an answer in the server's name to half a request | the request is read on | |
+//! | SSH beside HTTP | told; both are read on as far as either can be | `protocol_mismatch` |
 //! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
-//! | an answer before its request | the request is read all the same | |
-//! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected | |
+//! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
 //! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
 //!
 //! What is only told by default is dropped under `--on-anomaly drop`, the flow where a message is odd.

@@ -46,6 +46,8 @@ pub struct GuardConfig {
     pub on_anomaly: AnomalyPolicy,
     /// How much of an HTTP connection is read.
     pub http_inspect: HttpInspect,
+    /// Whether KEXINIT is read for HASSH even if no rule asks for it.
+    pub collect_kex: bool,
     /// The hook to put up for the run.
     pub hook: Option<HookConfig>,
     /// Which iptables holds the hook.

@@ -193,6 +193,7 @@ impl Parts<'_> {
             on_anomaly: config.on_anomaly,
             http_inspect: config.http_inspect,
             disclosure: config.disclosure,
+            collect_kex: config.collect_kex,
             flow_limit: config.flow_limit.div_ceil(queues),
             buffer_limit: defaults.buffer_limit.div_ceil(queues),
             ..defaults

@@ -26,7 +26,8 @@ pub fn parse_unfinished_response(collected: &[u8], ended: bool) -> Option<Read<R
     let text = skip_leading(collected);
     let head = whole_lines(text).filter(|_| !ended).unwrap_or(text);
     let read = if could_be_response(head) { lenient::response(head) } else { None };
-    read.filter(|read| !read.anomalies.contains(Anomaly::StatusInvalid)).map(noted)
+    // A status that is cut may be no status yet.
+    read.filter(|read| ended || !read.anomalies.contains(Anomaly::StatusInvalid)).map(noted)
 }
 
 fn noted<T>(mut read: Read<T>) -> Read<T> {
