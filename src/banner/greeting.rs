@@ -5,8 +5,13 @@ use memchr::memchr;
 use super::{Progress, Reason};
 use crate::terms::{Dialect, Greeting};
 
-/// The longest reply that is waited for, in octets: RFC 5321 section 4.5.3.1.5 allows 512 a line.
+/// The longest reply that is waited for, in octets and lines; of a longer one the beginning is the
+/// greeting. RFC 5321 section 4.5.3.1.5 allows 512 octets a line.
 const REPLY_LIMIT: usize = 16 << 10;
+const REPLY_LINES: usize = 100;
+
+/// The longest first line that is waited for, in octets.
+pub(crate) const LINE_LIMIT: usize = 4 << 10;
 
 /// Digits of a reply code.
 const CODE: usize = 3;
@@ -82,7 +87,7 @@ impl<'a> Iterator for Lines<'a> {
 pub fn parse(octets: &[u8], port: u16) -> Progress<GreetingBanner<'_>> {
     let Some(end) = memchr(b'\n', octets) else {
         let possible = Greeting::all().any(|greeting| begins(greeting, octets) != Begins::Otherwise);
-        return match possible && octets.len() < REPLY_LIMIT {
+        return match possible && octets.len() < LINE_LIMIT {
             true => Progress::More,
             false => Progress::Never(Reason::NotAGreeting),
         };
@@ -94,8 +99,7 @@ pub fn parse(octets: &[u8], port: u16) -> Progress<GreetingBanner<'_>> {
     let consumed = match first.dialect() {
         Dialect::Code => match end_of_reply(octets, line) {
             Some(consumed) => consumed,
-            None if octets.len() < REPLY_LIMIT => return Progress::More,
-            None => return Progress::Never(Reason::LineTooLong),
+            None => return Progress::More,
         },
         Dialect::Status | Dialect::Untagged => end + 1,
     };
@@ -104,6 +108,14 @@ pub fn parse(octets: &[u8], port: u16) -> Progress<GreetingBanner<'_>> {
     let reply = reply.strip_suffix(b"\r").unwrap_or(reply);
     let greeting = told_apart(first, reply, port);
     Progress::Done { value: GreetingBanner { greeting, octets: reply }, consumed }
+}
+
+/// What there is of a reply whose end never comes, where its first line begins one.
+pub fn unfinished(octets: &[u8], port: u16) -> Option<GreetingBanner<'_>> {
+    let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
+    let first = Greeting::all().find(|greeting| begins(*greeting, line) == Begins::Thus)?;
+    let octets = octets.trim_ascii_end();
+    Some(GreetingBanner { greeting: told_apart(first, octets, port), octets })
 }
 
 /// Whether a line is a greeting's.
@@ -152,19 +164,22 @@ fn opening(dialect: Dialect, line: &[u8]) -> usize {
 }
 
 /// Where a reply ends whose first line is `first`: behind the line of the same code that no hyphen
-/// continues. RFC 959 lets lines between look like anything.
+/// continues, or where it is longer than a reply may be. RFC 959 lets lines between look like anything.
 fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
     let code = first.get(..CODE).unwrap_or_default();
     let mut at = 0;
-    loop {
-        let rest = octets.get(at..).unwrap_or_default();
-        let end = memchr(b'\n', rest)?;
+    for _ in 0..REPLY_LINES {
+        let rest = octets.get(at..REPLY_LIMIT.min(octets.len())).unwrap_or_default();
+        let Some(end) = memchr(b'\n', rest) else {
+            return (octets.len() >= REPLY_LIMIT).then_some(REPLY_LIMIT);
+        };
         let line = rest.get(..end).unwrap_or_default();
         at += end + 1;
         if line.strip_prefix(code).is_some_and(|behind| behind.first() != Some(&b'-')) {
             return Some(at);
         }
     }
+    Some(at)
 }
 
 /// Which protocol of `first`'s dialect greets with `reply` at `port`: its usual port tells, else its

@@ -11,6 +11,7 @@ use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, distanc
 
 use self::opening::Spoken;
 use super::HttpInspect;
+use super::greeting::Hearing;
 use super::http::{Head, Http, Message, Unfinished};
 use super::judge::{Judge, Stop};
 use super::ssh::Ssh;
@@ -29,6 +30,8 @@ pub(super) struct Conversation {
     directions: [Direction; 2],
     ssh: Ssh,
     http: Http,
+    /// What the server's first octets are in a protocol of greetings.
+    hearing: Hearing,
     /// Its turn to be looked at for a banner that takes too long is noted.
     pub(super) watched: bool,
     /// Octets that are to be stopped in a flow that nobody has confirmed.
@@ -167,6 +170,8 @@ enum State {
     Ssh,
     /// SSH, behind this identification line and so many octets of packets.
     Kex(Vec<u8>, usize),
+    /// A greeting: its client speaks neither SSH nor HTTP.
+    Greeting,
     /// HTTP, within a head.
     Head(Head),
     /// HTTP, behind a head with this first line behind which others may read more fields.
@@ -372,6 +377,9 @@ impl Conversation {
     }
 
     fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
+        if from == Side::Server {
+            self.hearing.end(judge);
+        }
         self.direction_mut(from).awaited = None;
         let state = std::mem::take(&mut self.direction_mut(from).state);
         self.direction_mut(from).state = match state {
@@ -388,6 +396,7 @@ impl Conversation {
                 self.ssh.give_up_kex(from, &line, judge);
                 State::Done { foreign: false }
             }
+            State::Greeting => State::Done { foreign: true },
             _ => State::Resync,
         };
     }
@@ -413,6 +422,9 @@ impl Conversation {
         let collector = std::mem::take(&mut direction.collector);
         *direction = Direction { collector, ..Direction::default() };
         self.http.forget();
+        if from == Side::Server {
+            self.hearing = Hearing::default();
+        }
     }
 
     /// One side has said all: a body that ends with the connection is whole, and a head has no end. Where
@@ -421,6 +433,9 @@ impl Conversation {
         self.end_unfinished(from, why, judge);
         if !sure {
             return;
+        }
+        if from == Side::Server {
+            self.hearing.end(judge);
         }
         let state = std::mem::take(&mut self.direction_mut(from).state);
         self.direction_mut(from).state = match state {
@@ -460,7 +475,8 @@ impl Conversation {
         let direction = self.direction(from);
         let unread = direction.collector.unread();
         match direction.state {
-            State::Preamble(_) => self.ssh.knows(from.other()),
+            State::Preamble(_) if self.ssh.knows(from.other()) => true,
+            State::Preamble(_) | State::Greeting => from == Side::Server && self.hearing.is_amid(),
             State::New => !unread.is_empty() && (from == Side::Server || may_become_request(unread)),
             State::Ssh | State::Kex(..) | State::Head(_) | State::Late(_) | State::Next => !unread.is_empty(),
             _ => false,
@@ -487,7 +503,7 @@ impl Conversation {
                     }
             })
             .sum();
-        size_of::<Self>() + directions + self.http.memory()
+        size_of::<Self>() + directions + self.http.memory() + self.hearing.memory()
     }
 
     /// Forgets everything but buffers of a usual size, for another flow; false when it is not worth it.

@@ -14,6 +14,7 @@ mod decision;
 pub mod evasion;
 mod familiar;
 mod flows;
+mod greeting;
 mod http;
 mod judge;
 mod policy;

@@ -16,7 +16,9 @@
 //! | anything else | nothing | lines that may precede a client's identification |
 //! | anything else | `SSH-` | SSH, lines before the client's identification |
 //! | anything else | a status line | HTTP of the server only, told as `http_unknown_request` |
-//! | anything else | anything else | nothing: neither SSH nor HTTP |
+//! | anything else | anything else | a greeting of the server, as far as it is one |
+//!
+//! What a server says first is listened to as a greeting beside all this, until it is a whole one or none.
 //!
 //! *Anything else* is a first line (to LF) that no server takes for a request; of a server, the first octet
 //! that begins neither an identification nor a status line. A client that has begun a line with something
@@ -59,7 +61,7 @@ impl Conversation {
         }
         let strange = from == Side::Client && !may_become_request(input) && !matches!(input, [4 | 5, ..]);
         if strange && self.heard(Side::Server) == Spoken::Other {
-            return self.give_up();
+            return self.give_up(from);
         }
         match recognise(from, input) {
             Recognition::More => wait_for_line(input),
@@ -100,16 +102,24 @@ impl Conversation {
     fn begin_other(&mut self, from: Side, judge: &mut Judge<'_>) -> (State, Step) {
         self.spoke(from, Spoken::Other);
         match self.heard(from.other()) {
-            Spoken::Nothing if from == Side::Server && self.client_is_strange() => self.give_up(),
+            Spoken::Nothing if from == Side::Server && self.client_is_strange() => self.give_up(from),
             Spoken::Nothing | Spoken::Ssh => (State::Preamble(0), Step::Used(0)),
-            Spoken::Other => self.give_up(),
+            Spoken::Other => self.give_up(from),
             Spoken::Http => {
                 if from == Side::Client {
                     self.note_unknown_request(judge);
                 }
-                (State::Done { foreign: true }, Step::Used(0))
+                (self.strange(from), Step::Used(0))
             }
         }
+    }
+
+    /// What is left of a side that speaks neither SSH nor HTTP: a server may be amid a greeting.
+    pub(super) fn strange(&self, from: Side) -> State {
+        if from == Side::Server && !self.hearing.is_over() {
+            return State::Greeting;
+        }
+        State::Done { foreign: true }
     }
 
     /// Whether the client has begun a line that can't become a request.
@@ -120,11 +130,10 @@ impl Conversation {
     }
 
     /// Both ends say what is neither SSH nor HTTP.
-    fn give_up(&mut self) -> (State, Step) {
-        for side in [Side::Client, Side::Server] {
-            self.change(side, State::Done { foreign: true });
-        }
-        (State::Done { foreign: true }, Step::Used(0))
+    fn give_up(&mut self, from: Side) -> (State, Step) {
+        let other = self.strange(from.other());
+        self.change(from.other(), other);
+        (self.strange(from), Step::Used(0))
     }
 
     /// A server answers by HTTP what was not read as a request.
@@ -146,7 +155,7 @@ impl Conversation {
             (Side::Client, Spoken::Ssh, State::Head(_) | State::Next | State::Body(_) | State::Late(_)) => {
                 Some(State::Preamble(line))
             }
-            (_, Spoken::Http, State::Preamble(_)) => Some(State::Done { foreign: true }),
+            (_, Spoken::Http, State::Preamble(_)) => Some(self.strange(from.other())),
             _ => None,
         };
         if let Some(state) = convert {
@@ -174,6 +183,9 @@ impl Conversation {
         judge: &mut Judge<'_>,
     ) -> (State, Step) {
         let (state, used) = self.go_over_lines(from, place, input, judge);
+        if from == Side::Server {
+            self.hearing.hear(input.get(..used).unwrap_or_default(), judge);
+        }
         self.preamble += used;
         judge.counters.preamble_octets += used as u64;
         if self.preamble > identification::PREAMBLE_LIMIT

@@ -7,6 +7,7 @@ use crate::banner::http::{HEAD_LIMIT, count_steps};
 use crate::banner::recognise::FIRST_LINE_LIMIT;
 use crate::banner::{Anomaly, Beginning, Reason, Recognition, beginning, recognise, ssh as identification};
 use crate::engine::HttpInspect;
+use crate::engine::greeting::Hearing;
 use crate::engine::http::{self, Head, Late, Message};
 use crate::engine::judge::Judge;
 use crate::engine::ssh;
@@ -56,6 +57,10 @@ impl Conversation {
                     ssh::Reached::Skipped(count) => (State::Kex(line, before + count), Step::Used(count)),
                     reached => after_ssh(reached, State::Kex(line, before), input),
                 }
+            }
+            State::Greeting => {
+                self.hearing.hear(input, judge);
+                (self.strange(from), Step::Used(input.len()))
             }
             State::Head(head) => self.read_head(from, head, input, judge),
             State::Late(first) => self.read_late(from, first, input, judge),
@@ -194,6 +199,7 @@ impl Conversation {
             self.http.finish(from, *message, judge);
             // What a proxy relays is looked at like a connection of its own.
             let state = || if relayed { State::New } else { State::Done { foreign: false } };
+            self.hearing = Hearing::default();
             // Its client may have begun before the proxy agreed.
             if !(relayed && std::mem::take(&mut self.tunnel_asked)) {
                 self.change(from.other(), state());
