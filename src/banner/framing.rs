@@ -9,11 +9,10 @@
 mod body;
 mod chunked;
 
-use std::fmt;
-
 pub use body::{Advance, BodyBuffer, BodyReader};
 
 use super::{Headers, Request, Response};
+use crate::terms::Anomaly;
 
 /// What follows a message head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,40 +35,7 @@ pub struct Framed {
     /// How to read on; for a hostile message the likeliest way.
     pub framing: Framing,
     /// Why the message is not to be trusted.
-    pub hostile: Option<Hostile>,
-}
-
-/// Why the end of a message cannot be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Hostile {
-    /// Several `Content-Length` values that differ.
-    ContentLengthConflict,
-    /// A `Content-Length` that is no plain decimal number.
-    ContentLengthInvalid,
-    /// A `Content-Length` beyond 63 bits.
-    ContentLengthOverflow,
-    /// `Content-Length` beside `Transfer-Encoding`.
-    LengthAndChunked,
-    /// A `Transfer-Encoding` that some read as `chunked` and some not.
-    TransferEncodingInvalid,
-    /// A request whose last transfer coding is not `chunked`.
-    TransferEncodingUnknown,
-    /// `Transfer-Encoding: chunked` in a message older than HTTP/1.1.
-    ChunkedBeforeHttp11,
-    /// A framing field that is folded over lines.
-    FoldedFraming,
-    /// A chunk size that is no plain hexadecimal number.
-    ChunkSizeInvalid,
-    /// A chunk size beyond [`CHUNK_LIMIT`].
-    ChunkSizeHuge,
-    /// Chunk data that is not followed by its line end.
-    ChunkUnterminated,
-    /// A CR without LF where a chunk's line ends.
-    ChunkLineEnd,
-    /// Chunk extensions beyond [`EXTENSION_LIMIT`] in one line.
-    ExtensionTooLong,
-    /// Trailer fields beyond [`TRAILER_LIMIT`].
-    TrailerTooLong,
+    pub hostile: Option<Anomaly>,
 }
 
 /// The largest chunk that is believed, in octets (1 TiB).
@@ -80,54 +46,6 @@ pub const EXTENSION_LIMIT: u32 = 4 * 1024;
 
 /// The most trailer octets that are read.
 pub const TRAILER_LIMIT: u32 = 64 * 1024;
-
-impl Hostile {
-    /// The stable name in events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ContentLengthConflict => "http_content_length_conflict",
-            Self::ContentLengthInvalid => "http_content_length_invalid",
-            Self::ContentLengthOverflow => "http_content_length_overflow",
-            Self::LengthAndChunked => "http_length_and_chunked",
-            Self::TransferEncodingInvalid => "http_transfer_encoding_invalid",
-            Self::TransferEncodingUnknown => "http_transfer_encoding_unknown",
-            Self::ChunkedBeforeHttp11 => "http_chunked_before_http_1_1",
-            Self::FoldedFraming => "http_folded_framing",
-            Self::ChunkSizeInvalid => "http_chunk_size_invalid",
-            Self::ChunkSizeHuge => "http_chunk_size_huge",
-            Self::ChunkUnterminated => "http_chunk_unterminated",
-            Self::ChunkLineEnd => "http_chunk_line_end",
-            Self::ExtensionTooLong => "http_chunk_extension_too_long",
-            Self::TrailerTooLong => "http_trailer_too_long",
-        }
-    }
-
-    /// What was seen, for a person.
-    pub const fn detail(self) -> &'static str {
-        match self {
-            Self::ContentLengthConflict => "several Content-Length values disagree",
-            Self::ContentLengthInvalid => "Content-Length is no plain decimal number",
-            Self::ContentLengthOverflow => "Content-Length is beyond 63 bits",
-            Self::LengthAndChunked => "Content-Length stands beside Transfer-Encoding",
-            Self::TransferEncodingInvalid => "some read this Transfer-Encoding as chunked and some do not",
-            Self::TransferEncodingUnknown => "the request's last transfer coding is not chunked",
-            Self::ChunkedBeforeHttp11 => "a message older than HTTP/1.1 is chunked",
-            Self::FoldedFraming => "a field that frames the message is folded over lines",
-            Self::ChunkSizeInvalid => "a chunk size is no plain hexadecimal number",
-            Self::ChunkSizeHuge => "a chunk size is beyond belief",
-            Self::ChunkUnterminated => "chunk data is not followed by a line end",
-            Self::ChunkLineEnd => "a chunk's line holds a CR without LF",
-            Self::ExtensionTooLong => "a chunk's extensions are beyond the limit",
-            Self::TrailerTooLong => "the trailer is beyond the limit",
-        }
-    }
-}
-
-impl fmt::Display for Hostile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.detail())
-    }
-}
 
 /// What follows a request's head.
 ///
@@ -202,12 +120,12 @@ fn of_fields(headers: &Headers<'_>, version: &[u8], unframed: Framing, role: Rol
     }
 }
 
-fn coding_hostility(coding: Coding, has_length: bool, version: &[u8], role: Role) -> Option<Hostile> {
+fn coding_hostility(coding: Coding, has_length: bool, version: &[u8], role: Role) -> Option<Anomaly> {
     match coding {
         Coding::Dubious(reason) => Some(reason),
-        _ if has_length => Some(Hostile::LengthAndChunked),
-        Coding::Other if role == Role::Request => Some(Hostile::TransferEncodingUnknown),
-        Coding::Chunked if version == b"HTTP/1.0" => Some(Hostile::ChunkedBeforeHttp11),
+        _ if has_length => Some(Anomaly::LengthAndChunked),
+        Coding::Other if role == Role::Request => Some(Anomaly::TransferEncodingUnknown),
+        Coding::Chunked if version == b"HTTP/1.0" => Some(Anomaly::ChunkedBeforeHttp11),
         _ => None,
     }
 }
@@ -222,26 +140,26 @@ enum Coding {
     /// Something else is the last one.
     Other,
     /// It holds `chunked` in a way that only some would accept.
-    Dubious(Hostile),
+    Dubious(Anomaly),
 }
 
 fn transfer_encoding(headers: &Headers<'_>) -> Coding {
     let mut coding = Coding::None;
     for value in headers.all("transfer-encoding") {
         if value.contains(&b'\n') {
-            return Coding::Dubious(Hostile::FoldedFraming);
+            return Coding::Dubious(Anomaly::FoldedFraming);
         }
         for name in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
             let plain = name.split(|&octet| octet == b';').next().unwrap_or_default().trim_ascii();
             coding = match coding {
                 // Nothing may follow the final coding, least of all itself.
                 Coding::Chunked if !name.is_empty() => {
-                    return Coding::Dubious(Hostile::TransferEncodingInvalid);
+                    return Coding::Dubious(Anomaly::TransferEncodingInvalid);
                 }
                 coding if name.is_empty() || plain.eq_ignore_ascii_case(b"identity") => coding,
                 _ if name.eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
                 _ if looks_chunked(name) => {
-                    return Coding::Dubious(Hostile::TransferEncodingInvalid);
+                    return Coding::Dubious(Anomaly::TransferEncodingInvalid);
                 }
                 _ => Coding::Other,
             };
@@ -255,7 +173,7 @@ fn looks_chunked(name: &[u8]) -> bool {
     name.windows(b"chunked".len()).any(|part| part.eq_ignore_ascii_case(b"chunked"))
 }
 
-type Length = Result<u64, (Option<u64>, Hostile)>;
+type Length = Result<u64, (Option<u64>, Anomaly)>;
 
 /// The length that the fields agree on, or the likeliest one and what is wrong with them.
 fn content_length(headers: &Headers<'_>) -> Option<Length> {
@@ -264,7 +182,7 @@ fn content_length(headers: &Headers<'_>) -> Option<Length> {
     for value in headers.all("content-length") {
         seen = true;
         if value.contains(&b'\n') {
-            return Some(Err((agreed, Hostile::FoldedFraming)));
+            return Some(Err((agreed, Anomaly::FoldedFraming)));
         }
         // A list of equal values is what a proxy makes of repeated fields, RFC 9110 section 8.6.
         for part in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
@@ -273,22 +191,22 @@ fn content_length(headers: &Headers<'_>) -> Option<Length> {
                 Err(reason) => return Some(Err((agreed, reason))),
             };
             if agreed.is_some_and(|other| other != length) {
-                return Some(Err((agreed, Hostile::ContentLengthConflict)));
+                return Some(Err((agreed, Anomaly::ContentLengthConflict)));
             }
             agreed = Some(length);
         }
     }
-    seen.then(|| agreed.ok_or((None, Hostile::ContentLengthInvalid)))
+    seen.then(|| agreed.ok_or((None, Anomaly::ContentLengthInvalid)))
 }
 
-fn decimal(digits: &[u8]) -> Result<u64, Hostile> {
+fn decimal(digits: &[u8]) -> Result<u64, Anomaly> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Hostile::ContentLengthInvalid);
+        return Err(Anomaly::ContentLengthInvalid);
     }
     let value = digits
         .iter()
         .try_fold(0_i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
-    value.and_then(|value| u64::try_from(value).ok()).ok_or(Hostile::ContentLengthOverflow)
+    value.and_then(|value| u64::try_from(value).ok()).ok_or(Anomaly::ContentLengthOverflow)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! This room knows neither sockets nor queues nor the clock nor rules. Every value borrows the
 //! bytes that it was read from, so that a banner can never hold a neighbour's.
 
-pub mod anomaly;
 mod convert;
 pub mod disclosure;
 pub mod framing;
@@ -18,11 +17,10 @@ pub mod title;
 
 use std::fmt;
 
-pub use self::anomaly::{Anomalies, Anomaly};
 pub use self::greeting::GreetingBanner;
 pub use self::known_lines::KnownLines;
 pub use self::recognise::{Beginning, Recognition, beginning, recognise};
-pub use crate::terms::{Protocol, Side};
+pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 
 /// How far a parser came with the octets collected so far.
 ///

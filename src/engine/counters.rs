@@ -54,9 +54,17 @@ pub struct Counters {
     /// Octets in buffers now.
     pub buffered_now: usize,
     pub(super) banners: [[u64; 2]; Protocol::COUNT],
-    pub(super) anomalies: [u64; Anomaly::COUNT],
-    /// The application layer's anomalies by name, those seen so far: few.
-    pub(super) application: Vec<(&'static str, u64)>,
+    pub(super) anomalies: ByAnomaly,
+}
+
+/// A count for each anomaly.
+#[derive(Debug, Clone)]
+pub(super) struct ByAnomaly([u64; Anomaly::COUNT]);
+
+impl Default for ByAnomaly {
+    fn default() -> Self {
+        Self([0; Anomaly::COUNT])
+    }
 }
 
 /// How often each decision was given.
@@ -118,25 +126,7 @@ impl Counters {
 
     /// How often an anomaly was seen (events about it are fewer: one a flow).
     pub fn anomalies(&self, anomaly: Anomaly) -> u64 {
-        self.anomalies.get(anomaly as usize).copied().unwrap_or_default()
-    }
-
-    /// How often the anomaly of this name was seen, of whatever layer.
-    pub fn anomaly(&self, name: &str) -> u64 {
-        self.every_anomaly().find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
-    }
-
-    /// Every anomaly that can be or was seen, of all layers, by name.
-    pub fn every_anomaly(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let transport = Anomaly::ALL.iter().map(|anomaly| (anomaly.name(), self.anomalies(*anomaly)));
-        transport.chain(self.application.iter().copied())
-    }
-
-    pub(super) fn count_application(&mut self, name: &'static str) {
-        match self.application.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => self.application.push((name, 1)),
-        }
+        self.anomalies.0.get(anomaly as usize).copied().unwrap_or_default()
     }
 
     pub(super) fn count_blocked(&mut self, rejected: bool) {
@@ -149,7 +139,7 @@ impl Counters {
     }
 
     pub(super) fn count_anomaly(&mut self, anomaly: Anomaly) {
-        self.anomalies[anomaly as usize] += 1;
+        self.anomalies.0[anomaly as usize] += 1;
     }
 
     pub(super) fn count_decision(&mut self, decision: &Decision) {

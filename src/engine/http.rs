@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::banner::disclosure::Disclosure;
-use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing, Hostile};
+use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing};
 use crate::banner::http::{self, Read};
 use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
@@ -359,7 +359,7 @@ impl Message {
     /// # Errors
     ///
     /// The body's framing can't be followed.
-    pub(super) fn read(&mut self, input: &[u8]) -> Result<usize, Hostile> {
+    pub(super) fn read(&mut self, input: &[u8]) -> Result<usize, Anomaly> {
         let body = &mut self.body;
         self.reader.read(input, |content| body.push(content)).map(|advance| advance.consumed)
     }
@@ -411,9 +411,9 @@ fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>)
     }
 }
 
-fn note_hostile(hostile: Option<Hostile>, judge: &mut Judge<'_>) {
+fn note_hostile(hostile: Option<Anomaly>, judge: &mut Judge<'_>) {
     if let Some(hostile) = hostile {
-        judge.note_application(hostile.name(), hostile.detail());
+        judge.note_application(hostile);
     }
 }
 

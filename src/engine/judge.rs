@@ -2,8 +2,8 @@
 
 use crate::banner::{self, Banner, Request};
 use crate::event::{
-    Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, DropFacts, DropReason, Endpoints, Event,
-    EventKind, EventSink, FlowContext, Protocol, Side,
+    Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
+    EventSink, FlowContext, Protocol, Side,
 };
 use crate::flow::{Anomaly, AnomalySet};
 use crate::packet::Segment;
@@ -238,23 +238,23 @@ impl Judge<'_> {
     /// Notes what was odd about a message.
     pub(super) fn note_message(&mut self, anomalies: banner::Anomalies) {
         for anomaly in anomalies.iter() {
-            self.note_application(anomaly.name(), anomaly.detail());
+            self.note_application(anomaly);
         }
     }
 
     /// Notes something odd of the application layer.
-    pub(super) fn note_application(&mut self, name: &'static str, detail: &str) {
-        self.counters.count_application(name);
-        if self.told.admit_anomaly(name) {
-            self.tell(AnomalyFacts { layer: AnomalyLayer::Application, name, detail: detail.to_owned() });
+    pub(super) fn note_application(&mut self, anomaly: Anomaly) {
+        self.counters.count_anomaly(anomaly);
+        if self.told.admit_anomaly(anomaly) {
+            self.tell(AnomalyFacts::from(anomaly));
         }
-        self.stop_for_anomaly(DropReason::AppLayerError);
+        self.stop_for_anomaly(anomaly);
     }
 
-    /// Stops the flow where the policy says that anomalies do.
-    pub(super) fn stop_for_anomaly(&mut self, reason: DropReason) {
-        if self.config.on_anomaly.drops_banners() && self.outcome.stop.is_none() {
-            self.outcome.stop = Some(Stop { reason, rule: None, reject: false });
+    /// Stops the flow where the policy says that the anomaly does.
+    pub(super) fn stop_for_anomaly(&mut self, anomaly: Anomaly) {
+        if self.config.on_anomaly.drops(anomaly) && self.outcome.stop.is_none() {
+            self.outcome.stop = Some(Stop { reason: anomaly.drop_reason(), rule: None, reject: false });
         }
     }
 

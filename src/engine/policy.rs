@@ -23,7 +23,6 @@ pub enum AnomalyAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnomalyPolicy {
     drops: AnomalySet,
-    banner: AnomalyAction,
 }
 
 impl Default for AnomalyPolicy {
@@ -39,7 +38,7 @@ impl Default for AnomalyPolicy {
 impl AnomalyPolicy {
     /// The same for all.
     pub fn all(action: AnomalyAction) -> Self {
-        let mut policy = Self { drops: AnomalySet::default(), banner: action };
+        let mut policy = Self { drops: AnomalySet::NONE };
         for anomaly in Anomaly::ALL {
             policy.set(*anomaly, action);
         }
@@ -51,11 +50,6 @@ impl AnomalyPolicy {
         self.drops.contains(anomaly)
     }
 
-    /// Whether flows with odd messages are dropped.
-    pub const fn drops_banners(&self) -> bool {
-        matches!(self.banner, AnomalyAction::Drop)
-    }
-
     const fn set(&mut self, anomaly: Anomaly, action: AnomalyAction) {
         match action {
             AnomalyAction::Alert => self.drops.remove(anomaly),
@@ -65,10 +59,7 @@ impl AnomalyPolicy {
 
     /// Sets a class or a single anomaly; false where there is none of this name.
     fn set_named(&mut self, name: &str, action: AnomalyAction) -> bool {
-        let mut known = name == "banner";
-        if known {
-            self.banner = action;
-        }
+        let mut known = false;
         for anomaly in Anomaly::ALL {
             if name == anomaly.name() || name == class(*anomaly) {
                 known = true;
@@ -156,7 +147,7 @@ mod tests {
         let some = parse("tcp=alert,urgent_data=drop,banner=drop");
         assert!(some.drops(Anomaly::UrgentData) && !some.drops(Anomaly::OutOfWindow));
         assert!(some.drops(Anomaly::BadChecksum) && some.drops(Anomaly::BudgetSpent));
-        assert!(some.drops_banners() && !AnomalyPolicy::default().drops_banners());
+        assert!(some.drops(Anomaly::HostConflict) && !AnomalyPolicy::default().drops(Anomaly::HostConflict));
         assert!(!parse("drop,budget=alert").drops(Anomaly::BudgetSpent));
     }
 

@@ -1,6 +1,6 @@
 //! What was told of one flow, so that nobody can make it fill a log.
 
-use crate::event::Severity;
+use crate::terms::{Anomaly, AnomalySet, Severity};
 
 /// Octets of alerts that any flow may cause, however little it said.
 const ALLOWANCE: u64 = 8 << 10;
@@ -11,8 +11,8 @@ const ALERT: u64 = 900;
 /// What was told of a flow, and how much of the wire it took.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// Names of the application layer's anomalies that were told.
-    anomalies: Vec<&'static str>,
+    /// The application layer's anomalies that were told.
+    anomalies: AnomalySet,
     /// Rules that were told to have matched, by position.
     rules: Vec<usize>,
     /// Octets of the flow's packets that had something to say.
@@ -27,13 +27,9 @@ impl Told {
         self.heard = self.heard.saturating_add(octets as u64);
     }
 
-    /// Whether an anomaly is to be told: only the first of its name.
-    pub(super) fn admit_anomaly(&mut self, name: &'static str) -> bool {
-        let first = !self.anomalies.contains(&name);
-        if first {
-            self.anomalies.push(name);
-        }
-        first
+    /// Whether an anomaly is to be told: only the first of its kind.
+    pub(super) const fn admit_anomaly(&mut self, anomaly: Anomaly) -> bool {
+        self.anomalies.insert(anomaly)
     }
 
     /// Whether an alert is to be told. The first of a rule that blocks or is grave always is, and others as

@@ -13,7 +13,7 @@ pub use self::application::{
     Application, GreetingFacts, Hassh, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts,
     ProductFacts, SshFacts, SshSide, Summary,
 };
-pub use crate::terms::{Action, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
+pub use crate::terms::{Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
 /// Which of the three paths saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -228,28 +228,6 @@ pub struct AnomalyFacts {
     pub name: &'static str,
     /// What was seen, for a person.
     pub detail: String,
-}
-
-/// Where an anomaly was seen, EVE's `anomaly.type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AnomalyLayer {
-    /// The IP or TCP header.
-    Decode,
-    /// TCP's stream of octets.
-    Stream,
-    /// SSH or HTTP.
-    Application,
-}
-
-impl AnomalyLayer {
-    /// EVE's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode => "decode",
-            Self::Stream => "stream",
-            Self::Application => "applayer",
-        }
-    }
 }
 
 /// The result of one scan target.

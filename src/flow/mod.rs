@@ -11,7 +11,7 @@ mod stream;
 mod table;
 mod track;
 
-pub use anomaly::{Anomaly, AnomalySet};
+pub use crate::terms::{Anomaly, AnomalySet};
 pub use collect::{Collector, Limits, Offer};
 pub use key::{End, Key};
 pub use stream::{Stream, distance};

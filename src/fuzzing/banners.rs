@@ -2,12 +2,13 @@
 
 use super::Choices;
 use crate::banner::disclosure::Disclosure;
-use crate::banner::framing::{BodyReader, Framing, Hostile, of_request, of_response};
+use crate::banner::framing::{BodyReader, Framing, of_request, of_response};
 use crate::banner::{
     Progress, Recognition, Side, greeting as greetings, http as heads, kex, recognise,
     ssh as identifications, title,
 };
 use crate::event::{GreetingFacts, SshSide};
+use crate::terms::Anomaly;
 
 /// Asserts that `parse` of any prefix says `More` or what it says of the whole.
 fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
@@ -114,7 +115,7 @@ pub fn framing(data: &[u8]) {
 
 type Body = (Vec<u8>, usize, bool);
 
-fn read_in_pieces(framing: Framing, octets: &[u8], pieces: usize) -> Result<Body, Hostile> {
+fn read_in_pieces(framing: Framing, octets: &[u8], pieces: usize) -> Result<Body, Anomaly> {
     let mut reader = BodyReader::new(framing);
     let (mut content, mut consumed) = (Vec::new(), 0);
     for piece in octets.chunks(pieces) {

@@ -1,6 +1,5 @@
 //! What a worker counts, and how it gets into the metrics: as differences, on the worker's ticks.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use crate::engine::{Counters, FlowCounts};
 use crate::event::{Action, Protocol, Side, Timestamp};
 use crate::metrics::{GuardMetrics, QueueDrop, Verdict as Label};
 use crate::rules::RuleSet;
+use crate::terms::Anomaly;
 
 /// What other threads may see of a worker at any time.
 #[derive(Debug, Default)]
@@ -76,7 +76,8 @@ pub(super) struct Publisher {
     depth: IntGauge,
     /// Handles by rule index, for the rule set in force.
     matches: Vec<IntCounter>,
-    anomalies: HashMap<&'static str, IntCounter>,
+    /// In the order of [`Anomaly::ALL`].
+    anomalies: Vec<IntCounter>,
     flows: [IntGauge; 6],
     evictions: [IntCounter; 6],
     blocked: [IntCounter; 2],
@@ -92,6 +93,7 @@ impl Publisher {
         let evictions = STATES.map(|state| metrics.flow_evictions(state));
         let blocked = [Action::Drop, Action::Reject].map(|action| metrics.flows_blocked(action));
         let suppressed = ["alert", "anomaly"].map(|kind| metrics.events_suppressed(kind));
+        let anomalies = Anomaly::ALL.iter().map(|anomaly| metrics.anomalies(anomaly.name())).collect();
         let depth = metrics.queue_depth(queue);
         let last_turn = metrics.last_turn(queue);
         let mut publisher = Self {
@@ -99,7 +101,7 @@ impl Publisher {
             packets,
             depth,
             matches: Vec::new(),
-            anomalies: HashMap::new(),
+            anomalies,
             flows,
             evictions,
             blocked,
@@ -193,12 +195,8 @@ impl Publisher {
             let old = before.matches.get(index).copied().unwrap_or_default();
             counter.inc_by(new.saturating_sub(old));
         }
-        for (name, count) in now.every_anomaly() {
-            let difference = count.saturating_sub(before.anomaly(name));
-            if difference > 0 {
-                let handle = || metrics.anomalies(name);
-                self.anomalies.entry(name).or_insert_with(handle).inc_by(difference);
-            }
+        for (anomaly, counter) in Anomaly::ALL.iter().zip(&self.anomalies) {
+            counter.inc_by(now.anomalies(*anomaly).saturating_sub(before.anomalies(*anomaly)));
         }
         for ((counter, new), old) in
             self.evictions.iter().zip(by_state(now.evictions)).zip(by_state(before.evictions))

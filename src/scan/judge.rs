@@ -148,8 +148,8 @@ impl Judge {
     }
 
     /// Reports that something in an answer is not as it should be.
-    pub(super) fn anomaly(&self, facts: AnomalyFacts, protocol: Protocol, scene: &mut Scene<'_>) {
-        emit(scene, protocol, None, EventKind::Anomaly(facts));
+    pub(super) fn anomaly(&self, anomaly: Anomaly, protocol: Protocol, scene: &mut Scene<'_>) {
+        emit(scene, protocol, None, EventKind::Anomaly(AnomalyFacts::from(anomaly)));
     }
 
     /// Reports what a parser found odd.
@@ -160,7 +160,7 @@ impl Judge {
         scene: &mut Scene<'_>,
     ) {
         for anomaly in anomalies {
-            self.anomaly(AnomalyFacts::from(anomaly), protocol, scene);
+            self.anomaly(anomaly, protocol, scene);
         }
     }
 

@@ -2,8 +2,10 @@
 //!
 //! A leaf: it knows no packet, no rule and no event.
 
+mod anomaly;
 mod greeting;
 
+pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
 pub use self::greeting::{Dialect, Greeting};
 
 use std::net::IpAddr;

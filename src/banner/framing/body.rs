@@ -1,7 +1,7 @@
 //! The reader of what follows a head, octet for octet, and a bounded place for the body.
 
 use super::chunked::{Chunked, Piece};
-use super::{Framing, Hostile};
+use super::{Anomaly, Framing};
 
 /// Goes through the octets behind a head and says where the message ends.
 ///
@@ -55,7 +55,7 @@ impl BodyReader {
     ///
     /// # Errors
     /// The chunks cannot be told apart with certainty. The reader must not be used further.
-    pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<Advance, Hostile> {
+    pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<Advance, Anomaly> {
         let mut consumed = 0;
         while !self.is_done() && consumed < input.len() {
             let rest = input.get(consumed..).unwrap_or_default();

@@ -3,7 +3,7 @@
 //! LF alone is taken for a line end (most servers do). White space behind a size is taken too, which
 //! old servers pad with; everything else that is not a plain size is hostile.
 
-use super::{CHUNK_LIMIT, EXTENSION_LIMIT, Hostile, TRAILER_LIMIT};
+use super::{Anomaly, CHUNK_LIMIT, EXTENSION_LIMIT, TRAILER_LIMIT};
 
 /// Where in a chunked body the next octet stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Chunked {
     }
 
     /// Takes one piece from the start of `input`, which must not be empty.
-    pub(super) fn step(&mut self, input: &[u8]) -> Result<Piece, Hostile> {
+    pub(super) fn step(&mut self, input: &[u8]) -> Result<Piece, Anomaly> {
         if self.place == Place::Data {
             let take = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
             self.skip_data(u64::try_from(take).unwrap_or(u64::MAX));
@@ -90,7 +90,7 @@ impl Chunked {
     }
 
     /// Takes one octet of framing; true when it was the message's last.
-    fn frame_octet(&mut self, octet: u8) -> Result<bool, Hostile> {
+    fn frame_octet(&mut self, octet: u8) -> Result<bool, Anomaly> {
         match self.place {
             Place::SizeStart | Place::Size | Place::Extension | Place::SizeLf => self.size_line(octet)?,
             Place::DataEnd | Place::DataLf => self.data_end(octet)?,
@@ -100,26 +100,26 @@ impl Chunked {
         Ok(false)
     }
 
-    fn size_line(&mut self, octet: u8) -> Result<(), Hostile> {
+    fn size_line(&mut self, octet: u8) -> Result<(), Anomaly> {
         self.line += 1;
         if self.line > EXTENSION_LIMIT {
-            return Err(Hostile::ExtensionTooLong);
+            return Err(Anomaly::ExtensionTooLong);
         }
         match (self.place, octet) {
             (Place::SizeLf, b'\n') => self.size_line_end(),
-            (Place::SizeLf, _) => return Err(Hostile::ChunkLineEnd),
+            (Place::SizeLf, _) => return Err(Anomaly::ChunkLineEnd),
             (Place::SizeStart | Place::Size, digit) if digit.is_ascii_hexdigit() => {
                 self.left = self.left * 16 + u64::from(hexadecimal(digit));
                 if self.left > CHUNK_LIMIT {
-                    return Err(Hostile::ChunkSizeHuge);
+                    return Err(Anomaly::ChunkSizeHuge);
                 }
                 self.place = Place::Size;
             }
-            (Place::SizeStart, _) => return Err(Hostile::ChunkSizeInvalid),
+            (Place::SizeStart, _) => return Err(Anomaly::ChunkSizeInvalid),
             (Place::Size | Place::Extension, b'\n') => self.size_line_end(),
             (Place::Size | Place::Extension, b'\r') => self.place = Place::SizeLf,
             (Place::Size, b' ' | b'\t' | b';') | (Place::Extension, _) => self.place = Place::Extension,
-            _ => return Err(Hostile::ChunkSizeInvalid),
+            _ => return Err(Anomaly::ChunkSizeInvalid),
         }
         Ok(())
     }
@@ -129,24 +129,24 @@ impl Chunked {
         self.place = if self.left == 0 { Place::TrailerStart } else { Place::Data };
     }
 
-    const fn data_end(&mut self, octet: u8) -> Result<(), Hostile> {
+    const fn data_end(&mut self, octet: u8) -> Result<(), Anomaly> {
         self.place = match (self.place, octet) {
             (Place::DataEnd, b'\r') => Place::DataLf,
             (_, b'\n') => Place::SizeStart,
-            _ => return Err(Hostile::ChunkUnterminated),
+            _ => return Err(Anomaly::ChunkUnterminated),
         };
         Ok(())
     }
 
-    const fn trailer(&mut self, octet: u8) -> Result<bool, Hostile> {
+    const fn trailer(&mut self, octet: u8) -> Result<bool, Anomaly> {
         self.line += 1;
         if self.line > TRAILER_LIMIT {
-            return Err(Hostile::TrailerTooLong);
+            return Err(Anomaly::TrailerTooLong);
         }
         self.place = match (self.place, octet) {
             (Place::TrailerStart | Place::TrailerLf, b'\n') => return Ok(true),
             (Place::TrailerStart, b'\r') => Place::TrailerLf,
-            (Place::TrailerLf, _) => return Err(Hostile::ChunkLineEnd),
+            (Place::TrailerLf, _) => return Err(Anomaly::ChunkLineEnd),
             (_, b'\n') => Place::TrailerStart,
             _ => Place::Trailer,
         };

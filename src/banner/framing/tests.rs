@@ -18,7 +18,7 @@ const fn fair(framing: Framing) -> Framed {
     Framed { framing, hostile: None }
 }
 
-const fn hostile(framing: Framing, reason: Hostile) -> Framed {
+const fn hostile(framing: Framing, reason: Anomaly) -> Framed {
     Framed { framing, hostile: Some(reason) }
 }
 
@@ -39,7 +39,7 @@ fn requests_are_framed_by_their_fields() {
 
 #[test]
 fn hostile_framing_is_named() {
-    use Hostile as H;
+    use Anomaly as H;
     for (fields, expected) in [
         ("Content-Length: 5\r\nContent-Length: 6\r\n", hostile(Framing::Length(5), H::ContentLengthConflict)),
         ("Content-Length: 5, 6\r\n", hostile(Framing::Length(5), H::ContentLengthConflict)),
@@ -104,7 +104,7 @@ fn persistence_follows_version_and_connection() {
 }
 
 /// Reads `input` cut at `cuts`; the content, the octets consumed and whether the message ended.
-fn read(framing: Framing, input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize, bool), Hostile> {
+fn read(framing: Framing, input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize, bool), Anomaly> {
     let mut reader = BodyReader::new(framing);
     let (mut content, mut consumed) = (Vec::new(), 0);
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (input.len() + 1)).collect();
@@ -136,21 +136,21 @@ fn hostile_chunks_are_named() {
     let long = format!("1;{}", "a".repeat(EXTENSION_LIMIT as usize));
     let trailer = format!("0\r\n{}", "a".repeat(TRAILER_LIMIT as usize + 1));
     for (input, expected) in [
-        ("\r\n", Hostile::ChunkSizeInvalid),
-        ("-1\r\n", Hostile::ChunkSizeInvalid),
-        ("+1\r\n", Hostile::ChunkSizeInvalid),
-        (" 1\r\n", Hostile::ChunkSizeInvalid),
-        ("0x1\r\n", Hostile::ChunkSizeInvalid),
-        ("1_0\r\n", Hostile::ChunkSizeInvalid),
-        ("fffffffffffffffff\r\n", Hostile::ChunkSizeHuge),
-        ("10000000001\r\n", Hostile::ChunkSizeHuge),
-        ("1\rX", Hostile::ChunkLineEnd),
-        ("1;a\rX", Hostile::ChunkLineEnd),
-        ("1\r\nab\r\n", Hostile::ChunkUnterminated),
-        ("1\r\na\rb", Hostile::ChunkUnterminated),
-        ("0\r\n\rX", Hostile::ChunkLineEnd),
-        (&long, Hostile::ExtensionTooLong),
-        (&trailer, Hostile::TrailerTooLong),
+        ("\r\n", Anomaly::ChunkSizeInvalid),
+        ("-1\r\n", Anomaly::ChunkSizeInvalid),
+        ("+1\r\n", Anomaly::ChunkSizeInvalid),
+        (" 1\r\n", Anomaly::ChunkSizeInvalid),
+        ("0x1\r\n", Anomaly::ChunkSizeInvalid),
+        ("1_0\r\n", Anomaly::ChunkSizeInvalid),
+        ("fffffffffffffffff\r\n", Anomaly::ChunkSizeHuge),
+        ("10000000001\r\n", Anomaly::ChunkSizeHuge),
+        ("1\rX", Anomaly::ChunkLineEnd),
+        ("1;a\rX", Anomaly::ChunkLineEnd),
+        ("1\r\nab\r\n", Anomaly::ChunkUnterminated),
+        ("1\r\na\rb", Anomaly::ChunkUnterminated),
+        ("0\r\n\rX", Anomaly::ChunkLineEnd),
+        (&long, Anomaly::ExtensionTooLong),
+        (&trailer, Anomaly::TrailerTooLong),
     ] {
         assert_eq!(read(Framing::Chunked, input.as_bytes(), &[]), Err(expected), "{input:.40}");
     }

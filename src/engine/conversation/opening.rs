@@ -29,7 +29,7 @@ use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines, may
 use crate::banner::{self, Progress, Recognition, http as heads, recognise, socks, ssh as identification};
 use crate::engine::http;
 use crate::engine::judge::Judge;
-use crate::event::Side;
+use crate::terms::{Anomaly, Side};
 
 /// What a direction turned out to say first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Conversation {
 
     /// A server answers by HTTP what was not read as a request.
     fn note_unknown_request(&mut self, judge: &mut Judge<'_>) {
-        judge.note_application("http_unknown_request", "a server answers what was not read as a request");
+        judge.note_application(Anomaly::UnknownRequest);
         if matches!(self.direction(Side::Client).state, State::Preamble(_)) {
             self.change(Side::Client, State::Done { foreign: true });
         }
@@ -192,14 +192,14 @@ impl Conversation {
             || self.preamble_lines > identification::PREAMBLE_LINES
         {
             let odd = banner::Anomaly::SshLongPreamble;
-            judge.note_application(odd.name(), odd.detail());
+            judge.note_application(odd);
         }
         match state {
             State::Ssh => {
                 let direction = self.direction(from);
                 if from == Side::Client && (self.client_lines || direction.leading > 0) {
                     let odd = banner::Anomaly::SshClientPreamble;
-                    judge.note_application(odd.name(), odd.detail());
+                    judge.note_application(odd);
                 }
                 self.direction_mut(from).spoken = Spoken::Ssh;
                 (State::Ssh, Step::Used(used))

@@ -181,7 +181,7 @@ impl Conversation {
             Ok(count) => (self.behind_message(from, message, judge), Step::Used(count)),
             Err(hostile) => {
                 self.http.finish(from, *message, judge);
-                judge.note_application(hostile.name(), hostile.detail());
+                judge.note_application(hostile);
                 (self.behind_transaction(from, judge), Step::Used(0))
             }
         }
@@ -314,7 +314,7 @@ fn find_message(from: Side, input: &[u8], state: State, judge: &mut Judge<'_>) -
 fn behind_foreign(reason: Reason, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
     if reason == Reason::NotAResponse {
         let odd = Anomaly::StatusInvalid;
-        judge.note_application(odd.name(), odd.detail());
+        judge.note_application(odd);
     }
     if judge.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
         return (State::Done { foreign: true }, Step::Used(0));
@@ -325,7 +325,7 @@ fn behind_foreign(reason: Reason, input: &[u8], judge: &mut Judge<'_>) -> (State
 }
 
 fn note_unexpected(judge: &mut Judge<'_>) {
-    judge.note_application("http_unexpected_data", "octets between messages that belong to none");
+    judge.note_application(Anomaly::UnexpectedData);
 }
 
 fn after_ssh(reached: ssh::Reached, same: State, input: &[u8]) -> (State, Step) {

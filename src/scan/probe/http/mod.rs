@@ -16,8 +16,7 @@ use std::time::Duration;
 use super::super::judge::{Answer, Judge};
 use super::super::{Conversation, HttpOptions, Target};
 use super::{Closed, Probe, Scene, Step};
-use crate::banner::Protocol;
-use crate::event::{AnomalyFacts, AnomalyLayer, Timestamp};
+use crate::terms::{Anomaly, Protocol, Timestamp};
 use asker::{Asker, Behind, Ended, Line};
 use plan::{Plan, write_host};
 use reader::{Advanced, Delivered, Partial, Reader};
@@ -210,8 +209,7 @@ impl Http {
         // A server that closes an idle connection may say so before.
         let farewell = octets.starts_with(b"HTTP/1.1 408 ") || octets.starts_with(b"HTTP/1.0 408 ");
         if !farewell {
-            let detail = "octets came that answer no request";
-            self.judge.anomaly(anomaly("http_unsolicited_response", detail), Protocol::Http, scene);
+            self.judge.anomaly(Anomaly::UnsolicitedResponse, Protocol::Http, scene);
         }
         Step::Close
     }
@@ -235,7 +233,7 @@ impl Http {
         *transactions += 1;
         self.judge.anomalies(delivered.anomalies.iter(), Protocol::Http, scene);
         if let Some(hostile) = delivered.hostile {
-            self.judge.anomaly(anomaly(hostile.name(), hostile.detail()), Protocol::Http, scene);
+            self.judge.anomaly(hostile, Protocol::Http, scene);
         }
         self.judge.http(&answer, scene);
     }
@@ -262,10 +260,6 @@ impl Credit {
             _ => Self::Given,
         }
     }
-}
-
-fn anomaly(name: &'static str, detail: &str) -> AnomalyFacts {
-    AnomalyFacts { layer: AnomalyLayer::Application, name, detail: detail.to_owned() }
 }
 
 impl Probe for Http {

@@ -4,10 +4,8 @@
 //! bounded, the rest is passed over. Where one answer ends the next begins: nothing is guessed.
 
 use super::asker::Behind;
-use crate::banner::framing::{
-    BodyBuffer, BodyReader, Framing, Hostile, is_interim, is_persistent, of_response,
-};
-use crate::banner::{Anomalies, Progress, Response, http};
+use crate::banner::framing::{BodyBuffer, BodyReader, Framing, is_interim, is_persistent, of_response};
+use crate::banner::{Anomalies, Anomaly, Progress, Response, http};
 
 /// Heads before this size are kept allocated for the next target.
 const KEPT: usize = 4096;
@@ -43,7 +41,7 @@ pub(super) struct Delivered<'a> {
     /// What was odd about its head.
     pub(super) anomalies: Anomalies,
     /// Why its end cannot be trusted.
-    pub(super) hostile: Option<Hostile>,
+    pub(super) hostile: Option<Anomaly>,
     /// What can follow on its connection.
     pub(super) behind: Behind,
     /// Its head has no end but the connection's.
@@ -254,7 +252,7 @@ fn is_too_long(framing: Framing, reader: &BodyReader, body: &BodyBuffer, longest
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     framing: Framing,
-    hostile: Option<Hostile>,
+    hostile: Option<Anomaly>,
     too_long: bool,
 }
 
