@@ -1,6 +1,7 @@
 //! Every `unsafe` line of bannerwall, behind types that cannot be misused.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod descriptors;
 pub mod error;
 pub mod queue;
 pub mod ring;
