@@ -44,7 +44,7 @@ pub struct Event {
     pub timestamp: Timestamp,
     /// Which path saw it.
     pub source: Source,
-    /// The flow it belongs to; absent for `Stats`.
+    /// The flow it belongs to; absent for `Stats` and `Hook`.
     pub flow: Option<FlowContext>,
     /// What happened.
     pub kind: EventKind,
@@ -64,6 +64,7 @@ impl Event {
                 EventKind::Anomaly(facts) => facts.detail.len(),
                 EventKind::Connect(facts) => facts.said.len(),
                 EventKind::Stats(facts) => size_of_val(facts.counters.as_slice()),
+                EventKind::Hook(facts) => size_of::<HookFacts>() + facts.families.len() + facts.detail.len(),
                 EventKind::Drop(_) => 0,
             }
     }
@@ -105,6 +106,8 @@ pub enum EventKind {
     Connect(ConnectFacts),
     /// Counters of a run, at its end or on an interval.
     Stats(Box<StatsFacts>),
+    /// The rules that lead packets to the guard are not as they should be, or are again.
+    Hook(Box<HookFacts>),
 }
 
 /// A rule matched a banner.
@@ -217,6 +220,17 @@ pub struct PacketHeader {
     pub flags: u8,
     /// TCP urgent pointer.
     pub urgent_pointer: u16,
+}
+
+/// How the rules that lead packets to the guard stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookFacts {
+    /// The address families that this is about, `IPv4`.
+    pub families: String,
+    /// A stable name: `up`, `restored`, `gone`, `led_away`, `changed`, `damaged`, `doubled`, `not_last`.
+    pub state: &'static str,
+    /// What was found or done, for a person.
+    pub detail: String,
 }
 
 /// Something that an inspector could be misled with.

@@ -118,6 +118,10 @@ impl<'a> Row<'a> {
             EventKind::Drop(facts) => row.dropped(facts),
             EventKind::Anomaly(facts) => row.anomaly(facts),
             EventKind::Connect(facts) => row.connect(facts),
+            EventKind::Hook(facts) => {
+                row.event_type = "hook";
+                row.detail = format!("{} {}: {}", facts.families, facts.state, facts.detail).into();
+            }
             EventKind::Stats(facts) => {
                 row.event_type = "stats";
                 let counters = facts.counters.iter().map(|(path, value)| format!("{path}={value}"));

@@ -88,6 +88,9 @@ impl Display for Line<'_> {
             EventKind::Anomaly(facts) => self.anomaly(facts, f),
             EventKind::Connect(facts) => self.connect(facts, f),
             EventKind::Stats(facts) => stats(facts, f),
+            EventKind::Hook(facts) => {
+                write!(f, "hook    {} {}: {}", facts.families, facts.state, Escaped(&facts.detail))
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, HttpFacts,
+    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, HookFacts, HttpFacts,
     ProductFacts, Severity,
 };
 
@@ -48,6 +48,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    hook: Option<Hook<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
 }
 
@@ -63,6 +65,13 @@ struct Product<'a> {
     cpe: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     os: Option<&'a str>,
+}
+
+/// How the rules that lead packets to the guard stand.
+#[derive(Debug, Serialize)]
+struct Hook<'a> {
+    families: &'a str,
+    state: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,6 +98,7 @@ impl<'a> Own<'a> {
             EventKind::Anomaly(facts) => Self::anomaly(facts),
             EventKind::Connect(facts) => Self::connect(facts),
             EventKind::Stats(_) => Self::default(),
+            EventKind::Hook(facts) => Self::hook(facts),
         };
         own.source = event.source.name();
         own.stats = stats.filter(|stats| !stats.is_empty());
@@ -136,6 +146,11 @@ impl<'a> Own<'a> {
 
     fn anomaly(facts: &'a AnomalyFacts) -> Self {
         Self { detail: Some(&facts.detail), ..Self::default() }
+    }
+
+    fn hook(facts: &'a HookFacts) -> Self {
+        let hook = Hook { families: &facts.families, state: facts.state };
+        Self { hook: Some(hook), detail: Some(&facts.detail), ..Self::default() }
     }
 
     fn connect(facts: &'a ConnectFacts) -> Self {

@@ -182,6 +182,8 @@ impl<'a> Record<'a> {
                 record.stats = Some(known);
                 own_stats = Some(own);
             }
+            // All of it is ours.
+            EventKind::Hook(_) => {}
         }
         if !strict {
             record.bannerwall = Some(Own::new(event, own_stats));
@@ -335,6 +337,7 @@ fn event_type(kind: &EventKind) -> &'static str {
         EventKind::Anomaly(_) => "anomaly",
         EventKind::Connect(_) => "connect",
         EventKind::Stats(_) => "stats",
+        EventKind::Hook(_) => "hook",
     }
 }
 
@@ -342,7 +345,7 @@ fn event_type(kind: &EventKind) -> &'static str {
 /// as EVE does.
 fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
     match kind {
-        EventKind::Application(_) | EventKind::Connect(_) | EventKind::Stats(_) => None,
+        EventKind::Application(_) | EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) => None,
         EventKind::Alert(facts) => Some(facts.from),
         EventKind::Drop(_) | EventKind::Anomaly(_) => flow.from,
     }

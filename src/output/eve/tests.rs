@@ -301,6 +301,17 @@ fn stats_have_no_flow() {
 }
 
 #[test]
+fn what_happens_to_the_hook_is_ours_alone() {
+    let facts = HookFacts { families: "IPv4".to_owned(), state: "gone", detail: "put back".to_owned() };
+    let event = event(None, EventKind::Hook(Box::new(facts)));
+    let own = value(&event, false);
+    assert_eq!(own["event_type"], "hook");
+    let hook = json!({"families": "IPv4", "state": "gone"});
+    assert_eq!(own["bannerwall"], json!({"source": "replay", "detail": "put back", "hook": hook}));
+    assert!(value(&event, true).get("bannerwall").is_none());
+}
+
+#[test]
 fn hostile_text_stays_one_line_of_json() {
     let mut side = ssh_side("SSH-2.0-a");
     side.banner = "SSH-2.0-\"\\\n\u{0}\u{1b}[2J".to_owned();
