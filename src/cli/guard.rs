@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
-use super::hook::{OnFailureFlag, VariantFlag, unique};
+use super::hook::{FamilyFlag, OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::doctor::GuardSettings;
@@ -27,7 +27,9 @@ use crate::output::eve::{Eve, EveOptions};
 
 Signals: SIGHUP reads the rules again and opens the event file anew; SIGUSR1 opens the event file anew
 and writes a stats event, which is what logrotate should send; SIGUSR2 reads the rules again, as
-`bannerwall reload` does and tells how that went; SIGINT and SIGTERM end the run cleanly.")]
+`bannerwall reload` does and tells how that went; SIGINT and SIGTERM end the run cleanly: a hook of
+--hook is taken down, unless --hook-keep is given. A run that fails under --on-failure closed leaves
+its hook up, so that packets are dropped until a guard runs or `bannerwall hook down`.")]
 pub(super) struct GuardArgs {
     #[command(flatten)]
     rules: RulesFlag,
@@ -44,6 +46,16 @@ pub(super) struct GuardArgs {
     /// forward, separated by commas.
     #[arg(long, value_name = "CHAINS", value_delimiter = ',', help_heading = "Packets")]
     hook: Vec<Chain>,
+    /// With --hook: what to do when something changes the hook or takes it away (a firewall's reload,
+    /// another `hook down`): put it back, or only tell.
+    #[arg(long, value_name = "MODE", default_value = "on", requires = "hook", help_heading = "Packets")]
+    hook_repair: Switch,
+    /// With --hook: leave the hook up at the end of the run. Until the next one packets pass
+    /// (--on-failure open) or are dropped (closed): with closed nothing goes by during a restart.
+    #[arg(long, requires = "hook", help_heading = "Packets")]
+    hook_keep: bool,
+    #[command(flatten)]
+    families: FamilyFlag,
     /// With --hook: queue only these source or destination ports (22,80,8000-8010).
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
     ports: Option<Ports>,
@@ -113,6 +125,14 @@ pub(super) struct GuardArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// Do it.
+    On,
+    /// Leave it.
+    Off,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum BackendName {
     /// Our own binding of the C library: many packets a call.
     #[value(name = "libnetfilter_queue")]
@@ -169,6 +189,9 @@ impl GuardArgs {
             http_inspect: self.http_inspect.into(),
             collect_kex: self.hassh,
             hook: (!hook.chains.is_empty()).then_some(hook),
+            hook_repair: self.hook_repair == Switch::On,
+            hook_keep: self.hook_keep,
+            families: self.families.families(),
             variant: self.variant.variant(),
             offload: !self.no_offload,
             copy_range: self.copy_range,

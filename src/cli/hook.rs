@@ -6,7 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
-use crate::hook::{self, Chain, HookConfig, HookError, MarkField, Ports, Queues, Up, Variant};
+use crate::hook::{
+    self, Chain, Family, FamilyStatus, HookConfig, HookError, MarkField, Ports, Queues, Scope, Up, Variant,
+};
 
 /// Flags of `bannerwall hook`.
 #[derive(Debug, Args)]
@@ -34,18 +36,29 @@ enum HookCommand {
     Up(HookFlags),
     /// Remove all that bannerwall ever put up, and nothing else.
     ///
-    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables they change nothing.
-    #[command(after_help = "Example:\n  bannerwall hook down")]
-    Down(HookFlags),
+    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they change nothing.
+    #[command(
+        after_help = "Examples:\n  bannerwall hook down\n  bannerwall hook down --unless-closed   # what a service does after its end"
+    )]
+    Down(DownFlags),
     /// Tell what is up, whether it works, and what it has counted.
     ///
-    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables they change nothing.
+    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they change nothing.
     #[command(after_help = "Example:
   bannerwall hook status
 
 Exit codes: 0 it is up, in its place and served; 1 it is there, but not whole or not as it should be; 4 there is no hook;
 5 it is whole, but leads to a queue that nobody listens on.")]
     Status(HookFlags),
+}
+
+#[derive(Debug, Args)]
+struct DownFlags {
+    /// Leave a hook up that drops packets while no guard listens (`--on-failure closed`).
+    #[arg(long)]
+    unless_closed: bool,
+    #[command(flatten)]
+    hook: HookFlags,
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +81,36 @@ struct HookFlags {
     mark: u8,
     #[command(flatten)]
     variant: VariantFlag,
+    #[command(flatten)]
+    families: FamilyFlag,
+}
+
+/// `--family`: which address families have a hook.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct FamilyFlag {
+    /// Address families to hook; both needs iptables and ip6tables.
+    #[arg(long = "family", value_name = "FAMILY", default_value = "both")]
+    family: FamilyName,
+}
+
+impl FamilyFlag {
+    pub(super) fn families(self) -> Vec<Family> {
+        match self.family {
+            FamilyName::Both => Family::ALL.to_vec(),
+            FamilyName::Ipv4 => vec![Family::V4],
+            FamilyName::Ipv6 => vec![Family::V6],
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FamilyName {
+    /// IPv4 and IPv6.
+    Both,
+    /// IPv4 alone.
+    Ipv4,
+    /// IPv6 alone.
+    Ipv6,
 }
 
 /// `--on-failure`: one switch for the hook's bypass, the queue's fail-open flag and the memory policy.
@@ -108,6 +151,10 @@ enum VariantName {
 }
 
 impl HookFlags {
+    fn scope(&self) -> Scope {
+        Scope { variant: self.variant.variant(), families: self.families.families() }
+    }
+
     fn config(&self) -> HookConfig {
         HookConfig {
             chains: unique(&self.chains),
@@ -127,9 +174,9 @@ pub(super) fn unique(chains: &[Chain]) -> Vec<Chain> {
 /// Runs `bannerwall hook`.
 pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
     match &arguments.command {
-        HookCommand::Print(flags) => print(hook::print(&flags.config(), flags.variant.variant()).as_bytes()),
+        HookCommand::Print(flags) => print(hook::print(&flags.config(), flags.scope()).as_bytes()),
         HookCommand::Up(flags) => {
-            let up = hook::up(&flags.config(), flags.variant.variant()).map_err(failure)?;
+            let up = hook::up(&flags.config(), flags.scope()).map_err(failure)?;
             say(
                 quiet,
                 match up {
@@ -140,11 +187,20 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
             )
         }
         HookCommand::Down(flags) => {
-            let removed = hook::down(flags.variant.variant()).map_err(failure)?;
+            let scope = flags.hook.scope();
+            if flags.unless_closed && is_closed(&hook::status(scope.clone()).map_err(failure)?) {
+                return say(quiet, "hook stays up: it was made with --on-failure closed");
+            }
+            let removed = hook::down(scope).map_err(failure)?;
             say(quiet, if removed { "hook is down" } else { "there was no hook" })
         }
-        HookCommand::Status(flags) => status::run(flags.variant.variant()),
+        HookCommand::Status(flags) => status::run(flags.scope()),
     }
+}
+
+/// Whether any hook that is up drops packets while no guard listens.
+fn is_closed(places: &[FamilyStatus]) -> bool {
+    hook::inspect::hooks(places).any(|(_, config)| !config.bypass)
 }
 
 fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {

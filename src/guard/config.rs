@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
-use crate::hook::{HookConfig, MarkField, Queues, Variant};
+use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::output::{Destination, Format};
 use crate::rules::Selection;
 
@@ -50,6 +50,12 @@ pub struct GuardConfig {
     pub collect_kex: bool,
     /// The hook to put up for the run.
     pub hook: Option<HookConfig>,
+    /// Whether that hook is put back where something changes it or takes it away.
+    pub hook_repair: bool,
+    /// Whether that hook stays at the end of the run.
+    pub hook_keep: bool,
+    /// Address families that may have a hook.
+    pub families: Vec<Family>,
     /// Which iptables holds the hook.
     pub variant: Variant,
     /// Let the kernel pass or drop decided flows by itself.

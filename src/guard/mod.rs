@@ -9,6 +9,7 @@
 mod config;
 pub mod control;
 mod interfaces;
+mod keeper;
 mod ledger;
 mod loss;
 mod policy;

@@ -6,28 +6,31 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use bannerwall_ffi::queue::KernelCounters;
 use bannerwall_ffi::stamps::PacketStamps;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::config::GuardConfig;
 use super::control::{Answer, Control};
+use super::keeper::{Keeper, Reporter};
 use super::loss::{Loss, Seen, Sought};
 use super::signals::Listener;
 use super::source::SourceError;
 use super::start::{self, Queue};
 use super::tally::Tally;
+use super::worker::Sinks;
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
-use crate::hook::{self, HookConfig, Installed, Raised};
+use crate::hook::HookError;
 use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
 use crate::output::Writer;
 use crate::rules::{RuleSet, Selection};
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
+/// How often the end of what was told to end is looked at.
+const MOMENT: Duration = Duration::from_millis(2);
 /// How often the hook's counters are read, which runs iptables.
 const HOOK_COUNTERS: Duration = Duration::from_secs(5);
 /// How long a reader of events may take to accept the last ones.
@@ -93,37 +96,49 @@ impl Run {
 
     /// From the hook's coming up to its going down.
     fn serve(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
-        let hook = match &self.config.hook {
-            Some(hook) => {
-                self.leave_others_hook(hook)?;
-                Some(Raised::up(hook, self.config.variant)?)
-            }
-            None => None,
-        };
+        let sinks = Sinks(self.writers.iter().map(Writer::handle).collect());
+        let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), sinks);
+        let keeper = Keeper::start(&self.config, reporter)?;
+        keeper.raise()?;
         loss.open(|| self.seen());
         self.health.set_ready(true);
         tell(self.ready_line());
         let watched = self.watch(loss, started);
         self.health.set_ready(false);
         loss.update(|| self.seen());
-        watched.and(hook.map_or(Ok(()), Raised::down).map_err(GuardError::from))
+        let lowered = self.lower_hook(&keeper, watched.is_err());
+        watched.and(lowered)
     }
 
-    /// A hook that leads to queues of a guard that lives is not ours to change: that guard would see
-    /// nothing any more, and not know.
-    fn leave_others_hook(&self, hook: &HookConfig) -> Result<(), GuardError> {
-        for place in hook::status(self.config.variant)? {
-            let Installed::Complete(there, _) = place.installed else { continue };
-            let mut others = there.queues.numbers().filter(|queue| !hook.queues.numbers().contains(queue));
-            if let Some(queue) = others.find(|queue| matches!(KernelCounters::of(*queue), Ok(Some(_)))) {
-                return Err(GuardError::HookInUse(queue));
-            }
-            tell(format_args!(
-                "bannerwall: a hook was up already ({}): this run takes it down at its end",
-                place.family
-            ));
+    /// Takes our hook down, unless it has to stay: because the user wants it to, or because packets must
+    /// not pass after a failure.
+    fn lower_hook(&self, keeper: &Keeper, has_failed: bool) -> Result<(), GuardError> {
+        let config = &self.config;
+        if config.hook.is_none() {
+            return Ok(());
         }
-        Ok(())
+        if config.hook_keep || (has_failed && config.on_failure == OnFailure::Closed) {
+            tell(match config.on_failure {
+                OnFailure::Closed => {
+                    "bannerwall: the hook stays up: packets are dropped until a guard runs or `bannerwall hook down`"
+                }
+                OnFailure::Open => "bannerwall: the hook stays up: packets pass until a guard runs",
+            });
+            return Ok(());
+        }
+        let answer = keeper.take_down();
+        let deadline = Instant::now() + Keeper::patience();
+        loop {
+            match answer.recv_timeout(MOMENT) {
+                Ok(lowered) => return lowered.map_err(GuardError::from),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(_) => return Err(HookError::Unanswered.into()),
+            }
+            // A worker that ends is seen by its thread; a second signal does not wait for iptables.
+            if let Ok(Message::Stop) = self.messages.try_recv() {
+                return Err(GuardError::Forced);
+            }
+        }
     }
 
     fn spawn_all(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
@@ -229,8 +244,9 @@ impl Run {
     fn end_workers(&mut self) -> Result<(), GuardError> {
         self.stop.store(true, Ordering::Relaxed);
         let mut outcome = Ok(());
+        // A worker says farewell shortly before its thread ends, and then nothing more is to come.
         while self.workers.iter().any(|worker| !worker.thread.is_finished()) {
-            match self.messages.recv_timeout(ACCOUNTS) {
+            match self.messages.recv_timeout(MOMENT) {
                 Ok(Message::Stop) => return Err(GuardError::Forced),
                 Ok(Message::Ended(queue, ended)) => {
                     outcome = outcome.and(failure(queue, ended).map_or(Ok(()), Err));

@@ -113,7 +113,7 @@ pub fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
 pub fn hooks(places: &[FamilyStatus]) -> impl Iterator<Item = (&FamilyStatus, &HookConfig)> {
     places.iter().filter_map(|place| match &place.installed {
         Installed::Complete(config, _) => Some((place, config)),
-        Installed::Absent | Installed::Damaged(_) => None,
+        Installed::Absent | Installed::Unknown(_) | Installed::Damaged(_) => None,
     })
 }
 
@@ -136,7 +136,8 @@ impl FamilyStatus {
     }
 }
 
-/// The jumps of base chains that we made, as often as they are there, with what stands behind each.
+/// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with
+/// what stands behind each.
 pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
     let forms = plan::jump_forms();
     let is_ours = |rule: &str| forms.iter().any(|form| form == rule);
@@ -153,7 +154,8 @@ pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
                 .map(|rule| (*rule).to_owned())
                 .collect(),
         };
-        rules.iter().enumerate().filter(|(_, rule)| is_ours(rule)).map(jump).collect::<Vec<_>>()
+        let leads_to_us = |rule: &str| is_ours(rule) && !rule.ends_with(plan::CLEAN);
+        rules.iter().enumerate().filter(|(_, rule)| leads_to_us(rule)).map(jump).collect::<Vec<_>>()
     };
     Chain::ALL.into_iter().flat_map(in_chain).collect()
 }
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn rules_behind_the_jump_and_doubled_jumps_are_flaws() {
-        let listing = Listing::from_text(
+        let listing = Listing::read(
             "-N BANNERWALL\n-A FORWARD -s 192.0.2.1/32 -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n\
              -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000\n\
              -A FORWARD -p udp -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD ! -p tcp -j ACCEPT\n\

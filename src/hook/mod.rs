@@ -1,7 +1,7 @@
 //! The netfilter hook: iptables and ip6tables rules that lead TCP packets to the guard's queues.
 //!
-//! Owned here: the chains `BANNERWALL`, `BANNERWALL-PASS` and `BANNERWALL-BLOCK` of table `mangle`
-//! and the jumps to them; never another rule, and never a base chain (unregistering one would flush
+//! Owned here: the chains `BANNERWALL`, `BANNERWALL-PASS`, `BANNERWALL-BLOCK` and `BANNERWALL-CLEAN` of
+//! table `mangle` and the jumps to them; never another rule, and never a base chain (unregistering one would flush
 //! every queue of the network namespace). No packet is seen here.
 //!
 //! # How a packet runs
@@ -15,6 +15,7 @@
 //!   packet mark BLOCK       → BANNERWALL-BLOCK     save to the connection, DROP
 //!   packet mark PASS        → BANNERWALL-PASS      save to the connection, clear our bits, return
 //!   all else                → NFQUEUE
+//! PREROUTING, OUTPUT ──tcp──► BANNERWALL-CLEAN   clear PASS and BLOCK, which others restored
 //! ```
 //!
 //! The guard answers the packet that decides a flow with `NF_REPEAT` and a mark: the packet runs
@@ -24,10 +25,28 @@
 //!
 //! The jumps stand *behind* the rules that a base chain has already: `NF_ACCEPT` ends the chain that
 //! queued the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first
-//! packets of a connection.
+//! packets of a connection. What is added behind them later is seen by [`status`] and [`Lookout`], and the
+//! next [`up`] moves the jumps behind it again.
+//!
+//! # Marks of others
+//!
+//! The decision is kept in two bits of the connection mark, and leaves the packet mark before the packet
+//! leaves the chain. Rules of others that copy a connection's whole mark to its packets bring it back;
+//! `BANNERWALL-CLEAN`, last in the two base chains behind which packets are routed, takes it off again,
+//! so that `ip rule fwmark 2` is met as without the hook.
+//!
+//! # Why iptables, and not a table of our own
+//!
+//! A table that only bannerwall writes (`inet bannerwall`) would outlast `iptables-restore` and need no
+//! place among the rules of others. But it takes the `queue` expression (`CONFIG_NFT_QUEUE`), which
+//! kernels that run iptables' `NFQUEUE` need not have, and `nft` takes no iptables target in its stead;
+//! `nft flush ruleset` would take it away all the same. So there is one form of the hook, and it is
+//! watched.
 mod config;
 pub mod inspect;
+mod lookout;
 mod mark;
+mod notices;
 mod plan;
 mod status;
 mod tables;
@@ -35,10 +54,10 @@ mod watch;
 
 use std::fmt;
 
-use crate::diagnostics::tell;
-
 pub use config::{Chain, ConfigError, HookConfig, Ports, Queues};
+pub use lookout::{Look, Lookout, Standing};
 pub use mark::{MarkField, MarkState};
+pub use notices::{Notice, Notices};
 pub use status::{Counters, FamilyStatus, Installed};
 pub use watch::Watch;
 
@@ -56,6 +75,14 @@ pub enum Family {
 impl Family {
     /// Both.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
 
     const fn program(self, variant: Variant) -> &'static str {
         match (self, variant) {
@@ -109,10 +136,14 @@ impl fmt::Display for Variant {
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
     /// The program is not there or cannot be run.
-    #[error("cannot run `{program}`: {message} (Debian: apt install iptables)")]
+    #[error(
+        "{family}: cannot run `{program}`: {message} (Debian: apt install iptables; or leave the family out: --family)"
+    )]
     Program {
+        /// Whose rules it makes.
+        family: Family,
         /// Its name.
-        program: &'static str,
+        program: String,
         /// Why.
         message: String,
     },
@@ -144,6 +175,9 @@ pub enum HookError {
         /// What iptables said.
         message: String,
     },
+    /// iptables did not answer in time, or the thread that runs it has failed.
+    #[error("iptables does not answer: look with `bannerwall hook status`")]
+    Unanswered,
     /// Somebody else's rules lead to a chain of ours, so that it cannot be removed.
     #[error("rules that bannerwall did not make still lead to its chain; remove them first: {0}")]
     Referenced(String),
@@ -167,50 +201,52 @@ pub enum Up {
     Created,
 }
 
-/// A hook that comes down with this value, however its owner ends: by return, error or panic.
-#[derive(Debug)]
-pub struct Raised {
-    variant: Variant,
-    is_up: bool,
+/// Whose rules are meant: which iptables, and which address families.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// Which iptables.
+    pub variant: Variant,
+    /// Which families; those that this kernel does not run are left out by themselves.
+    pub families: Vec<Family>,
 }
 
-impl Raised {
-    /// Puts the hook up as [`up`] does. One that was there before (left by a guard that was killed)
-    /// belongs to this value from then on.
-    ///
-    /// # Errors
-    /// As [`up`].
-    pub fn up(config: &HookConfig, variant: Variant) -> Result<Self, HookError> {
-        up(config, variant)?;
-        Ok(Self { variant, is_up: true })
+impl Scope {
+    fn families(&self) -> impl Iterator<Item = Family> {
+        self.families.iter().copied().filter(|family| family.is_enabled())
     }
 
-    /// Takes the hook down now.
-    ///
-    /// # Errors
-    /// As [`down`].
-    pub fn down(mut self) -> Result<(), HookError> {
-        self.take_down()
+    /// The tables of the variant that was asked for, for every family; all are there, or it fails.
+    fn open(&self) -> Result<Vec<Tables>, HookError> {
+        self.families().map(|family| Tables::open(family, self.variant)).collect()
     }
 
-    fn take_down(&mut self) -> Result<(), HookError> {
-        if std::mem::take(&mut self.is_up) { down(self.variant).map(drop) } else { Ok(()) }
-    }
-}
-
-impl Drop for Raised {
-    fn drop(&mut self) {
-        if let Err(error) = self.take_down() {
-            tell(format_args!("bannerwall: the hook is still up: {error}"));
-        }
+    /// Every place that may hold a hook of ours: the variant asked for and, where that is the system's
+    /// choice, the other one as well.
+    fn places(&self) -> impl Iterator<Item = (Family, Result<Tables, HookError>)> {
+        self.families().flat_map(|family| {
+            let tables = Tables::open(family, self.variant);
+            let other = match (&tables, self.variant) {
+                (Ok(tables), Variant::System) => tables.other(),
+                _ => None,
+            };
+            [Some(tables), other.map(Ok)].into_iter().flatten().map(move |place| (family, place))
+        })
     }
 }
 
-/// The commands that put the hook up on a machine that has none, for both families.
+/// Every family.
+impl From<Variant> for Scope {
+    fn from(variant: Variant) -> Self {
+        Self { variant, families: Family::ALL.to_vec() }
+    }
+}
+
+/// The commands that put the hook up on a machine that has none, for every family asked for.
 ///
 /// Needs no privilege.
-pub fn print(config: &HookConfig, variant: Variant) -> String {
-    Family::ALL.iter().map(|family| print_family(config, family.program(variant))).collect()
+pub fn print(config: &HookConfig, scope: impl Into<Scope>) -> String {
+    let Scope { variant, families } = scope.into();
+    families.iter().map(|family| print_family(config, family.program(variant))).collect()
 }
 
 fn print_family(config: &HookConfig, program: &str) -> String {
@@ -230,26 +266,24 @@ fn print_family(config: &HookConfig, program: &str) -> String {
     text
 }
 
-/// Puts the hook up for both families, or makes what is there agree with `config`.
+/// Puts the hook up for every family asked for, or makes what is there agree with `config`.
+///
+/// All or nothing: each family's rules are one transaction, and where the second family's fails the first
+/// one's is taken back.
 ///
 /// # Errors
-/// Where iptables is missing or refuses; what this call made is taken away again then.
-pub fn up(config: &HookConfig, variant: Variant) -> Result<Up, HookError> {
+/// Where iptables is missing or refuses; everything is then as it was.
+pub fn up(config: &HookConfig, scope: impl Into<Scope>) -> Result<Up, HookError> {
+    let places = scope.into().open()?;
+    let listings = places.iter().map(Tables::list).collect::<Result<Vec<Listing>, _>>()?;
     let mut done = Up::Unchanged;
-    let mut made: Vec<Tables> = Vec::new();
-    for family in Family::ALL.into_iter().filter(|family| family.is_enabled()) {
-        let tables = Tables::open(family, variant)?;
-        let outcome = up_family(&tables, config);
-        if outcome.as_ref().map_or(true, |up| *up == Up::Created) {
-            made.push(tables);
-        }
-        match outcome {
+    for (index, (tables, listing)) in places.iter().zip(&listings).enumerate() {
+        match up_family(tables, listing, config) {
             Ok(Up::Unchanged) => {}
             Ok(up) => done = up,
             Err(error) => {
-                // The first failure is the one to tell.
-                for tables in &made {
-                    let _ = down_family(tables);
+                for (tables, before) in places.iter().zip(&listings).take(index) {
+                    put_back(tables, before);
                 }
                 return Err(error);
             }
@@ -258,72 +292,21 @@ pub fn up(config: &HookConfig, variant: Variant) -> Result<Up, HookError> {
     Ok(done)
 }
 
-fn up_family(tables: &Tables, config: &HookConfig) -> Result<Up, HookError> {
-    let listing = tables.list()?;
-    let existed = listing.has_chain(plan::MAIN);
-    let mut changed = false;
-    let wanted = plan::chains(config);
-    for (chain, _) in &wanted {
-        if !listing.has_chain(chain) {
-            tables.new_chain(chain)?;
-            changed = true;
-        }
+fn up_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up, HookError> {
+    let changes = plan::changes(config, there);
+    if changes.is_empty() {
+        return Ok(Up::Unchanged);
     }
-    for (chain, rules) in &wanted {
-        changed |= sync_chain(tables, &listing, chain, rules)?;
-    }
-    changed |= sync_jumps(tables, &listing, &plan::jumps(config))?;
-    Ok(match (existed, changed) {
-        (false, _) => Up::Created,
-        (true, true) => Up::Replaced,
-        (true, false) => Up::Unchanged,
-    })
+    tables.apply(&changes)?;
+    Ok(if there.has_chain(plan::MAIN) { Up::Replaced } else { Up::Created })
 }
 
-/// Makes a chain of ours hold `wanted`, rule by rule in place, so that it is never empty.
-fn sync_chain(tables: &Tables, listing: &Listing, chain: &str, wanted: &[String]) -> Result<bool, HookError> {
-    let mut changed = false;
-    let mut present = listing.rules(chain);
-    for (index, rule) in wanted.iter().enumerate() {
-        match present.next() {
-            Some(there) if there == rule => continue,
-            Some(_) => tables.replace(chain, index + 1, rule)?,
-            None => tables.append(chain, rule)?,
-        }
-        changed = true;
-    }
-    for _ in present {
-        tables.delete_at(chain, wanted.len() + 1)?;
-        changed = true;
-    }
-    Ok(changed)
-}
-
-/// Adds missing jumps first and removes superfluous ones then.
-fn sync_jumps(
-    tables: &Tables,
-    listing: &Listing,
-    wanted: &[(&'static str, String)],
-) -> Result<bool, HookError> {
-    let mut changed = false;
-    for (base, rule) in wanted {
-        if !listing.rules(base).any(|there| there == rule) {
-            tables.append(base, rule)?;
-            changed = true;
-        }
-    }
-    for (base, rule) in our_jumps(listing) {
-        if !wanted.iter().any(|(chain, wanted)| *chain == base && *wanted == rule) {
-            tables.delete(base, &rule)?;
-            changed = true;
-        }
-    }
-    Ok(changed)
-}
-
-/// The jumps of base chains that we made, as often as they are there.
-fn our_jumps(listing: &Listing) -> Vec<(&'static str, String)> {
-    inspect::jumps(listing).into_iter().map(|jump| (jump.chain.base(), jump.rule)).collect()
+/// Makes a family what it was before; the failure that led here is the one to tell.
+fn put_back(tables: &Tables, before: &Listing) {
+    let _ = match status::read_config(before) {
+        Some(config) => tables.list().and_then(|now| up_family(tables, &now, &config)).map(drop),
+        None => down_family(tables).map(drop),
+    };
 }
 
 /// Whether a chain is one of ours.
@@ -339,58 +322,64 @@ pub fn is_ours(line: &str) -> bool {
     is_our_chain(chain) || plan::jump_forms().iter().any(|form| form == rule)
 }
 
-/// Removes all that bannerwall ever made, in both families and both variants of iptables, and
+/// Removes all that bannerwall ever made, in every family asked for and both variants of iptables, and
 /// nothing else; says whether there was anything.
 ///
 /// # Errors
-/// Where iptables is missing or refuses, or where rules of others lead to our chains.
-pub fn down(variant: Variant) -> Result<bool, HookError> {
+/// Where iptables is missing or refuses, or where rules of others lead to our chains; the other families
+/// are rid of it even so.
+pub fn down(scope: impl Into<Scope>) -> Result<bool, HookError> {
     let mut removed = false;
-    for tables in everywhere(variant)? {
-        removed |= down_family(&tables)?;
+    let mut failed = None;
+    for (_, tables) in scope.into().places() {
+        match tables.and_then(|tables| down_family(&tables)) {
+            Ok(was_there) => removed |= was_there,
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    Ok(removed)
-}
-
-/// Every place that may hold a hook of ours: the families that run, in the variant asked for and,
-/// where that is the system's choice, in the other one as well.
-fn everywhere(variant: Variant) -> Result<Vec<Tables>, HookError> {
-    let mut places = Vec::new();
-    for family in Family::ALL.into_iter().filter(|family| family.is_enabled()) {
-        let tables = Tables::open(family, variant)?;
-        let other = if variant == Variant::System { tables.other() } else { None };
-        places.push(tables);
-        places.extend(other);
-    }
-    Ok(places)
+    failed.map_or(Ok(removed), Err)
 }
 
 fn down_family(tables: &Tables) -> Result<bool, HookError> {
     let listing = tables.list()?;
-    let jumps = our_jumps(&listing);
-    for (base, rule) in &jumps {
-        tables.delete(base, rule)?;
+    let (mut jumps, chains) = plan::removal(&listing);
+    if jumps.is_empty() && chains.is_empty() {
+        return Ok(false);
     }
-    let chains: Vec<&str> = plan::CHAINS.into_iter().filter(|chain| listing.has_chain(chain)).collect();
-    let listing = tables.list()?;
-    let foreign: Vec<&str> =
-        chains.iter().flat_map(|chain| listing.references(chain, &plan::CHAINS)).collect();
-    if !foreign.is_empty() {
-        return Err(HookError::Referenced(foreign.join("; ")));
+    let ours: Vec<(&'static str, String)> = plan::BASES
+        .into_iter()
+        .flat_map(|base| plan::our_jumps(&listing, base).map(move |rule| (base, rule.to_owned())))
+        .collect();
+    let foreign: Vec<String> =
+        plan::CHAINS.iter().flat_map(|chain| listing.references(chain, &plan::CHAINS, &ours)).collect();
+    if foreign.is_empty() {
+        jumps.extend(chains);
+        return tables.apply(&jumps).map(|()| true);
     }
-    for chain in &chains {
-        tables.flush_chain(chain)?;
+    if !jumps.is_empty() {
+        tables.apply(&jumps)?;
     }
-    for chain in &chains {
-        tables.delete_chain(chain)?;
-    }
-    Ok(!jumps.is_empty() || !chains.is_empty())
+    Err(HookError::Referenced(foreign.join("; ")))
 }
 
-/// What of the hook is there, one entry for every family and variant that runs here.
+/// What of the hook is there, one entry for every family and variant that runs here; a place that cannot
+/// be looked at is [`Installed::Unknown`].
 ///
 /// # Errors
-/// Where iptables is missing or refuses.
-pub fn status(variant: Variant) -> Result<Vec<FamilyStatus>, HookError> {
-    everywhere(variant)?.iter().map(status::of).collect()
+/// Where no place at all can be looked at.
+pub fn status(scope: impl Into<Scope>) -> Result<Vec<FamilyStatus>, HookError> {
+    let scope = scope.into();
+    let mut places = Vec::new();
+    let mut failed = None;
+    for (family, tables) in scope.places() {
+        match tables.and_then(|tables| status::of(&tables)) {
+            Ok(place) => places.push(place),
+            Err(error) => {
+                places.push(FamilyStatus::unknown(family, scope.variant, &error));
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    let all_failed = places.iter().all(|place| matches!(place.installed, Installed::Unknown(_)));
+    failed.filter(|_| all_failed).map_or(Ok(places), Err)
 }

@@ -3,6 +3,8 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
 //! with what is there. The legacy and the `nf_tables` variant print the same text.
 
+use super::inspect::may_meet_tcp;
+use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
 
 /// The table that the hook lives in: before `filter`, so that a packet that a filter rule accepts
@@ -14,15 +16,42 @@ pub(super) const MAIN: &str = "BANNERWALL";
 pub(super) const PASS: &str = "BANNERWALL-PASS";
 /// Where a packet goes whose flow the guard has decided to stop.
 pub(super) const BLOCK: &str = "BANNERWALL-BLOCK";
+/// Takes our bits off packets that a rule of others has given their whole connection mark.
+pub(super) const CLEAN: &str = "BANNERWALL-CLEAN";
 /// All chains that are ours, those that others refer to last.
-pub(super) const CHAINS: [&str; 3] = [MAIN, PASS, BLOCK];
+pub(super) const CHAINS: [&str; 4] = [MAIN, PASS, BLOCK, CLEAN];
+/// Base chains behind which a packet is routed by its mark.
+const ROUTED_BEHIND: [&str; 2] = ["PREROUTING", "OUTPUT"];
+/// Base chains that can hold a jump of ours.
+pub(super) const BASES: [&str; 4] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT"];
 
 /// The most ports that one `multiport` match takes; a range counts twice.
 const MULTIPORT_LIMIT: usize = 15;
 
 /// The rules of our own chains, in the order in which the chains must be made.
-pub(super) fn chains(config: &HookConfig) -> [(&'static str, Vec<String>); 3] {
-    [(BLOCK, block_rules(config)), (PASS, pass_rules(config)), (MAIN, main_rules(config))]
+pub(super) fn chains(config: &HookConfig) -> [(&'static str, Vec<String>); 4] {
+    [
+        (CLEAN, clean_rules(config)),
+        (BLOCK, block_rules(config)),
+        (PASS, pass_rules(config)),
+        (MAIN, main_rules(config)),
+    ]
+}
+
+/// Takes the decision off a packet, but not the mark of a reset, which has to last till the guard's
+/// machine has sent it.
+///
+/// Others keep marks of their own in the same connection mark and copy it to the packet whole
+/// (`CONNMARK --restore-mark` without a mask, the textbook's several uplinks); with our decision in it
+/// their `ip rule fwmark 2` would not be met any more.
+fn clean_rules(config: &HookConfig) -> Vec<String> {
+    let mask = config.mark.mask();
+    let ours = config.mark.value(MarkState::Ours);
+    vec![
+        format!("-m mark --mark 0x0/{mask:#x} -j RETURN"),
+        format!("-m mark --mark {ours:#x}/{mask:#x} -j RETURN"),
+        format!("-j MARK --set-xmark 0x0/{mask:#x}"),
+    ]
 }
 
 /// Saves the decision to the connection, so that its later packets are dropped by the kernel.
@@ -97,21 +126,85 @@ fn port_matches(ports: Option<&Ports>) -> Vec<String> {
     groups.iter().map(|(_, group)| format!(" -m multiport --ports {}", group.join(","))).collect()
 }
 
-/// The rules of the base chains that lead into ours: `(base chain, rule)`.
+/// The rules of the base chains that lead into ours, in their order: `(base chain, rule)`.
 pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
     let both = config.chains.contains(&Chain::Input) && config.chains.contains(&Chain::Output);
+    let [plain, without_loopback, clean] = jump_forms();
     let jump = |chain: &Chain| {
-        let [plain, without_loopback] = jump_forms();
         // A packet over loopback runs through OUTPUT and INPUT; once is enough.
-        let rule = if both && *chain == Chain::Output { without_loopback } else { plain };
-        (chain.base(), rule)
+        let rule = if both && *chain == Chain::Output { &without_loopback } else { &plain };
+        (chain.base(), rule.clone())
     };
-    config.chains.iter().map(jump).collect()
+    let cleaning = ROUTED_BEHIND.map(|base| (base, clean.clone()));
+    config.chains.iter().map(jump).chain(cleaning).collect()
 }
 
-/// Every form of jump that was ever made, for any of the base chains.
-pub(super) fn jump_forms() -> [String; 2] {
-    [format!("-p tcp -j {MAIN}"), format!("! -o lo -p tcp -j {MAIN}")]
+/// Every form of jump that was ever made, for any of the base chains; the last leads to [`CLEAN`].
+pub(super) fn jump_forms() -> [String; 3] {
+    [format!("-p tcp -j {MAIN}"), format!("! -o lo -p tcp -j {MAIN}"), format!("-p tcp -j {CLEAN}")]
+}
+
+/// The changes, as `iptables-restore` takes them, that make a table which holds `there` hold the hook.
+///
+/// A chain that is right already is left alone, and with it its counters.
+pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
+    let mut changes = Vec::new();
+    for (chain, rules) in chains(config) {
+        if there.has_chain(chain) && there.rules(chain).eq(rules.iter().map(String::as_str)) {
+            continue;
+        }
+        // Makes the chain, or empties it.
+        changes.push(format!(":{chain} - [0:0]"));
+        changes.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
+    }
+    let wanted = jumps(config);
+    for base in BASES {
+        let wanted: Vec<&str> = in_base(&wanted, base).collect();
+        if !are_last(there, base, &wanted) {
+            changes.extend(our_jumps(there, base).map(|rule| format!("-D {base} {rule}")));
+            changes.extend(wanted.iter().map(|rule| format!("-A {base} {rule}")));
+        }
+    }
+    changes
+}
+
+/// The changes that take everything of ours out of a table that holds `there`: first the jumps, then
+/// the chains.
+pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
+    let jumps = BASES.into_iter().flat_map(|base| {
+        our_jumps(there, base).map(move |rule| format!("-D {base} {rule}")).collect::<Vec<_>>()
+    });
+    let chains = || CHAINS.into_iter().filter(|chain| there.has_chain(chain));
+    let emptied = chains().map(|chain| format!("-F {chain}"));
+    (jumps.collect(), emptied.chain(chains().map(|chain| format!("-X {chain}"))).collect())
+}
+
+/// The rules among `jumps` that stand in `base`.
+pub(super) fn in_base<'a>(
+    jumps: &'a [(&'static str, String)],
+    base: &'a str,
+) -> impl Iterator<Item = &'a str> {
+    jumps.iter().filter(move |(chain, _)| *chain == base).map(|(_, rule)| rule.as_str())
+}
+
+/// The jumps of a base chain that we made, as often as they are there.
+pub(super) fn our_jumps<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
+    let forms = jump_forms();
+    there.rules(base).filter(move |rule| forms.iter().any(|form| form == rule))
+}
+
+/// Whether `base` holds exactly these jumps of ours, with nothing behind them that TCP packets meet.
+fn are_last(there: &Listing, base: &str, wanted: &[&str]) -> bool {
+    our_jumps(there, base).eq(wanted.iter().copied()) && behind(there, base).next().is_none()
+}
+
+/// The rules of others behind the first jump of ours in `base`, but for those that no TCP packet meets.
+fn behind<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
+    let forms = jump_forms();
+    let is_ours = move |rule: &&str| forms.iter().any(|form| form == rule);
+    let other = is_ours.clone();
+    let behind = there.rules(base).skip_while(move |rule| !is_ours(rule));
+    behind.filter(move |rule| !other(rule) && may_meet_tcp(rule))
 }
 
 #[cfg(test)]
@@ -160,7 +253,11 @@ mod tests {
 
     #[test]
     fn loopback_is_left_out_of_output_only_where_input_sees_it() {
-        let jumps_of = |chains: &[Chain]| jumps(&HookConfig { chains: chains.to_vec(), ..config() });
+        let jumps_of = |chains: &[Chain]| {
+            let mut jumps = jumps(&HookConfig { chains: chains.to_vec(), ..config() });
+            jumps.retain(|(_, rule)| !rule.ends_with(CLEAN));
+            jumps
+        };
         assert_eq!(
             jumps_of(&[Chain::Input, Chain::Output]),
             [
@@ -172,5 +269,40 @@ mod tests {
             jumps_of(&[Chain::Output, Chain::Forward]),
             [("OUTPUT", "-p tcp -j BANNERWALL".to_owned()), ("FORWARD", "-p tcp -j BANNERWALL".to_owned())]
         );
+    }
+
+    /// A table that holds the hook, with more lines of `iptables-save` behind it.
+    fn table(config: &HookConfig, more: &[&str]) -> Listing {
+        let mut lines = changes(config, &Listing::default());
+        lines.extend(more.iter().map(|line| (*line).to_owned()));
+        Listing::read(&lines.join("\n"))
+    }
+
+    #[test]
+    fn a_whole_hook_needs_no_change_and_leaves_nothing_when_it_is_removed() {
+        let there = table(&config(), &["-A INPUT -p udp -j DROP", "-A FORWARD ! -p tcp -j DROP"]);
+        assert_eq!(changes(&config(), &there), Vec::<String>::new(), "what TCP does not meet may follow");
+        let (jumps, chains) = removal(&there);
+        assert_eq!((jumps.len(), chains.len()), (5, 8));
+    }
+
+    #[test]
+    fn a_doubled_jump_and_one_that_is_not_last_are_moved_in_one_transaction() {
+        let double = "-A INPUT -p tcp -j BANNERWALL";
+        let there = table(&config(), &[double]);
+        let once = "-D INPUT -p tcp -j BANNERWALL";
+        assert_eq!(changes(&config(), &there), [once, once, double]);
+        let clamp = "-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu";
+        let there = table(&config(), &[clamp]);
+        let moved = ["-D FORWARD -p tcp -j BANNERWALL", "-A FORWARD -p tcp -j BANNERWALL"];
+        assert_eq!(changes(&config(), &there), moved);
+    }
+
+    #[test]
+    fn only_what_differs_is_made_anew() {
+        let closed = HookConfig { bypass: false, ..config() };
+        let changed = changes(&closed, &table(&config(), &[]));
+        assert_eq!(changed.first().map(String::as_str), Some(":BANNERWALL - [0:0]"));
+        assert!(changed.iter().all(|change| change.contains("BANNERWALL ")), "{changed:?}");
     }
 }

@@ -10,7 +10,7 @@ use super::{Chain, Family, HookConfig, HookError, MarkField, Ports, Queues, Vari
 pub struct FamilyStatus {
     /// Address family.
     pub family: Family,
-    /// Which iptables holds it; never [`Variant::System`].
+    /// Which iptables holds it; [`Variant::System`] only where that could not be found out.
     pub variant: Variant,
     /// What is there.
     pub installed: Installed,
@@ -18,11 +18,19 @@ pub struct FamilyStatus {
     pub jumps: Vec<Jump>,
 }
 
+impl FamilyStatus {
+    pub(super) fn unknown(family: Family, variant: Variant, error: &HookError) -> Self {
+        Self { family, variant, installed: Installed::Unknown(error.to_string()), jumps: Vec::new() }
+    }
+}
+
 /// What is there of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Installed {
     /// Nothing of ours.
     Absent,
+    /// It could not be looked at, and why.
+    Unknown(String),
     /// Something of ours, but not what [`up`](super::up) makes.
     Damaged(String),
     /// The hook with these options, and what its rules have counted.
@@ -42,18 +50,22 @@ pub struct Counters {
 
 pub(super) fn of(tables: &Tables) -> Result<FamilyStatus, HookError> {
     let listing = tables.list()?;
-    let jumps = inspect::jumps(&listing);
-    let installed = if listing.has_chain(MAIN) {
-        installed(&listing, &tables.list_counters(MAIN)?)
-    } else if jumps.is_empty() {
-        Installed::Absent
-    } else {
-        Installed::Damaged(format!("jumps to a chain {MAIN} that is not there"))
-    };
-    Ok(FamilyStatus { family: tables.family(), variant: tables.variant(), installed, jumps })
+    Ok(FamilyStatus {
+        family: tables.family(),
+        variant: tables.variant(),
+        installed: installed(&listing),
+        jumps: inspect::jumps(&listing),
+    })
 }
 
-fn installed(listing: &Listing, counted: &Listing) -> Installed {
+fn installed(listing: &Listing) -> Installed {
+    if !listing.has_chain(MAIN) {
+        let has_jumps = plan::BASES.into_iter().any(|base| plan::our_jumps(listing, base).next().is_some());
+        return match has_jumps {
+            true => Installed::Damaged(format!("jumps to a chain {MAIN} that is not there")),
+            false => Installed::Absent,
+        };
+    }
     let Some(config) = read_config(listing) else {
         return Installed::Damaged(format!("chain {MAIN} is not as bannerwall makes it"));
     };
@@ -65,28 +77,28 @@ fn installed(listing: &Listing, counted: &Listing) -> Installed {
     if config.chains.is_empty() {
         return Installed::Damaged("no base chain leads to it".to_owned());
     }
-    let jumps = plan::jumps(&config);
-    if !super::our_jumps(listing).iter().all(|jump| jumps.contains(jump)) {
-        return Installed::Damaged("a base chain leads to it in the wrong way".to_owned());
+    let wanted = plan::jumps(&config);
+    for base in plan::BASES {
+        let mut there: Vec<&str> = plan::our_jumps(listing, base).collect();
+        there.dedup();
+        if !plan::in_base(&wanted, base).eq(there) {
+            return Installed::Damaged(format!("{base} leads to it in the wrong way"));
+        }
     }
-    let counters = read_counters(counted);
-    Installed::Complete(config, counters)
+    Installed::Complete(config, read_counters(listing))
 }
 
 /// The options that would make the main chain and the jumps that are there.
-fn read_config(listing: &Listing) -> Option<HookConfig> {
+pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
     let first = listing.rules(MAIN).next()?;
     let (_, mask) = option(first, "--mark")?.split_once("/0x")?;
     let mark = MarkField::from_mask(u32::from_str_radix(mask, 16).ok()?)?;
     let queue_rules: Vec<&str> = listing.rules(MAIN).filter(|rule| rule.contains("NFQUEUE")).collect();
     let queue_rule = queue_rules.first()?;
     let queues = option(queue_rule, "--queue-num").or_else(|| option(queue_rule, "--queue-balance"))?;
-    let jumps = super::our_jumps(listing);
+    let leads = |chain: &Chain| plan::our_jumps(listing, chain.base()).any(|rule| rule.ends_with(MAIN));
     Some(HookConfig {
-        chains: Chain::ALL
-            .into_iter()
-            .filter(|chain| jumps.iter().any(|(base, _)| *base == chain.base()))
-            .collect(),
+        chains: Chain::ALL.into_iter().filter(leads).collect(),
         ports: read_ports(&queue_rules)?,
         queues: queues.parse::<Queues>().ok()?,
         bypass: queue_rule.ends_with("--queue-bypass"),
@@ -108,10 +120,9 @@ fn option<'a>(rule: &'a str, name: &str) -> Option<&'a str> {
     rule.split(' ').skip_while(|word| *word != name).nth(1)
 }
 
-pub(super) fn read_counters(counted: &Listing) -> Counters {
+pub(super) fn read_counters(listing: &Listing) -> Counters {
     let mut counters = Counters::default();
-    for rule in counted.rules(MAIN) {
-        let packets = option(rule, "-c").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    for (rule, packets) in listing.counted(MAIN) {
         match option(rule, "-j") {
             Some("NFQUEUE") => counters.queued += packets,
             Some("RETURN") if rule.contains("connmark") => counters.passed += packets,
@@ -127,10 +138,7 @@ mod tests {
     use super::*;
 
     fn listing_of(config: &HookConfig) -> Listing {
-        let text = super::super::print(config, Variant::System);
-        let lines = text.lines().filter(|line| line.starts_with("iptables"));
-        let lines: Vec<&str> = lines.filter_map(|line| line.strip_prefix("iptables -w -t mangle ")).collect();
-        Listing::from_text(&lines.join("\n"))
+        Listing::read(&plan::changes(config, &Listing::default()).join("\n"))
     }
 
     #[test]
@@ -147,30 +155,42 @@ mod tests {
         ];
         for config in configs {
             let listing = listing_of(&config);
-            assert_eq!(installed(&listing, &listing), Installed::Complete(config, Counters::default()));
+            assert_eq!(installed(&listing), Installed::Complete(config, Counters::default()));
         }
     }
 
+    /// The hook with lines of `iptables-save` behind it.
+    fn with(more: &str) -> Listing {
+        let lines = plan::changes(&HookConfig::default(), &Listing::default()).join("\n");
+        Listing::read(&format!("{lines}\n{more}"))
+    }
+
     #[test]
-    fn a_foreign_rule_in_our_chain_is_damage() {
-        let listing = listing_of(&HookConfig::default());
-        let text = super::super::print(&HookConfig::default(), Variant::System);
-        assert!(text.contains("-N BANNERWALL\n"));
-        assert!(matches!(installed(&listing, &listing), Installed::Complete(..)));
-        let damaged =
-            Listing::from_text("-N BANNERWALL\n-A BANNERWALL -j ACCEPT\n-A INPUT -p tcp -j BANNERWALL");
-        assert!(matches!(installed(&damaged, &damaged), Installed::Damaged(_)));
+    fn a_foreign_rule_in_our_chain_and_a_missing_jump_are_damage() {
+        assert!(matches!(installed(&with("")), Installed::Complete(..)));
+        assert!(matches!(installed(&with("-A BANNERWALL -j ACCEPT")), Installed::Damaged(_)));
+        let lines = plan::changes(&HookConfig::default(), &Listing::default());
+        for jump in lines.iter().filter(|line| line.starts_with("-A PREROUTING")) {
+            let rest: Vec<&str> = lines.iter().filter(|line| *line != jump).map(String::as_str).collect();
+            assert!(matches!(installed(&Listing::read(&rest.join("\n"))), Installed::Damaged(_)), "{jump}");
+        }
+        assert_eq!(installed(&Listing::read("-A INPUT -p udp -j DROP")), Installed::Absent);
+    }
+
+    #[test]
+    fn a_doubled_jump_is_still_a_whole_hook() {
+        let listing = with("-A INPUT -p tcp -j BANNERWALL");
+        assert!(matches!(installed(&listing), Installed::Complete(..)));
     }
 
     #[test]
     fn counters_are_told_apart_by_what_their_rule_does() {
-        let counted = Listing::from_text(
-            "-N BANNERWALL\n\
-             -A BANNERWALL -m mark --mark 0xc0000000/0xc0000000 -c 1 40 -j RETURN\n\
-             -A BANNERWALL -m connmark --mark 0x80000000/0xc0000000 -c 2 80 -j DROP\n\
-             -A BANNERWALL -m connmark --mark 0x40000000/0xc0000000 -c 3 120 -j RETURN\n\
-             -A BANNERWALL -p tcp -m multiport --ports 22 -c 4 160 -j NFQUEUE --queue-num 0\n\
-             -A BANNERWALL -p tcp -m multiport --ports 23 -c 5 160 -j NFQUEUE --queue-num 0",
+        let counted = Listing::read(
+            "[1:40] -A BANNERWALL -m mark --mark 0xc0000000/0xc0000000 -j RETURN\n\
+             [2:80] -A BANNERWALL -m connmark --mark 0x80000000/0xc0000000 -j DROP\n\
+             [3:120] -A BANNERWALL -m connmark --mark 0x40000000/0xc0000000 -j RETURN\n\
+             [4:160] -A BANNERWALL -p tcp -m multiport --ports 22 -j NFQUEUE --queue-num 0\n\
+             [5:160] -A BANNERWALL -p tcp -m multiport --ports 23 -j NFQUEUE --queue-num 0",
         );
         assert_eq!(read_counters(&counted), Counters { queued: 9, passed: 3, blocked: 2 });
     }

@@ -1,9 +1,8 @@
 //! The counters of a hook that is up, read again and again.
 
-use super::plan::MAIN;
 use super::status::{self, Installed};
 use super::tables::Tables;
-use super::{Counters, HookError, Queues, Variant};
+use super::{Counters, HookError, Queues, Scope, Variant};
 
 /// The places (families and variants) that hold a hook to given queues.
 pub struct Watch {
@@ -17,7 +16,8 @@ impl Watch {
     /// Where iptables is missing or refuses.
     pub fn find(variant: Variant, queues: Queues) -> Result<Self, HookError> {
         let mut places = Vec::new();
-        for tables in super::everywhere(variant)? {
+        for (_, tables) in Scope::from(variant).places() {
+            let tables = tables?;
             let installed = status::of(&tables)?.installed;
             if matches!(installed, Installed::Complete(config, _) if config.queues == queues) {
                 places.push(tables);
@@ -38,7 +38,7 @@ impl Watch {
     pub fn counters(&self) -> Result<Counters, HookError> {
         let mut sum = Counters::default();
         for tables in &self.places {
-            let counters = status::read_counters(&tables.list_counters(MAIN)?);
+            let counters = status::read_counters(&tables.list()?);
             sum.queued += counters.queued;
             sum.passed += counters.passed;
             sum.blocked += counters.blocked;

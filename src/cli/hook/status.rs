@@ -7,11 +7,11 @@ use bannerwall_ffi::queue::KernelCounters;
 use super::super::{Exit, Failure, print};
 use super::failure;
 use crate::hook::inspect::{self, State};
-use crate::hook::{self, FamilyStatus, HookConfig, Installed, Variant};
+use crate::hook::{self, FamilyStatus, HookConfig, Installed, Scope};
 
 /// Looks, prints, and tells by the exit code.
-pub(super) fn run(variant: Variant) -> Result<Exit, Failure> {
-    let places = hook::status(variant).map_err(failure)?;
+pub(super) fn run(scope: Scope) -> Result<Exit, Failure> {
+    let places = hook::status(scope).map_err(failure)?;
     let queues = KernelCounters::all().map_err(Failure::unsupported)?;
     let serves = |number: u16| queues.iter().any(|queue| queue.queue == number);
     print(describe(&places, serves).as_bytes())?;
@@ -30,6 +30,7 @@ fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> Str
         // Writing to a String cannot fail, here and below.
         let _ = match installed {
             Installed::Absent => writeln!(text, "{family} ({variant}): no hook"),
+            Installed::Unknown(why) => writeln!(text, "{family}: cannot be looked at: {why}"),
             Installed::Damaged(why) => writeln!(
                 text,
                 "{family} ({variant}): damaged: {why}; mend it with `bannerwall hook down` and `up`"

@@ -1,0 +1,251 @@
+//! The thread that keeps the hook: puts it up, looks after it, puts it back, takes it down.
+//!
+//! It alone runs iptables, so that neither packets nor signals ever wait for another program or its lock,
+//! and it has a descriptor table of its own, so that it can run programs when the rest of the process has
+//! no descriptor left.
+
+mod backoff;
+mod bell;
+mod report;
+
+use std::io;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bannerwall_ffi::descriptors;
+use bannerwall_ffi::queue::KernelCounters;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+
+use self::backoff::Backoff;
+use self::bell::Bell;
+pub(super) use self::report::Reporter;
+use super::GuardError;
+use super::config::GuardConfig;
+use crate::diagnostics::tell;
+use crate::hook::{self, Family, HookConfig, HookError, Installed, Look, Lookout, Scope, Standing, Up};
+
+/// How often the rules are looked at where the kernel tells of changes: a precaution.
+const PRECAUTION: Duration = Duration::from_secs(5);
+/// How often they are looked at where nobody tells: the legacy interface.
+const UNTOLD: Duration = Duration::from_secs(1);
+/// How long a change may take to be whole: a reload is many.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The time between two looks at least, however much is changed.
+const REST: Duration = Duration::from_millis(250);
+/// How long taking the hook down may take: iptables waits five seconds for its lock, a family each.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// What the main thread wants, and what the kernel tells.
+enum Order {
+    /// Put the hook up, and look after it from then on.
+    Raise(Sender<Result<(), GuardError>>),
+    /// Rules have changed.
+    Changed,
+    /// Take the hook down, and end.
+    TakeDown(Sender<Result<(), HookError>>),
+}
+
+/// The thread; it ends with this value and leaves the hook as it is.
+pub(super) struct Keeper {
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+    bell: Option<Bell>,
+}
+
+impl Keeper {
+    /// Starts the thread; it looks after a hook of others at once, and after one of ours when it is up.
+    pub(super) fn start(config: &GuardConfig, reporter: Reporter) -> io::Result<Self> {
+        let (sender, orders) = unbounded();
+        // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
+        let bell = Bell::hang(sender.clone()).ok();
+        let scope = Scope { variant: config.variant, families: config.families.clone() };
+        let keeping = Keeping {
+            lookout: Lookout::new(scope.clone(), config.queues, config.hook.clone()),
+            scope,
+            hook: config.hook.clone(),
+            repairs: config.hook.is_some() && config.hook_repair,
+            is_told: bell.is_some(),
+            due: config.hook.is_none().then(Instant::now),
+            looked: Instant::now(),
+            backoff: Backoff::default(),
+            reporter,
+        };
+        let run = move || keeping.run(&orders);
+        let thread = std::thread::Builder::new().name("hook".to_owned()).spawn(run)?;
+        Ok(Self { orders: Some(sender), thread: Some(thread), bell })
+    }
+
+    /// Puts the hook up.
+    ///
+    /// # Errors
+    /// As [`hook::up`], and where another living guard has the hook.
+    pub(super) fn raise(&self) -> Result<(), GuardError> {
+        let (sender, answer) = bounded(1);
+        self.order(Order::Raise(sender));
+        // It ends only by a panic, which has been told.
+        answer.recv().unwrap_or(Err(GuardError::Hook(HookError::Unanswered)))
+    }
+
+    /// Has the hook taken down; the receiver is given how that ended, within [`PATIENCE`].
+    pub(super) fn take_down(&self) -> Receiver<Result<(), HookError>> {
+        let (sender, answer) = bounded(1);
+        self.order(Order::TakeDown(sender));
+        answer
+    }
+
+    /// How long [`Keeper::take_down`] may take.
+    pub(super) const fn patience() -> Duration {
+        PATIENCE
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // A keeper that has panicked drops the answer's sender with the order.
+            let _ = orders.send(order);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.bell = None;
+        self.orders = None;
+        let Some(thread) = self.thread.take() else { return };
+        // One that hangs in iptables is left to the end of the process.
+        let deadline = Instant::now() + PATIENCE;
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
+            // A panic has been told on stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread owns.
+struct Keeping {
+    scope: Scope,
+    hook: Option<HookConfig>,
+    lookout: Lookout,
+    /// Whether what we made is put back.
+    repairs: bool,
+    /// Whether the kernel tells of changes.
+    is_told: bool,
+    /// When to look next.
+    due: Option<Instant>,
+    looked: Instant,
+    backoff: Backoff,
+    reporter: Reporter,
+}
+
+impl Keeping {
+    fn run(mut self, orders: &Receiver<Order>) {
+        if let Err(error) = descriptors::keep_own() {
+            tell(format_args!("bannerwall: iptables cannot be run when no descriptors are left: {error}"));
+        }
+        loop {
+            let order = match self.due {
+                Some(due) => orders.recv_deadline(due),
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match order {
+                Ok(Order::Raise(answer)) => {
+                    // The main thread waits for it.
+                    let _ = answer.send(self.raise());
+                }
+                Ok(Order::Changed) => {
+                    let soon = (Instant::now() + SETTLE).max(self.looked + REST);
+                    self.due = self.due.map(|due| due.min(soon));
+                }
+                Ok(Order::TakeDown(answer)) => {
+                    let _ = answer.send(hook::down(self.scope.clone()).map(drop));
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => self.look(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn raise(&mut self) -> Result<(), GuardError> {
+        if let Some(hook) = &self.hook {
+            leave_others_hook(hook, &self.scope)?;
+            hook::up(hook, self.scope.clone())?;
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Looks once, puts back what is to be put back, and tells what is new.
+    fn look(&mut self) {
+        let mut look = self.lookout.look();
+        self.looked = Instant::now();
+        self.reporter.found(&look);
+        let mut next = if look.has_legacy || !self.is_told { UNTOLD } else { PRECAUTION };
+        if !look.is_sound() && look.unknown.is_none() && self.repairs && !led_to_a_listener(&look) {
+            match self.backoff.wait(self.looked) {
+                None => {
+                    look = self.mend(look);
+                    next = REST;
+                }
+                Some(wait) => {
+                    self.reporter.waits(wait);
+                    next = wait;
+                }
+            }
+        }
+        self.reporter.stands(&look);
+        self.due = Some(self.looked + next);
+    }
+
+    fn mend(&mut self, look: Look) -> Look {
+        self.backoff.tried(self.looked);
+        match self.lookout.mend() {
+            Ok(Up::Unchanged) => self.lookout.look(),
+            Ok(Up::Replaced | Up::Created) => {
+                self.reporter.restored();
+                self.lookout.look()
+            }
+            Err(error) => {
+                self.reporter.cannot(&error);
+                look
+            }
+        }
+    }
+}
+
+/// Whether a family is led to a queue that another program serves: whoever did that meant it.
+fn led_to_a_listener(look: &Look) -> bool {
+    let mut queues = look.families.iter().filter_map(|(_, standing)| match standing {
+        Standing::LedAway(queues) => Some(queues.numbers()),
+        _ => None,
+    });
+    queues.any(|mut numbers| numbers.any(is_served))
+}
+
+fn is_served(queue: u16) -> bool {
+    matches!(KernelCounters::of(queue), Ok(Some(_)))
+}
+
+/// A hook that leads to queues of a guard that lives is not ours to change: that guard would see
+/// nothing any more.
+fn leave_others_hook(hook: &HookConfig, scope: &Scope) -> Result<(), GuardError> {
+    let mut found: Vec<Family> = Vec::new();
+    for place in hook::status(scope.clone())? {
+        let Installed::Complete(there, _) = place.installed else { continue };
+        let mut others = there.queues.numbers().filter(|queue| !hook.queues.numbers().contains(queue));
+        if let Some(queue) = others.find(|queue| is_served(*queue)) {
+            return Err(GuardError::HookInUse(queue));
+        }
+        found.push(place.family);
+    }
+    if !found.is_empty() {
+        let families: Vec<String> = found.iter().map(ToString::to_string).collect();
+        tell(format_args!(
+            "bannerwall: a hook was up already ({}): this run takes it over",
+            families.join(", ")
+        ));
+    }
+    Ok(())
+}

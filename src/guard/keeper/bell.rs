@@ -1,0 +1,57 @@
+//! The thread that hears of changed rules and tells the keeper.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::Sender;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Order;
+use crate::diagnostics::tell;
+use crate::hook::{Notice, Notices};
+
+/// The thread; ends with this value.
+pub(super) struct Bell {
+    stop: Arc<std::os::fd::OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bell {
+    /// Listens for changes from now on.
+    ///
+    /// # Errors
+    /// As [`Notices::open`], and where no thread can be had.
+    pub(super) fn hang(orders: Sender<Order>) -> io::Result<Self> {
+        let mut notices = Notices::open()?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let woken = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("hook-notices".to_owned()).spawn(move || {
+            loop {
+                match notices.wait(woken.as_fd()) {
+                    Ok(Notice::Changed) => {
+                        if orders.send(Order::Changed).is_err() {
+                            return;
+                        }
+                    }
+                    Ok(Notice::Woken) => return,
+                    Err(error) => {
+                        tell(format_args!("bannerwall: changes of the rules are noticed late: {error}"));
+                        return;
+                    }
+                }
+            }
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // The eventfd takes any number below its highest.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        // The thread does nothing that panics.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

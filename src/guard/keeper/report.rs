@@ -1,0 +1,110 @@
+//! What is told of the hook: on stderr, as events, by metrics and `/readyz`. Each thing once.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::diagnostics::tell;
+use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
+use crate::guard::worker::Sinks;
+use crate::hook::{Family, HookError, Look, Standing};
+use crate::metrics::{GuardMetrics, Health};
+
+/// Tells, and remembers what it has told.
+pub(in crate::guard) struct Reporter {
+    metrics: GuardMetrics,
+    health: Arc<Health>,
+    sinks: Sinks,
+    /// How each family stood at the last look.
+    told: Vec<(Family, Standing)>,
+    unknown: Option<String>,
+    failure: Option<String>,
+    is_waiting: bool,
+}
+
+impl Reporter {
+    pub(in crate::guard) fn new(metrics: GuardMetrics, health: Arc<Health>, sinks: Sinks) -> Self {
+        let (told, unknown, failure) = (Vec::new(), None, None);
+        Self { metrics, health, sinks, told, unknown, failure, is_waiting: false }
+    }
+
+    /// Tells what is not as it was at the last look.
+    pub(super) fn found(&mut self, look: &Look) {
+        if look.unknown != self.unknown {
+            self.unknown.clone_from(&look.unknown);
+            if let Some(why) = &look.unknown {
+                tell(format_args!("bannerwall: the hook cannot be looked at: {why}"));
+            }
+        }
+        let new: Vec<(Family, Standing)> =
+            look.families.iter().filter(|family| !self.told.contains(family)).cloned().collect();
+        for (family, standing) in new {
+            let before = self.told.iter().position(|(known, _)| *known == family);
+            let before = before.map(|index| self.told.swap_remove(index).1);
+            self.told.push((family, standing.clone()));
+            // That it is up at first is no news.
+            if standing != Standing::Up || before.is_some() {
+                self.say(&family.to_string(), standing.name(), standing.to_string());
+            }
+        }
+    }
+
+    /// Shows how the hook stands after all that could be done.
+    pub(super) fn stands(&mut self, look: &Look) {
+        if look.unknown.is_some() {
+            return;
+        }
+        for (family, standing) in &look.families {
+            self.metrics.hook_up(family.name()).set(i64::from(*standing == Standing::Up));
+        }
+        let faults: Vec<String> = look
+            .families
+            .iter()
+            .filter(|(_, standing)| *standing != Standing::Up)
+            .map(|(family, standing)| format!("{family}: {standing}"))
+            .collect();
+        if faults.is_empty() {
+            (self.failure, self.is_waiting) = (None, false);
+            self.told.clone_from(&look.families);
+        }
+        self.health.hinder("hook", (!faults.is_empty()).then(|| faults.join("; ")));
+    }
+
+    /// The hook was put back.
+    pub(super) fn restored(&mut self) {
+        self.metrics.hook_repairs.inc();
+        let faulty = self.told.iter().filter(|(_, standing)| *standing != Standing::Up);
+        let families: Vec<String> = faulty.map(|(family, _)| family.to_string()).collect();
+        self.say(&families.join(", "), "restored", "put back".to_owned());
+    }
+
+    /// The hook could not be put back.
+    pub(super) fn cannot(&mut self, error: &HookError) {
+        let why = error.to_string();
+        if self.failure.as_ref() != Some(&why) {
+            tell(format_args!("bannerwall: the hook cannot be put back: {why}"));
+            self.failure = Some(why);
+        }
+    }
+
+    /// Something takes the hook away again and again.
+    pub(super) fn waits(&mut self, wait: Duration) {
+        if !self.is_waiting {
+            tell(format_args!(
+                "bannerwall: something keeps changing the hook; it is put back in {:.0} s",
+                wait.as_secs_f64().ceil()
+            ));
+            self.is_waiting = true;
+        }
+    }
+
+    fn say(&mut self, families: &str, state: &'static str, detail: String) {
+        tell(format_args!("bannerwall: hook ({families}): {detail}"));
+        let facts = HookFacts { families: families.to_owned(), state, detail };
+        self.sinks.emit(Event {
+            timestamp: SystemTime::now().into(),
+            source: event::Source::Guard,
+            flow: None,
+            kind: EventKind::Hook(Box::new(facts)),
+        });
+    }
+}

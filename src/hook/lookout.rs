@@ -1,0 +1,216 @@
+//! The hook of a running guard, looked at again and again: whether it stands as it should.
+
+use std::fmt;
+
+use super::inspect::Flaw;
+use super::status::{self, FamilyStatus, Installed};
+use super::tables::Tables;
+use super::{Family, HookConfig, HookError, Queues, Scope, Up, Variant};
+
+/// How the hook of one family stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// As it should.
+    Up,
+    /// It is not there any more.
+    Gone,
+    /// It leads to other queues.
+    LedAway(Queues),
+    /// It has other options than it was put up with.
+    Changed,
+    /// Not whole, and why.
+    Damaged(String),
+    /// Whole, but not in its place.
+    Flawed(Vec<Flaw>),
+}
+
+impl Standing {
+    /// One word for events.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Gone => "gone",
+            Self::LedAway(_) => "led_away",
+            Self::Changed => "changed",
+            Self::Damaged(_) => "damaged",
+            Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, Flaw::Doubled { .. })) => "doubled",
+            Self::Flawed(_) => "not_last",
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up => formatter.write_str("up"),
+            Self::Gone => formatter.write_str("gone: packets go by uninspected"),
+            Self::LedAway(queues) => write!(formatter, "led away to queue {queues}"),
+            Self::Changed => formatter.write_str("changed: it has other options now"),
+            Self::Damaged(why) => write!(formatter, "damaged: {why}"),
+            Self::Flawed(flaws) => {
+                let flaws: Vec<String> = flaws.iter().map(ToString::to_string).collect();
+                formatter.write_str(&flaws.join("; "))
+            }
+        }
+    }
+}
+
+/// What one look has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// How the hook of each family stands; a family that never had one is left out.
+    pub families: Vec<(Family, Standing)>,
+    /// Why a place could not be looked at.
+    pub unknown: Option<String>,
+    /// Whether a place is one of the legacy interface, which tells nobody of changes.
+    pub has_legacy: bool,
+}
+
+impl Look {
+    /// Whether everything that was found stands as it should.
+    pub fn is_sound(&self) -> bool {
+        self.families.iter().all(|(_, standing)| *standing == Standing::Up)
+    }
+}
+
+/// Looks at the hook that leads to given queues.
+#[derive(Debug)]
+pub struct Lookout {
+    scope: Scope,
+    queues: Queues,
+    /// The hook that has to be there; without one, whatever leads to the queues.
+    wanted: Option<HookConfig>,
+    /// Where to look; empty when that has to be found out again.
+    places: Vec<Tables>,
+    /// Families that have had a hook to our queues.
+    known: Vec<Family>,
+}
+
+impl Lookout {
+    /// Watches what leads to `queues`; all of `wanted` where that is given.
+    pub fn new(scope: impl Into<Scope>, queues: Queues, wanted: Option<HookConfig>) -> Self {
+        let scope = scope.into();
+        let known = if wanted.is_some() { scope.families().collect() } else { Vec::new() };
+        Self { scope, queues, wanted, places: Vec::new(), known }
+    }
+
+    /// Looks once: an `iptables-save` for each family and variant, some 4 ms each.
+    pub fn look(&mut self) -> Look {
+        let mut look = Look::default();
+        let mut statuses = Vec::new();
+        if self.places.is_empty() {
+            for (_, tables) in self.scope.places() {
+                match tables {
+                    Ok(tables) => self.places.push(tables),
+                    Err(error) => look.unknown = Some(error.to_string()),
+                }
+            }
+        }
+        for tables in &self.places {
+            look.has_legacy |= tables.variant() == Variant::Legacy;
+            match status::of(tables) {
+                Ok(status) => statuses.push(status),
+                Err(error) => look.unknown = Some(error.to_string()),
+            }
+        }
+        if look.unknown.is_none() {
+            let families: Vec<Family> = self.scope.families().collect();
+            for family in families {
+                let of_family: Vec<&FamilyStatus> =
+                    statuses.iter().filter(|status| status.family == family).collect();
+                look.families.extend(self.standing(family, &of_family).map(|standing| (family, standing)));
+            }
+        }
+        if look.unknown.is_some() || !look.is_sound() {
+            // It may be in another place next time.
+            self.places.clear();
+        }
+        look
+    }
+
+    /// Makes the hook stand as it should again.
+    ///
+    /// # Errors
+    /// As [`up`](super::up).
+    pub fn mend(&mut self) -> Result<Up, HookError> {
+        match &self.wanted {
+            Some(wanted) => super::up(wanted, self.scope.clone()),
+            None => Ok(Up::Unchanged),
+        }
+    }
+
+    /// How the hook of a family stands in all its places together; `None` where it never had one.
+    fn standing(&mut self, family: Family, places: &[&FamilyStatus]) -> Option<Standing> {
+        if let Some(place) = places.iter().find(|place| self.leads_here(place)) {
+            if !self.known.contains(&family) {
+                self.known.push(family);
+            }
+            let flaws = place.flaws();
+            return Some(if flaws.is_empty() { Standing::Up } else { Standing::Flawed(flaws) });
+        }
+        if !self.known.contains(&family) {
+            return None;
+        }
+        let elsewhere = places.iter().find_map(|place| match &place.installed {
+            Installed::Complete(config, _) if !overlap(config.queues, self.queues) => {
+                Some(Standing::LedAway(config.queues))
+            }
+            Installed::Complete(..) => Some(Standing::Changed),
+            Installed::Damaged(why) => Some(Standing::Damaged(why.clone())),
+            Installed::Absent | Installed::Unknown(_) => None,
+        });
+        Some(elsewhere.unwrap_or(Standing::Gone))
+    }
+
+    /// Whether a place holds the hook that is wanted, or any that leads to our queues where none is.
+    fn leads_here(&self, place: &FamilyStatus) -> bool {
+        match (&place.installed, &self.wanted) {
+            (Installed::Complete(config, _), Some(wanted)) => config == wanted,
+            (Installed::Complete(config, _), None) => overlap(config.queues, self.queues),
+            _ => false,
+        }
+    }
+}
+
+fn overlap(one: Queues, other: Queues) -> bool {
+    one.first <= other.last && other.first <= one.last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Counters;
+    use super::*;
+
+    fn place(installed: Installed) -> FamilyStatus {
+        FamilyStatus { family: Family::V4, variant: Variant::Nft, installed, jumps: Vec::new() }
+    }
+
+    fn hook(queues: &str) -> Installed {
+        let queues = queues.parse().expect("queues");
+        Installed::Complete(HookConfig { queues, ..HookConfig::default() }, Counters::default())
+    }
+
+    #[test]
+    fn a_hook_that_is_wanted_has_to_be_there_as_it_was_made() {
+        let wanted = Some(HookConfig::default());
+        let mut lookout = Lookout::new(Variant::Nft, Queues::default(), wanted);
+        let mut standing = |installed| lookout.standing(Family::V4, &[&place(installed)]);
+        assert_eq!(standing(Installed::Absent), Some(Standing::Gone));
+        assert_eq!(standing(hook("0")), Some(Standing::Up));
+        assert_eq!(standing(hook("7")), Some(Standing::LedAway(Queues { first: 7, last: 7 })));
+        assert_eq!(standing(hook("0:3")), Some(Standing::Changed));
+        let damaged = Installed::Damaged("half".to_owned());
+        assert_eq!(standing(damaged), Some(Standing::Damaged("half".to_owned())));
+    }
+
+    #[test]
+    fn a_hook_of_others_is_told_of_once_it_was_found() {
+        let mut lookout = Lookout::new(Variant::Nft, Queues::default(), None);
+        let mut standing = |installed| lookout.standing(Family::V4, &[&place(installed)]);
+        assert_eq!(standing(Installed::Absent), None);
+        assert_eq!(standing(hook("7")), None, "another guard's");
+        assert_eq!(standing(hook("0:3")), Some(Standing::Up));
+        assert_eq!(standing(hook("7")), Some(Standing::LedAway(Queues { first: 7, last: 7 })));
+        assert_eq!(standing(Installed::Absent), Some(Standing::Gone));
+    }
+}

@@ -1,0 +1,158 @@
+//! The kernel's word that rules of `nf_tables` have changed.
+//!
+//! Every change of a table, chain or rule is told to the netlink group `NFNLGRP_NFTABLES`, whoever makes
+//! it: iptables-nft, `nft flush ruleset`, firewalld. The legacy interface tells nobody.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+
+use super::plan::TABLE;
+
+/// `NFNLGRP_NFTABLES` as a bit of the address's group mask (`linux/netfilter/nfnetlink.h`).
+const GROUPS: u32 = 1 << (7 - 1);
+/// `NFNL_SUBSYS_NFTABLES`, the upper octet of a message's type.
+const SUBSYSTEM: u16 = 10;
+/// `NFT_MSG_{NEW,DEL}{TABLE,CHAIN,RULE}`, the lower octet (`linux/netfilter/nf_tables.h`).
+const CHANGES: [u16; 6] = [0, 2, 3, 5, 6, 8];
+/// `NFTA_{TABLE_NAME,CHAIN_TABLE,RULE_TABLE}`: the name of the table, ended by a zero octet.
+const TABLE_NAME: u16 = 1;
+/// Octets of `struct nlmsghdr` and of `struct nfgenmsg`.
+const HEADERS: (usize, usize) = (16, 4);
+
+/// A socket that hears of changed rules.
+#[derive(Debug)]
+pub struct Notices {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// What a wait ended by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A table that may hold our hook has changed.
+    Changed,
+    /// The other descriptor became readable.
+    Woken,
+}
+
+impl Notices {
+    /// Listens in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Without `CAP_NET_ADMIN`, and where the kernel has no `nf_tables`.
+    pub fn open() -> io::Result<Self> {
+        let protocol = Some(netlink::NETFILTER);
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Self { socket, buffer: vec![0; 1 << 16] })
+    }
+
+    /// Waits for a change, or until `wake` is readable.
+    ///
+    /// # Errors
+    /// When the socket fails for another reason than a signal or an overrun.
+    pub fn wait(&mut self, wake: BorrowedFd<'_>) -> io::Result<Notice> {
+        loop {
+            let mut ready =
+                [PollFd::new(&self.socket, PollFlags::IN), PollFd::from_borrowed_fd(wake, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Err(Errno::INTR) => continue,
+                result => result?,
+            };
+            if !ready[1].revents().is_empty() {
+                return Ok(Notice::Woken);
+            }
+            match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((octets, _)) if !may_concern_us(self.buffer.get(..octets).unwrap_or_default()) => {}
+                // What an overrun has swallowed may have been about us.
+                Ok(_) | Err(Errno::NOBUFS) => return Ok(Notice::Changed),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Whether one of these netlink messages tells of our table; what cannot be read may.
+fn may_concern_us(mut messages: &[u8]) -> bool {
+    while !messages.is_empty() {
+        let (Some(length), Some(kind)) = (number(messages, 0, 4), number(messages, 4, 2)) else {
+            return true;
+        };
+        let Some(message) = messages.get(..length).filter(|message| message.len() >= HEADERS.0) else {
+            return true;
+        };
+        let is_change =
+            u16::try_from(kind).is_ok_and(|kind| kind >> 8 == SUBSYSTEM && CHANGES.contains(&(kind & 0xff)));
+        if is_change && table_of(message).is_none_or(|table| table == TABLE.as_bytes()) {
+            return true;
+        }
+        messages = messages.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    false
+}
+
+/// The name of the table that a change is about.
+fn table_of(message: &[u8]) -> Option<&[u8]> {
+    let mut attributes = message.get(HEADERS.0 + HEADERS.1..)?;
+    loop {
+        let length = number(attributes, 0, 2).filter(|length| *length >= 4)?;
+        if number(attributes, 2, 2)? == usize::from(TABLE_NAME) {
+            return attributes.get(4..length)?.strip_suffix(b"\0");
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// A number of two or four octets in the machine's byte order.
+fn number(octets: &[u8], at: usize, length: usize) -> Option<usize> {
+    let octets = octets.get(at..at + length)?;
+    match *octets {
+        [a, b] => Some(u16::from_ne_bytes([a, b]).into()),
+        [a, b, c, d] => usize::try_from(u32::from_ne_bytes([a, b, c, d])).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, table: &str) -> Vec<u8> {
+        let length = u16::try_from(4 + table.len() + 1).expect("a short name");
+        let mut message = u32::from(20 + length.next_multiple_of(4)).to_ne_bytes().to_vec();
+        message.extend(((SUBSYSTEM << 8) | kind).to_ne_bytes());
+        message.extend([0; 14]);
+        message.extend(length.to_ne_bytes());
+        message.extend(TABLE_NAME.to_ne_bytes());
+        message.extend(table.as_bytes());
+        message.resize(20 + usize::from(length.next_multiple_of(4)), 0);
+        message
+    }
+
+    #[test]
+    fn only_changes_of_our_table_concern_us() {
+        assert!(may_concern_us(&message(8, "mangle")));
+        assert!(!may_concern_us(&message(8, "filter")), "another table");
+        assert!(!may_concern_us(&message(12, "mangle")), "an element of a set");
+        assert!(may_concern_us(&[message(6, "nat"), message(2, "mangle")].concat()));
+        assert!(!may_concern_us(&[]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_concern_us() {
+        let whole = message(8, "filter");
+        for cut in 1..whole.len() {
+            assert!(may_concern_us(&whole[..cut]), "{cut}");
+        }
+        assert!(may_concern_us(&[0; 7]));
+        let mut endless = message(12, "filter");
+        endless[..4].copy_from_slice(&0_u32.to_ne_bytes());
+        assert!(may_concern_us(&endless), "a message without length");
+    }
+}
