@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use super::message::{About, AnswerMessage, Malformed, Message, PacketMessage, messages};
 use super::outgoing::Outgoing;
-use super::{Counters, MAXIMUM_COPY_RANGE, Packet, Queue, send_patiently};
+use super::{Counters, MAXIMUM_COPY_RANGE, Packet, Queue, is_shortage, send_patiently};
 use crate::error::{CallError, QueueError};
 
 /// Packets of one receive call.
@@ -90,7 +90,8 @@ impl<'queue> Batch<'queue> {
     ///
     /// # Errors
     ///
-    /// When a send fails; its packets then wait until the queue is unbound.
+    /// When a send fails for another reason than want of memory; its packets then wait until the queue is
+    /// unbound, as they do (counted) where the kernel stays short of memory.
     pub fn finish(mut self) -> Result<(), QueueError> {
         self.complete()
     }
@@ -124,13 +125,13 @@ fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> 
     if outgoing.octets().is_empty() {
         return Ok(());
     }
-    let result = send_patiently(socket, outgoing.octets());
+    let result = send_patiently(socket, outgoing.octets(), counters);
     counters.sends += 1;
     if result.is_err() {
         counters.unsent += outgoing.verdicts();
     }
     outgoing.clear();
-    result
+    result.or_else(|error| if is_shortage(&error) { Ok(()) } else { Err(error) })
 }
 
 /// Counts what the kernel says of a message that it was not asked to acknowledge.

@@ -35,8 +35,10 @@ pub const MAXIMUM_COPY_RANGE: u32 = 65_531;
 
 /// How long the kernel may take to acknowledge a configuration, which it does within the send.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a send is tried that fails for want of memory.
-const SEND_ATTEMPTS: u32 = 5;
+/// How often a send is tried that fails for want of memory, with [`PAUSE`] in between: a second in all.
+const SEND_ATTEMPTS: u32 = 200;
+/// What a kernel that is short of memory is given to find some, instead of being asked without end.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is to become of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +133,8 @@ pub struct Counters {
     pub overruns: u64,
     /// Receives that a signal interrupted.
     pub interrupted: u64,
+    /// Calls that failed because the kernel was short of memory (`ENOMEM`, or `ENOBUFS` of a send).
+    pub shortages: u64,
 }
 
 /// A bound queue.
@@ -252,7 +256,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When the receive fails for another reason than time, a signal or an overrun.
+    /// When the receive fails for another reason than time, a signal, an overrun or want of memory.
     pub fn receive(&mut self) -> Result<Batch<'_>, QueueError> {
         self.receive_batch(Wait::Timeout)
     }
@@ -282,8 +286,12 @@ impl Queue {
         let mut message = Outgoing::new(self.number, 0);
         let settings = Settings { copy_range: Some(octets), ..Settings::default() };
         if message.push_settings(&settings) {
-            send_patiently(&self.socket, message.octets())?;
-            self.copy_range = octets;
+            match send_patiently(&self.socket, message.octets(), &mut self.counters) {
+                Ok(()) => self.copy_range = octets,
+                // The old range serves until the next change is asked for.
+                Err(error) if is_shortage(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -314,12 +322,16 @@ impl Queue {
         Ok(Batch::new(self, count))
     }
 
-    /// Nothing to read, a signal and an overrun are events; anything else is an error.
+    /// Nothing to read, a signal, an overrun and want of memory are events; anything else is an error.
     fn note_receive_error(&mut self, error: CallError) -> Result<(), CallError> {
         match error.errno() {
             Some(libc::EAGAIN) => {}
             Some(libc::EINTR) => self.counters.interrupted += 1,
             Some(libc::ENOBUFS) => self.counters.overruns += 1,
+            Some(libc::ENOMEM) => {
+                self.counters.shortages += 1;
+                std::thread::sleep(PAUSE);
+            }
             _ => return Err(error),
         }
         Ok(())
@@ -373,19 +385,27 @@ impl Queue {
     }
 }
 
-/// Sends once more where the kernel was short of memory or a signal came.
-fn send_patiently(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
-    for _attempt in 1..SEND_ATTEMPTS {
-        match socket::send(socket, messages) {
-            Err(error)
-                if matches!(
-                    error.errno(),
-                    Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
-                ) => {}
-            result => return result,
+/// Sends again, for up to a second, where the kernel is short of memory, and at once after a signal.
+fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut Counters) -> Result<(), CallError> {
+    let mut attempts = 0;
+    loop {
+        let Err(error) = socket::send(socket, messages) else { return Ok(()) };
+        if error.errno() == Some(libc::EINTR) {
+            counters.interrupted += 1;
+            continue;
         }
+        attempts += 1;
+        if !is_shortage(&error) || attempts == SEND_ATTEMPTS {
+            return Err(error);
+        }
+        counters.shortages += 1;
+        std::thread::sleep(PAUSE);
     }
-    socket::send(socket, messages)
+}
+
+/// Whether a send failed for a reason that passes by itself.
+fn is_shortage(error: &CallError) -> bool {
+    matches!(error.errno(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
 }
 
 /// What a refused BIND means.

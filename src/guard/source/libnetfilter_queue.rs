@@ -74,7 +74,7 @@ impl Source for LibnetfilterQueue {
             send_calls: counters.sends,
             missed: counters.missed,
             late_verdicts: counters.late_verdicts,
-            refused: counters.refused + counters.unsent,
+            refused: counters.refused + counters.unsent + counters.shortages,
             unanswered: counters.unanswered,
             malformed: counters.malformed,
             overruns: counters.overruns,

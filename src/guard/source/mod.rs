@@ -192,7 +192,8 @@ pub struct Statistics {
     pub missed: u64,
     /// Verdicts for packets that the kernel had already given up.
     pub late_verdicts: u64,
-    /// Verdicts that could not be sent, and other messages that the kernel refused.
+    /// Verdicts that could not be sent, other messages that the kernel refused, and calls that it was too
+    /// short of memory for.
     pub refused: u64,
     /// Packets that got the failure verdict because nothing else answered them.
     pub unanswered: u64,

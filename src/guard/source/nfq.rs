@@ -19,6 +19,9 @@ use super::{
     Verdict,
 };
 
+/// What a kernel that is short of memory is given to find some.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// A queue that is read and answered packet by packet.
 pub struct NfqCrate {
     queue: nfq::Queue,
@@ -77,11 +80,15 @@ impl NfqCrate {
         self.last_packet = id;
     }
 
-    /// Signals, overruns and late verdicts are events; the rest are errors.
+    /// Signals, overruns, late verdicts and want of memory are events; the rest are errors.
     fn note(&mut self, source: io::Error) -> Result<(), SourceError> {
         match source.raw_os_error() {
             Some(libc::EINTR) => self.counters.interrupted += 1,
             Some(libc::ENOBUFS) => self.counters.overruns += 1,
+            Some(libc::ENOMEM) => {
+                self.counters.refused += 1;
+                std::thread::sleep(PAUSE);
+            }
             // The kernel's answer to a verdict for a packet that it had already given up.
             Some(libc::ENOENT) => self.counters.late_verdicts += 1,
             // The crate's word for a message that is longer than its buffer.
@@ -139,6 +146,11 @@ impl Source for NfqCrate {
     }
 }
 
+/// Whether a send failed for a reason that passes by itself.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
+}
+
 /// A packet that gets the failure verdict when it is dropped without one.
 struct Pending<'a> {
     queue: &'a mut nfq::Queue,
@@ -174,7 +186,16 @@ impl Pending<'_> {
             message.set_nfmark(mark);
         }
         self.counters.send_calls += 1;
-        self.queue.verdict(message).map_err(|source| CallError { call: "sendto(AF_NETLINK)", source })
+        match self.queue.verdict(message) {
+            // The crate has taken the message, so that it cannot be sent again: the packet waits until the
+            // queue is given back.
+            Err(error) if is_passing(&error) => {
+                self.counters.refused += 1;
+                std::thread::sleep(PAUSE);
+                Ok(())
+            }
+            result => result.map_err(|source| CallError { call: "sendto(AF_NETLINK)", source }),
+        }
     }
 }
 
