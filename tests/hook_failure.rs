@@ -175,7 +175,7 @@ fn one_family_that_fails_leaves_nothing_of_the_other() {
         };
         let (code, told) = hook("up --on-failure closed");
         assert_eq!(code, Some(3), "{told}");
-        assert!(told.contains("IPv6: cannot run `ip6tables`") && told.contains("--family"), "{told}");
+        assert!(told.contains("cannot run `ip6tables` (IPv6)") && told.contains("--family"), "{told}");
         assert_eq!(rules(&namespace), 0, "all or nothing");
         assert_eq!(hook("up --family ipv4").0, Some(0));
         assert!(rules(&namespace) > 0);

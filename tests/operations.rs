@@ -353,35 +353,42 @@ fn a_bridge_is_judged_where_the_kernel_hands_its_frames_over() {
 }
 
 #[test]
-fn policy_routing_by_a_masked_mark_keeps_its_uplink() {
+fn policy_routing_by_marks_keeps_its_uplink() {
     as_root(|| {
-        let line = Line::new();
-        let router = &line.router;
-        let nginx = Nginx::start(&line.server, 80, "");
-        let page = vec![b'x'; 4 << 20];
-        std::fs::write(nginx.root().join("page"), &page).expect("the folder is ours");
-        // Only what carries mark 2 finds the way to the server.
-        router.run("ip route add 198.51.100.0/24 dev right table 100");
-        router.run("ip rule add fwmark 2/0xff table 100");
-        router.run("ip route del 198.51.100.0/24 dev right");
-        router.set("ipv4/conf/all/rp_filter", "0");
-        router.set("ipv4/conf/right/rp_filter", "0");
-        for rule in [
-            "-j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff",
-            "-i left -m mark --mark 0x0/0xff -j MARK --set-xmark 0x2/0xff",
-            "-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff",
-        ] {
-            router.run(&format!("iptables -w -t mangle -A PREROUTING {rule}"));
-        }
-        let guard = Guard::start(router, "drop", "--hook forward --enforce");
-        assert_judged(&line.client, "http://198.51.100.2/", "by the marked uplink");
-        let page_url = "http://198.51.100.2/page";
-        assert!(ask(&line.client, "curl/8.0", page_url).is_some_and(|got| got == page), "a long download");
-        let doctor = router.output(&format!("{PROGRAM} doctor"));
-        let doctor = String::from_utf8_lossy(&doctor.stdout);
-        assert!(doctor.contains("ok    mark: "), "{doctor}");
-        guard.stop();
+        route_by_marks("2/0xff", "0x0/0xff", "0x2/0xff", " --nfmask 0xff --ctmask 0xff");
+        // The textbook's form, which copies our bits as well.
+        route_by_marks("2", "0x0", "0x2", "");
     });
+}
+
+/// A router whose way to the server only packets with mark 2 find.
+fn route_by_marks(chosen: &str, none: &str, set: &str, masks: &str) {
+    let line = Line::new();
+    let router = &line.router;
+    let nginx = Nginx::start(&line.server, 80, "");
+    let page = vec![b'x'; 4 << 20];
+    std::fs::write(nginx.root().join("page"), &page).expect("the folder is ours");
+    // Only what carries mark 2 finds the way to the server.
+    router.run("ip route add 198.51.100.0/24 dev right table 100");
+    router.run(&format!("ip rule add fwmark {chosen} table 100"));
+    router.run("ip route del 198.51.100.0/24 dev right");
+    router.set("ipv4/conf/all/rp_filter", "0");
+    router.set("ipv4/conf/right/rp_filter", "0");
+    for rule in [
+        format!("-j CONNMARK --restore-mark{masks}"),
+        format!("-i left -m mark --mark {none} -j MARK --set-xmark {set}"),
+        format!("-j CONNMARK --save-mark{masks}"),
+    ] {
+        router.run(&format!("iptables -w -t mangle -A PREROUTING {rule}"));
+    }
+    let guard = Guard::start(router, "drop", "--hook forward --enforce");
+    assert_judged(&line.client, "http://198.51.100.2/", "by the marked uplink");
+    let page_url = "http://198.51.100.2/page";
+    assert!(ask(&line.client, "curl/8.0", page_url).is_some_and(|got| got == page), "a long download");
+    let doctor = router.output(&format!("{PROGRAM} doctor"));
+    let doctor = String::from_utf8_lossy(&doctor.stdout);
+    assert_eq!(doctor.contains("ok    mark: "), !masks.is_empty(), "{doctor}");
+    guard.stop();
 }
 
 #[test]

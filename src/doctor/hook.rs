@@ -22,9 +22,12 @@ pub(super) fn check(scene: &Scene) -> Report {
                 place.family, place.variant
             ));
         }
+        if let Installed::Unknown(why) = &place.installed {
+            report.add_blind(format!("{}: {why}", place.family));
+        }
         for flaw in place.flaws() {
             report.add_fault(format!(
-                "{} ({}): {flaw}; mend it with `bannerwall hook down` and `up`",
+                "{} ({}): {flaw}; mend it with `bannerwall hook up`",
                 place.family, place.variant
             ));
         }

@@ -137,7 +137,7 @@ impl fmt::Display for Variant {
 pub enum HookError {
     /// The program is not there or cannot be run.
     #[error(
-        "{family}: cannot run `{program}`: {message} (Debian: apt install iptables; or leave the family out: --family)"
+        "cannot run `{program}` ({family}): {message} (Debian: apt install iptables; or leave the family out: --family)"
     )]
     Program {
         /// Whose rules it makes.
