@@ -222,7 +222,6 @@ impl Conversation {
         limits: Limits,
         judge: &mut Judge<'_>,
     ) -> Offer<'p> {
-        judge.told.hear(judge.packet.wire_length);
         let lossy = judge.config.source != Source::Guard;
         let crowded = self.direction(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {

@@ -3,26 +3,26 @@
 use crate::terms::{Anomaly, AnomalySet, Severity};
 
 /// Octets of alerts that any flow may cause, however little it said.
-const ALLOWANCE: u64 = 8 << 10;
+const ALLOWANCE: u64 = 24 << 10;
 
 /// What one alert comes to beside its banner, roughly.
 const ALERT: u64 = 900;
 
-/// What was told of a flow, and how much of the wire it took.
+/// What was told of a flow, and how much was read of it.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// The application layer's anomalies that were told.
     anomalies: AnomalySet,
     /// Rules that were told to have matched, by position.
     rules: Vec<usize>,
-    /// Octets of the flow's packets that had something to say.
+    /// Octets of both directions that were read.
     heard: u64,
     /// Octets of alerts.
     spent: u64,
 }
 
 impl Told {
-    /// Takes a packet into account.
+    /// Takes octets that were read into account.
     pub(super) fn hear(&mut self, octets: usize) {
         self.heard = self.heard.saturating_add(octets as u64);
     }
@@ -62,7 +62,7 @@ mod tests {
     fn alerts_of_a_flow_grow_with_what_it_says_and_grave_ones_are_always_told() {
         let mut told = Told::default();
         let admitted = (0..1000).filter(|rule| told.admit_alert(*rule, false, 100)).count();
-        assert_eq!(admitted, 8, "8 KiB of them");
+        assert_eq!(admitted, 24, "24 KiB of them");
         assert!(told.admit_alert(1000, true, 100));
         assert!(!told.admit_alert(1000, true, 100), "and once");
         told.hear(5000);

@@ -28,6 +28,8 @@ impl Conversation {
             match self.step(from, rest, judge) {
                 Step::Used(count) => {
                     at += count;
+                    // Not what packets held: what is told must not depend on how octets were split.
+                    judge.told.hear(count);
                     if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
                         self.direction_mut(from).line_start = *last == b'\n';
                     }
