@@ -12,7 +12,7 @@ use super::config::{GuardConfig, Output};
 use super::control::Control;
 use super::interfaces::Interfaces;
 use super::policy::{Offload, Policy};
-use super::resets::Injector;
+use super::resets::{Allowance, Injector};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::Run;
 use super::tally::{Answers, Publisher, Tally};
@@ -164,8 +164,9 @@ impl Parts<'_> {
             engine,
             policy: Policy::new(run.config.mark, offload, self.failure(), copy_range),
             injector: self.injector.clone(),
+            allowance: Allowance::default(),
             resets: Vec::new(),
-            sink: Sinks(run.writers.iter().map(Writer::handle).collect()),
+            sink: Sinks::new(run.writers.iter().map(Writer::handle).collect()),
             interfaces: Interfaces::new(),
             answers: Answers::default(),
             grown: None,

@@ -96,7 +96,7 @@ impl Run {
 
     /// From the hook's coming up to its going down.
     fn serve(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
-        let sinks = Sinks(self.writers.iter().map(Writer::handle).collect());
+        let sinks = Sinks::new(self.writers.iter().map(Writer::handle).collect());
         let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), sinks);
         let keeper = Keeper::start(&self.config, reporter)?;
         keeper.raise()?;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 
+use super::clock::{Clock, Step};
 use super::interfaces::Interfaces;
 use super::policy::Policy;
-use super::resets::Injector;
+use super::resets::{Allowance, Injector};
 use super::source::{Answer, Queued, Source, SourceError};
 use super::tally::{Answers, Publisher, Tally};
 use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
@@ -59,6 +60,8 @@ pub(super) struct Judge {
     pub(super) policy: Policy,
     /// Absent in monitor mode, which rejects nothing.
     pub(super) injector: Option<Arc<Injector>>,
+    /// How many resets may still be sent.
+    pub(super) allowance: Allowance,
     /// Resets that wait until the batch's verdicts are sent.
     pub(super) resets: Vec<PendingResets>,
     pub(super) sink: Sinks,
@@ -76,13 +79,24 @@ pub(super) struct PendingResets {
     sending: u32,
 }
 
-/// Where a worker's events go: every writer gets each.
+/// Where a worker's events go: every writer gets each, with the time of day.
 #[derive(Debug, Clone)]
-pub(super) struct Sinks(pub(super) Vec<Handle>);
+pub(super) struct Sinks {
+    writers: Vec<Handle>,
+    step: Step,
+}
+
+impl Sinks {
+    /// Events for these writers, whose times are those of the day.
+    pub(super) fn new(writers: Vec<Handle>) -> Self {
+        Self { writers, step: Step::default() }
+    }
+}
 
 impl EventSink for Sinks {
-    fn emit(&mut self, event: Event) {
-        let Some((last, others)) = self.0.split_last_mut() else { return };
+    fn emit(&mut self, mut event: Event) {
+        event.timestamp = self.step.of_day(event.timestamp);
+        let Some((last, others)) = self.writers.split_last_mut() else { return };
         for other in others {
             other.emit(event.clone());
         }
@@ -125,53 +139,42 @@ impl Judge {
 
     /// Sends the batch's resets, once its verdicts are sent: a reset that overtakes segments which its
     /// batch lets pass is out of sequence, and its receiver would not take it (RFC 5961 section 3.2).
-    fn send_resets(&mut self) {
+    fn send_resets(&mut self, now: Instant) {
         for PendingResets { resets, receiving, sending } in self.resets.drain(..) {
-            if let Some(injector) = &self.injector {
-                injector.send(&resets, receiving, sending);
+            match &self.injector {
+                Some(injector) if self.allowance.admit(now) => injector.send(&resets, receiving, sending),
+                Some(injector) => injector.hold_back(),
+                None => {}
             }
         }
     }
 }
 
-/// The wall clock, for events and timeouts: read on each tick, and in between told by the monotonic
-/// one, which every batch reads anyway.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    instant: Instant,
-    wall: Timestamp,
-}
-
-impl Clock {
-    fn read(instant: Instant) -> Self {
-        Self { instant, wall: SystemTime::now().into() }
-    }
-
-    /// The time by both clocks.
-    fn now(self) -> (Instant, Timestamp) {
-        let instant = Instant::now();
-        (instant, self.wall.after(instant.duration_since(self.instant)))
-    }
+/// The time of day.
+fn wall() -> Timestamp {
+    SystemTime::now().into()
 }
 
 impl Worker {
     /// Judges packets until told to stop, then what is still in hand, and gives the queue back.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
-        let mut clock = Clock::read(read);
+        let (mut ticked, mut clock) = (read, Clock::start(read, wall()));
         while !self.shared.stop.load(Ordering::Relaxed) {
             let now = self.turn(clock)?;
-            if now.duration_since(clock.instant) >= TICK {
-                clock = Clock::read(now);
+            if now.duration_since(ticked) >= TICK {
+                ticked = now;
+                clock.set(now, wall());
+                self.judge.sink.step = clock.step();
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
                     self.judge.interfaces.forget();
                 }
-                self.tick(clock.wall)?;
+                self.tick(clock.even(now))?;
             }
         }
-        self.finish()
+        self.finish(clock)
     }
 
     /// One batch; returns when it was done with.
@@ -181,16 +184,16 @@ impl Worker {
         let (tally, waited) = (&self.shared.tally, &self.queue_wait);
         let received = source.next_batch(&mut |queued| {
             tally.receive();
-            let (_, now) = *begun.get_or_insert_with(|| clock.now());
+            let now = clock.even(*begun.get_or_insert_with(Instant::now));
             if let Some(stamp) = queued.timestamp {
-                waited.observe(now.since(stamp), 1);
+                waited.observe(clock.step().of_day(now).since(stamp), 1);
             }
             judge.judge(now, queued)
         });
-        judge.send_resets();
-        let received = received?;
         let ended = Instant::now();
-        if let Some((begun, _)) = begun {
+        judge.send_resets(ended);
+        let received = received?;
+        if let Some(begun) = begun {
             self.publisher.batch(received, Some(ended.duration_since(begun)));
         }
         Ok(ended)
@@ -210,6 +213,7 @@ impl Worker {
     }
 
     fn publish(&mut self, now: Timestamp) {
+        let now = self.judge.sink.step.of_day(now);
         self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers, now);
     }
 
@@ -222,15 +226,15 @@ impl Worker {
         }
     }
 
-    fn finish(mut self) -> Result<(), SourceError> {
+    fn finish(mut self, clock: Clock) -> Result<(), SourceError> {
         let Self { source, judge, shared, .. } = &mut self;
-        let now = || SystemTime::now().into();
+        let now = || clock.even(Instant::now());
         let tally = &shared.tally;
         let received = source.drain(DRAIN, &mut |queued| {
             tally.receive();
             judge.judge(now(), queued)
         });
-        judge.send_resets();
+        judge.send_resets(Instant::now());
         let received = received?;
         judge.engine.finish(now(), &mut judge.sink);
         self.publisher.batch(received, None);

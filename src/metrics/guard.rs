@@ -48,6 +48,8 @@ pub enum ResetResult {
     Sent,
     /// The kernel refused it.
     Failed,
+    /// Held back, as there were too many.
+    Limited,
 }
 
 /// The guard's families; clones share them.
@@ -190,7 +192,7 @@ impl GuardMetrics {
         for result in [ReloadResult::Success, ReloadResult::Failure] {
             self.reloads(result);
         }
-        for result in [ResetResult::Sent, ResetResult::Failed] {
+        for result in [ResetResult::Sent, ResetResult::Failed, ResetResult::Limited] {
             self.resets(result);
         }
         for action in [Action::Drop, Action::Reject] {
@@ -264,6 +266,7 @@ impl GuardMetrics {
         self.labelled.resets.with_label_values(&[match result {
             ResetResult::Sent => "sent",
             ResetResult::Failed => "failed",
+            ResetResult::Limited => "limited",
         }])
     }
 
