@@ -33,46 +33,36 @@ struct Row {
     ports: &'static [u16],
     /// Words in a greeting that tell it from others of its dialect.
     words: &'static [&'static str],
-    /// What a client may say first.
-    commands: &'static [&'static str],
-    /// The command behind which both ends speak TLS once the server agrees.
-    upgrade: &'static str,
     /// Recog's name for fingerprints of its greeting.
     fingerprints: &'static str,
 }
 
 const TABLE: &[Row] = &[
-    // RFC 5321; STARTTLS is RFC 3207.
+    // RFC 5321.
     Row {
         name: "smtp",
         dialect: Dialect::Code,
         openings: &["220", "421", "521", "554"],
         ports: &[25, 587, 2525],
         words: &["SMTP", "LMTP", "Postfix", "Exim", "Sendmail"],
-        commands: &["EHLO", "HELO", "LHLO"],
-        upgrade: "STARTTLS",
         fingerprints: "smtp.banner",
     },
-    // RFC 959; AUTH TLS is RFC 4217.
+    // RFC 959.
     Row {
         name: "ftp",
         dialect: Dialect::Code,
         openings: &["220", "120", "421", "530"],
         ports: &[21, 2121],
         words: &["FTP"],
-        commands: &["USER", "AUTH", "FEAT"],
-        upgrade: "AUTH TLS",
         fingerprints: "ftp.banner",
     },
-    // RFC 1939; STLS is RFC 2595.
+    // RFC 1939.
     Row {
         name: "pop3",
         dialect: Dialect::Status,
         openings: &["+OK", "-ERR"],
         ports: &[110],
         words: &[],
-        commands: &["USER", "APOP", "CAPA", "AUTH", "STLS"],
-        upgrade: "STLS",
         fingerprints: "pop3.banner",
     },
     // RFC 9051.
@@ -82,8 +72,6 @@ const TABLE: &[Row] = &[
         openings: &["* OK", "* PREAUTH", "* BYE"],
         ports: &[143],
         words: &[],
-        commands: &[],
-        upgrade: "STARTTLS",
         fingerprints: "imap4.banner",
     },
 ];
@@ -130,16 +118,6 @@ impl Greeting {
     /// Words in a greeting that tell it from others of its dialect.
     pub const fn words(self) -> &'static [&'static str] {
         self.row().words
-    }
-
-    /// Commands that a client may begin with.
-    pub const fn commands(self) -> &'static [&'static str] {
-        self.row().commands
-    }
-
-    /// The command behind which both ends speak TLS once the server agrees.
-    pub const fn upgrade(self) -> &'static str {
-        self.row().upgrade
     }
 
     /// Recog's name for fingerprints of its greeting: `smtp.banner`.
