@@ -1,10 +1,15 @@
 //! Room for flows: when the table is full, what gives way, and what the forgotten still owe.
 
+use std::collections::VecDeque;
+
+use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
 use super::judge::FlowFacts;
-use super::{Checksums, Engine, OnFailure, PacketInput, SPARE_CONVERSATIONS};
-use crate::event::{DropReason, EventSink, Timestamp};
-use crate::flow::{Anomaly, AnomalySet, Class, End, FlowId, FullTable, Key, Tracking, Verdict};
+use super::{Checksums, Counters, OnFailure, PacketInput};
+use crate::event::{DropReason, Timestamp};
+use crate::flow::{
+    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowTable, FullTable, Key, Tracking, Verdict,
+};
 
 /// What gives way to a new flow, first to last. Flows that nobody waits for come first: a flow that
 /// was let pass is only looked at once more when it goes on, and a SYN without an answer is picked up
@@ -19,95 +24,106 @@ const UNCONFIRMED_SHARE: usize = 8;
 /// How many of the flows that were seen longest ago are compared for one that has to give way.
 const COMPARED: usize = 64;
 
-impl Engine {
+/// The flows, and who of them is looked at again though nothing comes.
+#[derive(Debug)]
+pub(super) struct Flows {
+    pub(super) table: FlowTable<Conversation>,
+    /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
+    watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
+}
+
+impl Flows {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { table: FlowTable::new(limit), watched: VecDeque::new() }
+    }
+
     /// A new flow, if need be in the place of another.
     pub(super) fn begin(
         &mut self,
-        key: Key,
-        client: End,
+        (key, client): (Key, End),
         class: Class,
         now: Timestamp,
-        sink: &mut dyn EventSink,
+        sitting: &mut Sitting<'_>,
     ) -> Result<FlowId, FullTable> {
-        if self.tracking == Tracking::Inline {
-            self.keep_to_share(class, now, sink);
+        if sitting.law.tracking == Tracking::Inline {
+            self.keep_to_share(class, now, sitting);
         }
-        if self.flows.is_full() {
-            self.make_room(now, sink);
+        if self.table.is_full() {
+            self.make_room(now, sitting);
         }
-        let id = self.flows.insert(key, client, now)?;
-        self.flows.set_class(id, class, now);
-        self.counters.flows += 1;
+        let id = self.table.insert(key, client, now)?;
+        self.table.set_class(id, class, now);
+        sitting.desk.counters.flows += 1;
         Ok(id)
     }
 
     /// Forgets the oldest flow of a class that any packet gets into, when it has all the room it may have.
-    fn keep_to_share(&mut self, class: Class, now: Timestamp, sink: &mut dyn EventSink) {
-        let share = (self.flows.limit() / UNCONFIRMED_SHARE).max(1);
-        if self.flows.count(class) >= share
-            && let Some(id) = self.flows.oldest(class)
+    fn keep_to_share(&mut self, class: Class, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let share = (self.table.limit() / UNCONFIRMED_SHARE).max(1);
+        if self.table.count(class) >= share
+            && let Some(id) = self.table.oldest(class)
         {
-            *self.counters.evictions.of(class) += 1;
-            self.forget(id, now, sink);
+            *sitting.desk.counters.evictions.of(class) += 1;
+            self.forget(id, now, sitting);
         }
     }
 
-    fn make_room(&mut self, now: Timestamp, sink: &mut dyn EventSink) {
+    fn make_room(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
         for class in GIVES_WAY {
             // Where failing closed is asked for nothing gives way that stands within a banner.
-            let candidate = match (class, self.config.on_failure) {
+            let candidate = match (class, sitting.law.config.on_failure) {
                 (Class::Undecided, OnFailure::Closed) => {
-                    self.flows.by_age(class).take(COMPARED).find(|id| !self.is_amid(*id))
+                    self.table.by_age(class).take(COMPARED).find(|id| !self.is_amid(*id))
                 }
-                _ => self.flows.oldest(class),
+                _ => self.table.oldest(class),
             };
             if let Some(id) = candidate {
-                *self.counters.evictions.of(class) += 1;
-                self.forget(id, now, sink);
+                *sitting.desk.counters.evictions.of(class) += 1;
+                self.forget(id, now, sitting);
                 return;
             }
         }
     }
 
     fn is_amid(&self, id: FlowId) -> bool {
-        self.flows.get(id).conversation.as_ref().is_some_and(|it| it.amid_since().is_some())
+        is_amid(self.table.get(id))
     }
 
     /// Brings the buffers of all flows together below their limit: flows that nobody has confirmed give
     /// theirs first, then whoever holds most of those that were silent for longest. False where that is
     /// `current`.
-    pub(super) fn relieve(&mut self, current: FlowId, now: Timestamp, sink: &mut dyn EventSink) -> bool {
-        while self.counters.buffered_now > self.config.buffer_limit {
-            let strangers = self.flows.by_age(Class::Unconfirmed).take(COMPARED);
-            let stranger = strangers.chain(self.flows.by_age(Class::Opening).take(COMPARED));
+    pub(super) fn relieve(&mut self, current: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
+        while sitting.desk.counters.buffered_now > sitting.law.config.buffer_limit {
+            let strangers = self.table.by_age(Class::Unconfirmed).take(COMPARED);
+            let stranger = strangers.chain(self.table.by_age(Class::Opening).take(COMPARED));
             let stranger = stranger.filter(|id| *id != current).find(|id| self.held(*id) > 0);
             if let Some(id) = stranger {
-                self.counters.no_room += 1;
-                self.forget(id, now, sink);
+                sitting.desk.counters.no_room += 1;
+                self.forget(id, now, sitting);
                 continue;
             }
             let idle =
-                self.flows.by_age(Class::Undecided).chain(self.flows.by_age(Class::Closed)).take(COMPARED);
+                self.table.by_age(Class::Undecided).chain(self.table.by_age(Class::Closed)).take(COMPARED);
             let Some(id) = idle.chain([current]).max_by_key(|id| self.held(*id)) else { return false };
             if id == current {
                 return false;
             }
-            self.counters.no_room += 1;
+            sitting.desk.counters.no_room += 1;
             if !self.is_amid(id) {
                 // It is picked up again should it go on, and nothing is lost.
-                self.forget(id, now, sink);
+                self.forget(id, now, sitting);
                 continue;
             }
-            let closed = self.config.on_failure == OnFailure::Closed;
+            let closed = sitting.law.config.on_failure == OnFailure::Closed;
             let verdict = if closed { Verdict::Blocked } else { Verdict::Passed };
-            self.decide_silent(id, verdict, DropReason::FlowMemcap, now, sink);
+            self.decide_silent(id, verdict, DropReason::FlowMemcap, now, sitting);
         }
         true
     }
 
     /// Octets of buffers that a flow holds.
     fn held(&self, id: FlowId) -> usize {
-        self.flows.get(id).conversation.as_ref().map_or(0, |conversation| conversation.accounted)
+        self.table.get(id).conversation.as_ref().map_or(0, |conversation| conversation.accounted)
     }
 
     /// Decides a flow none of whose packets is at hand.
@@ -117,114 +133,92 @@ impl Engine {
         verdict: Verdict,
         reason: DropReason,
         now: Timestamp,
-        sink: &mut dyn EventSink,
+        sitting: &mut Sitting<'_>,
     ) {
-        let flow = self.flows.get_mut(id);
+        let flow = self.table.get_mut(id);
         let reset = flow.is_closed();
-        let facts = FlowFacts { id: flow.id(), endpoints: flow.endpoints() };
         flow.verdict = verdict;
-        let mut reported = flow.reported;
-        let conversation = flow.conversation.take();
         let packet = nothing(now);
-        let mut judge = self.judge(facts, None, None, &packet, sink);
+        let mut judge = sitting.again().judge(FlowFacts::from(&*flow), None, None, &packet);
         if reason != DropReason::FlowMemcap && !reset {
-            let mut anomalies = AnomalySet::default();
-            anomalies.insert(Anomaly::BudgetSpent);
-            judge.note(anomalies, &mut reported);
+            judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
         if verdict == Verdict::Blocked && !reset {
             judge.tell_drop(reason, None, false);
         }
-        self.flows.get_mut(id).reported = reported;
-        if let Some(conversation) = conversation {
-            self.close(conversation, facts, now, sink);
+        if let Some(mut conversation) = flow.conversation.take() {
+            conversation.close(&mut judge);
+            judge.desk.take_back(conversation);
         }
         let class = if verdict == Verdict::Blocked { Class::Blocked } else { Class::Passed };
-        self.flows.set_class(id, class, now);
+        self.table.set_class(id, class, now);
     }
 
-    /// Notes that a flow stands within a banner, so that [`Engine::end_the_late`] finds it.
-    pub(super) fn watch(&mut self, id: FlowId) {
-        if !self.config.enforce {
+    /// Notes that a flow stands within a banner, so that [`Flows::end_the_late`] finds it.
+    pub(super) fn watch(&mut self, id: FlowId, law: &Law) {
+        if !law.enforces() {
             return;
         }
-        let flow = self.flows.get_mut(id);
+        let flow = self.table.get_mut(id);
         let started = flow.started();
         let Some(conversation) = &mut flow.conversation else { return };
         let Some(since) = conversation.amid_since().filter(|_| !conversation.watched) else { return };
         conversation.watched = true;
-        self.watched.push_back((since.after(self.config.time_budget), id, started));
-        if self.watched.len() > 2 * self.flows.limit() {
-            let flows = &self.flows;
+        self.watched.push_back((since.after(law.config.time_budget), id, started));
+        if self.watched.len() > 2 * self.table.limit() {
+            let table = &self.table;
             self.watched.retain(|(_, id, started)| {
-                let flow = flows.get(*id);
+                let flow = table.get(*id);
                 flow.started() == *started && flow.conversation.is_some()
             });
         }
     }
 
     /// Ends flows whose banners were not whole in time, whether or not anything more of them comes.
-    pub(super) fn end_the_late(&mut self, now: Timestamp, sink: &mut dyn EventSink) {
+    pub(super) fn end_the_late(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
         while self.watched.front().is_some_and(|(due, ..)| *due < now)
             && let Some((_, id, started)) = self.watched.pop_front()
         {
-            let flow = self.flows.get_mut(id);
+            let flow = self.table.get_mut(id);
             // Another flow may have taken its place.
             let same = flow.started() == started;
             let Some(conversation) = flow.conversation.as_mut().filter(|_| same) else { continue };
             conversation.watched = false;
+            let config = &sitting.law.config;
             match conversation.amid_since() {
-                Some(since) if now.since(since) > self.config.time_budget => {
-                    self.counters.budget_spent += 1;
-                    let drops = self.config.on_anomaly.drops(Anomaly::BudgetSpent);
+                Some(since) if now.since(since) > config.time_budget => {
+                    sitting.desk.counters.budget_spent += 1;
+                    let drops = config.on_anomaly.drops(Anomaly::BudgetSpent);
                     let verdict = if drops { Verdict::Blocked } else { Verdict::Passed };
-                    self.decide_silent(id, verdict, Anomaly::BudgetSpent.drop_reason(), now, sink);
+                    self.decide_silent(id, verdict, Anomaly::BudgetSpent.drop_reason(), now, sitting);
                 }
-                _ => self.watch(id),
+                _ => self.watch(id, sitting.law),
             }
         }
     }
 
     /// Forgets a flow and tells what it still owed.
-    pub(super) fn forget(&mut self, id: FlowId, now: Timestamp, sink: &mut dyn EventSink) {
-        let flow = self.flows.get(id);
-        let facts =
-            flow.conversation.is_some().then(|| FlowFacts { id: flow.id(), endpoints: flow.endpoints() });
-        let conversation = self.flows.remove(id);
-        if let (Some(conversation), Some(facts)) = (conversation, facts) {
-            self.close(conversation, facts, now, sink);
-        }
-    }
-
-    /// Ends a conversation: tells what it still owed and keeps its buffers for another.
-    fn close(
-        &mut self,
-        mut conversation: Box<Conversation>,
-        flow: FlowFacts,
-        now: Timestamp,
-        sink: &mut dyn EventSink,
-    ) {
-        let packet = nothing(now);
-        let mut judge = self.judge(flow, None, None, &packet, sink);
-        judge.told = std::mem::take(&mut conversation.told);
-        conversation.close(&mut judge);
-        self.recycle(conversation);
-    }
-
-    /// Keeps a conversation's buffers for another flow.
-    pub(super) fn recycle(&mut self, mut conversation: Box<Conversation>) {
-        self.counters.buffered_now -= conversation.accounted;
-        if self.spare.len() < SPARE_CONVERSATIONS && conversation.recycle() {
-            self.spare.push(conversation);
+    pub(super) fn forget(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let facts = FlowFacts::from(self.table.get(id));
+        if let Some(mut conversation) = self.table.remove(id) {
+            let packet = nothing(now);
+            let mut judge = sitting.again().judge(facts, None, None, &packet);
+            conversation.close(&mut judge);
+            judge.desk.take_back(conversation);
         }
     }
 
     /// Brings the present values among the counters up to date.
-    pub(super) fn refresh(&mut self) {
+    pub(super) fn refresh(&self, counters: &mut Counters) {
         for class in Class::ALL {
-            *self.counters.flows_now.of(class) = self.flows.count(class) as u64;
+            *counters.flows_now.of(class) = self.table.count(class) as u64;
         }
     }
+}
+
+/// Whether a flow stands within a banner.
+pub(super) fn is_amid(flow: &Flow<Conversation>) -> bool {
+    flow.conversation.as_ref().is_some_and(|conversation| conversation.amid_since().is_some())
 }
 
 /// No packet: something happens because time goes by.

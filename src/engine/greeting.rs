@@ -28,7 +28,7 @@ pub(super) enum Hearing {
 impl Hearing {
     /// Takes the next octets of the server.
     pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) {
-        let port = judge.flow.endpoints.server.port;
+        let port = judge.flow.server_port();
         let mut heard = match std::mem::replace(self, Self::Over) {
             Self::Open => Vec::new(),
             Self::Amid(heard) => heard,
@@ -49,7 +49,7 @@ impl Hearing {
 
     /// The server says no more: what there is of a greeting is all of it.
     pub(super) fn end(&mut self, judge: &mut Judge<'_>) {
-        let port = judge.flow.endpoints.server.port;
+        let port = judge.flow.server_port();
         if let Self::Amid(heard) = std::mem::replace(self, Self::Over)
             && let Some(banner) = greeting::unfinished(&heard, port)
         {
@@ -78,10 +78,10 @@ impl Hearing {
 
 /// Tells a greeting, and asks the rules about it.
 fn tell(banner: &GreetingBanner<'_>, judge: &mut Judge<'_>) {
-    let fingerprint = judge.fingerprints.and_then(|fingerprints| fingerprints.greeting(banner));
+    let fingerprint = judge.law.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
     let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
     let said = Application::Greeting(Arc::clone(&facts));
-    judge.counters.count_banner(said.protocol(), Side::Server);
+    judge.desk.counters.count_banner(said.protocol(), Side::Server);
     judge.emit(EventKind::Application(said.clone()), None, Some(said.protocol()), None);
     let question = Question {
         banner: &Banner::Greeting(*banner),

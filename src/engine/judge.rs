@@ -3,17 +3,17 @@
 use crate::banner::{self, Banner, Request};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
-    EventSink, FlowContext, Protocol, Side,
+    EventSink, FlowContext, Protocol, Side, Timestamp,
 };
-use crate::flow::{Anomaly, AnomalySet};
+use crate::flow::{Anomaly, AnomalySet, End, Flow, Key};
 use crate::packet::Segment;
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, Mark, Match, RuleSet, Stage, Thresholds};
+use crate::rules::{Context, Mark, Match, Stage};
 
-use super::familiar::Familiar;
-use super::quota::{self, Quotas};
-use super::told::{Told, is_grave};
-use super::{Counters, EngineConfig, PacketInput};
+use super::PacketInput;
+use super::allowance::{Allowance, is_grave};
+use super::bench::{Desk, Law, Sitting};
+use super::conversation::Conversation;
+use super::quota;
 
 /// Why a flow is to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,21 +34,45 @@ pub(super) struct Outcome {
     pub(super) mark: Option<Mark>,
 }
 
-/// Which flow, and what of it events show.
+/// Which flow, and who its client is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowFacts {
-    pub(super) id: u64,
-    pub(super) endpoints: Endpoints,
+    key: Key,
+    started: Timestamp,
+    client: End,
+}
+
+impl FlowFacts {
+    pub(super) const fn new(key: Key, started: Timestamp, client: End) -> Self {
+        Self { key, started, client }
+    }
+
+    /// Its number for events.
+    fn id(&self) -> u64 {
+        self.key.flow_id(self.started.as_nanos())
+    }
+
+    /// Client and server.
+    fn endpoints(&self) -> Endpoints {
+        Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
+    }
+
+    /// The server's port.
+    pub(super) const fn server_port(&self) -> u16 {
+        self.key.port(self.client.other())
+    }
+}
+
+impl From<&Flow<Conversation>> for FlowFacts {
+    fn from(flow: &Flow<Conversation>) -> Self {
+        Self::new(*flow.key(), flow.started(), flow.end(Side::Client))
+    }
 }
 
 /// Everything that judging one packet's banners takes.
 pub(super) struct Judge<'e> {
-    pub(super) config: &'e EngineConfig,
-    pub(super) rules: &'e RuleSet,
-    pub(super) fingerprints: Option<&'e Fingerprints>,
-    pub(super) familiar: &'e mut Familiar,
-    pub(super) thresholds: &'e mut Thresholds,
-    pub(super) counters: &'e mut Counters,
+    pub(super) law: &'e Law,
+    pub(super) desk: &'e mut Desk,
     pub(super) sink: &'e mut dyn EventSink,
     pub(super) packet: &'e PacketInput<'e>,
     pub(super) segment: Option<&'e Segment<'e>>,
@@ -56,9 +80,28 @@ pub(super) struct Judge<'e> {
     /// Who sent the packet; absent where a flow is only cleared away.
     pub(super) from: Option<Side>,
     /// What was told of this flow.
-    pub(super) told: Told,
-    pub(super) quotas: &'e mut Quotas,
+    pub(super) allowance: Allowance,
     pub(super) outcome: Outcome,
+}
+
+impl<'e> Sitting<'e> {
+    /// A judge of what `segment` shows, or of what a flow owes where it ended without one.
+    pub(super) fn judge(
+        self,
+        flow: FlowFacts,
+        from: Option<Side>,
+        segment: Option<&'e Segment<'e>>,
+        packet: &'e PacketInput<'e>,
+    ) -> Judge<'e> {
+        let Self { law, desk, sink } = self;
+        let (allowance, outcome) = (Allowance::default(), Outcome::default());
+        Judge { law, desk, sink, packet, segment, flow, from, allowance, outcome }
+    }
+
+    /// The same for a moment.
+    pub(super) fn again(&mut self) -> Sitting<'_> {
+        Sitting { law: self.law, desk: self.desk, sink: self.sink }
+    }
 }
 
 /// A banner with what belongs to it.
@@ -89,7 +132,12 @@ impl Matched {
 impl Judge<'_> {
     /// Whether blocking is more than talk.
     pub(super) const fn enforces(&self) -> bool {
-        self.config.enforce
+        self.law.enforces()
+    }
+
+    /// The bench that it borrows, for what happens to other flows meanwhile.
+    pub(super) fn sitting(&mut self) -> Sitting<'_> {
+        Sitting { law: self.law, desk: self.desk, sink: self.sink }
     }
 
     /// Asks the rules about a banner, those left out that `matched` it before; `application` is made only
@@ -101,7 +149,8 @@ impl Judge<'_> {
         application: impl Fn() -> Application,
     ) {
         let context = self.context(question.stage, question.request, question.product);
-        for found in self.rules.evaluate(question.banner, &context) {
+        let law = self.law;
+        for found in law.rules.evaluate(question.banner, &context) {
             if matched.insert(question.banner.from(), found.rule.index()) {
                 self.take_match(&found, question, &application);
             }
@@ -116,7 +165,7 @@ impl Judge<'_> {
         product: Option<&crate::event::ProductFacts>,
     ) -> bool {
         let context = self.context(Stage::Part, request, product);
-        self.rules.would_block(banner, &context, self.thresholds, self.packet.now)
+        self.law.rules.would_block(banner, &context, &self.desk.thresholds, self.packet.now)
     }
 
     fn context<'q>(
@@ -125,7 +174,7 @@ impl Judge<'_> {
         request: Option<&'q Request<'q>>,
         product: Option<&'q crate::event::ProductFacts>,
     ) -> Context<'q> {
-        let Endpoints { client, server } = self.flow.endpoints;
+        let Endpoints { client, server } = self.flow.endpoints();
         Context {
             source: Some(client.address),
             destination: Some(server.address),
@@ -143,12 +192,12 @@ impl Judge<'_> {
         application: impl Fn() -> Application,
     ) {
         let rule = found.rule;
-        if let Some(count) = self.counters.matches.get_mut(rule.index()) {
+        if let Some(count) = self.desk.counters.matches.get_mut(rule.index()) {
             *count += 1;
         }
-        let source = self.flow.endpoints.client.address;
-        if !self.thresholds.admit(rule, source, self.packet.now) {
-            self.counters.suppressed += 1;
+        let source = self.flow.endpoints().client.address;
+        if !self.desk.thresholds.admit(rule, source, self.packet.now) {
+            self.desk.counters.suppressed += 1;
             return;
         }
         let action = rule.action();
@@ -162,12 +211,12 @@ impl Judge<'_> {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
         let banner = question.banner;
-        let line = self.config.disclosure.line(banner.line());
+        let line = self.law.config.disclosure.line(banner.line());
         let grave = action.blocks() || is_grave(rule.severity());
-        if self.told.admit_alert(rule.index(), grave, line.len()) {
+        if self.allowance.admit_alert(rule.index(), grave, line.len()) {
             self.tell_match(found, question, line, application());
         } else {
-            self.counters.alerts_suppressed += 1;
+            self.desk.counters.alerts_suppressed += 1;
         }
         if action.blocks() && self.outcome.stop.is_none() {
             self.outcome.stop = Some(Stop {
@@ -211,21 +260,21 @@ impl Judge<'_> {
             return;
         }
         for anomaly in anomalies.iter() {
-            self.counters.count_anomaly(anomaly);
+            self.desk.counters.count_anomaly(anomaly);
             if reported.insert(anomaly) {
                 self.tell_odd(anomaly);
             }
             // Octets that were let through are fixed, whatever else is only to be told.
             let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
-            if fixed || (anomaly.is_refusable() && self.config.on_anomaly.drops(anomaly)) {
+            if fixed || (anomaly.is_refusable() && self.law.config.on_anomaly.drops(anomaly)) {
                 self.outcome.refuse.get_or_insert(anomaly.drop_reason());
             }
         }
     }
 
     fn tell_odd(&mut self, anomaly: Anomaly) {
-        let Some(suppressed) = self.quotas.of(anomaly).admit(self.packet.now) else {
-            self.counters.events_suppressed += 1;
+        let Some(suppressed) = self.desk.quotas.of(anomaly).admit(self.packet.now) else {
+            self.desk.counters.events_suppressed += 1;
             return;
         };
         self.tell(AnomalyFacts {
@@ -244,8 +293,8 @@ impl Judge<'_> {
 
     /// Notes something odd of the application layer.
     pub(super) fn note_application(&mut self, anomaly: Anomaly) {
-        self.counters.count_anomaly(anomaly);
-        if self.told.admit_anomaly(anomaly) {
+        self.desk.counters.count_anomaly(anomaly);
+        if self.allowance.admit_anomaly(anomaly) {
             self.tell(AnomalyFacts::from(anomaly));
         }
         self.stop_for_anomaly(anomaly);
@@ -253,7 +302,7 @@ impl Judge<'_> {
 
     /// Stops the flow where the policy says that the anomaly does.
     pub(super) fn stop_for_anomaly(&mut self, anomaly: Anomaly) {
-        if self.config.on_anomaly.drops(anomaly) && self.outcome.stop.is_none() {
+        if self.law.config.on_anomaly.drops(anomaly) && self.outcome.stop.is_none() {
             self.outcome.stop = Some(Stop { reason: anomaly.drop_reason(), rule: None, reject: false });
         }
     }
@@ -266,8 +315,8 @@ impl Judge<'_> {
         if !self.enforces() && !short {
             return;
         }
-        if short && self.quotas.no_room.admit(self.packet.now).is_none() {
-            self.counters.events_suppressed += 1;
+        if short && self.desk.quotas.no_room.admit(self.packet.now).is_none() {
+            self.desk.counters.events_suppressed += 1;
             return;
         }
         let header = self.segment.map(Segment::header_facts).unwrap_or_default();
@@ -288,8 +337,8 @@ impl Judge<'_> {
     ) {
         let packet = self.packet;
         let flow = FlowContext {
-            id: self.flow.id,
-            endpoints: self.flow.endpoints,
+            id: self.flow.id(),
+            endpoints: self.flow.endpoints(),
             from,
             interface: packet.interface.map(str::to_owned),
             vlan: packet.vlan.to_vec(),
@@ -297,7 +346,7 @@ impl Judge<'_> {
             transaction,
             protocol,
         };
-        let source = self.config.source;
+        let source = self.law.config.source;
         self.sink.emit(Event { timestamp: packet.now, source, flow: Some(flow), kind });
     }
 }

@@ -7,6 +7,8 @@
 //! The segment that completes a matching banner is the one that is stopped, so that its receiver
 //! never has the whole banner. Decided flows cost a look-up and nothing else.
 
+mod allowance;
+mod bench;
 mod config;
 mod conversation;
 mod counters;
@@ -21,9 +23,7 @@ mod policy;
 mod quota;
 mod segment;
 mod ssh;
-mod told;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
@@ -32,14 +32,13 @@ pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 pub use self::policy::{AnomalyAction, AnomalyPolicy, PolicyError};
 pub use crate::flow::Anomaly;
 
-use self::conversation::Conversation;
-use self::familiar::Familiar;
-use self::quota::Quotas;
-use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Source, Timestamp};
-use crate::flow::{Class, FlowId, FlowTable, Tracking};
+use self::bench::Bench;
+use self::flows::Flows;
+use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Timestamp};
+use crate::flow::{Class, Tracking};
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
+use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Mark, RuleSet, Thresholds};
 
 /// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
 const COPY_LIMIT: usize = 65_531;
@@ -47,115 +46,80 @@ const COPY_LIMIT: usize = 65_531;
 /// Flows of each class that one tick forgets at most, so that it stays short.
 const TICK_LIMIT: usize = 1 << 14;
 
-/// Conversations that are kept for the next flows instead of being freed.
-const SPARE_CONVERSATIONS: usize = 256;
-
 /// The inspector.
 #[derive(Debug)]
 pub struct Engine {
-    config: EngineConfig,
-    rules: Arc<RuleSet>,
-    fingerprints: Option<Arc<Fingerprints>>,
-    familiar: Familiar,
-    flows: FlowTable<Conversation>,
+    flows: Flows,
     fragments: Reassembler,
-    thresholds: Thresholds,
-    counters: Counters,
-    /// The different marks that rules asked for; flows hold their position, counted from 1.
-    marks: Vec<Mark>,
-    #[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
-    spare: Vec<Box<Conversation>>,
-    /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
-    watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
-    tracking: Tracking,
-    quotas: Quotas,
+    bench: Bench,
 }
 
 impl Engine {
     /// An engine that has seen nothing.
     pub fn new(config: EngineConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
-        let tracking = match config.source {
-            Source::Guard => Tracking::Inline,
-            Source::Replay | Source::Scan => Tracking::Lossy,
-        };
-        let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
         Self {
-            flows: FlowTable::new(config.flow_limit),
+            flows: Flows::new(config.flow_limit),
             fragments: Reassembler::new(ReassemblyLimits::default()),
-            thresholds: Thresholds::default(),
-            marks: Vec::new(),
-            spare: Vec::new(),
-            watched: VecDeque::new(),
-            config,
-            rules,
-            fingerprints,
-            familiar: Familiar::default(),
-            counters,
-            tracking,
-            quotas: Quotas::default(),
+            bench: Bench::new(config, rules, fingerprints),
         }
     }
 
     /// Takes one packet and says what to do with it.
     pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
         let inspected = self.inspect_any(packet, sink);
+        let counters = &mut self.bench.desk.counters;
         if !matches!(inspected.decision, Decision::More { .. }) {
-            self.counters.packets += 1;
-            self.counters.octets += packet.wire_length.max(packet.ip.len()) as u64;
+            counters.packets += 1;
+            counters.octets += packet.wire_length.max(packet.ip.len()) as u64;
         }
-        self.counters.count_decision(&inspected.decision);
+        counters.count_decision(&inspected.decision);
         inspected
     }
 
     /// Forgets flows that have been silent for too long, and tells what they still owed.
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
-        self.end_the_late(now, sink);
+        let mut sitting = self.bench.sit(sink);
+        self.flows.end_the_late(now, &mut sitting);
         for class in Class::ALL {
-            let timeout = self.config.timeouts.of(class);
+            let timeout = sitting.law.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {
-                let Some(id) = self.flows.expired(class, timeout, now) else { break };
-                self.forget(id, now, sink);
+                let Some(id) = self.flows.table.expired(class, timeout, now) else { break };
+                self.flows.forget(id, now, &mut sitting);
             }
         }
-        self.refresh();
+        self.flows.refresh(&mut sitting.desk.counters);
     }
 
     /// Forgets every flow, at the end of the input, and tells what they still owed.
     pub fn finish(&mut self, now: Timestamp, sink: &mut impl EventSink) {
+        let mut sitting = self.bench.sit(sink);
         for class in Class::ALL {
-            while let Some(id) = self.flows.oldest(class) {
-                self.forget(id, now, sink);
+            while let Some(id) = self.flows.table.oldest(class) {
+                self.flows.forget(id, now, &mut sitting);
             }
         }
+        self.flows.refresh(&mut sitting.desk.counters);
         self.fragments = Reassembler::new(ReassemblyLimits::default());
-        self.refresh();
     }
 
     /// Puts other rules in force; counts of rules that stay (by their id) go on.
     pub fn set_rules(&mut self, rules: Arc<RuleSet>) {
-        let old = self.rules.rules().iter().zip(&self.counters.matches);
-        let known: std::collections::HashMap<&str, u64> =
-            old.map(|(rule, count)| (rule.id(), *count)).collect();
-        let matches =
-            rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
-        self.counters.matches = matches;
-        self.familiar.forget();
-        self.rules = rules;
+        self.bench.set_rules(rules);
     }
 
     /// The rules in force.
     pub fn rules(&self) -> &RuleSet {
-        &self.rules
+        &self.bench.law.rules
     }
 
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.bench.desk.counters
     }
 
     /// What it was told at its start.
     pub fn config(&self) -> &EngineConfig {
-        &self.config
+        &self.bench.law.config
     }
 
     fn inspect_any(&mut self, packet: &PacketInput<'_>, sink: &mut dyn EventSink) -> Inspected {
@@ -163,14 +127,14 @@ impl Engine {
             Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
             Ok(Parsed::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
             Ok(Parsed::Other) => {
-                self.counters.not_tcp += 1;
+                self.bench.desk.counters.not_tcp += 1;
                 Decision::Pass.into()
             }
             Err(PacketError::Captured { needed, .. }) if self.may_ask_for_more(packet) => {
                 Decision::More { octets: needed }.into()
             }
             Err(_) => {
-                self.counters.malformed += 1;
+                self.bench.desk.counters.malformed += 1;
                 self.note_packet(Anomaly::MalformedPacket, packet, sink)
             }
         }
@@ -185,19 +149,19 @@ impl Engine {
         if !fragment.is_whole() && self.may_ask_for_more(packet) {
             return Decision::More { octets: packet.wire_length }.into();
         }
-        self.counters.fragments += 1;
+        self.bench.desk.counters.fragments += 1;
         match self.fragments.push(fragment, packet.now) {
             Reassembled::Waiting => Decision::Undecided.into(),
             Reassembled::Conflict => self.note_packet(Anomaly::FragmentConflict, packet, sink),
             Reassembled::Malformed => self.note_packet(Anomaly::FragmentMalformed, packet, sink),
             Reassembled::Whole(whole) => {
-                self.counters.reassembled += 1;
+                self.bench.desk.counters.reassembled += 1;
                 let whole = PacketInput { ip: &whole, wire_length: whole.len(), ..*packet };
                 match packet::parse(whole.ip, whole.wire_length) {
                     Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, &whole, sink),
                     Ok(_) => Decision::Pass.into(),
                     Err(_) => {
-                        self.counters.malformed += 1;
+                        self.bench.desk.counters.malformed += 1;
                         self.note_packet(Anomaly::MalformedPacket, packet, sink)
                     }
                 }
@@ -207,7 +171,7 @@ impl Engine {
 
     /// Whether the packet can be shown again with more of its octets.
     fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
-        self.tracking == Tracking::Inline
+        self.bench.law.tracking == Tracking::Inline
             && packet.ip.len() < packet.wire_length
             && packet.ip.len() < COPY_LIMIT
     }
@@ -219,10 +183,10 @@ impl Engine {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        self.counters.count_anomaly(anomaly);
-        let told = self.quotas.of(anomaly).admit(packet.now);
+        self.bench.desk.counters.count_anomaly(anomaly);
+        let told = self.bench.desk.quotas.of(anomaly).admit(packet.now);
         let mut emit = |kind| {
-            let (timestamp, source) = (packet.now, self.config.source);
+            let (timestamp, source) = (packet.now, self.bench.law.config.source);
             sink.emit(Event { timestamp, source, flow: None, kind });
         };
         match told {
@@ -231,12 +195,12 @@ impl Engine {
                 name: anomaly.name(),
                 detail: quota::detail(anomaly.detail(), suppressed),
             })),
-            None => self.counters.events_suppressed += 1,
+            None => self.bench.desk.counters.events_suppressed += 1,
         }
-        if !self.config.on_anomaly.drops(anomaly) {
+        if !self.bench.law.config.on_anomaly.drops(anomaly) {
             return Decision::Undecided.into();
         }
-        if self.config.enforce && told.is_some() {
+        if self.bench.law.config.enforce && told.is_some() {
             emit(EventKind::Drop(DropFacts {
                 reason: anomaly.drop_reason(),
                 rule: None,
@@ -244,7 +208,7 @@ impl Engine {
                 header: PacketHeader::default(),
             }));
         }
-        if self.config.enforce { Decision::Drop.into() } else { Decision::Undecided.into() }
+        if self.bench.law.config.enforce { Decision::Drop.into() } else { Decision::Undecided.into() }
     }
 }
 

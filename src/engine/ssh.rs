@@ -41,11 +41,11 @@ impl Ssh {
             Progress::Never(_) => return Reached::Never,
             Progress::Done { value, consumed } => (value, consumed),
         };
-        judge.counters.count_banner(Protocol::Ssh, from);
+        judge.desk.counters.count_banner(Protocol::Ssh, from);
         judge.note_message(read.anomalies);
-        let wants_kex = judge.config.collect_kex || judge.rules.needs().kex;
+        let wants_kex = judge.law.config.collect_kex || judge.law.rules.needs().kex;
         let banner = SshBanner { from, identification: read.identification, kex: None };
-        let known = judge.familiar.know(&banner, judge.rules, judge.fingerprints);
+        let known = judge.desk.familiar.know(&banner, &judge.law.rules, judge.law.fingerprints());
         *self.side_mut(from) = Some(known.side);
         if read.identification.line.contains(&b'\r') {
             // Dropbear's client leaves these out.

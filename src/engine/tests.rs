@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::testing::{Conversation, Setup};
 use super::*;
-use crate::event::{Application, DropReason, Event, EventKind};
+use crate::event::{Application, DropReason, Event, EventKind, Source};
 use crate::packet::{Flags, Parsed, parse};
 
 const DROP_OLD_SSH: &str = r#"

@@ -15,7 +15,7 @@ pub use crate::terms::{Anomaly, AnomalySet};
 pub use collect::{Collector, Limits, Offer};
 pub use key::{End, Key};
 pub use stream::{Stream, distance};
-pub use table::{Class, Ends, Flow, FlowId, FlowTable, FullTable, Verdict};
+pub use table::{Class, Ends, Flow, FlowId, FlowTable, FullTable, Parts, Verdict};
 pub use track::{Tracked, Tracking};
 
 #[cfg(test)]

@@ -97,6 +97,18 @@ pub struct Ends {
     pub(super) client_known: bool,
 }
 
+/// What of a flow changes while a segment of it is read, each for itself.
+pub struct Parts<'f, C> {
+    /// What was collected and understood so far.
+    pub conversation: &'f mut Option<Box<C>>,
+    /// What the segment's sender sends.
+    pub own: &'f mut Stream,
+    /// What its peer sends.
+    pub peer: &'f mut Stream,
+    /// Anomalies that were reported already.
+    pub reported: &'f mut AnomalySet,
+}
+
 impl Ends {
     pub(super) const fn new(client: End) -> Self {
         let streams = [Stream::NEW, Stream::NEW];
@@ -147,6 +159,16 @@ impl<C> Flow<C> {
     /// Goes back to what was known before a segment that is refused.
     pub const fn restore(&mut self, ends: Ends) {
         self.ends = ends;
+    }
+
+    /// What changes while a segment of one end is read.
+    pub const fn parts(&mut self, from: End) -> Parts<'_, C> {
+        let [low, high] = &mut self.ends.streams;
+        let (own, peer) = match from {
+            End::Low => (low, high),
+            End::High => (high, low),
+        };
+        Parts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
     }
 
     /// Whether only one end was ever heard, and its SYN neither seen nor answered.

@@ -216,6 +216,13 @@ impl AnomalySet {
     /// The empty set.
     pub const NONE: Self = Self([0; 3]);
 
+    /// A set of one.
+    pub const fn of(anomaly: Anomaly) -> Self {
+        let mut set = Self::NONE;
+        set.insert(anomaly);
+        set
+    }
+
     /// Adds one; true when it is new.
     pub const fn insert(&mut self, anomaly: Anomaly) -> bool {
         let (word, bit) = place(anomaly);

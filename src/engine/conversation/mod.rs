@@ -10,12 +10,12 @@ use crate::event::{Side, Source, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, distance};
 
 use self::opening::Spoken;
-use super::HttpInspect;
+use super::allowance::Allowance;
 use super::greeting::Hearing;
 use super::http::{Head, Http, Message, Unfinished};
 use super::judge::{Judge, Stop};
 use super::ssh::Ssh;
-use super::told::Told;
+use super::{Counters, HttpInspect};
 
 /// A body's octets, and those of lines before an identification, count so much less against the budget than
 /// others: they are cheap to go over, and what decides comes behind them.
@@ -48,7 +48,7 @@ pub(super) struct Conversation {
     /// The client asked a proxy for a tunnel that was not granted yet, and may use it already.
     tunnel_asked: bool,
     /// What was told of it.
-    pub(super) told: Told,
+    pub(super) allowance: Allowance,
     /// Octets of memory that were accounted for.
     pub(super) accounted: usize,
     /// A segment that was asked for again: who sends it, where it begins, and what its receiver
@@ -222,7 +222,7 @@ impl Conversation {
         limits: Limits,
         judge: &mut Judge<'_>,
     ) -> Offer<'p> {
-        let lossy = judge.config.source != Source::Guard;
+        let lossy = judge.law.config.source != Source::Guard;
         let crowded = self.direction(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {
             self.give_up_missing(from, stream, judge);
@@ -246,7 +246,7 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.config.http_inspect == HttpInspect::All && self.goes_on(from) && news > 0 {
+        if judge.law.config.http_inspect == HttpInspect::All && self.goes_on(from) && news > 0 {
             self.spent = 0;
         }
         offer
@@ -456,8 +456,9 @@ impl Conversation {
 
     /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
     pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
+        std::mem::swap(&mut self.allowance, &mut judge.allowance);
         for from in [Side::Client, Side::Server] {
-            if judge.config.source != Source::Guard {
+            if judge.law.config.source != Source::Guard {
                 // Nothing comes any more that would need to know where the direction stands.
                 self.give_up_missing(from, &mut Stream::default(), judge);
             }
@@ -465,6 +466,7 @@ impl Conversation {
         }
         self.ssh.tell(judge);
         self.http.tell_rest(judge);
+        std::mem::swap(&mut self.allowance, &mut judge.allowance);
     }
 
     /// Whether one side has begun a banner and not ended it. Lines that may come before an identification
@@ -487,8 +489,15 @@ impl Conversation {
         self.mismatched
     }
 
+    /// Brings the octets of memory that it is accounted for up to date.
+    pub(super) fn account(&mut self, counters: &mut Counters) {
+        let memory = self.memory();
+        counters.buffered_now = counters.buffered_now - self.accounted + memory;
+        self.accounted = memory;
+    }
+
     /// Octets of memory held, roughly.
-    pub(super) fn memory(&self) -> usize {
+    fn memory(&self) -> usize {
         let directions: usize = self
             .directions
             .iter()

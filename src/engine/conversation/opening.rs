@@ -187,7 +187,7 @@ impl Conversation {
             self.hearing.hear(input.get(..used).unwrap_or_default(), judge);
         }
         self.preamble += used;
-        judge.counters.preamble_octets += used as u64;
+        judge.desk.counters.preamble_octets += used as u64;
         if self.preamble > identification::PREAMBLE_LIMIT
             || self.preamble_lines > identification::PREAMBLE_LINES
         {

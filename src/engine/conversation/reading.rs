@@ -29,7 +29,7 @@ impl Conversation {
                 Step::Used(count) => {
                     at += count;
                     // Not what packets held: what is told must not depend on how octets were split.
-                    judge.told.hear(count);
+                    judge.allowance.hear(count);
                     if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
                         self.direction_mut(from).line_start = *last == b'\n';
                     }
@@ -92,7 +92,7 @@ impl Conversation {
     /// Looks for a message where octets are missing before: one that begins with this segment is read,
     /// anything else is left out.
     fn resume(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> (State, Step) {
-        let first = judge.config.http_inspect == HttpInspect::First;
+        let first = judge.law.config.http_inspect == HttpInspect::First;
         if first || matches!(recognise(from, input), Recognition::Ssh | Recognition::Relayed) {
             return self.recognise(from, input, judge);
         }
@@ -145,7 +145,7 @@ impl Conversation {
             None if input.len() >= HEAD_LIMIT => input,
             None => return (State::Late(first), Step::Wait(Need::line(HEAD_LIMIT))),
         };
-        let all = judge.config.http_inspect == HttpInspect::All;
+        let all = judge.law.config.http_inspect == HttpInspect::All;
         match self.http.late_line(from, &first, line, judge) {
             Late::Message if all => (State::Next, Step::Used(0)),
             Late::Field | Late::Message => (State::Late(first), Step::Used(line.len())),
@@ -216,7 +216,7 @@ impl Conversation {
         }
         if message.is_satisfied() {
             self.http.judge_body(from, &mut message, judge);
-            if judge.config.http_inspect == HttpInspect::First {
+            if judge.law.config.http_inspect == HttpInspect::First {
                 self.http.finish(from, *message, judge);
                 return self.behind_transaction(from, judge);
             }
@@ -225,7 +225,7 @@ impl Conversation {
     }
 
     fn behind_transaction(&mut self, from: Side, judge: &Judge<'_>) -> State {
-        let all = judge.config.http_inspect == HttpInspect::All;
+        let all = judge.law.config.http_inspect == HttpInspect::All;
         if from == Side::Client {
             if self.http.asks_tunnel() {
                 self.tunnel_asked = true;
@@ -269,7 +269,7 @@ impl Conversation {
         if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
             self.ssh.tell(judge);
         }
-        if self.is_done(Side::Server) && judge.config.http_inspect == HttpInspect::First {
+        if self.is_done(Side::Server) && judge.law.config.http_inspect == HttpInspect::First {
             let client = self.direction(Side::Client);
             if matches!(client.state, State::Late(_)) && client.collector.unread().is_empty() {
                 self.change(Side::Client, State::Done { foreign: false });
@@ -318,7 +318,7 @@ fn behind_foreign(reason: Reason, input: &[u8], judge: &mut Judge<'_>) -> (State
         let odd = Anomaly::StatusInvalid;
         judge.note_application(odd);
     }
-    if judge.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
+    if judge.law.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
         return (State::Done { foreign: true }, Step::Used(0));
     }
     note_unexpected(judge);

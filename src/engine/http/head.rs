@@ -43,7 +43,7 @@ enum Advance {
 impl Head {
     /// Goes over the lines that are new in `input`.
     fn advance(&mut self, from: Side, input: &[u8], may_speak_ssh: bool, judge: &Judge<'_>) -> Advance {
-        let early = judge.rules.early(from);
+        let early = judge.law.rules.early(from);
         while let Some(line) = self.search.next_line(input) {
             match line {
                 Line::End => return Advance::Whole,
@@ -155,8 +155,8 @@ impl Http {
         let Some(response) = http::part_of_response(first, &lines) else { return false };
         let waiting = self.waiting.front().map(|waiting| waiting.head.as_slice()).unwrap_or_default();
         let request = http::parse_request(waiting).done();
-        let wanted = judge.rules.needs().fingerprints;
-        let known = judge.fingerprints.filter(|_| wanted);
+        let wanted = judge.law.rules.needs().fingerprints;
+        let known = judge.law.fingerprints().filter(|_| wanted);
         let product = known.and_then(|known| known.http_response(&response, None));
         let request = request.as_ref().map(|read| &read.message);
         if !judge.would_block(&Banner::Response(response), request, product.as_ref()) {
@@ -197,9 +197,9 @@ impl Http {
         let known = request.headers.iter().next().is_some();
         let transaction = self.waiting.back_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).request.as_mut()?;
-        let disclosure = &judge.config.disclosure;
+        let disclosure = &judge.law.config.disclosure;
         super::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
-        if judge.rules.early(Side::Client).is_about(line) {
+        if judge.law.rules.early(Side::Client).is_about(line) {
             super::ask_request(request, Stage::Part, transaction, judge);
         }
         Some(known)
@@ -209,9 +209,9 @@ impl Http {
         let response = http::part_of_response(first, &[line])?;
         let transaction = self.answering.as_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).response.as_mut()?;
-        let disclosure = &judge.config.disclosure;
+        let disclosure = &judge.law.config.disclosure;
         super::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
-        if judge.rules.early(Side::Server).is_about(line) {
+        if judge.law.rules.early(Side::Server).is_about(line) {
             super::ask_response(response, Stage::Part, transaction, judge);
         }
         Some(true)

@@ -145,12 +145,12 @@ impl Http {
     }
 
     fn take_request(&mut self, message: Request<'_>, head: &[u8], stage: Stage, judge: &mut Judge<'_>) {
-        judge.counters.count_banner(Protocol::Http, Side::Client);
+        judge.desk.counters.count_banner(Protocol::Http, Side::Client);
         let mut transaction = Transaction {
             number: self.number(),
             head: head.to_vec(),
             facts: Arc::new(HttpFacts {
-                request: Some(judge.config.disclosure.request(&message)),
+                request: Some(judge.law.config.disclosure.request(&message)),
                 response: None,
             }),
             matched: Matched::default(),
@@ -197,21 +197,21 @@ impl Http {
             return ask_response(message, Stage::Part, &mut Transaction::default(), judge);
         }
         if let Some(waiting) = self.waiting.front_mut() {
-            let facts = judge.config.disclosure.response(&message);
+            let facts = judge.law.config.disclosure.response(&message);
             Arc::make_mut(&mut waiting.facts).response = Some(facts);
             ask_response(message, Stage::Part, waiting, judge);
         }
     }
 
     fn take_response(&mut self, message: Response<'_>, stage: Stage, judge: &mut Judge<'_>) -> Transaction {
-        judge.counters.count_banner(Protocol::Http, Side::Server);
+        judge.desk.counters.count_banner(Protocol::Http, Side::Server);
         let told = self.told.pop_front();
         let mut transaction = match &told {
             Some(told) => Transaction { number: told.number, ..Transaction::default() },
             None => self.next_waiting(),
         };
-        let mut facts = judge.config.disclosure.response(&message);
-        facts.fingerprint = judge.fingerprints.and_then(|known| known.http_response(&message, None));
+        let mut facts = judge.law.config.disclosure.response(&message);
+        facts.fingerprint = judge.law.fingerprints().and_then(|known| known.http_response(&message, None));
         Arc::make_mut(&mut transaction.facts).response = Some(facts);
         ask_response(message, stage, &mut transaction, judge);
         transaction
@@ -337,13 +337,13 @@ impl Http {
 
 impl Message {
     fn new(framed: Framed, head: &[u8], judge: &Judge<'_>) -> Self {
-        let wanted = judge.rules.needs().body;
+        let wanted = judge.law.rules.needs().body;
         let reader = BodyReader::new(framed.framing);
         let foreign = framed.framing.is_foreign();
         let waits = wanted > 0 && !reader.is_done() && !foreign;
         Self {
             reader,
-            body: BodyBuffer::new(if foreign { 0 } else { wanted.max(judge.config.body_limit) }),
+            body: BodyBuffer::new(if foreign { 0 } else { wanted.max(judge.law.config.body_limit) }),
             head: waits.then(|| head.to_vec()),
             framing: framed.framing,
         }
@@ -442,7 +442,7 @@ fn ask_request(request: Request<'_>, stage: Stage, transaction: &mut Transaction
 }
 
 fn ask_response(response: Response<'_>, stage: Stage, transaction: &mut Transaction, judge: &mut Judge<'_>) {
-    let ruled = !judge.rules.rules().is_empty();
+    let ruled = !judge.law.rules.rules().is_empty();
     let Transaction { number, head, facts, matched } = transaction;
     let read = ruled.then(|| http::parse_request(head).done()).flatten();
     let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
@@ -460,7 +460,7 @@ fn ask_response(response: Response<'_>, stage: Stage, transaction: &mut Transact
 /// A page's title may name a product that the header fields don't.
 fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: &Judge<'_>) {
     let (Some(known), Some(facts)) =
-        (judge.fingerprints, &mut Arc::make_mut(&mut transaction.facts).response)
+        (judge.law.fingerprints(), &mut Arc::make_mut(&mut transaction.facts).response)
     else {
         return;
     };

@@ -1,195 +1,161 @@
 //! What a segment led to becomes a decision, and the flow's story ends or goes on.
 
-use super::{Seen, Stop, first_octet};
+use super::passage::Passage;
+use super::{classify, first_octet};
 use crate::engine::conversation::Condemned;
-use crate::engine::judge::Outcome;
-use crate::engine::{Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
-use crate::event::{DropReason, EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, FlowId, Tracking, Verdict};
+use crate::engine::judge::Stop;
+use crate::engine::{Decision, Inspected, OnFailure, Resets};
+use crate::event::{DropReason, Side};
+use crate::flow::{Anomaly, AnomalySet, Class, Tracking, Verdict};
 use crate::rules::Mark;
 
-impl Engine {
+impl Passage<'_> {
     /// Turns what a packet led to into a decision.
-    pub(super) fn conclude(
-        &mut self,
-        seen: Seen<'_>,
-        outcome: Outcome,
-        receiver_expects: u32,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        let Seen { packet, id, .. } = seen;
-        let mark = self.remember_mark(id, outcome.mark);
+    pub(super) fn conclude(&mut self) -> Inspected {
+        let outcome = std::mem::take(&mut self.judge.outcome);
+        let (law, packet) = (self.judge.law, self.judge.packet);
+        let flow = self.flows.table.get_mut(self.id);
+        let mark = self.judge.desk.marks.add(&mut flow.label, outcome.mark);
         if let Some(stop) = outcome.stop {
-            return self.stop(seen, stop, receiver_expects, mark, sink);
+            return self.stop(stop, mark);
         }
         if let Some(reason) = outcome.refuse {
-            self.judge_seen(seen, sink).tell_drop(reason, None, false);
-            let decision = if self.config.enforce { Decision::Drop } else { Decision::Undecided };
+            self.judge.tell_drop(reason, None, false);
+            let decision = if law.enforces() { Decision::Drop } else { Decision::Undecided };
             return Inspected { decision, mark };
         }
-        let flow = self.flows.get(id);
         let Some(conversation) = &flow.conversation else {
             return Inspected { decision: Decision::Undecided, mark };
         };
-        if conversation.is_decided() && self.is_received(id) {
-            self.end_conversation(seen, sink);
-            return Inspected { mark, ..self.let_pass(id, packet) };
+        let received = || {
+            // Whether both receivers have what the decision rests on.
+            let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
+            conversation.is_received(streams, law.tracking == Tracking::Lossy)
+        };
+        if conversation.is_decided() && received() {
+            return self.let_pass(mark);
         }
-        let late = conversation.amid_since().is_some_and(|it| packet.now.since(it) > self.config.time_budget);
-        if late || conversation.spent > self.config.stream_budget {
-            return self.give_up(seen, receiver_expects, mark, sink);
+        let late = |since| packet.now.since(since) > law.config.time_budget;
+        let spent = conversation.spent > law.config.stream_budget;
+        if spent || conversation.amid_since().is_some_and(late) {
+            return self.give_up(mark);
         }
-        if conversation.is_half_decided() && self.is_one_way(id, packet) {
-            self.end_conversation(seen, sink);
-            return Inspected { mark, ..self.let_pass(id, packet) };
+        if conversation.is_half_decided() && flow.is_one_way() && late(flow.started()) {
+            return self.let_pass(mark);
         }
-        if self.counters.buffered_now > self.config.buffer_limit && !self.relieve(id, packet.now, sink) {
-            return self.run_short(seen, receiver_expects, mark, sink);
+        if self.judge.desk.counters.buffered_now > law.config.buffer_limit
+            && !self.flows.relieve(self.id, packet.now, &mut self.judge.sitting())
+        {
+            return self.run_short(mark);
         }
-        self.watch(id);
+        self.flows.watch(self.id, law);
         // A reset may never have arrived: what it leaves is told once the flow is forgotten.
-        if self.classify(id, packet) && !self.flows.get(id).is_reset() {
-            self.tell_owed(seen, sink);
+        if self.classify() && !self.flows.table.get(self.id).is_reset() {
+            self.tell_owed();
         }
         Inspected { decision: Decision::Undecided, mark }
     }
 
-    /// Whether both receivers have what the decision rests on.
-    fn is_received(&self, id: FlowId) -> bool {
-        let flow = self.flows.get(id);
-        let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
-        let lossy = self.tracking == Tracking::Lossy;
-        flow.conversation.as_ref().is_none_or(|conversation| conversation.is_received(streams, lossy))
+    fn classify(&mut self) -> bool {
+        let law = self.judge.law;
+        classify(&mut self.flows.table, self.id, law.tracking, law.enforces(), self.judge.packet)
     }
 
     /// The budget is spent without a decision.
-    fn give_up(
-        &mut self,
-        seen: Seen<'_>,
-        receiver_expects: u32,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        self.counters.budget_spent += 1;
-        let mut anomalies = AnomalySet::default();
-        anomalies.insert(Anomaly::BudgetSpent);
-        let mut reported = self.flows.get(seen.id).reported;
-        self.judge_seen(seen, sink).note(anomalies, &mut reported);
-        self.flows.get_mut(seen.id).reported = reported;
-        if self.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+    fn give_up(&mut self, mark: Option<Mark>) -> Inspected {
+        self.judge.desk.counters.budget_spent += 1;
+        let flow = self.flows.table.get_mut(self.id);
+        self.judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
+        if self.judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
-            if self.config.enforce {
-                let stop = Stop { reason, rule: None, reject: false };
-                return self.stop(seen, stop, receiver_expects, mark, sink);
+            if self.judge.enforces() {
+                return self.stop(Stop { reason, rule: None, reject: false }, mark);
             }
-            self.judge_seen(seen, sink).tell_drop(reason, None, false);
+            self.judge.tell_drop(reason, None, false);
         }
-        self.end_conversation(seen, sink);
-        Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
+        self.let_pass(mark)
     }
 
     /// The buffers of all flows together are full, and this flow's are the largest.
-    fn run_short(
-        &mut self,
-        seen: Seen<'_>,
-        receiver_expects: u32,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        self.counters.no_room += 1;
-        if self.config.on_failure == OnFailure::Closed {
-            let stop = Stop { reason: DropReason::FlowMemcap, rule: None, reject: false };
-            return self.stop(seen, stop, receiver_expects, mark, sink);
+    fn run_short(&mut self, mark: Option<Mark>) -> Inspected {
+        self.judge.desk.counters.no_room += 1;
+        if self.judge.law.config.on_failure == OnFailure::Closed {
+            return self.stop(Stop { reason: DropReason::FlowMemcap, rule: None, reject: false }, mark);
         }
-        self.end_conversation(seen, sink);
-        Inspected { mark, ..self.let_pass(seen.id, seen.packet) }
+        self.let_pass(mark)
     }
 
     /// Drops the segment, and every later one with the same octets: a block on the word of a flow that
     /// nobody has confirmed could be anybody's, for a connection that is not his.
-    fn condemn(
-        &mut self,
-        seen: Seen<'_>,
-        stop: Stop,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        let Seen { segment, packet, id, from, .. } = seen;
-        self.judge_seen(seen, sink).tell_drop(stop.reason, stop.rule.clone(), false);
-        let flow = self.flows.get_mut(id);
-        flow.restore(seen.before);
-        let side = flow.side(from);
+    fn condemn(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
+        self.judge.tell_drop(stop.reason, stop.rule.clone(), false);
+        let segment = self.segment;
+        let flow = self.flows.table.get_mut(self.id);
+        flow.restore(self.before);
+        let side = flow.side(self.from);
         let count = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
         if let Some(conversation) = &mut flow.conversation {
             let condemned = Condemned { stop, side, sequence: first_octet(segment), count };
             conversation.condemned = Some(Box::new(condemned));
         }
-        self.classify(id, packet);
+        self.classify();
         Inspected { decision: Decision::Drop, mark }
     }
 
     /// Stops a flow with this segment, or says that it would have been stopped.
-    pub(super) fn stop(
-        &mut self,
-        seen: Seen<'_>,
-        stop: Stop,
-        receiver_expects: u32,
-        mark: Option<Mark>,
-        sink: &mut dyn EventSink,
-    ) -> Inspected {
-        let Seen { segment, packet, id, from, .. } = seen;
-        let enforce = self.config.enforce || stop.reason == DropReason::FlowMemcap;
-        if enforce && self.tracking == Tracking::Inline && !self.flows.get(id).is_confirmed() {
-            return self.condemn(seen, stop, mark, sink);
+    pub(super) fn stop(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
+        let law = self.judge.law;
+        let enforce = law.enforces() || stop.reason == DropReason::FlowMemcap;
+        let flow = self.flows.table.get(self.id);
+        if enforce && law.tracking == Tracking::Inline && !flow.is_confirmed() {
+            return self.condemn(stop, mark);
         }
-        self.judge_seen(seen, sink).tell_drop(stop.reason, stop.rule, stop.reject);
+        let decided = flow.conversation.as_ref().is_some_and(|it| it.is_decided());
+        self.judge.tell_drop(stop.reason, stop.rule, stop.reject);
         if !enforce {
-            let decided = self.flows.get(id).conversation.as_ref().is_some_and(|it| it.is_decided());
             if decided {
-                self.end_conversation(seen, sink);
-                return Inspected { mark, ..self.let_pass(id, packet) };
+                return self.let_pass(mark);
             }
-            self.classify(id, packet);
+            self.classify();
             return Inspected { decision: Decision::Undecided, mark };
         }
-        self.end_conversation(seen, sink);
-        self.counters.count_blocked(stop.reject);
-        let flow = self.flows.get_mut(id);
-        let peer = flow.stream(from.other());
+        self.end_conversation();
+        self.judge.desk.counters.count_blocked(stop.reject);
+        let flow = self.flows.table.get_mut(self.id);
+        let peer = flow.stream(self.from.other());
         let sender_expects = peer.is_open().then(|| peer.next());
         flow.verdict = if stop.reject { Verdict::Rejected } else { Verdict::Blocked };
-        self.flows.set_class(id, Class::Blocked, packet.now);
+        self.flows.table.set_class(self.id, Class::Blocked, self.judge.packet.now);
         let decision = if stop.reject {
-            Decision::Reject(Resets::new(segment, receiver_expects, sender_expects))
+            Decision::Reject(Resets::new(self.segment, self.receiver_expects, sender_expects))
         } else {
             Decision::Block
         };
         Inspected { decision, mark }
     }
 
-    pub(super) fn let_pass(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {
-        let flow = self.flows.get_mut(id);
+    /// Nothing more of the flow is looked into.
+    fn let_pass(&mut self, mark: Option<Mark>) -> Inspected {
+        self.end_conversation();
+        let flow = self.flows.table.get_mut(self.id);
         flow.verdict = Verdict::Passed;
         let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
-        self.flows.set_class(id, class, packet.now);
-        Decision::Pass.into()
+        self.flows.table.set_class(self.id, class, self.judge.packet.now);
+        Inspected { decision: Decision::Pass, mark }
     }
 
     /// Tells what the flow still owes and gives its buffers back.
-    pub(super) fn end_conversation(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        self.tell_owed(seen, sink);
-        if let Some(conversation) = self.flows.get_mut(seen.id).conversation.take() {
-            self.recycle(conversation);
+    pub(super) fn end_conversation(&mut self) {
+        if let Some(mut conversation) = self.flows.table.get_mut(self.id).conversation.take() {
+            conversation.close(&mut self.judge);
+            self.judge.desk.take_back(conversation);
         }
     }
 
     /// Tells what the flow still owes.
-    fn tell_owed(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        let Some(mut conversation) = self.flows.get_mut(seen.id).conversation.take() else { return };
-        let mut judge = self.judge_seen(seen, sink);
-        judge.told = std::mem::take(&mut conversation.told);
-        conversation.close(&mut judge);
-        conversation.told = judge.told;
-        self.flows.get_mut(seen.id).conversation = Some(conversation);
+    fn tell_owed(&mut self) {
+        if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
+            conversation.close(&mut self.judge);
+        }
     }
 }

@@ -3,14 +3,14 @@
 use crate::terms::{Anomaly, AnomalySet, Severity};
 
 /// Octets of alerts that any flow may cause, however little it said.
-const ALLOWANCE: u64 = 24 << 10;
+const FREE: u64 = 24 << 10;
 
 /// What one alert comes to beside its banner, roughly.
 const ALERT: u64 = 900;
 
 /// What was told of a flow, and how much was read of it.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Allowance {
     /// The application layer's anomalies that were told.
     anomalies: AnomalySet,
     /// Rules that were told to have matched, by position.
@@ -21,7 +21,7 @@ pub(super) struct Told {
     spent: u64,
 }
 
-impl Told {
+impl Allowance {
     /// Takes octets that were read into account.
     pub(super) fn hear(&mut self, octets: usize) {
         self.heard = self.heard.saturating_add(octets as u64);
@@ -40,7 +40,7 @@ impl Told {
             self.rules.push(rule);
         }
         let weight = ALERT + banner as u64;
-        let room = self.spent + weight <= ALLOWANCE + self.heard;
+        let room = self.spent + weight <= FREE + self.heard;
         let admitted = room || (first && grave);
         if admitted {
             self.spent += weight;
@@ -60,13 +60,13 @@ mod tests {
 
     #[test]
     fn alerts_of_a_flow_grow_with_what_it_says_and_grave_ones_are_always_told() {
-        let mut told = Told::default();
-        let admitted = (0..1000).filter(|rule| told.admit_alert(*rule, false, 100)).count();
+        let mut allowance = Allowance::default();
+        let admitted = (0..1000).filter(|rule| allowance.admit_alert(*rule, false, 100)).count();
         assert_eq!(admitted, 24, "24 KiB of them");
-        assert!(told.admit_alert(1000, true, 100));
-        assert!(!told.admit_alert(1000, true, 100), "and once");
-        told.hear(5000);
-        let admitted = (0..1000).filter(|rule| told.admit_alert(*rule, false, 100)).count();
+        assert!(allowance.admit_alert(1000, true, 100));
+        assert!(!allowance.admit_alert(1000, true, 100), "and once");
+        allowance.hear(5000);
+        let admitted = (0..1000).filter(|rule| allowance.admit_alert(*rule, false, 100)).count();
         assert_eq!(admitted, 4);
     }
 }

@@ -1,0 +1,156 @@
+//! What judging takes, whatever flow a packet is of: the engine beside its flows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::conversation::Conversation;
+use super::familiar::Familiar;
+use super::judge::merge;
+use super::quota::Quotas;
+use super::{Counters, EngineConfig};
+use crate::event::{EventSink, Source};
+use crate::flow::Tracking;
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Mark, RuleSet, Thresholds};
+
+/// Conversations that are kept for the next flows instead of being freed.
+const SPARE_CONVERSATIONS: usize = 256;
+
+/// What a judge borrows: the law to read, the desk to write on.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) law: Law,
+    pub(super) desk: Desk,
+}
+
+/// What is in force: nothing that a packet says changes it.
+#[derive(Debug)]
+pub(super) struct Law {
+    pub(super) config: EngineConfig,
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) fingerprints: Option<Arc<Fingerprints>>,
+    pub(super) tracking: Tracking,
+}
+
+/// What is remembered and counted across flows.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) familiar: Familiar,
+    pub(super) thresholds: Thresholds,
+    pub(super) counters: Counters,
+    pub(super) quotas: Quotas,
+    pub(super) marks: Marks,
+    pub(super) spare: Spare,
+}
+
+/// The bench with somebody who hears what it tells.
+pub(super) struct Sitting<'e> {
+    pub(super) law: &'e Law,
+    pub(super) desk: &'e mut Desk,
+    pub(super) sink: &'e mut dyn EventSink,
+}
+
+impl Bench {
+    pub(super) fn new(
+        config: EngineConfig,
+        rules: Arc<RuleSet>,
+        fingerprints: Option<Arc<Fingerprints>>,
+    ) -> Self {
+        let tracking = match config.source {
+            Source::Guard => Tracking::Inline,
+            Source::Replay | Source::Scan => Tracking::Lossy,
+        };
+        let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
+        let desk = Desk {
+            familiar: Familiar::default(),
+            thresholds: Thresholds::default(),
+            counters,
+            quotas: Quotas::default(),
+            marks: Marks::default(),
+            spare: Spare::default(),
+        };
+        Self { law: Law { config, rules, fingerprints, tracking }, desk }
+    }
+
+    pub(super) fn sit<'e>(&'e mut self, sink: &'e mut dyn EventSink) -> Sitting<'e> {
+        Sitting { law: &self.law, desk: &mut self.desk, sink }
+    }
+
+    /// Puts other rules in force; counts of rules that stay (by their id) go on.
+    pub(super) fn set_rules(&mut self, rules: Arc<RuleSet>) {
+        let counters = &mut self.desk.counters;
+        let old = self.law.rules.rules().iter().zip(&counters.matches);
+        let known: HashMap<&str, u64> = old.map(|(rule, count)| (rule.id(), *count)).collect();
+        let matches =
+            rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
+        counters.matches = matches;
+        self.desk.familiar.forget();
+        self.law.rules = rules;
+    }
+}
+
+impl Law {
+    /// Whether blocking is more than talk.
+    pub(super) const fn enforces(&self) -> bool {
+        self.config.enforce
+    }
+
+    /// Names of products that fingerprints give.
+    pub(super) fn fingerprints(&self) -> Option<&Fingerprints> {
+        self.fingerprints.as_deref()
+    }
+}
+
+impl Desk {
+    /// Takes the buffers of a conversation back that has ended.
+    pub(super) fn take_back(&mut self, conversation: Box<Conversation>) {
+        self.counters.buffered_now -= conversation.accounted;
+        self.spare.keep(conversation);
+    }
+}
+
+/// The different marks that rules asked for; flows hold their position, counted from 1.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Vec<Mark>);
+
+impl Marks {
+    /// The mark of a flow with this label.
+    pub(super) fn of(&self, label: u16) -> Option<Mark> {
+        usize::from(label).checked_sub(1).and_then(|index| self.0.get(index)).copied()
+    }
+
+    /// Puts `asked` to the mark of a flow, and gives what that is now.
+    pub(super) fn add(&mut self, label: &mut u16, asked: Option<Mark>) -> Option<Mark> {
+        let before = self.of(*label);
+        let Some(asked) = asked else { return before };
+        let mark = merge(before, asked);
+        let index = match self.0.iter().position(|known| *known == mark) {
+            Some(index) => index,
+            None => {
+                self.0.push(mark);
+                self.0.len() - 1
+            }
+        };
+        *label = u16::try_from(index + 1).unwrap_or(0);
+        Some(mark)
+    }
+}
+
+/// Conversations that have ended, with their buffers, for flows that begin.
+#[derive(Debug, Default)]
+#[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
+pub(super) struct Spare(Vec<Box<Conversation>>);
+
+impl Spare {
+    /// One for a flow that begins to speak.
+    pub(super) fn take(&mut self) -> Box<Conversation> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Keeps a conversation's buffers for another flow.
+    pub(super) fn keep(&mut self, mut conversation: Box<Conversation>) {
+        if self.0.len() < SPARE_CONVERSATIONS && conversation.recycle() {
+            self.0.push(conversation);
+        }
+    }
+}

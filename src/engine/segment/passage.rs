@@ -1,0 +1,142 @@
+//! A segment that is looked into: what it brings is read, unless it is refused as it comes.
+
+use super::reading::{self, Streams};
+use super::{Seen, first_octet, refuse_packet};
+use crate::engine::flows::Flows;
+use crate::engine::judge::{FlowFacts, Judge};
+use crate::engine::{Decision, Engine, Inspected};
+use crate::event::EventSink;
+use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, Parts, Tracked, distance};
+use crate::packet::Segment;
+
+/// How far an acknowledgement may lie from octets that are condemned, to be about the same connection.
+const CONDEMNED_NEAR: u32 = 1 << 16;
+
+/// A segment with all that looking into it takes: the flows, and one judge.
+pub(super) struct Passage<'e> {
+    pub(super) flows: &'e mut Flows,
+    pub(super) judge: Judge<'e>,
+    pub(super) segment: &'e Segment<'e>,
+    pub(super) id: FlowId,
+    pub(super) from: End,
+    /// What was known of the ends before, should the segment not get through.
+    pub(super) before: Ends,
+    /// The sequence number that its receiver expects.
+    pub(super) receiver_expects: u32,
+    /// Whether it can be shown again with more of its octets.
+    pub(super) may_ask: bool,
+}
+
+impl<'e> Passage<'e> {
+    pub(super) fn new(engine: &'e mut Engine, seen: Seen<'e>, sink: &'e mut dyn EventSink) -> Self {
+        let Seen { segment, packet, id, from } = seen;
+        let Engine { flows, bench, .. } = engine;
+        let flow = flows.table.get(id);
+        let (facts, side, before) = (FlowFacts::from(flow), flow.side(from), *flow.ends());
+        let judge = bench.sit(sink).judge(facts, Some(side), Some(segment), packet);
+        Self { flows, judge, segment, id, from, before, receiver_expects: segment.sequence(), may_ask: false }
+    }
+
+    /// A segment whose receiver will not accept it.
+    pub(super) fn refuse(mut self, anomaly: Anomaly) -> Inspected {
+        let flow = self.flows.table.get_mut(self.id);
+        self.judge.note(AnomalySet::of(anomaly), &mut flow.reported);
+        refuse_packet(&mut self.judge).into()
+    }
+
+    /// What becomes of a segment of an undecided flow.
+    pub(super) fn inspect(mut self, tracked: &Tracked) -> Inspected {
+        if let Some(inspected) = self.meet_condemned() {
+            return inspected;
+        }
+        if self.take_in(tracked) { self.ask_for_more() } else { self.conclude() }
+    }
+
+    /// What becomes of a segment where octets are condemned: they are dropped, and as soon as the flow is
+    /// confirmed it is stopped.
+    fn meet_condemned(&mut self) -> Option<Inspected> {
+        let segment = self.segment;
+        let flow = self.flows.table.get(self.id);
+        let condemned = flow.conversation.as_ref()?.condemned.as_ref()?;
+        let from_there = flow.side(self.from) == condemned.side;
+        let near = |sequence: u32| distance(sequence, condemned.sequence).unsigned_abs() < CONDEMNED_NEAR;
+        let start = first_octet(segment);
+        let end = start.wrapping_add(u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX));
+        if from_there && start != end && !near(start) || !from_there && !near(segment.acknowledgement()) {
+            // The connection's numbers are others: those octets were forged.
+            self.end_conversation();
+            return None;
+        }
+        if !from_there && flow.is_confirmed() {
+            let stop = condemned.stop.clone();
+            let mark = self.judge.desk.marks.of(flow.label);
+            return Some(self.stop(stop, mark));
+        }
+        let meets = from_there
+            && distance(start, condemned.sequence.wrapping_add(condemned.count)) > 0
+            && distance(condemned.sequence, end) > 0;
+        meets.then(|| Decision::Drop.into())
+    }
+
+    /// Reads what the segment brings, if it is not refused; whether more of it is to be asked for.
+    fn take_in(&mut self, tracked: &Tracked) -> bool {
+        let Self { flows, judge, segment, .. } = self;
+        let flow = flows.table.get_mut(self.id);
+        let side = flow.side(self.from);
+        let Parts { conversation, own, peer, reported } = flow.parts(self.from);
+        let conversation = &mut **conversation.get_or_insert_with(|| judge.desk.spare.take());
+        let mut streams = Streams { own, peer };
+        let reads = !segment.payload().is_empty() && !tracked.ignore;
+        let mut anomalies = tracked.anomalies;
+        if reads {
+            let (sequence, payload) = (first_octet(segment), segment.payload());
+            let assessed = conversation.assess(side, streams.own, sequence, payload, Limits::default());
+            anomalies = anomalies.with(assessed);
+        }
+        std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
+        judge.note(anomalies, reported);
+        let mut more = false;
+        let refused = judge.outcome.refuse.is_some() && judge.enforces();
+        if !refused {
+            if let Some(at) = tracked.refused {
+                conversation.rewind(side.other(), streams.peer, at);
+            }
+            if tracked.restarted {
+                let at = streams.own.next();
+                conversation.rewind(side, streams.own, at);
+            }
+            if reads {
+                reading::read(conversation, side, &mut streams, segment, reported, judge);
+            }
+            let stopped = judge.enforces() && judge.outcome.stop.is_some();
+            if !segment.is_whole() && !tracked.ignore && !stopped {
+                more =
+                    reading::go_over_missing(conversation, side, &mut streams, segment, self.may_ask, judge);
+            }
+            reading::end(conversation, side, &streams, reported, judge);
+        }
+        std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
+        conversation.take_stock(streams.by_side(side), judge.packet.now);
+        conversation.account(&mut judge.desk.counters);
+        if refused {
+            flow.restore(self.before);
+        }
+        more
+    }
+
+    /// Asks for the whole of a cut segment. What its first octets led to is kept: they are read only once.
+    fn ask_for_more(&mut self) -> Inspected {
+        let outcome = std::mem::take(&mut self.judge.outcome);
+        let flow = self.flows.table.get_mut(self.id);
+        self.judge.desk.marks.add(&mut flow.label, outcome.mark);
+        let side = flow.side(self.from);
+        if let Some(conversation) = &mut flow.conversation {
+            conversation.asked.get_or_insert((side, self.segment.sequence(), self.receiver_expects));
+        }
+        if let Some(stop) = outcome.stop {
+            // Only talk: where it were more, nothing would be asked.
+            self.judge.tell_drop(stop.reason, stop.rule, stop.reject);
+        }
+        Decision::More { octets: self.segment.wire_length() }.into()
+    }
+}

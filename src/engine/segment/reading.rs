@@ -1,0 +1,104 @@
+//! What is done with a segment's octets, and with those that it lacks.
+
+use super::first_octet;
+use crate::engine::conversation::Conversation;
+use crate::engine::http::Unfinished;
+use crate::engine::judge::Judge;
+use crate::event::Side;
+use crate::flow::{Anomaly, AnomalySet, Limits, Stream, distance};
+use crate::packet::Segment;
+
+/// What the sender of a segment and its peer send.
+pub(super) struct Streams<'f> {
+    pub(super) own: &'f mut Stream,
+    pub(super) peer: &'f mut Stream,
+}
+
+impl Streams<'_> {
+    /// The client's and the server's, `own` being that of `side`.
+    pub(super) const fn by_side(&self, side: Side) -> [&Stream; 2] {
+        match side {
+            Side::Client => [self.own, self.peer],
+            Side::Server => [self.peer, self.own],
+        }
+    }
+}
+
+/// Reads a segment's octets, as far as they are there.
+pub(super) fn read(
+    conversation: &mut Conversation,
+    side: Side,
+    streams: &mut Streams<'_>,
+    segment: &Segment<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut Judge<'_>,
+) {
+    let (sequence, payload) = (first_octet(segment), segment.payload());
+    if conversation.is_done(side) {
+        streams.own.pass_over(sequence, payload.len());
+        return;
+    }
+    let offer = conversation.take(side, streams.own, sequence, payload, Limits::default(), judge);
+    judge.desk.counters.overlap_octets += u64::from(offer.overlap);
+    judge.desk.counters.out_of_order += u64::from(offer.ahead);
+    judge.note(offer.anomalies, reported);
+}
+
+/// Goes over the octets that a cut segment lacks, or says that they have to be asked for.
+pub(super) fn go_over_missing(
+    conversation: &mut Conversation,
+    side: Side,
+    streams: &mut Streams<'_>,
+    segment: &Segment<'_>,
+    may_ask: bool,
+    judge: &mut Judge<'_>,
+) -> bool {
+    match missing(segment, streams.own) {
+        Missing::Behind(0) => false,
+        Missing::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
+            conversation.take_stock(streams.by_side(side), judge.packet.now);
+            conversation.lose(side, streams.own, count as u64, judge);
+            streams.own.pass_over(streams.own.next(), count);
+            false
+        }
+        Missing::Behind(_) | Missing::Ahead => may_ask,
+    }
+}
+
+/// Draws the conclusions of what has ended.
+pub(super) fn end(
+    conversation: &mut Conversation,
+    side: Side,
+    streams: &Streams<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut Judge<'_>,
+) {
+    for (side, stream) in [(side, &*streams.own), (side.other(), &*streams.peer)] {
+        if stream.is_complete() {
+            let sure = stream.is_end_acknowledged() || !judge.enforces();
+            conversation.end(side, Unfinished::Ended, sure, judge);
+        }
+    }
+    if conversation.is_mismatched() {
+        judge.note(AnomalySet::of(Anomaly::ProtocolMismatch), reported);
+    }
+}
+
+/// Which octets of a cut segment are missing, behind those that were read.
+enum Missing {
+    /// So many, next in order.
+    Behind(usize),
+    /// It came before its turn.
+    Ahead,
+}
+
+fn missing(segment: &Segment<'_>, stream: &Stream) -> Missing {
+    let start = first_octet(segment);
+    let behind = |count: usize| start.wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
+    let captured = behind(segment.payload().len());
+    if !stream.is_open() || distance(captured, stream.next()) < 0 {
+        return Missing::Ahead;
+    }
+    let end = behind(segment.wire_payload_length());
+    Missing::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
+}
