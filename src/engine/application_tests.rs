@@ -397,7 +397,7 @@ fn the_preface_of_http_2_is_another_protocol() {
 fn foreign_protocols_are_let_pass_once_both_sides_have_spoken() {
     for (first_is_client, first, second) in [
         (true, &b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], &b"\x16\x03\x03\0\x7a"[..]),
-        (false, b"220 mail ESMTP\r\n", b"EHLO example\r\n"),
+        (false, b"220 mail ESMTP\r\n", b"MAIL FROM:<a@example>\r\n"),
         (false, b"J\0\0\0\n5.7.1\0", b"\x20\0\0\x01\x85"),
         (true, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n"),
         (true, b"OPTIONS sip:x SIP/2.0\r\n", b"SIP/2.0 200 OK\r\n"),

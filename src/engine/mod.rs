@@ -13,16 +13,14 @@ mod config;
 mod conversation;
 mod counters;
 mod decision;
+mod dialogue;
 pub mod evasion;
 mod familiar;
 mod flows;
-mod greeting;
-mod http;
 mod judge;
 mod policy;
 mod quota;
 mod segment;
-mod ssh;
 
 use std::sync::Arc;
 

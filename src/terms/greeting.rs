@@ -33,36 +33,52 @@ struct Row {
     ports: &'static [u16],
     /// Words in a greeting that tell it from others of its dialect.
     words: &'static [&'static str],
+    /// Words that a client may say before it asks for another protocol on the same connection. Where replies
+    /// have a status, they are answered by a list.
+    commands: &'static [&'static str],
+    /// What it asks for that with, TLS in all of them.
+    upgrades: &'static [&'static str],
+    /// What the answer begins with, behind its tag if it has one, where the server agrees.
+    agreement: &'static str,
     /// Recog's name for fingerprints of its greeting.
     fingerprints: &'static str,
 }
 
 const TABLE: &[Row] = &[
-    // RFC 5321.
+    // RFC 5321; STARTTLS is RFC 3207.
     Row {
         name: "smtp",
         dialect: Dialect::Code,
         openings: &["220", "421", "521", "554"],
         ports: &[25, 587, 2525],
         words: &["SMTP", "LMTP", "Postfix", "Exim", "Sendmail"],
+        commands: &["EHLO", "HELO", "LHLO", "NOOP"],
+        upgrades: &["STARTTLS"],
+        agreement: "220",
         fingerprints: "smtp.banner",
     },
-    // RFC 959.
+    // RFC 959; AUTH TLS is RFC 4217.
     Row {
         name: "ftp",
         dialect: Dialect::Code,
         openings: &["220", "120", "421", "530"],
         ports: &[21, 2121],
         words: &["FTP"],
+        commands: &["FEAT", "SYST", "HOST", "CLNT", "OPTS"],
+        upgrades: &["AUTH TLS", "AUTH SSL", "AUTH TLS-C"],
+        agreement: "234",
         fingerprints: "ftp.banner",
     },
-    // RFC 1939.
+    // RFC 1939; STLS is RFC 2595.
     Row {
         name: "pop3",
         dialect: Dialect::Status,
         openings: &["+OK", "-ERR"],
         ports: &[110],
         words: &[],
+        commands: &["CAPA"],
+        upgrades: &["STLS"],
+        agreement: "+OK",
         fingerprints: "pop3.banner",
     },
     // RFC 9051.
@@ -72,6 +88,9 @@ const TABLE: &[Row] = &[
         openings: &["* OK", "* PREAUTH", "* BYE"],
         ports: &[143],
         words: &[],
+        commands: &["CAPABILITY", "ID", "NOOP"],
+        upgrades: &["STARTTLS"],
+        agreement: "OK",
         fingerprints: "imap4.banner",
     },
 ];
@@ -118,6 +137,21 @@ impl Greeting {
     /// Words in a greeting that tell it from others of its dialect.
     pub const fn words(self) -> &'static [&'static str] {
         self.row().words
+    }
+
+    /// Words that a client may say before it asks for another protocol on the same connection.
+    pub const fn commands(self) -> &'static [&'static str] {
+        self.row().commands
+    }
+
+    /// What it asks for that with: `STARTTLS`.
+    pub const fn upgrades(self) -> &'static [&'static str] {
+        self.row().upgrades
+    }
+
+    /// What the answer begins with, behind its tag if it has one, where the server agrees.
+    pub const fn agreement(self) -> &'static str {
+        self.row().agreement
     }
 
     /// Recog's name for fingerprints of its greeting: `smtp.banner`.

@@ -84,6 +84,7 @@
 //! | SSH beside HTTP | told; both are read on as far as either can be | `protocol_mismatch` |
 //! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
 //! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
+//! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
 //! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
 //!
 //! What is only told by default is dropped under `--on-anomaly drop`, the flow where a message is odd.

@@ -2,7 +2,7 @@
 
 use super::first_octet;
 use crate::engine::conversation::Conversation;
-use crate::engine::http::Unfinished;
+use crate::engine::dialogue::Unfinished;
 use crate::engine::judge::Judge;
 use crate::event::Side;
 use crate::flow::{Anomaly, AnomalySet, Limits, Stream, distance};

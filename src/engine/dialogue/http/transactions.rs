@@ -1,55 +1,53 @@
 //! HTTP transactions of one connection: each response with the request that it answers.
 
-mod head;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::banner::disclosure::Disclosure;
-use crate::banner::framing::{self, BodyBuffer, BodyReader, Framed, Framing};
+use crate::banner::framing;
 use crate::banner::http::{self, Read};
 use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
-pub(super) use self::head::{Head, Late};
-use super::judge::{Judge, Matched, Question};
+use super::message::OpenMessage;
+use crate::engine::judge::{Judge, Matched, Question};
 
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
 
 /// Requests told without a response whose place in the order is still known. With more, the client asks
 /// for what no server answers.
-const TOLD_LIMIT: usize = 1 << 16;
+const OVERDUE_LIMIT: usize = 1 << 16;
 
 /// The transactions of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Http {
+pub(in crate::engine::dialogue) struct Http {
     /// Requests that were told without a response, oldest first: all before those that wait.
-    told: VecDeque<Told>,
+    overdue: VecDeque<Overdue>,
     /// Requests without a response, oldest first.
-    waiting: VecDeque<Transaction>,
+    pub(super) waiting: VecDeque<Transaction>,
     /// The last request asks for a tunnel.
     asks_tunnel: bool,
     /// The one whose response is being read.
-    answering: Option<Transaction>,
+    pub(super) answering: Option<Transaction>,
     next: u32,
 }
 
 #[derive(Debug, Default)]
-struct Transaction {
+pub(super) struct Transaction {
     number: u32,
     /// The octets of the request's head; empty where it was not seen.
-    head: Vec<u8>,
+    pub(super) head: Vec<u8>,
     /// Shared with the alerts about it.
-    facts: Arc<HttpFacts>,
+    pub(super) facts: Arc<HttpFacts>,
     /// Rules that matched: each is told once.
     matched: Matched,
 }
 
 /// What is left of a request that was told: enough not to take its response for another one's.
 #[derive(Debug)]
-struct Told {
+struct Overdue {
     number: u32,
     method: Method,
 }
@@ -80,20 +78,9 @@ impl Method {
     }
 }
 
-/// A message whose body is being read.
-#[derive(Debug)]
-pub(super) struct Message {
-    reader: BodyReader,
-    body: BodyBuffer,
-    /// The octets of the head, as long as rules about the body have not been asked.
-    head: Option<Vec<u8>>,
-    /// What follows the head.
-    framing: Framing,
-}
-
 /// Why a head never ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unfinished {
+pub(in crate::engine) enum Unfinished {
     /// Its sender said no more.
     Ended,
     /// The rest of it was not seen.
@@ -106,7 +93,7 @@ pub(super) enum Reached {
     /// More octets are needed.
     More,
     /// A head of so many octets; a body follows, perhaps an empty one.
-    Head(usize, Message),
+    Head(usize, OpenMessage),
     /// An interim response of so many octets.
     Interim(usize),
     /// A head of so many octets behind which others may read more fields: it has no version, or is too
@@ -122,7 +109,7 @@ pub(super) enum Reached {
 
 impl Http {
     /// Reads the whole request head at the start of `input`.
-    fn whole_request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+    pub(super) fn whole_request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_request(input) {
             Progress::More => return Reached::More,
             Progress::Never(reason) => return Reached::Never(reason),
@@ -132,7 +119,7 @@ impl Http {
         let framed = framing::of_request(&message);
         note_hostile(framed.hostile, judge);
         let head = input.get(..consumed).unwrap_or_default();
-        let body = Message::new(framed, head, judge);
+        let body = OpenMessage::new(framed, head, judge);
         let part = message.version.is_empty() || anomalies.contains(Anomaly::HeadTooLong);
         self.asks_tunnel = message.method == b"CONNECT";
         self.take_request(message, head, body.stage(), judge);
@@ -144,7 +131,13 @@ impl Http {
         self.asks_tunnel
     }
 
-    fn take_request(&mut self, message: Request<'_>, head: &[u8], stage: Stage, judge: &mut Judge<'_>) {
+    pub(super) fn take_request(
+        &mut self,
+        message: Request<'_>,
+        head: &[u8],
+        stage: Stage,
+        judge: &mut Judge<'_>,
+    ) {
         judge.desk.counters.count_banner(Protocol::Http, Side::Client);
         let mut transaction = Transaction {
             number: self.number(),
@@ -160,15 +153,15 @@ impl Http {
         if self.waiting.len() > WAITING_LIMIT
             && let Some(oldest) = self.waiting.pop_front()
         {
-            if self.told.len() < TOLD_LIMIT {
-                self.told.push_back(Told { number: oldest.number, method: Method::of(&oldest) });
+            if self.overdue.len() < OVERDUE_LIMIT {
+                self.overdue.push_back(Overdue { number: oldest.number, method: Method::of(&oldest) });
             }
             tell(oldest, judge);
         }
     }
 
     /// Reads the whole response head at the start of `input`.
-    fn whole_response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+    pub(super) fn whole_response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_response(input) {
             Progress::More => return Reached::More,
             Progress::Never(reason) => return Reached::Never(reason),
@@ -180,10 +173,10 @@ impl Http {
             return Reached::Interim(consumed);
         }
         let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
-        let method = self.told.front().map_or_else(asked, |told| Some(told.method.name()));
+        let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
         let framed = framing::of_response(&message, method);
         note_hostile(framed.hostile, judge);
-        let body = Message::new(framed, input.get(..consumed).unwrap_or_default(), judge);
+        let body = OpenMessage::new(framed, input.get(..consumed).unwrap_or_default(), judge);
         let transaction = self.take_response(message, body.stage(), judge);
         self.answering = Some(transaction);
         let part = anomalies.contains(Anomaly::HeadTooLong);
@@ -193,7 +186,7 @@ impl Http {
     /// Judges an interim response, which some clients show or take for the final one. It is told only if no
     /// final response replaces it.
     fn take_interim(&mut self, message: Response<'_>, judge: &mut Judge<'_>) {
-        if !self.told.is_empty() || self.waiting.is_empty() {
+        if !self.overdue.is_empty() || self.waiting.is_empty() {
             return ask_response(message, Stage::Part, &mut Transaction::default(), judge);
         }
         if let Some(waiting) = self.waiting.front_mut() {
@@ -203,11 +196,16 @@ impl Http {
         }
     }
 
-    fn take_response(&mut self, message: Response<'_>, stage: Stage, judge: &mut Judge<'_>) -> Transaction {
+    pub(super) fn take_response(
+        &mut self,
+        message: Response<'_>,
+        stage: Stage,
+        judge: &mut Judge<'_>,
+    ) -> Transaction {
         judge.desk.counters.count_banner(Protocol::Http, Side::Server);
-        let told = self.told.pop_front();
-        let mut transaction = match &told {
-            Some(told) => Transaction { number: told.number, ..Transaction::default() },
+        let overdue = self.overdue.pop_front();
+        let mut transaction = match &overdue {
+            Some(overdue) => Transaction { number: overdue.number, ..Transaction::default() },
             None => self.next_waiting(),
         };
         let mut facts = judge.law.config.disclosure.response(&message);
@@ -218,7 +216,13 @@ impl Http {
     }
 
     /// Reads what there is of a head whose end will not come.
-    pub(super) fn unfinished(&mut self, from: Side, input: &[u8], why: Unfinished, judge: &mut Judge<'_>) {
+    pub(in crate::engine::dialogue) fn unfinished(
+        &mut self,
+        from: Side,
+        input: &[u8],
+        why: Unfinished,
+        judge: &mut Judge<'_>,
+    ) {
         match from {
             Side::Client => {
                 let Some(Read { message, anomalies }) =
@@ -246,7 +250,7 @@ impl Http {
     }
 
     /// Judges what waited for a body and ends the message; a response ends its transaction.
-    pub(super) fn finish(&mut self, from: Side, mut message: Message, judge: &mut Judge<'_>) {
+    pub(super) fn finish(&mut self, from: Side, mut message: OpenMessage, judge: &mut Judge<'_>) {
         self.judge_body(from, &mut message, judge);
         if from == Side::Client {
             return;
@@ -266,7 +270,7 @@ impl Http {
     }
 
     /// Asks the rules that wait for a message's body, once.
-    pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, judge: &mut Judge<'_>) {
+    pub(super) fn judge_body(&mut self, from: Side, message: &mut OpenMessage, judge: &mut Judge<'_>) {
         let title = title::title(message.body.as_slice());
         if from == Side::Server
             && let Some(response) =
@@ -296,26 +300,26 @@ impl Http {
     }
 
     /// Tells of every transaction that will not be finished.
-    pub(super) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
+    pub(in crate::engine::dialogue) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
         if let Some(transaction) = self.answering.take() {
             tell(transaction, judge);
         }
-        self.told.clear();
+        self.overdue.clear();
         for transaction in std::mem::take(&mut self.waiting) {
             tell(transaction, judge);
         }
     }
 
     /// Octets of memory held, roughly.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::engine::dialogue) fn memory(&self) -> usize {
         let heads: usize =
             self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.capacity() * 2).sum();
-        heads + self.told.len() * size_of::<Told>()
+        heads + self.overdue.len() * size_of::<Overdue>()
     }
 
     /// Forgets the requests that wait: they were never accepted.
-    pub(super) fn forget(&mut self) {
-        self.told.clear();
+    pub(in crate::engine::dialogue) fn forget(&mut self) {
+        self.overdue.clear();
         self.waiting.clear();
         self.next = 0;
     }
@@ -335,75 +339,6 @@ impl Http {
     }
 }
 
-impl Message {
-    fn new(framed: Framed, head: &[u8], judge: &Judge<'_>) -> Self {
-        let wanted = judge.law.rules.needs().body;
-        let reader = BodyReader::new(framed.framing);
-        let foreign = framed.framing.is_foreign();
-        let waits = wanted > 0 && !reader.is_done() && !foreign;
-        Self {
-            reader,
-            body: BodyBuffer::new(if foreign { 0 } else { wanted.max(judge.law.config.body_limit) }),
-            head: waits.then(|| head.to_vec()),
-            framing: framed.framing,
-        }
-    }
-
-    /// Which rules are asked at the head.
-    const fn stage(&self) -> Stage {
-        if self.head.is_some() { Stage::Head } else { Stage::Whole }
-    }
-
-    /// Goes through octets of the body; gives how many belonged to it.
-    ///
-    /// # Errors
-    ///
-    /// The body's framing can't be followed.
-    pub(super) fn read(&mut self, input: &[u8]) -> Result<usize, Anomaly> {
-        let body = &mut self.body;
-        self.reader.read(input, |content| body.push(content)).map(|advance| advance.consumed)
-    }
-
-    /// Whether the message has ended.
-    pub(super) const fn is_done(&self) -> bool {
-        self.reader.is_done()
-    }
-
-    /// Whether all that is wanted of the body was seen.
-    pub(super) fn is_satisfied(&self) -> bool {
-        self.is_done() || self.body.is_full()
-    }
-
-    /// Octets of the body: those that were announced where it was not read to its end.
-    fn length(&self) -> u64 {
-        let read = self.reader.content_length();
-        match self.framing {
-            Framing::Length(announced) if !self.is_done() => announced.max(read),
-            _ => read,
-        }
-    }
-
-    /// What follows the head.
-    pub(super) const fn framing(&self) -> Framing {
-        self.framing
-    }
-
-    /// How many octets may be missing without harm.
-    pub(super) const fn skippable(&self) -> u64 {
-        self.reader.skippable()
-    }
-
-    /// Goes over octets that are not there; they must be skippable.
-    pub(super) fn skip(&mut self, count: u64) {
-        self.reader.skip(count);
-    }
-
-    /// Octets of memory held.
-    pub(super) fn memory(&self) -> usize {
-        self.body.as_slice().len() + self.head.as_ref().map_or(0, Vec::capacity)
-    }
-}
-
 /// An end that a capture lacks is nobody's trick.
 fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>) {
     if why == Unfinished::Ended {
@@ -418,7 +353,12 @@ fn note_hostile(hostile: Option<Anomaly>, judge: &mut Judge<'_>) {
 }
 
 /// Tells fields that came later, as many as events tell of one head.
-fn add_fields(told: &mut Vec<HeaderField>, left_out: &mut u32, more: &Headers<'_>, disclosure: &Disclosure) {
+pub(super) fn add_fields(
+    told: &mut Vec<HeaderField>,
+    left_out: &mut u32,
+    more: &Headers<'_>,
+    disclosure: &Disclosure,
+) {
     for field in more.iter() {
         if told.len() < disclosure.fields {
             told.push(disclosure.field(field));
@@ -428,7 +368,12 @@ fn add_fields(told: &mut Vec<HeaderField>, left_out: &mut u32, more: &Headers<'_
     }
 }
 
-fn ask_request(request: Request<'_>, stage: Stage, transaction: &mut Transaction, judge: &mut Judge<'_>) {
+pub(super) fn ask_request(
+    request: Request<'_>,
+    stage: Stage,
+    transaction: &mut Transaction,
+    judge: &mut Judge<'_>,
+) {
     let banner = Banner::Request(request);
     let question = Question {
         banner: &banner,
@@ -441,7 +386,12 @@ fn ask_request(request: Request<'_>, stage: Stage, transaction: &mut Transaction
     judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
 }
 
-fn ask_response(response: Response<'_>, stage: Stage, transaction: &mut Transaction, judge: &mut Judge<'_>) {
+pub(super) fn ask_response(
+    response: Response<'_>,
+    stage: Stage,
+    transaction: &mut Transaction,
+    judge: &mut Judge<'_>,
+) {
     let ruled = !judge.law.rules.rules().is_empty();
     let Transaction { number, head, facts, matched } = transaction;
     let read = ruled.then(|| http::parse_request(head).done()).flatten();

@@ -1,4 +1,4 @@
-//! One direction of an SSH connection: its identification and, where it is wanted, its KEXINIT.
+//! SSH: the identification of each side and, where it is wanted, its KEXINIT.
 
 use std::sync::Arc;
 
@@ -6,44 +6,91 @@ use crate::banner::{Banner, Progress, SshBanner, kex, ssh};
 use crate::event::{Application, EventKind, Protocol, Side, SshFacts, SshSide};
 use crate::rules::Stage;
 
-use super::judge::{Judge, Matched, Question};
+use super::foreign::Foreign;
+use super::{Dialogue, Need, Step, Turn};
+use crate::engine::judge::{Judge, Matched, Question};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
 pub(super) struct Ssh {
     /// Nothing before a side was identified; shared with the events that tell it.
     facts: Option<Arc<SshFacts>>,
-    told: bool,
+    is_told: bool,
 }
 
-/// How far one direction came.
+/// How far one direction was read.
 #[derive(Debug)]
-pub(super) enum Reached {
-    /// More octets are needed: a line end, or so many in all.
-    Line(usize),
-    /// So many octets are needed in all.
-    Octets(usize),
-    /// So many octets were gone over that may come before the KEXINIT.
-    Skipped(usize),
-    /// The identification was read: so many octets, and the line where the KEXINIT is wanted, too.
-    Identified(usize, Option<Vec<u8>>),
-    /// Nothing more is wanted.
-    Finished(usize),
-    /// It was not SSH after all.
-    Never,
+pub(super) enum Reading {
+    /// Before the end of the identification.
+    Identification,
+    /// Behind this identification line and so many octets of packets.
+    Kex(Vec<u8>, usize),
+}
+
+impl Reading {
+    /// Octets of memory held.
+    pub(super) const fn memory(&self) -> usize {
+        match self {
+            Self::Identification => 0,
+            Self::Kex(line, _) => line.capacity(),
+        }
+    }
+}
+
+impl Dialogue {
+    /// Reads an identification or, where it is wanted, the KEXINIT behind it.
+    pub(super) fn read_ssh(&mut self, reading: Reading, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        match reading {
+            Reading::Identification => self.identify(turn, judge),
+            Reading::Kex(line, before) => self.ssh.exchange((line, before), turn, judge),
+        }
+    }
+
+    fn identify(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
+        match ssh::identify(from, input) {
+            Progress::More => {
+                Step::Wait(Need::line(ssh::READ_LIMIT), super::Reading::Ssh(Reading::Identification))
+            }
+            Progress::Never(_) => Step::Used(input.len(), self.foreign(from, Foreign::NotSsh)),
+            Progress::Done { value, consumed } => {
+                let wants_kex = judge.law.config.collect_kex || judge.law.rules.needs().kex;
+                self.ssh.take_identification(from, &value, wants_kex, judge);
+                let line = || value.identification.line.to_vec();
+                let next = match wants_kex {
+                    true => super::Reading::Ssh(Reading::Kex(line(), 0)),
+                    false => super::Reading::Done,
+                };
+                Step::Used(consumed, next)
+            }
+        }
+    }
+
+    /// What is left where octets of a side are missing or its end has come; nothing changes before its
+    /// identification was read.
+    pub(super) fn end_ssh(
+        &mut self,
+        from: Side,
+        reading: &Reading,
+        judge: &mut Judge<'_>,
+    ) -> Option<super::Reading> {
+        let Reading::Kex(line, _) = reading else { return None };
+        self.ssh.give_up_kex(from, line, judge);
+        Some(super::Reading::Done)
+    }
 }
 
 impl Ssh {
-    /// Reads the identification at the start of `input`.
-    pub(super) fn identify(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) -> Reached {
-        let (read, consumed) = match ssh::identify(from, input) {
-            Progress::More => return Reached::Line(ssh::READ_LIMIT),
-            Progress::Never(_) => return Reached::Never,
-            Progress::Done { value, consumed } => (value, consumed),
-        };
+    /// Judges an identification that was read.
+    fn take_identification(
+        &mut self,
+        from: Side,
+        read: &ssh::SshRead<'_>,
+        wants_kex: bool,
+        judge: &mut Judge<'_>,
+    ) {
         judge.desk.counters.count_banner(Protocol::Ssh, from);
         judge.note_message(read.anomalies);
-        let wants_kex = judge.law.config.collect_kex || judge.law.rules.needs().kex;
         let banner = SshBanner { from, identification: read.identification, kex: None };
         let known = judge.desk.familiar.know(&banner, &judge.law.rules, judge.law.fingerprints());
         *self.side_mut(from) = Some(known.side);
@@ -55,28 +102,18 @@ impl Ssh {
         if !known.indifferent {
             self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
         }
-        if wants_kex {
-            Reached::Identified(consumed, Some(read.identification.line.to_vec()))
-        } else {
-            Reached::Finished(consumed)
-        }
     }
 
-    /// Reads the packet at the start of `input`, the KEXINIT or one that may precede it, behind the
-    /// identification `line` and `before` octets of other packets.
-    pub(super) fn exchange(
-        &mut self,
-        from: Side,
-        line: &[u8],
-        before: usize,
-        input: &[u8],
-        judge: &mut Judge<'_>,
-    ) -> Reached {
-        let (identification, _) = ssh::parse_line(line);
+    /// Reads the packet at the start of the input, the KEXINIT or one that may precede it, behind the
+    /// identification line and so many octets of other packets.
+    fn exchange(&mut self, (line, before): (Vec<u8>, usize), turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
         let (kex, consumed) = match kex::packet(input) {
-            kex::Packet::More(octets) => return Reached::Octets(octets),
+            kex::Packet::More(octets) => {
+                return Step::Wait(Need::octets(octets), super::Reading::Ssh(Reading::Kex(line, before)));
+            }
             kex::Packet::Other(octets) if before + octets < kex::PACKET_LIMIT => {
-                return Reached::Skipped(octets);
+                return Step::Used(octets, super::Reading::Ssh(Reading::Kex(line, before + octets)));
             }
             kex::Packet::Other(_) | kex::Packet::Never(_) => (None, input.len()),
             kex::Packet::KexInit(value, octets) => (Some(value), octets),
@@ -86,8 +123,9 @@ impl Ssh {
         {
             side.hassh = Some(kex.hassh_of(from));
         }
+        let (identification, _) = ssh::parse_line(&line);
         self.ask(SshBanner { from, identification, kex }, Stage::Rest, judge);
-        Reached::Finished(consumed)
+        Step::Used(consumed, super::Reading::Done)
     }
 
     /// Judges a line that only some implementations take for an identification. What the side's
@@ -99,17 +137,17 @@ impl Ssh {
     }
 
     /// Judges a side whose KEXINIT will not come any more.
-    pub(super) fn give_up_kex(&mut self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
+    fn give_up_kex(&mut self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
         let (identification, _) = ssh::parse_line(line);
         self.ask(SshBanner { from, identification, kex: None }, Stage::Rest, judge);
     }
 
     /// Tells what was seen, once; nothing if nothing was.
     pub(super) fn tell(&mut self, judge: &mut Judge<'_>) {
-        if !self.told
+        if !self.is_told
             && let Some(facts) = &self.facts
         {
-            self.told = true;
+            self.is_told = true;
             judge.emit(
                 EventKind::Application(Application::Ssh(Arc::clone(facts))),
                 None,

@@ -4,11 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Http, Reached, Stage, Unfinished};
+use super::transactions::{self, Http, Reached, Unfinished};
 use crate::banner::http::{self, HEAD_LIMIT, HeadSearch, Line};
 use crate::banner::{Banner, recognise, ssh};
 use crate::engine::judge::Judge;
 use crate::event::Side;
+use crate::rules::Stage;
 
 /// Fields that are judged again beside new ones, where a rule asks for several. Rules about fields that are
 /// further apart wait for the head's end.
@@ -16,7 +17,7 @@ const REMEMBERED: usize = 16;
 
 /// How far a head was read that has not ended.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Head {
+pub(in crate::engine::dialogue) struct Head {
     search: HeadSearch,
     /// Where the first line stands.
     first: Range<usize>,
@@ -75,12 +76,12 @@ impl Head {
     }
 
     /// How many octets are enough for a head that has not ended.
-    pub(in crate::engine) const fn limit(&self) -> usize {
+    pub(super) const fn limit(&self) -> usize {
         self.first.start.saturating_add(HEAD_LIMIT)
     }
 
     /// Octets of memory held.
-    pub(in crate::engine) const fn memory(&self) -> usize {
+    pub(super) const fn memory(&self) -> usize {
         self.fields.capacity() * size_of::<Range<usize>>()
     }
 
@@ -99,12 +100,7 @@ impl Head {
 
 impl Http {
     /// Reads on in a request head that begins where `input` does.
-    pub(in crate::engine) fn request(
-        &mut self,
-        head: &mut Head,
-        input: &[u8],
-        judge: &mut Judge<'_>,
-    ) -> Reached {
+    pub(super) fn request(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> Reached {
         match head.advance(Side::Client, input, false, judge) {
             Advance::Whole => self.whole_request(input, judge),
             _ if self.stops_request(head, input, judge) => Reached::Stopped,
@@ -114,7 +110,7 @@ impl Http {
 
     /// Reads on in a response head that begins where `input` does. Where the client `may_speak_ssh`, lines
     /// like a response's may precede an identification.
-    pub(in crate::engine) fn response(
+    pub(super) fn response(
         &mut self,
         head: &mut Head,
         input: &[u8],
@@ -173,7 +169,7 @@ impl Http {
 
     /// Takes a line behind a head that servers read on in and this engine keeps no more of: one without a
     /// version (HTTP/0.9), or one beyond the limit. `first_line` is that head's.
-    pub(in crate::engine) fn late_line(
+    pub(super) fn late_line(
         &mut self,
         from: Side,
         first_line: &[u8],
@@ -198,9 +194,9 @@ impl Http {
         let transaction = self.waiting.back_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).request.as_mut()?;
         let disclosure = &judge.law.config.disclosure;
-        super::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
+        transactions::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
         if judge.law.rules.early(Side::Client).is_about(line) {
-            super::ask_request(request, Stage::Part, transaction, judge);
+            transactions::ask_request(request, Stage::Part, transaction, judge);
         }
         Some(known)
     }
@@ -210,16 +206,16 @@ impl Http {
         let transaction = self.answering.as_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).response.as_mut()?;
         let disclosure = &judge.law.config.disclosure;
-        super::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
+        transactions::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
         if judge.law.rules.early(Side::Server).is_about(line) {
-            super::ask_response(response, Stage::Part, transaction, judge);
+            transactions::ask_response(response, Stage::Part, transaction, judge);
         }
         Some(true)
     }
 }
 
 /// What a line behind a head is.
-pub(in crate::engine) enum Late {
+pub(super) enum Late {
     /// A field, or nothing.
     Field,
     /// The empty line that ends the fields.

@@ -1,0 +1,338 @@
+//! An undecided flow beside its table entry: both directions' octets in order, what was inspected of them
+//! and what waits, and the [`Dialogue`] that they are.
+//!
+//! No protocol's name stands here.
+
+use super::Counters;
+use super::HttpInspect;
+use super::allowance::Allowance;
+use super::dialogue::{Dialogue, Unfinished};
+use super::judge::{Judge, Stop};
+use crate::event::{Side, Timestamp};
+use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, Tracking, distance};
+
+/// A body's octets, and those of lines before an identification, count so much less against the budget than
+/// others: they are cheap to go over, and what decides comes behind them.
+const CHEAP_DISCOUNT: u64 = 16;
+
+/// Buffers beyond this are given back instead of being kept for the next conversation.
+const SPARE_MEMORY: usize = 16 << 10;
+
+/// Everything that is known of an undecided flow beside its table entry.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    inlets: [Inlet; 2],
+    dialogue: Dialogue,
+    /// Its turn to be looked at for a banner that takes too long is noted.
+    pub(super) watched: bool,
+    /// Octets that are to be stopped in a flow that nobody has confirmed.
+    pub(super) condemned: Option<Box<Condemned>>,
+    /// Octets that were inspected, weighed.
+    pub(super) spent: u64,
+    /// What was told of it.
+    pub(super) allowance: Allowance,
+    /// Octets of memory that were accounted for.
+    pub(super) accounted: usize,
+    /// A segment that was asked for again: who sends it, where it begins, and what its receiver
+    /// expected when it came first.
+    pub(super) asked: Option<(Side, u32, u32)>,
+}
+
+/// Octets of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
+/// confirmed it is stopped.
+#[derive(Debug)]
+pub(super) struct Condemned {
+    pub(super) stop: Stop,
+    /// Who sent them.
+    pub(super) side: Side,
+    /// Sequence number of the first.
+    pub(super) sequence: u32,
+    /// How many.
+    pub(super) count: u32,
+}
+
+/// What comes in from one side.
+#[derive(Debug, Default)]
+struct Inlet {
+    collector: Collector,
+    /// The message that is unread was read as one whose end never comes, though more may come yet.
+    cut_short: bool,
+    /// Nothing more is to be read, and that rests on the octets before this sequence number.
+    settled: Option<u32>,
+    /// Since when it stands within a banner.
+    amid: Option<Timestamp>,
+}
+
+impl Conversation {
+    /// What is odd about a payload of one side that is not taken yet: nothing changes.
+    pub(super) fn assess(
+        &self,
+        from: Side,
+        stream: &Stream,
+        sequence: u32,
+        payload: &[u8],
+        limits: Limits,
+    ) -> AnomalySet {
+        let collector = &self.inlet(from).collector;
+        let mut anomalies = collector.assess(stream, sequence, payload, limits);
+        let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
+        let full = fresh && !self.is_done(from) && collector.is_full_of_pins(stream);
+        anomalies.insert_if(full, Anomaly::ReorderLimit);
+        anomalies
+    }
+
+    /// Takes the payload at `sequence` of one side into account.
+    pub(super) fn take<'p>(
+        &mut self,
+        from: Side,
+        stream: &mut Stream,
+        sequence: u32,
+        payload: &'p [u8],
+        limits: Limits,
+        judge: &mut Judge<'_>,
+    ) -> Offer<'p> {
+        let lossy = judge.law.tracking == Tracking::Lossy;
+        let crowded = self.inlet(from).collector.is_crowded(payload.len(), limits);
+        if lossy && crowded {
+            self.give_up_missing(from, stream, judge);
+        }
+        let inlet = self.inlet_mut(from);
+        let unread = inlet.collector.unread().len();
+        let mut offer = inlet.collector.take(stream, sequence, payload, limits);
+        if !offer.fresh.is_empty() {
+            inlet.cut_short = false;
+        }
+        offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
+        if offer.gap > 0 {
+            self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
+            self.pass_over(from, u64::from(offer.gap), judge);
+        } else if lossy && !stream.from_start() {
+            self.dialogue.begin_amid(from);
+        }
+        self.read_news(from, stream, unread, &offer, judge);
+        let news = offer.fresh.len() + usize::from(offer.ahead);
+        // What came before is cheap to go over, but it is not for nothing.
+        self.spent += self.price(from, news + offer.overlap as usize);
+        if judge.law.config.http_inspect == HttpInspect::All
+            && news > 0
+            && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
+        {
+            self.spent = 0;
+        }
+        offer
+    }
+
+    /// Reads on where octets were added in order; of what was held before, `unread` were not read.
+    fn read_news(
+        &mut self,
+        from: Side,
+        stream: &Stream,
+        unread: usize,
+        offer: &Offer<'_>,
+        judge: &mut Judge<'_>,
+    ) {
+        let fresh = offer.fresh;
+        let meaningless = self.dialogue.can_spare(from, fresh.len() as u64);
+        let (dialogue, own, peer) = self.parts(from);
+        if fresh.is_empty() && own.collector.unread().len() == unread && offer.gap == 0 {
+            return;
+        }
+        let collector = &mut own.collector;
+        if !collector.unread().is_empty() {
+            collector.keep(fresh);
+            let used = dialogue.read(from, collector.unread(), peer, judge);
+            collector.advance(stream, used);
+            return;
+        }
+        let used = dialogue.read(from, fresh, peer, judge);
+        if meaningless && used == fresh.len() && dialogue.is_fleeting(from) {
+            collector.freeze(stream, stream.next().wrapping_sub(u32::try_from(used).unwrap_or(u32::MAX)));
+        } else {
+            collector.keep(fresh);
+            collector.advance(stream, used);
+        }
+    }
+
+    /// Notes where each direction stands behind a segment: which octets a decision rests on, and since
+    /// when a banner is unfinished.
+    pub(super) fn take_stock(&mut self, streams: [&Stream; 2], now: Timestamp) {
+        for ((from, inlet), stream) in
+            [Side::Client, Side::Server].into_iter().zip(&mut self.inlets).zip(streams)
+        {
+            let done = self.dialogue.is_done(from);
+            if done && stream.is_open() {
+                if inlet.settled.is_none() {
+                    inlet.collector.settle(stream);
+                    inlet.settled = Some(stream.next());
+                } else {
+                    inlet.collector.release(stream);
+                }
+            } else if !done {
+                inlet.settled = None;
+            }
+            if self.dialogue.is_amid(from, inlet.collector.unread()) {
+                inlet.amid.get_or_insert(now);
+            } else {
+                inlet.amid = None;
+            }
+        }
+    }
+
+    /// Whether the receivers have what the decision to let the flow pass rests on. Until then other octets
+    /// could take the place of those that were read.
+    ///
+    /// A capture may lack one direction's acknowledgements altogether.
+    pub(super) fn is_received(&self, streams: [&Stream; 2], lossy: bool) -> bool {
+        self.inlets.iter().zip(streams).all(|(inlet, stream)| {
+            let received = |at: u32| stream.is_acknowledged_to(at) || (lossy && !stream.is_acknowledged());
+            inlet.settled.is_none_or(received)
+        })
+    }
+
+    /// Since when a banner is unfinished.
+    pub(super) fn amid_since(&self) -> Option<Timestamp> {
+        self.inlets.iter().filter_map(|inlet| inlet.amid).min()
+    }
+
+    /// Whether nothing more is to be read in either direction.
+    pub(super) const fn is_decided(&self) -> bool {
+        self.dialogue.is_decided()
+    }
+
+    /// Whether nothing more is to be read of one side at least.
+    pub(super) const fn is_half_decided(&self) -> bool {
+        self.is_done(Side::Client) || self.is_done(Side::Server)
+    }
+
+    /// Whether nothing more is to be read of one side.
+    pub(super) const fn is_done(&self, from: Side) -> bool {
+        self.dialogue.is_done(from)
+    }
+
+    /// Whether the two sides speak protocols that do not go together.
+    pub(super) const fn is_mismatched(&self) -> bool {
+        self.dialogue.is_mismatched()
+    }
+
+    /// Whether `count` octets of one side may be missing without harm.
+    pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
+        self.dialogue.can_spare(from, count)
+    }
+
+    /// Goes over `count` octets that are missing for good, then on as well as can be.
+    pub(super) fn lose(&mut self, from: Side, stream: &Stream, count: u64, judge: &mut Judge<'_>) {
+        let collector = &mut self.inlet_mut(from).collector;
+        let unread = collector.unread().to_vec();
+        collector.freeze(stream, stream.next());
+        self.dialogue.read_unfinished(from, &unread, Unfinished::Unseen, judge);
+        self.pass_over(from, count, judge);
+    }
+
+    fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
+        let (dialogue, _, peer) = self.parts(from);
+        dialogue.pass_over(from, count, peer, judge);
+    }
+
+    /// Reads on behind octets that a capture lacks.
+    fn give_up_missing(&mut self, from: Side, stream: &mut Stream, judge: &mut Judge<'_>) {
+        let (dialogue, own, peer) = self.parts(from);
+        let collector = &mut own.collector;
+        while collector.is_waiting() {
+            let unread = collector.take_unread();
+            dialogue.read_unfinished(from, &unread, Unfinished::Unseen, judge);
+            let missing = collector.give_up_gap(stream).unwrap_or_default();
+            dialogue.pass_over(from, u64::from(missing), peer, judge);
+            let used = dialogue.read(from, collector.unread(), peer, judge);
+            collector.advance(stream, used);
+        }
+    }
+
+    /// What one side said in its SYN was not accepted: it begins afresh.
+    pub(super) fn rewind(&mut self, from: Side, stream: &mut Stream, sequence: u32) {
+        let inlet = self.inlet_mut(from);
+        inlet.collector.rewind(stream, sequence);
+        *inlet = Inlet { collector: std::mem::take(&mut inlet.collector), ..Inlet::default() };
+        self.dialogue.rewind(from);
+    }
+
+    /// One side has said all: a body that ends with the connection is whole, and a head has no end. Where
+    /// that is not `sure`, as its receiver has not acknowledged it, reading goes on should more come.
+    pub(super) fn end(&mut self, from: Side, why: Unfinished, sure: bool, judge: &mut Judge<'_>) {
+        let (dialogue, own, _) = self.parts(from);
+        if !std::mem::replace(&mut own.cut_short, true) {
+            dialogue.read_unfinished(from, own.collector.unread(), why, judge);
+        }
+        if sure {
+            dialogue.end(from, judge);
+        }
+    }
+
+    /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
+    pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
+        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+        for from in [Side::Client, Side::Server] {
+            if judge.law.tracking == Tracking::Lossy {
+                // Nothing comes any more that would need to know where the direction stands.
+                self.give_up_missing(from, &mut Stream::default(), judge);
+            }
+            self.end(from, Unfinished::Unseen, true, judge);
+        }
+        self.dialogue.tell_rest(judge);
+        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+    }
+
+    /// Brings the octets of memory that it is accounted for up to date.
+    pub(super) fn account(&mut self, counters: &mut Counters) {
+        let memory = self.memory();
+        counters.buffered_now = counters.buffered_now - self.accounted + memory;
+        self.accounted = memory;
+    }
+
+    /// Octets of memory held, roughly.
+    fn memory(&self) -> usize {
+        let inlets: usize = self.inlets.iter().map(|inlet| inlet.collector.memory()).sum();
+        size_of::<Self>() + inlets + self.dialogue.memory()
+    }
+
+    /// Forgets everything but buffers of a usual size, for another flow; false when it is not worth it.
+    pub(super) fn recycle(&mut self) -> bool {
+        let mut fresh = Self::default();
+        for (new, old) in fresh.inlets.iter_mut().zip(&mut self.inlets) {
+            old.collector.forget();
+            new.collector = std::mem::take(&mut old.collector);
+        }
+        *self = fresh;
+        self.memory() <= SPARE_MEMORY
+    }
+
+    fn price(&self, from: Side, count: usize) -> u64 {
+        let count = count as u64;
+        if self.dialogue.is_cheap(from) { count / CHEAP_DISCOUNT } else { count }
+    }
+
+    /// The dialogue, what comes in from one side, and what the other one has said that is unread.
+    fn parts(&mut self, from: Side) -> (&mut Dialogue, &mut Inlet, &[u8]) {
+        let [client, server] = &mut self.inlets;
+        let (own, peer) = match from {
+            Side::Client => (client, server),
+            Side::Server => (server, client),
+        };
+        (&mut self.dialogue, own, peer.collector.unread())
+    }
+
+    const fn inlet(&self, from: Side) -> &Inlet {
+        let [client, server] = &self.inlets;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+
+    const fn inlet_mut(&mut self, from: Side) -> &mut Inlet {
+        let [client, server] = &mut self.inlets;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a server says first, listened to beside whatever else its first octets may be.
+
+use std::sync::Arc;
+
+use crate::banner::{Banner, GreetingBanner, Progress, greeting};
+use crate::engine::dialogue::need::FEW;
+use crate::engine::judge::{Judge, Matched, Question};
+use crate::event::{Application, EventKind, GreetingFacts};
+use crate::rules::Stage;
+use crate::terms::{Greeting, Side};
+
+/// How much of a greeting was heard.
+#[derive(Debug, Default)]
+pub(super) enum Hearing {
+    /// Nothing yet.
+    #[default]
+    Open,
+    /// The beginning of one.
+    Amid(Vec<u8>),
+    /// A whole one, or none.
+    Over,
+}
+
+/// What some octets were.
+pub(super) enum Heard {
+    /// Part of what may be a greeting.
+    More,
+    /// The end of one of that protocol, as far as so many of them.
+    Whole(Greeting, usize),
+    /// None.
+    Nothing,
+}
+
+impl Hearing {
+    /// Takes the next octets of the server.
+    pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) -> Heard {
+        let port = judge.flow.server_port();
+        let mut heard = match std::mem::replace(self, Self::Over) {
+            Self::Open => Vec::new(),
+            Self::Amid(heard) => heard,
+            Self::Over => return Heard::Nothing,
+        };
+        let before = heard.len();
+        let worth_a_look = before < FEW || memchr::memchr(b'\n', octets).is_some();
+        heard.extend_from_slice(octets);
+        if !worth_a_look && heard.len() < greeting::LINE_LIMIT {
+            *self = Self::Amid(heard);
+            return Heard::More;
+        }
+        match greeting::parse(&heard, port) {
+            Progress::More => {
+                *self = Self::Amid(heard);
+                Heard::More
+            }
+            Progress::Never(_) => Heard::Nothing,
+            Progress::Done { value, consumed } => {
+                tell(&value, judge);
+                Heard::Whole(value.greeting, consumed.saturating_sub(before))
+            }
+        }
+    }
+
+    /// The server says no more: what there is of a greeting is all of it.
+    pub(super) fn end(&mut self, judge: &mut Judge<'_>) {
+        let port = judge.flow.server_port();
+        if let Self::Amid(heard) = std::mem::replace(self, Self::Over)
+            && let Some(banner) = greeting::unfinished(&heard, port)
+        {
+            tell(&banner, judge);
+        }
+    }
+
+    /// Whether a greeting has begun and is not whole.
+    pub(super) const fn is_amid(&self) -> bool {
+        matches!(self, Self::Amid(_))
+    }
+
+    /// Whether nothing more is to be heard.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self, Self::Over)
+    }
+
+    /// Octets of memory held.
+    pub(super) const fn memory(&self) -> usize {
+        match self {
+            Self::Amid(heard) => heard.capacity(),
+            _ => 0,
+        }
+    }
+}
+
+/// Tells a greeting, and asks the rules about it.
+fn tell(banner: &GreetingBanner<'_>, judge: &mut Judge<'_>) {
+    let fingerprint = judge.law.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
+    let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
+    let said = Application::Greeting(Arc::clone(&facts));
+    judge.desk.counters.count_banner(said.protocol(), Side::Server);
+    judge.emit(EventKind::Application(said.clone()), None, Some(said.protocol()), None);
+    let question = Question {
+        banner: &Banner::Greeting(*banner),
+        stage: Stage::Whole,
+        request: None,
+        product: facts.fingerprint.as_ref(),
+        transaction: None,
+    };
+    judge.ask(&question, &mut Matched::default(), || said.clone());
+}

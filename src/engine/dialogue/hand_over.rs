@@ -1,0 +1,82 @@
+//! One protocol leaves the connection to whatever follows: proxies (`CONNECT`, SOCKS) and greeted
+//! dialogues (`STARTTLS` and its like).
+//!
+//! What follows is looked at like a connection of its own. A client that has asked may go on before it is
+//! granted, so that its direction is handed over at once; the server's when it grants. Where it refuses,
+//! a client that has said nothing yet goes on as before.
+
+use super::greeting::Greeting;
+use super::opening::{First, Spoken};
+use super::{Dialogue, Direction, Reading};
+use crate::event::Side;
+
+/// What a client has asked for, as long as the server has not answered that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Asked {
+    #[default]
+    Nothing,
+    /// A tunnel, by `CONNECT`.
+    Tunnel,
+    /// Another protocol on the same connection, by a command.
+    Upgrade,
+}
+
+/// Who hands over, and on whose word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handover {
+    /// One side has said all that it says to a SOCKS server, or as one.
+    Relayed,
+    /// The client asks.
+    Asked(Asked),
+    /// The server grants what was asked for, whether that was seen or not.
+    Granted,
+}
+
+impl Direction {
+    /// Looks at what follows like the beginning of a connection.
+    fn renew(&mut self) {
+        self.reading = Reading::New;
+        self.first = First::default();
+        self.amid_line = false;
+        self.awaited = None;
+    }
+}
+
+impl Dialogue {
+    /// Leaves what follows to another dialogue.
+    pub(super) fn hand_over(&mut self, from: Side, handover: Handover) {
+        match handover {
+            Handover::Relayed => {
+                let direction = self.direction_mut(from);
+                direction.relays = direction.relays.saturating_add(1);
+                direction.renew();
+            }
+            Handover::Asked(what) => {
+                self.asked = what;
+                self.direction_mut(from).renew();
+                // What the server said before tells nothing of what follows.
+                self.direction_mut(from.other()).first = First::default();
+            }
+            Handover::Granted => {
+                self.greeting = Greeting::default();
+                self.direction_mut(from).renew();
+                if std::mem::take(&mut self.asked) == Asked::Nothing {
+                    self.direction_mut(from.other()).renew();
+                }
+            }
+        }
+    }
+
+    /// The server does not grant what was asked for: a client that has said nothing since goes on as
+    /// `reading`.
+    pub(super) fn refuse(&mut self, asked: Asked, spoken: Spoken, reading: Reading) {
+        if self.asked != asked {
+            return;
+        }
+        self.asked = Asked::Nothing;
+        if matches!(self.direction(Side::Client).reading, Reading::New) {
+            self.direction_mut(Side::Client).first.spoken = spoken;
+            self.change(Side::Client, reading);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! HTTP: how one direction's octets become messages.
+//!
+//! Which request a response answers, and what rules say of either, is [`transactions`]'s part.
+
+mod head;
+mod message;
+mod transactions;
+
+use self::head::{Head, Late};
+use self::message::OpenMessage;
+pub(super) use self::transactions::Http;
+use self::transactions::Reached;
+pub(in crate::engine) use self::transactions::Unfinished;
+use super::foreign::Foreign;
+use super::hand_over::{Asked, Handover};
+use super::lines::identification_line;
+use super::need::{FEW, Need};
+use super::opening::Spoken;
+use super::{Dialogue, Step, Turn};
+use crate::banner::framing::Framing;
+use crate::banner::http::{HEAD_LIMIT, count_steps};
+use crate::banner::recognise::FIRST_LINE_LIMIT;
+use crate::banner::{Beginning, Reason, beginning, ssh as identification};
+use crate::engine::HttpInspect;
+use crate::engine::judge::Judge;
+use crate::event::Side;
+use crate::terms::Anomaly;
+
+/// How far one direction was read.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// Within a head.
+    Head(Head),
+    /// Behind a head with this first line behind which others may read more fields.
+    Late(Vec<u8>),
+    /// Behind a message: another may follow.
+    Next,
+    /// Within a body.
+    Body(Box<OpenMessage>),
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self::Head(Head::default())
+    }
+}
+
+impl Reading {
+    pub(super) const fn is_body(&self) -> bool {
+        matches!(self, Self::Body(_))
+    }
+
+    /// Whether unread octets may be the beginning of a head.
+    pub(super) const fn is_before_end_of_head(&self) -> bool {
+        matches!(self, Self::Head(_) | Self::Next)
+    }
+
+    /// Whether `count` octets may be missing without harm.
+    pub(super) fn can_spare(&self, count: u64) -> bool {
+        match self {
+            Self::Body(message) => message.is_satisfied() && message.skippable() >= count,
+            _ => false,
+        }
+    }
+
+    /// Whether all that was sent could be read.
+    pub(super) const fn goes_on(&self, unread: &[u8]) -> bool {
+        match self {
+            Self::Body(_) => true,
+            Self::Head(_) | Self::Next => unread.is_empty(),
+            Self::Late(_) => false,
+        }
+    }
+
+    /// Octets of memory held.
+    pub(super) fn memory(&self) -> usize {
+        match self {
+            Self::Body(message) => message.memory(),
+            Self::Late(line) => line.capacity(),
+            Self::Head(head) => head.memory(),
+            Self::Next => 0,
+        }
+    }
+}
+
+/// What follows a message.
+enum Behind {
+    /// The direction is read on as this.
+    Reads(super::Reading),
+    /// Another dialogue.
+    HandsOver(Handover),
+}
+
+impl Behind {
+    const DONE: Self = Self::Reads(super::Reading::Done);
+
+    const fn http(reading: Reading) -> Self {
+        Self::Reads(super::Reading::Http(reading))
+    }
+
+    fn after(self, count: usize) -> Step {
+        match self {
+            Self::Reads(reading) => Step::Used(count, reading),
+            Self::HandsOver(handover) => Step::HandsOver(count, handover),
+        }
+    }
+}
+
+fn used(count: usize, reading: Reading) -> Step {
+    Step::Used(count, super::Reading::Http(reading))
+}
+
+fn wait(need: Need, reading: Reading) -> Step {
+    Step::Wait(need, super::Reading::Http(reading))
+}
+
+impl Dialogue {
+    /// Reads on in messages.
+    pub(super) fn read_http(&mut self, reading: Reading, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        match reading {
+            Reading::Head(head) => self.read_head(head, turn, judge),
+            Reading::Late(first) => self.read_late(first, turn, judge),
+            Reading::Next => self.read_next(turn, judge),
+            Reading::Body(message) => self.read_body(message, turn, judge),
+        }
+    }
+
+    /// Looks for the message behind another.
+    fn read_next(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
+        let amid_line = self.direction(from).amid_line;
+        if self.may_speak_ssh(from) && !amid_line && identification_line(input, false) == Some(0) {
+            if input.starts_with(identification::PREFIX) {
+                return Step::Used(0, super::Reading::Lines(0));
+            }
+            return wait(Need::another(input), Reading::Next);
+        }
+        find_message(turn, super::Reading::Http(Reading::Next), judge)
+    }
+
+    fn read_head(&mut self, mut head: Head, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
+        let may_speak_ssh = self.may_speak_ssh(from);
+        let reached = match from {
+            Side::Client => self.http.request(&mut head, input, judge),
+            Side::Server => self.http.response(&mut head, input, may_speak_ssh, judge),
+        };
+        match reached {
+            Reached::More => wait(Need::line(head.limit()), Reading::Head(head)),
+            Reached::Interim(count) => used(count, Reading::default()),
+            Reached::Never(reason) => self.behind_foreign(reason, turn, judge),
+            Reached::Stopped => Step::Used(input.len(), super::Reading::Done),
+            Reached::Ssh(count) => Step::Used(count, super::Reading::Lines(0)),
+            Reached::Part(count) => {
+                let line = memchr::memchr(b'\n', input).map_or(count, |end| (end + 1).min(count));
+                let first = input.get(..line).unwrap_or_default().to_vec();
+                used(count, Reading::Late(first))
+            }
+            Reached::Head(count, message) => self.behind_part(turn, Box::new(message), judge).after(count),
+        }
+    }
+
+    /// What looked like the head of a message and is none: its line is left out where more is to be read.
+    fn behind_foreign(&mut self, reason: Reason, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        if reason == Reason::NotAResponse {
+            judge.note_application(Anomaly::StatusInvalid);
+        }
+        if judge.law.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
+            return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
+        }
+        judge.note_application(Anomaly::UnexpectedData);
+        let line = memchr::memchr(b'\n', turn.input).map_or(turn.input.len(), |end| end + 1);
+        used(line, Reading::Next)
+    }
+
+    /// Reads lines behind a head that is kept no further.
+    fn read_late(&mut self, first: Vec<u8>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, peer } = turn;
+        count_steps(input.len().min(HEAD_LIMIT));
+        let line = match memchr::memchr(b'\n', input.get(..HEAD_LIMIT).unwrap_or(input)) {
+            Some(end) => input.get(..=end).unwrap_or_default(),
+            None if input.len() >= HEAD_LIMIT => input,
+            None => return wait(Need::line(HEAD_LIMIT), Reading::Late(first)),
+        };
+        let all = judge.law.config.http_inspect == HttpInspect::All;
+        match self.http.late_line(from, &first, line, judge) {
+            Late::Message if all => used(0, Reading::Next),
+            Late::Field | Late::Message => used(line.len(), Reading::Late(first)),
+            Late::End => {
+                if from == Side::Server {
+                    self.http.finish_part(judge);
+                }
+                self.behind_message(from, peer, judge).after(line.len())
+            }
+        }
+    }
+
+    fn read_body(&mut self, mut message: Box<OpenMessage>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, mut input, .. } = turn;
+        if self.may_speak_ssh(from)
+            && let Some(at) = identification_line(input, self.direction(from).amid_line)
+        {
+            let (body, line) = input.split_at(at);
+            if body.is_empty() && !line.starts_with(identification::PREFIX) {
+                return wait(Need::another(line), Reading::Body(message));
+            }
+            if body.is_empty() {
+                self.http.finish(from, *message, judge);
+                return Step::Used(0, super::Reading::Lines(0));
+            }
+            input = body;
+        }
+        match message.read(input) {
+            Ok(count) => self.behind_part(turn, message, judge).after(count),
+            Err(hostile) => {
+                self.http.finish(from, *message, judge);
+                judge.note_application(hostile);
+                self.behind_message(from, turn.peer, judge).after(0)
+            }
+        }
+    }
+
+    /// Where a direction stands once so much of a message was read.
+    fn behind_part(
+        &mut self,
+        turn: Turn<'_>,
+        mut message: Box<OpenMessage>,
+        judge: &mut Judge<'_>,
+    ) -> Behind {
+        let from = turn.from;
+        let framing = message.framing();
+        if framing.is_foreign() {
+            self.http.finish(from, *message, judge);
+            if framing == Framing::Tunnel {
+                return Behind::HandsOver(Handover::Granted);
+            }
+            self.change(from.other(), super::Reading::Done);
+            return Behind::DONE;
+        }
+        if message.is_done() {
+            self.http.finish(from, *message, judge);
+            return self.behind_message(from, turn.peer, judge);
+        }
+        if message.is_satisfied() {
+            self.http.judge_body(from, &mut message, judge);
+            if judge.law.config.http_inspect == HttpInspect::First {
+                self.http.finish(from, *message, judge);
+                return self.behind_message(from, turn.peer, judge);
+            }
+        }
+        Behind::http(Reading::Body(message))
+    }
+
+    /// Where a direction stands behind a message; `peer` is what the other one has said that is unread.
+    fn behind_message(&mut self, from: Side, peer: &[u8], judge: &Judge<'_>) -> Behind {
+        let all = judge.law.config.http_inspect == HttpInspect::All;
+        if from == Side::Client {
+            if self.http.asks_tunnel() {
+                return Behind::HandsOver(Handover::Asked(Asked::Tunnel));
+            }
+            return if all { Behind::http(Reading::Next) } else { Behind::DONE };
+        }
+        self.refuse(Asked::Tunnel, Spoken::Http, super::Reading::Http(Reading::Next));
+        if all {
+            return Behind::http(Reading::Next);
+        }
+        self.end_request(peer);
+        if self.may_speak_ssh(from) {
+            // Nobody has asked yet: to a client of SSH these were lines before an identification.
+            return Behind::Reads(super::Reading::Lines(usize::from(self.direction(from).amid_line)));
+        }
+        Behind::DONE
+    }
+
+    /// The response is whole: so is the request, unless a part of it is still to come. Whoever answers
+    /// before that may not be the server.
+    fn end_request(&mut self, unread: &[u8]) {
+        let whole = match &self.direction(Side::Client).reading {
+            super::Reading::Http(Reading::Next | Reading::Late(_)) => unread.is_empty(),
+            super::Reading::Http(Reading::Body(_)) | super::Reading::Resync => true,
+            _ => false,
+        };
+        if whole {
+            self.change(Side::Client, super::Reading::Done);
+        }
+    }
+
+    /// Ends a request without an end once the server has said all that is wanted; `unread` is what the client
+    /// has said of it.
+    pub(super) fn settle_http(&mut self, unread: &[u8], judge: &Judge<'_>) {
+        if self.is_done(Side::Server)
+            && judge.law.config.http_inspect == HttpInspect::First
+            && matches!(self.direction(Side::Client).reading, super::Reading::Http(Reading::Late(_)))
+            && unread.is_empty()
+        {
+            self.change(Side::Client, super::Reading::Done);
+        }
+    }
+
+    /// Where a direction stands behind `count` octets that are missing.
+    pub(super) fn pass_over_http(
+        &mut self,
+        reading: Reading,
+        count: u64,
+        turn: Turn<'_>,
+        judge: &mut Judge<'_>,
+    ) -> super::Reading {
+        let from = turn.from;
+        let Reading::Body(mut message) = reading else { return super::Reading::Resync };
+        if message.skippable() < count {
+            self.http.finish(from, *message, judge);
+            return super::Reading::Resync;
+        }
+        message.skip(count);
+        match self.behind_part(turn, message, judge) {
+            Behind::Reads(reading) => reading,
+            Behind::HandsOver(handover) => {
+                self.hand_over(from, handover);
+                super::Reading::New
+            }
+        }
+    }
+
+    /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
+    pub(super) fn end_http(&mut self, from: Side, reading: Reading, judge: &mut Judge<'_>) -> Reading {
+        match reading {
+            Reading::Body(message) => {
+                self.http.finish(from, *message, judge);
+                Reading::Next
+            }
+            Reading::Late(_) if from == Side::Server => {
+                self.http.finish_part(judge);
+                Reading::Next
+            }
+            reading => reading,
+        }
+    }
+}
+
+/// Looks for the next message; `reading` says whether octets are missing before.
+pub(super) fn find_message(turn: Turn<'_>, reading: super::Reading, judge: &mut Judge<'_>) -> Step {
+    let Turn { from, input, .. } = turn;
+    let contiguous = matches!(reading, super::Reading::Http(_));
+    match beginning(from, input, contiguous) {
+        Beginning::Message => used(0, Reading::default()),
+        Beginning::More => {
+            let few = input.len() < FEW;
+            let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
+            Step::Wait(need, reading)
+        }
+        Beginning::Other(count) => {
+            let left_out = input.get(..count).unwrap_or(input);
+            if contiguous && !left_out.trim_ascii().is_empty() {
+                judge.note_application(Anomaly::UnexpectedData);
+            }
+            Step::Used(count, reading)
+        }
+    }
+}

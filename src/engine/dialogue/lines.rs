@@ -1,0 +1,88 @@
+//! Lines that may precede an SSH identification, and that.
+
+use super::need::Need;
+use super::opening::Spoken;
+use super::{Dialogue, Reading, Step, Turn, ssh};
+use crate::banner::http::count_steps;
+use crate::banner::ssh as identification;
+use crate::engine::judge::Judge;
+use crate::terms::{Anomaly, Side};
+
+impl Dialogue {
+    /// Reads lines that may precede an identification, and finds that. A server's are its greeting, too.
+    pub(super) fn read_lines(&mut self, place: usize, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
+        let (reading, used) = self.go_over_lines(place, turn, judge);
+        if from == Side::Server {
+            self.greeting.hear(input.get(..used).unwrap_or_default(), judge);
+        }
+        self.opening.octets += used;
+        judge.desk.counters.preamble_octets += used as u64;
+        if self.opening.octets > identification::PREAMBLE_LIMIT
+            || self.opening.lines > identification::PREAMBLE_LINES
+        {
+            judge.note_application(Anomaly::SshLongPreamble);
+        }
+        match reading {
+            Reading::Ssh(_) => {
+                let leading = self.direction(from).first.leading > 0;
+                if from == Side::Client && (self.opening.client_lines || leading) {
+                    judge.note_application(Anomaly::SshClientPreamble);
+                }
+                self.direction_mut(from).first.spoken = Spoken::Ssh;
+                Step::Used(used, reading)
+            }
+            reading if used > 0 => Step::Used(used, reading),
+            reading => {
+                let cut = matches!(reading, Reading::Lines(1..));
+                let need = if cut { Need::line(identification::CUT_LIMIT) } else { Need::another(input) };
+                Step::Wait(need, reading)
+            }
+        }
+    }
+
+    /// Goes over lines up to an identification; gives how many octets that were.
+    fn go_over_lines(&mut self, mut place: usize, turn: Turn<'_>, judge: &mut Judge<'_>) -> (Reading, usize) {
+        let Turn { from, input, .. } = turn;
+        let mut at = 0;
+        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+            if identification::begins_line(place) && begins_identification(rest) {
+                let whole = rest.starts_with(identification::PREFIX);
+                match (place, whole) {
+                    (0, true) => return (Reading::Ssh(ssh::Reading::Identification), at),
+                    (_, false) => return (Reading::Lines(place), at),
+                    _ => {}
+                }
+                let Some(line) = identification::cut_line(rest) else { return (Reading::Lines(place), at) };
+                self.ssh.suspect(from, line, judge);
+            }
+            let reach = identification::next_start(place) - place;
+            let readable = rest.get(..reach).unwrap_or(rest);
+            count_steps(readable.len());
+            match memchr::memchr(b'\n', readable) {
+                Some(end) => {
+                    (at, place) = (at + end + 1, 0);
+                    self.opening.lines += 1;
+                    self.opening.client_lines |= from == Side::Client;
+                }
+                None => (at, place) = (at + readable.len(), place + readable.len()),
+            }
+        }
+        (Reading::Lines(place), at)
+    }
+}
+
+/// Whether `octets` begin an identification, as far as they go.
+pub(super) fn begins_identification(octets: &[u8]) -> bool {
+    octets.starts_with(identification::PREFIX) || identification::PREFIX.starts_with(octets)
+}
+
+/// Where a line begins in `input` that is an identification, as far as it goes.
+pub(super) fn identification_line(input: &[u8], amid_line: bool) -> Option<usize> {
+    let begins = |at: &usize| {
+        let rest = input.get(*at..).unwrap_or_default();
+        !rest.is_empty() && begins_identification(rest)
+    };
+    let starts = memchr::memchr_iter(b'\n', input).map(|end| end + 1);
+    (!amid_line).then_some(0).into_iter().chain(starts).find(begins)
+}

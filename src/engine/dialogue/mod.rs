@@ -1,0 +1,348 @@
+//! What two ends say to each other: which protocol each direction is read as, and what one says of the
+//! other.
+//!
+//! Each direction has a [`Reading`] of its own, since they may differ for as long as hypotheses stand: a
+//! client asks by HTTP where a server identifies itself by SSH, and what is a response to one client are
+//! lines before an identification to another. What both directions of a protocol know together (whose
+//! identification was read, which request waits for its response) lies beside the readings, a field a
+//! protocol. Nothing here knows of segments, collectors or budgets: a [`Turn`] is what one side has said
+//! that is unread, and a [`Step`] what became of it.
+//!
+//! Two places decide for all protocols: [`Dialogue::foreign`] that what a side says is none of them, and
+//! [`Dialogue::hand_over`] that one protocol leaves the connection to whatever follows.
+
+mod foreign;
+mod greeting;
+mod hand_over;
+mod http;
+mod lines;
+mod need;
+mod opening;
+mod ssh;
+
+pub(in crate::engine) use self::http::Unfinished;
+
+use self::foreign::Foreign;
+use self::greeting::Greeting;
+use self::hand_over::{Asked, Handover};
+use self::http::Http;
+use self::need::{Awaited, Need};
+use self::opening::{First, Opening};
+use self::ssh::Ssh;
+use super::judge::Judge;
+use crate::banner::recognise::may_become_request;
+use crate::event::Side;
+
+/// What two ends say to each other.
+#[derive(Debug, Default)]
+pub(super) struct Dialogue {
+    directions: [Direction; 2],
+    opening: Opening,
+    asked: Asked,
+    ssh: Ssh,
+    http: Http,
+    greeting: Greeting,
+}
+
+/// How far one direction was read, and as what.
+#[derive(Debug, Default)]
+struct Direction {
+    reading: Reading,
+    first: First,
+    /// Handshakes with SOCKS servers that were gone over.
+    relays: u8,
+    /// What was read ends within a line.
+    amid_line: bool,
+    /// What must come before the unread octets are worth another look.
+    awaited: Option<Awaited>,
+}
+
+/// What one direction is read as.
+#[derive(Debug, Default)]
+enum Reading {
+    /// Not recognised yet.
+    #[default]
+    New,
+    /// Octets are missing: whatever comes next is looked at as if it were new.
+    Resync,
+    /// Lines that may precede an SSH identification, so many octets behind the start of one.
+    Lines(usize),
+    /// SSH from its identification on.
+    Ssh(ssh::Reading),
+    /// Messages of HTTP.
+    Http(http::Reading),
+    /// A dialogue in lines that the server opens with a greeting.
+    Greeting(greeting::Reading),
+    /// Nothing more is to be read: what was wanted of a protocol was seen.
+    Done,
+    /// Nothing more is to be read: it is no protocol that is read here.
+    Foreign(#[expect(dead_code, reason = "whoever names or stops such flows asks why")] Foreign),
+}
+
+/// What one side says next.
+#[derive(Clone, Copy)]
+struct Turn<'t> {
+    from: Side,
+    /// All that was not read yet.
+    input: &'t [u8],
+    /// What the other side has said that is unread.
+    peer: &'t [u8],
+}
+
+/// What one look at a [`Turn`] came to.
+enum Step {
+    /// So many octets were read, and the rest is read as this.
+    Used(usize, Reading),
+    /// More octets are needed.
+    Wait(Need, Reading),
+    /// So many octets were read, and behind them another dialogue begins.
+    HandsOver(usize, Handover),
+}
+
+impl Dialogue {
+    /// Reads on through `input` as far as it goes: all that one side said and that was not read yet.
+    pub(super) fn read(&mut self, from: Side, input: &[u8], peer: &[u8], judge: &mut Judge<'_>) -> usize {
+        if !self.is_due(from, input) {
+            return 0;
+        }
+        let mut at = 0;
+        while judge.outcome.stop.is_none() || !judge.enforces() {
+            let rest = input.get(at..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            let Some(count) = self.step(Turn { from, input: rest, peer }, judge) else { break };
+            at += count;
+            // Not what packets held: what is told must not depend on how octets were split.
+            judge.allowance.hear(count);
+            if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
+                self.direction_mut(from).amid_line = *last != b'\n';
+            }
+        }
+        at
+    }
+
+    /// Whether `unread` has what was waited for.
+    fn is_due(&mut self, from: Side, unread: &[u8]) -> bool {
+        let direction = self.direction_mut(from);
+        let due = direction.awaited.as_mut().is_none_or(|awaited| awaited.is_met(unread));
+        if due {
+            direction.awaited = None;
+        }
+        due
+    }
+
+    /// One look at what a side says; how many octets were read, if it need not wait.
+    fn step(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Option<usize> {
+        let from = turn.from;
+        let reading = std::mem::take(&mut self.direction_mut(from).reading);
+        let step = match reading {
+            Reading::New => self.recognise(turn, judge),
+            Reading::Resync => self.resume(turn, judge),
+            Reading::Lines(place) => self.read_lines(place, turn, judge),
+            Reading::Ssh(reading) => self.read_ssh(reading, turn, judge),
+            Reading::Http(reading) => self.read_http(reading, turn, judge),
+            Reading::Greeting(reading) => self.read_greeting(reading, turn, judge),
+            reading @ (Reading::Done | Reading::Foreign(_)) => Step::Used(turn.input.len(), reading),
+        };
+        let count = match step {
+            Step::Wait(need, reading) => {
+                let direction = self.direction_mut(from);
+                direction.reading = reading;
+                direction.awaited = Some(Awaited::new(turn.input.len(), need));
+                return None;
+            }
+            Step::Used(count, reading) => {
+                self.direction_mut(from).reading = reading;
+                count
+            }
+            Step::HandsOver(count, handover) => {
+                self.hand_over(from, handover);
+                count
+            }
+        };
+        self.settle(turn, judge);
+        Some(count)
+    }
+
+    /// Draws conclusions of one direction for the other, and tells what is complete.
+    fn settle(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) {
+        if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
+            self.ssh.tell(judge);
+        }
+        let requested = if turn.from == Side::Client { &[] } else { turn.peer };
+        self.settle_http(requested, judge);
+    }
+
+    /// Whether nothing more is to be read in either direction.
+    pub(super) const fn is_decided(&self) -> bool {
+        self.is_done(Side::Client) && self.is_done(Side::Server)
+    }
+
+    /// Whether nothing more is to be read of one side.
+    pub(super) const fn is_done(&self, from: Side) -> bool {
+        matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
+    }
+
+    /// Whether one side speaks SSH and the other HTTP.
+    pub(super) const fn is_mismatched(&self) -> bool {
+        self.opening.mismatched
+    }
+
+    /// A capture begins with one side in the middle: of a body, or of the silence that keep-alive probes
+    /// break.
+    pub(super) fn begin_amid(&mut self, from: Side) {
+        let reading = &mut self.direction_mut(from).reading;
+        if matches!(reading, Reading::New) {
+            *reading = Reading::Resync;
+        }
+    }
+
+    /// Goes over `count` octets of one side that are missing for good; `peer` is what the other one has said
+    /// that is unread.
+    pub(super) fn pass_over(&mut self, from: Side, count: u64, peer: &[u8], judge: &mut Judge<'_>) {
+        if from == Side::Server {
+            self.greeting.end(judge);
+        }
+        let direction = self.direction_mut(from);
+        direction.awaited = None;
+        let reading = std::mem::take(&mut direction.reading);
+        let reading = match reading {
+            Reading::Http(reading) => {
+                self.pass_over_http(reading, count, Turn { from, input: &[], peer }, judge)
+            }
+            Reading::Ssh(reading) => self.end_ssh(from, &reading, judge).unwrap_or(Reading::Resync),
+            Reading::Greeting(_) => self.leave_greeting(from),
+            reading @ (Reading::Done | Reading::Foreign(_)) => reading,
+            Reading::New | Reading::Resync | Reading::Lines(_) => Reading::Resync,
+        };
+        self.direction_mut(from).reading = reading;
+    }
+
+    /// Reads what there is of a message whose end will not come.
+    pub(super) fn read_unfinished(
+        &mut self,
+        from: Side,
+        unread: &[u8],
+        why: Unfinished,
+        judge: &mut Judge<'_>,
+    ) {
+        let begins = match &self.direction(from).reading {
+            Reading::New | Reading::Resync => true,
+            Reading::Http(reading) => reading.is_before_end_of_head(),
+            _ => false,
+        };
+        if begins && !unread.is_empty() {
+            self.http.unfinished(from, unread, why, judge);
+        }
+    }
+
+    /// One side has said all, and that is certain.
+    pub(super) fn end(&mut self, from: Side, judge: &mut Judge<'_>) {
+        if from == Side::Server {
+            self.greeting.end(judge);
+        }
+        let reading = std::mem::take(&mut self.direction_mut(from).reading);
+        let reading = match reading {
+            Reading::Http(reading) => Reading::Http(self.end_http(from, reading, judge)),
+            Reading::Ssh(reading) => self.end_ssh(from, &reading, judge).unwrap_or(Reading::Ssh(reading)),
+            reading => reading,
+        };
+        self.direction_mut(from).reading = reading;
+    }
+
+    /// Tells everything that was seen and not told yet.
+    pub(super) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
+        self.ssh.tell(judge);
+        self.http.tell_rest(judge);
+    }
+
+    /// What one side said was not accepted: it begins afresh.
+    pub(super) fn rewind(&mut self, from: Side) {
+        *self.direction_mut(from) = Direction::default();
+        self.http.forget();
+        if from == Side::Server {
+            self.greeting = Greeting::default();
+        }
+    }
+
+    /// Whether one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
+    /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
+    /// and neither do octets that no honest client begins with.
+    pub(super) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
+        let amid_greeting = || from == Side::Server && self.greeting.is_amid();
+        match &self.direction(from).reading {
+            Reading::New => !unread.is_empty() && (from == Side::Server || may_become_request(unread)),
+            Reading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
+            Reading::Greeting(_) => amid_greeting(),
+            Reading::Ssh(_) => !unread.is_empty(),
+            Reading::Http(reading) => !reading.is_body() && !unread.is_empty(),
+            Reading::Resync | Reading::Done | Reading::Foreign(_) => false,
+        }
+    }
+
+    /// Whether `count` octets of one side may be missing without harm.
+    pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
+        match &self.direction(from).reading {
+            Reading::Done | Reading::Foreign(_) => true,
+            Reading::Http(reading) => reading.can_spare(count),
+            _ => false,
+        }
+    }
+
+    /// Whether what one side says is kept by nobody once it was read.
+    pub(super) const fn is_fleeting(&self, from: Side) -> bool {
+        matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
+    }
+
+    /// Whether what one side says is cheap to go over, and what decides comes behind it.
+    pub(super) const fn is_cheap(&self, from: Side) -> bool {
+        matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
+    }
+
+    /// Whether all that one side has sent could be read, and more like it may follow: the budget is for what
+    /// can't.
+    pub(super) const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
+        match &self.direction(from).reading {
+            Reading::Http(reading) => reading.goes_on(unread),
+            _ => false,
+        }
+    }
+
+    /// Octets of memory held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        let reading = |direction: &Direction| match &direction.reading {
+            Reading::Http(reading) => reading.memory(),
+            Reading::Ssh(reading) => reading.memory(),
+            _ => 0,
+        };
+        let [client, server] = &self.directions;
+        reading(client) + reading(server) + self.http.memory() + self.greeting.memory()
+    }
+
+    /// Gives a direction another reading because of what the other one says.
+    fn change(&mut self, from: Side, reading: Reading) {
+        let direction = self.direction_mut(from);
+        direction.reading = reading;
+        direction.awaited = None;
+    }
+
+    const fn direction(&self, from: Side) -> &Direction {
+        let [client, server] = &self.directions;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+
+    const fn direction_mut(&mut self, from: Side) -> &mut Direction {
+        let [client, server] = &mut self.directions;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

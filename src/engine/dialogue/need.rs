@@ -1,0 +1,59 @@
+//! What a direction waits for, so that octets are gone over once however they come.
+
+use crate::banner::http::count_steps;
+
+/// So few octets are looked at as they come; a line is waited for behind them.
+pub(super) const FEW: usize = 16;
+
+/// What a direction waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// Unread octets that were gone over.
+    seen: usize,
+    need: Need,
+}
+
+/// What makes unread octets worth another look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Need {
+    /// So many in all.
+    octets: usize,
+    /// A line end among the new ones.
+    line: bool,
+}
+
+impl Need {
+    /// So many octets in all.
+    pub(super) const fn octets(octets: usize) -> Self {
+        Self { octets, line: false }
+    }
+
+    /// A line end, or so many octets in all.
+    pub(super) const fn line(octets: usize) -> Self {
+        Self { octets, line: true }
+    }
+
+    /// One more octet than there are.
+    pub(super) const fn another(input: &[u8]) -> Self {
+        Self::octets(input.len() + 1)
+    }
+}
+
+impl Awaited {
+    pub(super) const fn new(seen: usize, need: Need) -> Self {
+        Self { seen, need }
+    }
+
+    /// Whether `unread` has what was waited for.
+    pub(super) fn is_met(&mut self, unread: &[u8]) -> bool {
+        let new = unread.get(self.seen..).unwrap_or_default();
+        if new.is_empty() {
+            return false;
+        }
+        count_steps(new.len());
+        let met =
+            unread.len() >= self.need.octets || (self.need.line && memchr::memchr(b'\n', new).is_some());
+        self.seen = unread.len();
+        met
+    }
+}

@@ -1,0 +1,246 @@
+//! Which protocol a direction speaks: what its first octets may be, beside what the other one has said.
+//!
+//! No octet's looks decide. A client reads any lines before a server's identification, and what one server
+//! calls nonsense another takes for a request. So a hypothesis is kept until both ends say otherwise:
+//!
+//! | the client said | the server said | read on as |
+//! |---|---|---|
+//! | nothing | nothing | anything |
+//! | nothing | `SSH-` | SSH |
+//! | nothing | a status line | HTTP, and lines before an SSH identification |
+//! | nothing | anything else | lines before an SSH identification |
+//! | `SSH-` | anything | SSH, lines before an identification |
+//! | a request | a status line | HTTP |
+//! | a request | `SSH-` | both, told as `protocol_mismatch` |
+//! | a request | anything else | HTTP of the client only |
+//! | anything else | nothing | lines that may precede a client's identification |
+//! | anything else | `SSH-` | SSH, lines before the client's identification |
+//! | anything else | a status line | HTTP of the server only, told as `http_unknown_request` |
+//! | anything else | anything else | a greeting of the server and what follows it, as far as it is one |
+//!
+//! What a server says first is listened to as a greeting beside all this, until it is a whole one or none.
+//!
+//! *Anything else* is a first line (to LF) that no server takes for a request; of a server, the first octet
+//! that begins neither an identification nor a status line. A client that has begun a line with something
+//! that is no word is taken for one that says anything else as soon as the server does, too.
+
+use super::foreign::Foreign;
+use super::hand_over::{Asked, Handover};
+use super::need::{FEW, Need};
+use super::{Dialogue, Reading, Step, Turn, greeting, http};
+use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines, may_become_request};
+use crate::banner::{self, Progress, Recognition, http as heads, recognise, socks};
+use crate::engine::HttpInspect;
+use crate::engine::judge::Judge;
+use crate::terms::{Anomaly, Side};
+
+/// What is known of both directions before, or beside, any protocol.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    /// Octets and lines before an SSH identification that were gone over.
+    pub(super) octets: usize,
+    pub(super) lines: usize,
+    /// Some of these lines were the client's.
+    pub(super) client_lines: bool,
+    /// One side spoke SSH and the other HTTP.
+    pub(super) mismatched: bool,
+}
+
+/// What a direction began with.
+#[derive(Debug, Default)]
+pub(super) struct First {
+    pub(super) spoken: Spoken,
+    /// Octets of empty lines before that, and whether white space stood in them.
+    pub(super) leading: usize,
+    spaced: bool,
+}
+
+/// What a direction turned out to say first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// Nothing that tells.
+    #[default]
+    Nothing,
+    /// An SSH identification.
+    Ssh,
+    /// An HTTP message.
+    Http,
+    /// Something else.
+    Other,
+}
+
+impl Dialogue {
+    /// Looks at the first octets of a direction.
+    pub(super) fn recognise(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
+        if let Some(relayed) = self.read_relay(turn) {
+            return relayed;
+        }
+        let empty = empty_lines(input);
+        if empty > 0 {
+            let first = &mut self.direction_mut(from).first;
+            first.leading += empty;
+            first.spaced |= heads::is_spaced(input.get(..empty).unwrap_or_default());
+            return Step::Used(empty, Reading::New);
+        }
+        let strange = from == Side::Client && !may_become_request(input) && !matches!(input, [4 | 5, ..]);
+        if strange && self.heard(Side::Server) == Spoken::Other {
+            return self.give_up(from);
+        }
+        match recognise(from, input) {
+            Recognition::More => wait_for_line(input),
+            Recognition::Ssh => {
+                self.spoke(from, Spoken::Ssh);
+                Step::Used(0, Reading::Lines(0))
+            }
+            Recognition::Http => self.begin_http(from, judge),
+            Recognition::PerhapsSsh | Recognition::Relayed => self.begin_other(turn, judge),
+        }
+    }
+
+    /// Looks for a message where octets are missing before: one that begins with this segment is read,
+    /// anything else is left out.
+    pub(super) fn resume(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let first = judge.law.config.http_inspect == HttpInspect::First;
+        if first || matches!(recognise(turn.from, turn.input), Recognition::Ssh | Recognition::Relayed) {
+            return self.recognise(turn, judge);
+        }
+        http::find_message(turn, Reading::Resync, judge)
+    }
+
+    fn begin_http(&mut self, from: Side, judge: &mut Judge<'_>) -> Step {
+        let first = &self.direction(from).first;
+        let mut odd = banner::Anomalies::NONE;
+        odd.insert_if(first.spaced, Anomaly::LeadingSpace);
+        odd.insert_if(first.leading > LEADING_USUAL, Anomaly::LongLeading);
+        judge.note_message(odd);
+        self.spoke(from, Spoken::Http);
+        if from == Side::Server {
+            match self.heard(Side::Client) {
+                // What is a response to one client may be lines before an identification to another.
+                Spoken::Ssh => return Step::Used(0, Reading::Lines(0)),
+                Spoken::Other => self.note_unknown_request(judge),
+                _ => {}
+            }
+        }
+        Step::Used(0, Reading::Http(http::Reading::default()))
+    }
+
+    fn begin_other(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let from = turn.from;
+        self.spoke(from, Spoken::Other);
+        match self.heard(from.other()) {
+            Spoken::Nothing if from == Side::Server && self.client_is_strange(turn.peer) => {
+                self.give_up(from)
+            }
+            Spoken::Nothing | Spoken::Ssh => Step::Used(0, Reading::Lines(0)),
+            Spoken::Other => self.give_up(from),
+            Spoken::Http => {
+                if from == Side::Client {
+                    self.note_unknown_request(judge);
+                }
+                Step::Used(0, self.strange(from))
+            }
+        }
+    }
+
+    /// What is left of a side that speaks nothing that is known while the other one speaks HTTP: a server may
+    /// be amid a greeting.
+    fn strange(&mut self, from: Side) -> Reading {
+        if from == Side::Server && !self.greeting.is_over() {
+            return Reading::Greeting(greeting::Reading::First);
+        }
+        self.foreign(from, Foreign::BesideHttp)
+    }
+
+    /// Whether the client has begun a line that can't become a request.
+    fn client_is_strange(&self, unread: &[u8]) -> bool {
+        let new = matches!(self.direction(Side::Client).reading, Reading::New);
+        new && !unread.is_empty() && !may_become_request(unread)
+    }
+
+    /// Both ends say what is neither SSH nor HTTP: a greeting and what follows it, or nothing that is read.
+    fn give_up(&mut self, from: Side) -> Step {
+        let other = self.behind_hypotheses(from.other());
+        self.change(from.other(), other);
+        let own = self.behind_hypotheses(from);
+        Step::Used(0, own)
+    }
+
+    fn behind_hypotheses(&mut self, from: Side) -> Reading {
+        match self.greeting.reading(from) {
+            Some(reading) => Reading::Greeting(reading),
+            None => self.foreign(from, Foreign::Unknown),
+        }
+    }
+
+    /// A server answers by HTTP what was not read as a request.
+    fn note_unknown_request(&mut self, judge: &mut Judge<'_>) {
+        judge.note_application(Anomaly::UnknownRequest);
+        if matches!(self.direction(Side::Client).reading, Reading::Lines(_)) {
+            let reading = self.foreign(Side::Client, Foreign::BesideHttp);
+            self.change(Side::Client, reading);
+        }
+    }
+
+    /// Remembers what a side says and what that means for the other one.
+    fn spoke(&mut self, from: Side, spoken: Spoken) {
+        let other = self.heard(from.other());
+        self.direction_mut(from).first.spoken = spoken;
+        self.opening.mismatched |=
+            matches!((spoken, other), (Spoken::Ssh, Spoken::Http) | (Spoken::Http, Spoken::Ssh));
+        let peer = self.direction(from.other());
+        let place = usize::from(peer.amid_line);
+        let convert = match (from, spoken, &peer.reading) {
+            (Side::Client, Spoken::Ssh, Reading::Http(_)) => Some(Reading::Lines(place)),
+            (_, Spoken::Http, Reading::Lines(_)) => Some(self.strange(from.other())),
+            _ => None,
+        };
+        if let Some(reading) = convert {
+            self.change(from.other(), reading);
+        }
+    }
+
+    /// What a side has said first, as far as that tells what the other one's octets are: behind a `CONNECT`
+    /// the server answers that.
+    fn heard(&self, from: Side) -> Spoken {
+        if from == Side::Client && self.asked == Asked::Tunnel {
+            return Spoken::Http;
+        }
+        self.direction(from).first.spoken
+    }
+
+    /// Whether what looks like a server's response may be lines before its SSH identification.
+    pub(super) fn may_speak_ssh(&self, from: Side) -> bool {
+        from == Side::Server && self.heard(Side::Client) == Spoken::Nothing
+    }
+
+    /// Goes over a handshake with a SOCKS server: what follows is relayed, and looked at afresh.
+    fn read_relay(&mut self, turn: Turn<'_>) -> Option<Step> {
+        if turn.from == Side::Server && !self.awaits_relay(turn.peer) {
+            return None;
+        }
+        match socks::handshake(turn.from, turn.input) {
+            Progress::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
+            Progress::Never(_) => None,
+            Progress::Done { consumed, .. } => Some(Step::HandsOver(consumed, Handover::Relayed)),
+        }
+    }
+
+    /// Whether the client speaks to a SOCKS server that has not granted its request yet.
+    fn awaits_relay(&self, unread: &[u8]) -> bool {
+        let client = self.direction(Side::Client);
+        let asks = || {
+            matches!(client.reading, Reading::New)
+                && !unread.is_empty()
+                && socks::handshake(Side::Client, unread) == Progress::More
+        };
+        client.relays > self.direction(Side::Server).relays || asks()
+    }
+}
+
+fn wait_for_line(input: &[u8]) -> Step {
+    let few = input.len() < FEW || matches!(input, [4 | 5, ..]);
+    let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
+    Step::Wait(need, Reading::New)
+}
