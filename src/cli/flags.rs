@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
@@ -15,6 +17,16 @@ use crate::output::text::{Colour, Text};
 use crate::output::{self, Destination};
 use crate::rules::fingerprint::Fingerprints;
 use crate::terms::{Greeting, Protocol};
+
+/// `3s`, `500ms`, `1m 30s`.
+pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
+    let signed: jiff::SignedDuration =
+        text.parse().map_err(|_| anyhow!("a time with its unit, as in 3s or 500ms"))?;
+    match Duration::try_from(signed) {
+        Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
+        _ => bail!("at least 1ms"),
+    }
+}
 
 /// The value of a flag that names a protocol.
 pub(super) fn protocol() -> impl TypedValueParser<Value = Protocol> {

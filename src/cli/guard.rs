@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -69,6 +70,11 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "N", default_value_t = SourceConfig::new(0).maximum_length,
           help_heading = "Packets", value_parser = clap::value_parser!(u32).range(1..))]
     queue_length: u32,
+    /// Packets that have waited longer in the queue get the verdict of --on-failure and are not judged
+    /// (`off`: all are): after a pause of the guard they are old, and sent again. Needs stamps, which packets
+    /// that come in have, and not with --backend nfq.
+    #[arg(long, value_name = "TIME|off", default_value = "2s", help_heading = "Packets", value_parser = max_wait)]
+    max_wait: MaxWait,
     /// Keep each worker on a CPU of its own.
     #[arg(long, help_heading = "Packets")]
     pin: bool,
@@ -122,6 +128,18 @@ pub(super) struct GuardArgs {
     /// Show /metrics, /healthz and /readyz on this address.
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Events")]
     metrics: Option<SocketAddr>,
+}
+
+/// A limit, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MaxWait(Option<Duration>);
+
+fn max_wait(text: &str) -> anyhow::Result<MaxWait> {
+    if text == "off" {
+        Ok(MaxWait(None))
+    } else {
+        super::flags::duration(text).map(|limit| MaxWait(Some(limit)))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -196,6 +214,7 @@ impl GuardArgs {
             offload: !self.no_offload,
             copy_range: self.copy_range,
             queue_length: self.queue_length,
+            max_wait: self.max_wait.0,
             flow_limit: usize::try_from(self.flow_limit).unwrap_or(usize::MAX),
             mark,
             pin: self.pin,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
@@ -64,6 +65,8 @@ pub struct GuardConfig {
     pub copy_range: u32,
     /// Packets that may wait in each queue.
     pub queue_length: u32,
+    /// How long a packet may have waited there to be judged; any time where absent.
+    pub max_wait: Option<Duration>,
     /// Flows remembered at once, over all queues.
     pub flow_limit: usize,
     /// Our two bits of the mark.

@@ -13,7 +13,9 @@ mod interfaces;
 mod keeper;
 mod ledger;
 mod loss;
+mod notify;
 mod policy;
+mod pulse;
 mod resets;
 mod signals;
 pub mod source;
@@ -21,6 +23,7 @@ mod start;
 mod stats;
 mod supervise;
 mod tally;
+mod waiting;
 mod worker;
 
 pub use config::{ControlPlace, GuardConfig, Output};
@@ -84,6 +87,9 @@ pub enum GuardError {
     /// A worker ended by a panic, whose message stands above on stderr.
     #[error("the worker of queue {0} has failed")]
     Worker(u16),
+    /// A worker does not go around its loop any more, and packets wait for it.
+    #[error("the worker of queue {0} hangs: packets that wait for it are dropped")]
+    Hung(u16),
     /// A second signal came before the clean stop was done.
     #[error("stopped by force; packets in hand were dropped")]
     Forced,

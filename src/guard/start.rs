@@ -11,11 +11,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::config::{GuardConfig, Output};
 use super::control::Control;
 use super::interfaces::Interfaces;
+use super::notify::{self, Notifier};
 use super::policy::{Offload, Policy};
+use super::pulse::{Pulse, Rounds};
 use super::resets::{Allowance, Injector};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::Run;
 use super::tally::{Answers, Publisher, Tally};
+use super::waiting::Waiting;
 use super::worker::{Judge, Shared, Sinks, Worker};
 use super::{GuardError, Message, signals};
 use crate::diagnostics::tell;
@@ -66,9 +69,14 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
     metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
     metrics.note_rules(ReloadResult::Success);
     metrics.enforcing.set(i64::from(config.enforce));
-    let stamps = config.metrics.and_then(|_| PacketStamps::ask_for().ok());
+    let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
+    let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
+    let manager = service_manager();
+    let watchdog = manager.clone().zip(notify::watchdog());
     let run = Run {
         config: config.clone(),
+        rounds: Rounds::new(config.queues.numbers().len(), watchdog),
+        manager,
         stop: Arc::new(AtomicBool::new(false)),
         rules: Arc::new(ArcSwap::from_pointee(rules)),
         metrics,
@@ -95,6 +103,14 @@ pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
         tell(warning);
     }
     Ok(loaded.rules)
+}
+
+/// The service manager that wants to be told, if any.
+fn service_manager() -> Option<Arc<Notifier>> {
+    Notifier::from_environment().map(|notifier| notifier.map(Arc::new)).unwrap_or_else(|error| {
+        tell(format_args!("bannerwall: the service manager of NOTIFY_SOCKET cannot be told: {error}"));
+        None
+    })
 }
 
 /// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
@@ -177,8 +193,9 @@ impl Parts<'_> {
             tally: Arc::new(Tally::default()),
         };
         let publisher = Publisher::new(run.metrics.clone(), number, &rules);
-        let queue_wait = run.metrics.queue_wait.clone();
-        let worker = Worker { source, judge, publisher, shared, rules, copy_range, queue_wait };
+        let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.metrics.clone());
+        let pulse = Pulse::new(Arc::clone(&run.rounds), index);
+        let worker = Worker { source, judge, publisher, shared, rules, copy_range, waiting, pulse };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
         Queue { number, worker, cpu }
     }

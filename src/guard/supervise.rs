@@ -13,6 +13,8 @@ use super::config::GuardConfig;
 use super::control::{Answer, Control};
 use super::keeper::{Keeper, Reporter};
 use super::loss::{Loss, Seen, Sought};
+use super::notify::Notifier;
+use super::pulse::{Observer, Rounds};
 use super::signals::Listener;
 use super::source::SourceError;
 use super::start::{self, Queue};
@@ -33,6 +35,8 @@ const ACCOUNTS: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(2);
 /// How often the hook's counters are read, which runs iptables.
 const HOOK_COUNTERS: Duration = Duration::from_secs(5);
+/// How long workers may take to answer what they have in hand where one of them hangs.
+const OTHERS_END: Duration = Duration::from_secs(1);
 /// How long a reader of events may take to accept the last ones.
 const WRITERS_END: Duration = Duration::from_secs(2);
 
@@ -47,6 +51,10 @@ pub(super) struct Run {
     pub(super) sender: Sender<Message>,
     pub(super) writers: Vec<Writer>,
     pub(super) workers: Vec<Running>,
+    /// Whether the workers go around.
+    pub(super) rounds: Arc<Rounds>,
+    /// Who started this process and wants to hear how it goes.
+    pub(super) manager: Option<Arc<Notifier>>,
     pub(super) _listener: Listener,
     pub(super) _control: Option<Control>,
     pub(super) _endpoint: Option<Endpoint>,
@@ -83,7 +91,7 @@ impl Run {
         let hook = Sought { variant: config.variant, queues: config.queues, mark: config.mark };
         let mut loss = Loss::new(hook, config.on_failure, &self.metrics);
         let served = self.spawn_all(queues).and_then(|()| self.serve(&mut loss, started));
-        let ended = self.end_workers();
+        let ended = self.end_workers(matches!(served, Err(GuardError::Hung(_))));
         if matches!(ended, Err(GuardError::Forced)) {
             // Whatever does not end is left to the end of the process.
             return ended;
@@ -102,12 +110,22 @@ impl Run {
         keeper.raise()?;
         loss.open(|| self.seen());
         self.health.set_ready(true);
-        tell(self.ready_line());
+        let ready = self.ready_line();
+        tell(&ready);
+        self.notify(&format!("READY=1\nSTATUS={ready}"));
         let watched = self.watch(loss, started);
         self.health.set_ready(false);
+        self.notify("STOPPING=1");
         loss.update(|| self.seen());
         let lowered = self.lower_hook(&keeper, watched.is_err());
         watched.and(lowered)
+    }
+
+    /// Tells the service manager, if there is one.
+    fn notify(&self, assignments: &str) {
+        if let Some(manager) = &self.manager {
+            manager.send(assignments);
+        }
     }
 
     /// Takes our hook down, unless it has to stay: because the user wants it to, or because packets must
@@ -180,6 +198,7 @@ impl Run {
     /// Serves messages until the run has to end.
     fn watch(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
         let mut read = Instant::now();
+        let mut observer = Observer::new(Arc::clone(&self.rounds), read);
         loop {
             match self.messages.recv_timeout(ACCOUNTS) {
                 Ok(Message::Stop) => return Ok(()),
@@ -201,6 +220,10 @@ impl Run {
                     return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
                 }
                 Err(_) => {}
+            }
+            if let Some(hung) = observer.look(Instant::now()).and_then(|index| self.workers.get(index)) {
+                self.health.set_failed();
+                return Err(GuardError::Hung(hung.number));
             }
             self.count_lost_events();
             if read.elapsed() >= HOOK_COUNTERS {
@@ -240,12 +263,15 @@ impl Run {
         answer
     }
 
-    /// Lets the workers answer what they have in hand; a second signal does not wait for that.
-    fn end_workers(&mut self) -> Result<(), GuardError> {
+    /// Lets the workers answer what they have in hand; a second signal does not wait for that, and nobody
+    /// waits for one that hangs.
+    fn end_workers(&mut self, one_hangs: bool) -> Result<(), GuardError> {
         self.stop.store(true, Ordering::Relaxed);
         let mut outcome = Ok(());
+        let deadline = Instant::now() + OTHERS_END;
+        let is_over = || one_hangs && Instant::now() >= deadline;
         // A worker says farewell shortly before its thread ends, and then nothing more is to come.
-        while self.workers.iter().any(|worker| !worker.thread.is_finished()) {
+        while self.workers.iter().any(|worker| !worker.thread.is_finished()) && !is_over() {
             match self.messages.recv_timeout(MOMENT) {
                 Ok(Message::Stop) => return Err(GuardError::Forced),
                 Ok(Message::Ended(queue, ended)) => {
@@ -295,7 +321,8 @@ impl Run {
     }
 
     fn finish_writers(self) {
-        for worker in self.workers {
+        // One that hangs ends with the process.
+        for worker in self.workers.into_iter().filter(|worker| worker.thread.is_finished()) {
             // How it ended was told by its farewell.
             let _ = worker.thread.join();
         }

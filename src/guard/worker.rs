@@ -11,12 +11,13 @@ use arc_swap::ArcSwap;
 use super::clock::{Clock, Step};
 use super::interfaces::Interfaces;
 use super::policy::Policy;
+use super::pulse::Pulse;
 use super::resets::{Allowance, Injector};
 use super::source::{Answer, Queued, Source, SourceError};
 use super::tally::{Answers, Publisher, Tally};
+use super::waiting::Waiting;
 use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
 use crate::event::{Event, EventSink, Timestamp};
-use crate::metrics::Latency;
 use crate::output::Handle;
 use crate::rules::RuleSet;
 
@@ -51,7 +52,9 @@ pub(super) struct Worker {
     /// The copy range to go back to.
     pub(super) copy_range: u32,
     /// How long packets waited before they came here.
-    pub(super) queue_wait: Latency,
+    pub(super) waiting: Waiting,
+    /// Shows others that the loop goes around.
+    pub(super) pulse: Pulse,
 }
 
 /// Everything that one packet needs.
@@ -111,6 +114,13 @@ impl Judge {
         answer
     }
 
+    /// The answer to a packet that has waited too long to be judged.
+    fn pass_over(&mut self, queued: &Queued<'_>) -> Answer {
+        let answer = self.policy.known(queued).unwrap_or(Answer::new(self.policy.failure));
+        self.answers.count(answer.verdict);
+        answer
+    }
+
     fn inspect(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
         let interface =
             if queued.input_interface == 0 { queued.output_interface } else { queued.input_interface };
@@ -164,6 +174,7 @@ impl Worker {
             let now = self.turn(clock)?;
             if now.duration_since(ticked) >= TICK {
                 ticked = now;
+                self.pulse.beat(now);
                 clock.set(now, wall());
                 self.judge.sink.step = clock.step();
                 if now.duration_since(read) >= STATISTICS {
@@ -179,14 +190,14 @@ impl Worker {
 
     /// One batch; returns when it was done with.
     fn turn(&mut self, clock: Clock) -> Result<Instant, SourceError> {
-        let Self { source, judge, .. } = self;
+        let Self { source, judge, waiting, .. } = self;
         let mut begun = None;
-        let (tally, waited) = (&self.shared.tally, &self.queue_wait);
+        let tally = &self.shared.tally;
         let received = source.next_batch(&mut |queued| {
             tally.receive();
             let now = clock.even(*begun.get_or_insert_with(Instant::now));
-            if let Some(stamp) = queued.timestamp {
-                waited.observe(clock.step().of_day(now).since(stamp), 1);
+            if waiting.is_over(clock.step().of_day(now), queued.timestamp) {
+                return judge.pass_over(queued);
             }
             judge.judge(now, queued)
         });
@@ -214,6 +225,7 @@ impl Worker {
 
     fn publish(&mut self, now: Timestamp) {
         let now = self.judge.sink.step.of_day(now);
+        self.waiting.publish();
         self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers, now);
     }
 

@@ -16,7 +16,7 @@ pub enum Verdict {
     Repeat,
 }
 
-/// Why the kernel dropped packets before anybody saw them.
+/// Why packets were dropped before anybody looked at them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueDrop {
     /// The queue was full.
@@ -25,11 +25,13 @@ pub enum QueueDrop {
     SocketOverrun,
     /// Nobody listened on the queue, between two runs under `--on-failure closed`.
     NoListener,
+    /// They had waited longer than `--max-wait`, under `--on-failure closed`.
+    Overdue,
 }
 
 impl QueueDrop {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::QueueFull, Self::SocketOverrun, Self::NoListener];
+    pub const ALL: [Self; 4] = [Self::QueueFull, Self::SocketOverrun, Self::NoListener, Self::Overdue];
 }
 
 /// How a reload of the rules ended.
@@ -244,12 +246,13 @@ impl GuardMetrics {
         self.labelled.queue_depth.with_label_values(&[&*queue.to_string()])
     }
 
-    /// Packets that the kernel dropped for this reason.
+    /// Packets that were dropped for this reason.
     pub fn queue_dropped(&self, reason: QueueDrop) -> IntCounter {
         self.labelled.queue_dropped.with_label_values(&[match reason {
             QueueDrop::QueueFull => "queue_full",
             QueueDrop::SocketOverrun => "socket_overrun",
             QueueDrop::NoListener => "no_listener",
+            QueueDrop::Overdue => "overdue",
         }])
     }
 
@@ -338,7 +341,7 @@ impl Labelled {
             queue_depth: gauges("queue_depth", "Packets that wait in the kernel for a verdict", &["queue"])?,
             queue_dropped: counters(
                 "queue_dropped_total",
-                "Packets that the kernel dropped before anybody saw them, by reason",
+                "Packets that were dropped before anybody looked at them, by reason",
                 &["reason"],
             )?,
             last_turn: gauges(

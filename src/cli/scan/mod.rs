@@ -15,7 +15,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
-use super::flags::{FingerprintsFlag, LogHeadersFlag};
+use super::flags::{FingerprintsFlag, LogHeadersFlag, duration};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure, Global};
 use crate::event::HeaderField;
@@ -329,16 +329,6 @@ impl From<CloseName> for Close {
             CloseName::Fin => Self::Finish,
             CloseName::Rst => Self::Reset,
         }
-    }
-}
-
-/// `3s`, `500ms`, `1m 30s`.
-fn duration(text: &str) -> anyhow::Result<Duration> {
-    let signed: jiff::SignedDuration =
-        text.parse().map_err(|_| anyhow!("a time with its unit, as in 3s or 500ms"))?;
-    match Duration::try_from(signed) {
-        Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
-        _ => bail!("at least 1ms"),
     }
 }
 

@@ -1,0 +1,104 @@
+//! What a service manager is told: `sd_notify(3)`, a datagram to the socket that it names.
+//!
+//! The verdict loops send by this, so that nothing here may ever wait: a manager that does not read is
+//! not told. Hence not one of the crates, all of which send blockingly.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The way to the service manager that started this process.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    socket: UnixDatagram,
+    manager: SocketAddr,
+}
+
+impl Notifier {
+    /// The manager that `NOTIFY_SOCKET` names; none where nobody wants to be told.
+    ///
+    /// # Errors
+    /// Where the name is no address, or no socket can be had.
+    pub(super) fn from_environment() -> io::Result<Option<Self>> {
+        std::env::var_os("NOTIFY_SOCKET")
+            .filter(|name| !name.is_empty())
+            .map(|name| Self::to(&name))
+            .transpose()
+    }
+
+    pub(super) fn to(name: &OsStr) -> io::Result<Self> {
+        let manager = match name.as_bytes().split_first() {
+            Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
+            _ => SocketAddr::from_pathname(name)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, manager })
+    }
+
+    /// Sends assignments, one a line.
+    pub(super) fn send(&self, assignments: &str) {
+        // A manager that is gone or does not read is its own affair.
+        let _ = self.socket.send_to_addr(assignments.as_bytes(), &self.manager);
+    }
+}
+
+/// How often the manager wants to hear that the process works; none where it does not ask this one.
+pub(super) fn watchdog() -> Option<Duration> {
+    interval(std::env::var_os("WATCHDOG_USEC"), std::env::var_os("WATCHDOG_PID"), std::process::id())
+}
+
+fn interval(microseconds: Option<OsString>, process: Option<OsString>, own: u32) -> Option<Duration> {
+    if process.is_some_and(|process| process.to_str().and_then(|text| text.parse().ok()) != Some(own)) {
+        return None;
+    }
+    let microseconds = microseconds?.to_str()?.parse().ok()?;
+    (microseconds > 0).then(|| Duration::from_micros(microseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_is_found_by_path_and_by_abstract_name_and_never_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let abstracted = format!("bannerwall-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&abstracted).unwrap();
+        let managers = [
+            (path.clone().into_os_string(), UnixDatagram::bind(&path).unwrap()),
+            (format!("@{abstracted}").into(), UnixDatagram::bind_addr(&address).unwrap()),
+        ];
+        for (name, manager) in managers {
+            let notifier = Notifier::to(&name).unwrap();
+            // Far more than a socket holds: the rest is lost, and nobody hangs.
+            (0..100_000).for_each(|_| notifier.send("READY=1"));
+            let mut buffer = [0; 16];
+            assert_eq!(manager.recv(&mut buffer).unwrap(), 7);
+            assert_eq!(&buffer[..7], b"READY=1");
+            drop(manager);
+            notifier.send("STOPPING=1");
+        }
+        assert!(Notifier::to(OsStr::new(&"x".repeat(1000))).is_err());
+    }
+
+    #[test]
+    fn only_the_process_that_is_meant_feeds_the_watchdog() {
+        let text = |text: &str| Some(OsString::from(text));
+        assert_eq!(interval(text("5000000"), None, 7), Some(Duration::from_secs(5)));
+        assert_eq!(interval(text("5000000"), text("7"), 7), Some(Duration::from_secs(5)));
+        for (microseconds, process) in [
+            (None, None),
+            (text("5000000"), text("8")),
+            (text("0"), None),
+            (text("soon"), None),
+            (text("1"), text("")),
+        ] {
+            assert_eq!(interval(microseconds, process, 7), None);
+        }
+    }
+}

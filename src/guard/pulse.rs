@@ -1,0 +1,181 @@
+//! Whether the verdict loops go around.
+//!
+//! They do so in rounds: one is complete when every loop has gone around since the last one. A service
+//! manager's watchdog is fed by the loop that completes a round, so that neither a process that is stopped
+//! nor a main thread that lives on beside a loop that hangs can feed it. Where nobody watches the
+//! process, the main thread watches the rounds, and ends a run whose loops hang.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::notify::Notifier;
+
+/// How often the main thread looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks in a row that find the same round, after which its missing loop hangs. They are counted, not
+/// timed: a process that was stopped and goes on has looked once.
+const HUNG: u32 = 5;
+/// How often in its interval the watchdog is fed.
+const FEEDS: u32 = 4;
+
+/// What all loops of a run share.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    completed: AtomicU64,
+    missing: AtomicUsize,
+    /// The round that each loop took part in last, counted from 1.
+    taken: Box<[AtomicU64]>,
+    feed: Option<Feed>,
+}
+
+/// The watchdog, and when it was fed.
+#[derive(Debug)]
+struct Feed {
+    notifier: Arc<Notifier>,
+    every: Duration,
+    start: Instant,
+    /// Nanoseconds since the start; whoever completes a round writes it, and there is one at a time.
+    last: AtomicU64,
+}
+
+impl Rounds {
+    /// Rounds of so many loops; they feed a watchdog that wants to be fed within the interval.
+    pub(super) fn new(loops: usize, watchdog: Option<(Arc<Notifier>, Duration)>) -> Arc<Self> {
+        let feed = watchdog.map(|(notifier, interval)| Feed {
+            notifier,
+            every: interval / FEEDS,
+            start: Instant::now(),
+            last: AtomicU64::new(0),
+        });
+        let taken = (0..loops).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { completed: AtomicU64::new(0), missing: AtomicUsize::new(loops), taken, feed })
+    }
+
+    fn complete(&self, now: Instant) {
+        self.missing.store(self.taken.len(), Ordering::Release);
+        // From here on the others may take part in the next one.
+        self.completed.fetch_add(1, Ordering::AcqRel);
+        if let Some(feed) = &self.feed {
+            let since = u64::try_from(now.duration_since(feed.start).as_nanos()).unwrap_or(u64::MAX);
+            let before = feed.last.load(Ordering::Relaxed);
+            if before == 0 || u128::from(since.saturating_sub(before)) >= feed.every.as_nanos() {
+                feed.last.store(since, Ordering::Relaxed);
+                feed.notifier.send("WATCHDOG=1");
+            }
+        }
+    }
+
+    /// The first loop that the round waits for.
+    fn late(&self) -> Option<usize> {
+        let completed = self.completed.load(Ordering::Acquire);
+        self.taken.iter().position(|taken| taken.load(Ordering::Acquire) <= completed)
+    }
+}
+
+/// One loop's part.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    rounds: Arc<Rounds>,
+    index: usize,
+}
+
+impl Pulse {
+    pub(super) fn new(rounds: Arc<Rounds>, index: usize) -> Self {
+        Self { rounds, index }
+    }
+
+    /// The loop has gone around.
+    pub(super) fn beat(&self, now: Instant) {
+        let rounds = &self.rounds;
+        let Some(taken) = rounds.taken.get(self.index) else { return };
+        let round = rounds.completed.load(Ordering::Acquire) + 1;
+        if taken.swap(round, Ordering::AcqRel) == round {
+            return;
+        }
+        if rounds.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            rounds.complete(now);
+        }
+    }
+}
+
+/// The main thread's looks at the rounds.
+#[derive(Debug)]
+pub(super) struct Observer {
+    rounds: Arc<Rounds>,
+    looked: Instant,
+    round: u64,
+    same: u32,
+}
+
+impl Observer {
+    pub(super) fn new(rounds: Arc<Rounds>, now: Instant) -> Self {
+        Self { rounds, looked: now, round: 0, same: 0 }
+    }
+
+    /// Looks, if it is time to; gives the index of a loop that hangs.
+    pub(super) fn look(&mut self, now: Instant) -> Option<usize> {
+        if now.duration_since(self.looked) < LOOK {
+            return None;
+        }
+        self.looked = now;
+        let round = self.rounds.completed.load(Ordering::Acquire);
+        self.same = if round == self.round { self.same + 1 } else { 0 };
+        self.round = round;
+        if self.same >= HUNG { self.rounds.late() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn the_loop_that_is_missing_from_a_round_is_named_after_enough_looks_and_no_earlier() {
+        let start = Instant::now();
+        let rounds = Rounds::new(3, None);
+        let pulses: Vec<Pulse> = (0..3).map(|index| Pulse::new(Arc::clone(&rounds), index)).collect();
+        let mut observer = Observer::new(Arc::clone(&rounds), start);
+        for second in 1..=20 {
+            pulses.iter().for_each(|pulse| pulse.beat(start));
+            assert_eq!(observer.look(start + Duration::from_secs(second)), None);
+        }
+        let looks: Vec<Option<usize>> = (21..30)
+            .map(|second| {
+                // Two of three, as often as they like.
+                (0..7).for_each(|_| [0, 2].iter().for_each(|index: &usize| pulses[*index].beat(start)));
+                observer.look(start + Duration::from_secs(second))
+            })
+            .collect();
+        assert_eq!(looks.iter().position(Option::is_some), Some(5), "{looks:?}");
+        assert_eq!(looks.last(), Some(&Some(1)));
+        pulses[1].beat(start);
+        assert_eq!(observer.look(start + Duration::from_secs(40)), None, "it goes on");
+        let later = start + Duration::from_secs(4000);
+        assert_eq!(observer.look(later), None, "a long sleep is one look");
+        assert_eq!(observer.look(later), None, "and one look a second is enough");
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_by_whole_rounds_and_no_more_often_than_it_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let notifier = Arc::new(Notifier::to(path.as_os_str()).unwrap());
+        let rounds = Rounds::new(2, Some((notifier, Duration::from_secs(4))));
+        let (one, other) = (Pulse::new(Arc::clone(&rounds), 0), Pulse::new(Arc::clone(&rounds), 1));
+        let start = Instant::now();
+        let fed = || std::iter::from_fn(|| manager.recv(&mut [0; 16]).ok()).count();
+        (0..100).for_each(|tenth| one.beat(start + Duration::from_millis(tenth * 100)));
+        assert_eq!(fed(), 0, "the other loop hangs");
+        for tenth in 100..200 {
+            other.beat(start + Duration::from_millis(tenth * 100));
+            one.beat(start + Duration::from_millis(tenth * 100));
+        }
+        let count = fed();
+        assert!((9..=11).contains(&count), "{count} in ten seconds");
+    }
+}
