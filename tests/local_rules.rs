@@ -1,12 +1,13 @@
 //! Overrides, profiles and hostile rule files, as their users meet them.
 
-use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use bannerwall_test_support::{Namespace, as_root, json_lines};
+use bannerwall_test_support::{Namespace, Running, Signal, as_root, json_lines};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -184,6 +185,123 @@ fn an_exempt_server_is_not_alerted_about() {
         found.sort_unstable();
         assert_eq!(found, ["127.0.0.1", "127.0.0.3"], "{}", text(&output.stderr));
     });
+}
+
+/// The machine's own overrides, in a mount namespace where they are `/etc/bannerwall/local.d`.
+struct Etc(TempDir);
+
+impl Etc {
+    fn new(local: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let own = folder.path().join("upper/bannerwall/local.d");
+        std::fs::create_dir_all(&own).expect("the folder is ours");
+        std::fs::create_dir(folder.path().join("work")).expect("the folder is ours");
+        std::fs::write(own.join("site.toml"), local).expect("the folder is ours");
+        Self(folder)
+    }
+
+    /// The program where they are there.
+    fn command(&self, network: &Namespace) -> Command {
+        let mut command = network.command("unshare");
+        let script =
+            "mount -t overlay overlay -o lowerdir=/etc,upperdir=$0/upper,workdir=$0/work /etc; exec \"$@\"";
+        command.args(["--mount", "sh", "-ec", script]).arg(self.0.path()).arg(PROGRAM);
+        command
+    }
+}
+
+/// What a client with this address is greeted with by a server of this one.
+fn greeting(network: &Namespace, client: [u8; 4], server: [u8; 4]) -> Option<String> {
+    let octets = network.inside(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).ok()?;
+        socket.bind(&SocketAddr::from((client, 0)).into()).ok()?;
+        socket.connect(&SocketAddr::from((server, 2222)).into()).ok()?;
+        socket.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
+        let mut octets = [0; 64];
+        let length = TcpStream::from(socket).read(&mut octets).ok()?;
+        Some(octets[..length].to_vec())
+    });
+    octets.filter(|octets| !octets.is_empty()).map(|octets| text(&octets))
+}
+
+/// Who is exempt: a server, and the client 127.0.0.9.
+const EXEMPTIONS: &str = "[[override]]\nrule = \"old-ssh\"\nexempt.destination = [\"127.0.0.2\"]\n\
+                          [[override]]\ntag = \"ours\"\nexempt.source = [\"127.0.0.9\"]\nreason = \"audited\"\n";
+/// Clients and servers, and whether the server's banner is let through.
+const CONNECTIONS: [([u8; 4], [u8; 4], bool); 4] = [
+    ([127, 0, 0, 1], [127, 0, 0, 2], true),
+    ([127, 0, 0, 1], [127, 0, 0, 3], false),
+    ([127, 0, 0, 9], [127, 0, 0, 3], true),
+    ([127, 0, 0, 8], [127, 0, 0, 3], false),
+];
+
+#[test]
+fn whom_a_local_file_exempts_is_let_through_by_the_guard_and_not_told_of_by_replay() {
+    as_root(|| {
+        let (files, etc) = (Files::new(EXEMPTIONS), Etc::new(EXEMPTIONS));
+        for by_flag in [true, false] {
+            let network = Namespace::new();
+            let listener = network.listen((Ipv4Addr::UNSPECIFIED, 2222));
+            std::thread::spawn(move || {
+                for mut connection in listener.incoming().flatten() {
+                    let _ = connection.write_all(b"SSH-2.0-OldSSH_1.0\r\n");
+                }
+            });
+            let program = |subcommand: &str| {
+                let mut command = if by_flag { network.command(PROGRAM) } else { etc.command(&network) };
+                command.arg(subcommand).arg("--rules").arg(files.path("rules.toml"));
+                if by_flag {
+                    command.arg("--local").arg(files.path("local.toml"));
+                }
+                command
+            };
+            let capture = files.path("capture.pcap");
+            let mut tcpdump = network.command("tcpdump");
+            tcpdump.args(["-i", "lo", "-U", "-w"]).arg(&capture).args(["tcp", "port", "2222"]);
+            let mut tcpdump = Running::start(tcpdump);
+            tcpdump.wait_stderr("the capture", |text| text.contains("listening on lo").then_some(()));
+            let mut guard = program("guard");
+            let guard = Running::start({
+                guard.args(["--hook", "input", "--enforce"]);
+                guard
+            });
+            guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+            for (client, server, passes) in CONNECTIONS {
+                let greeted = greeting(&network, client, server);
+                assert_eq!(greeted.is_some(), passes, "{by_flag} {client:?} {server:?}: {greeted:?}");
+            }
+            // The guard keeps blocked banners from the client; the capture, taken before it, holds them.
+            tcpdump.signal(Signal::INT);
+            tcpdump.wait_exit();
+            let output =
+                program("replay").args(["--format", "json"]).arg(&capture).output().expect("it runs");
+            let events = json_lines(&output.stdout);
+            let alerts = events.iter().filter(|event| event["event_type"] == "alert");
+            let ends =
+                |event: &serde_json::Value| (event["dest_ip"].to_string(), event["src_ip"].to_string());
+            let mut told: Vec<(String, String)> = alerts.map(ends).collect();
+            told.sort_unstable();
+            let quoted = |last: u8| format!("\"127.0.0.{last}\"");
+            assert_eq!(told, [(quoted(1), quoted(3)), (quoted(8), quoted(3))], "{}", text(&output.stderr));
+        }
+    });
+}
+
+#[test]
+fn a_banner_is_tried_for_the_addresses_that_are_told() {
+    let files = Files::new(EXEMPTIONS);
+    let tried = |flags: &[&str]| {
+        let flags = [&["--banner", "SSH-2.0-OldSSH_1.0"], flags].concat();
+        text(&files.rules("test", &flags).stdout).lines().next().unwrap_or_default().to_owned()
+    };
+    for flags in [&["--source", "127.0.0.9"], &["--destination", "127.0.0.2"]] {
+        assert_eq!(tried(flags), "-       old-ssh: an override exempts the address", "{flags:?}");
+    }
+    let both = tried(&["--source", "127.0.0.1", "--destination", "127.0.0.3"]);
+    assert!(both.starts_with("drop    old-ssh: all its conditions hold; exempt"), "{both}");
+    let none = tried(&[]);
+    assert!(none.contains("that were not told (--source, --destination, --port) were not asked"), "{none}");
+    assert_eq!(files.rules("test", &["--source", "127.0.0.1"]).status.code(), Some(2), "of no banner");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `bannerwall rules`: check, list and try rule files; import fingerprints.
 
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
@@ -13,7 +14,7 @@ use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::event::Protocol;
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Diagnostic, Example, Explanation, Loaded, Rule, RuleSet, Sender, Trial};
+use crate::rules::{Diagnostic, Ends, Example, Explanation, Loaded, Rule, RuleSet, Sender, Trial};
 
 /// Flags of `bannerwall rules`.
 #[derive(Debug, Args)]
@@ -39,7 +40,7 @@ enum RulesCommand {
     List(Files),
     /// Try every example and counterexample, or explain what each rule says of one banner.
     #[command(
-        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'"
+        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2"
     )]
     Test(TestArgs),
     /// Turn other projects' databases into our own form.
@@ -73,6 +74,15 @@ struct TestArgs {
     /// Who sent the banner; by default the server, unless it is an HTTP request.
     #[arg(long, value_name = "SIDE", requires = "banner")]
     from: Option<SideName>,
+    /// The client's address: asks `source` of rules, and exemptions.
+    #[arg(long, value_name = "ADDR", requires = "banner")]
+    source: Option<IpAddr>,
+    /// The server's address: asks `destination` of rules, and exemptions.
+    #[arg(long, value_name = "ADDR", requires = "banner")]
+    destination: Option<IpAddr>,
+    /// The server's port: asks `port` of rules.
+    #[arg(long, value_name = "PORT", requires = "banner")]
+    port: Option<u16>,
     /// A fingerprint file, or a folder of them, that says which product the banner names.
     #[arg(long, value_name = "PATH", requires = "banner")]
     fingerprints: Option<PathBuf>,
@@ -310,7 +320,8 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
     };
     let mut table = Table::new(&["rule", "matches", "action", "reason"]);
     let mut foreign = 0;
-    for explanation in set.explain(&example, from) {
+    let ends = Ends { source: arguments.source, destination: arguments.destination, port: arguments.port };
+    for explanation in set.explain(&example, from, ends) {
         if explanation.rule.protocol() == protocol {
             table.add(explained(&explanation), explanation_text(&explanation));
         } else {

@@ -149,7 +149,7 @@ mod tests {
                 observer.look(start + Duration::from_secs(second))
             })
             .collect();
-        assert_eq!(looks.iter().position(Option::is_some), Some(5), "{looks:?}");
+        assert_eq!(looks.iter().position(Option::is_some), Some(4), "{looks:?}");
         assert_eq!(looks.last(), Some(&Some(1)));
         pulses[1].beat(start);
         assert_eq!(observer.look(start + Duration::from_secs(40)), None, "it goes on");

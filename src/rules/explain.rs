@@ -1,8 +1,10 @@
 //! Why each rule did or did not match a banner, for `rules test`.
 
+use std::net::IpAddr;
+
 use super::example::Example;
 use super::field::{Field, Sender};
-use super::judge::{Captured, Memo, Miss, Scoped, judge};
+use super::judge::{Captured, Memo, Miss, Scoped, judge, scope_as_told};
 use super::pattern::Pattern;
 use super::rule::{Condition, Rule, Test};
 use super::view::View;
@@ -17,6 +19,17 @@ pub struct Explanation<'r> {
     pub matches: bool,
     /// Why, on one line.
     pub reason: String,
+}
+
+/// The connection that a banner is thought to come by, as far as it is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// The client's address.
+    pub source: Option<IpAddr>,
+    /// The server's address.
+    pub destination: Option<IpAddr>,
+    /// The server's port.
+    pub port: Option<u16>,
 }
 
 /// One example of a rule, tried.
@@ -46,7 +59,7 @@ impl RuleSet {
             let examples = rule.examples.iter().map(|example| (example, true));
             let counterexamples = rule.counterexamples.iter().map(|example| (example, false));
             examples.chain(counterexamples).map(move |(example, expected)| {
-                let explanation = self.explain_rule(rule, example, rule.from());
+                let explanation = self.explain_rule(rule, example, rule.from(), Ends::default());
                 Trial { rule, example, expected, explanation }
             })
         })
@@ -54,18 +67,19 @@ impl RuleSet {
 
     /// What every rule says of a banner that `from` sent, in the order in which they are judged.
     ///
-    /// Addresses and port are not asked, and a response is taken for the answer to what a rule asks.
-    pub fn explain(&self, example: &Example, from: Sender) -> Vec<Explanation<'_>> {
+    /// Of addresses and port only those of `ends` are asked, and a response is taken for the answer to what
+    /// a rule asks.
+    pub fn explain(&self, example: &Example, from: Sender, ends: Ends) -> Vec<Explanation<'_>> {
         let mut accepted: Option<&Rule> = None;
         let mut explanations = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
-            let mut explanation = self.explain_rule(rule, example, from);
+            let mut explanation = self.explain_rule(rule, example, from, ends);
             if let Some(accept) = accepted {
                 let ended =
                     format!("not asked: the accept rule `{}` ended the evaluation; else: ", accept.id);
                 explanation.reason.insert_str(0, &ended);
                 explanation.matches = false;
-            } else if explanation.matches && rule.action == Action::Accept && rule.scope.is_any() {
+            } else if explanation.matches && rule.action == Action::Accept && rule.scope.is_settled(ends) {
                 accepted = Some(rule);
             }
             explanations.push(explanation);
@@ -73,12 +87,19 @@ impl RuleSet {
         explanations
     }
 
-    fn explain_rule<'r>(&'r self, rule: &'r Rule, example: &Example, from: Sender) -> Explanation<'r> {
+    fn explain_rule<'r>(
+        &'r self,
+        rule: &'r Rule,
+        example: &Example,
+        from: Sender,
+        ends: Ends,
+    ) -> Explanation<'r> {
         let outcome = example.with(from, rule.request.as_ref(), |banner, context, hassh| {
             let view = View::new(banner, context).with_hassh(hassh);
             let memo = Memo::default();
-            match judge(rule, &self.patterns, &view, &memo, Scoped::No) {
-                Ok(captured) => (true, because(rule, captured)),
+            let judged = judge(rule, &self.patterns, &view, &memo, Scoped::No);
+            match judged.and_then(|captured| scope_as_told(rule, ends).map(|()| captured)) {
+                Ok(captured) => (true, because(rule, captured, ends)),
                 Err(miss) => (false, self.why(rule, miss, &view)),
             }
         });
@@ -138,7 +159,7 @@ impl RuleSet {
 }
 
 /// What made a rule match, beside its patterns.
-fn because(rule: &Rule, captured: Captured<'_>) -> String {
+fn because(rule: &Rule, captured: Captured<'_>, ends: Ends) -> String {
     let mut reasons = vec!["all its conditions hold".to_owned()];
     if let (Some(version), Some(requirement)) = (captured.version, &rule.version) {
         reasons.push(format!("the version {} is {requirement}", lossy(version)));
@@ -146,8 +167,11 @@ fn because(rule: &Rule, captured: Captured<'_>) -> String {
     if !rule.fixed_in.is_empty() {
         reasons.push("no fixed package covers it".to_owned());
     }
-    if !rule.scope.is_any() {
-        reasons.push("addresses and port were not asked".to_owned());
+    if !rule.scope.is_settled(ends) {
+        reasons.push(
+            "addresses and port that were not told (--source, --destination, --port) were not asked"
+                .to_owned(),
+        );
     }
     reasons.extend(rule.changes.iter().map(ToString::to_string));
     if let Some(request) = &rule.request {

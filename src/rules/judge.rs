@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 
 use super::debian::{Fixed, Revision};
+use super::explain::Ends;
 use super::field::Field;
 use super::pattern::{Pattern, PatternId};
 use super::rule::{Condition, ProbeRequest, Rule, Test};
@@ -140,6 +141,20 @@ fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>>
         return Err(Miss::Exempt);
     }
     Ok(())
+}
+
+/// Asks of addresses and port only those that are told.
+pub(super) fn scope_as_told<'r, 'v>(rule: &Rule, ends: Ends) -> Result<(), Miss<'r, 'v>> {
+    if ends.source.is_some() && !rule.scope.source.admits(ends.source) {
+        return Err(Miss::Source);
+    }
+    if ends.destination.is_some() && !rule.scope.destination.admits(ends.destination) {
+        return Err(Miss::Destination);
+    }
+    if ends.port.is_some() && !rule.scope.port.admits(ends.port) {
+        return Err(Miss::Port);
+    }
+    if rule.scope.exempts(ends.source, ends.destination) { Err(Miss::Exempt) } else { Ok(()) }
 }
 
 fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {

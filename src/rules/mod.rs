@@ -65,7 +65,7 @@ pub use self::debian::{Fixed, Revision, compare as compare_packages};
 pub use self::diagnostic::{Diagnostic, Level, LoadError, Place};
 pub use self::early::Early;
 pub use self::example::Example;
-pub use self::explain::{Explanation, Trial};
+pub use self::explain::{Ends, Explanation, Trial};
 pub use self::field::Sender;
 pub use self::local::Change;
 pub use self::rule::{Mark, ProbeRequest, Rule};

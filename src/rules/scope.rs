@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
+use super::explain::Ends;
+
 /// A set of addresses as merged, sorted ranges; an IPv4-mapped address is the IPv4 one.
 ///
 /// A look-up costs a binary search, so that block lists of many thousand networks are cheap.
@@ -156,6 +158,14 @@ impl Scope {
     /// Whether every connection is in scope.
     pub(super) fn is_any(&self) -> bool {
         self.source.is_any() && self.destination.is_any() && self.port.is_any() && !self.exempts_some()
+    }
+
+    /// Whether all that it asks for is told.
+    pub(super) fn is_settled(&self, ends: Ends) -> bool {
+        (ends.source.is_some() || (self.source.is_any() && self.exempt_source.is_empty()))
+            && (ends.destination.is_some()
+                || (self.destination.is_any() && self.exempt_destination.is_empty()))
+            && (ends.port.is_some() || self.port.is_any())
     }
 
     /// Leaves out connections from `source` and connections to `destination`, too.
