@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use bannerwall::guard::source::{Answer, Backend, SourceConfig, Verdict};
+use bannerwall::workbench::guard::source::{Answer, Backend, SourceConfig, Verdict};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 fn main() -> anyhow::Result<()> {

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bannerwall::event::Endpoint;
-use bannerwall::packet::Flags;
-use bannerwall::packet::testing::SegmentBuilder;
+use bannerwall::workbench::event::Endpoint;
+use bannerwall::workbench::packet::Flags;
+use bannerwall::workbench::packet::testing::SegmentBuilder;
 use bannerwall_ffi::queue::KernelCounters;
 use socket2::{Domain, Protocol, Socket, Type};
 

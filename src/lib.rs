@@ -1,7 +1,8 @@
 //! bannerwall: one rule about an SSH or HTTP banner, used to block it inline, to watch for it in
 //! captures and to find it with a scan.
 //!
-//! The map of the house; imports point down only:
+//! The map of the house; imports point down only, and every room is private (`cargo doc` shows them all the
+//! same, by `.cargo/config.toml`):
 //!
 //! | room | what it owns |
 //! |---|---|
@@ -21,25 +22,28 @@
 //! | [`event`] | the one reportable fact, from every path |
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
 //! | [`diagnostics`] | what is said on stderr |
-//! | `privileges` | what a thread may still do |
+//! | [`privileges`] | what a thread may still do |
+//! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 #![forbid(unsafe_code)]
 
-pub mod banner;
-pub mod cli;
-pub mod diagnostics;
-pub mod doctor;
-pub mod engine;
-pub mod event;
-pub mod flow;
-#[doc(hidden)]
-pub mod fuzzing;
-pub mod guard;
-pub mod hook;
-pub mod metrics;
-pub mod output;
-pub mod packet;
+mod banner;
+mod cli;
+mod diagnostics;
+mod doctor;
+mod engine;
+mod event;
+mod flow;
+mod guard;
+mod hook;
+mod metrics;
+mod output;
+mod packet;
 mod privileges;
-pub mod replay;
-pub mod rules;
-pub mod scan;
-pub mod terms;
+mod replay;
+mod rules;
+mod scan;
+mod terms;
+#[doc(hidden)]
+pub mod workbench;
+
+pub use cli::{Exit, main};

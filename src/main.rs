@@ -1,9 +1,9 @@
-//! The `bannerwall` program: hands the command line to [`bannerwall::cli`] and its outcome to the
+//! The `bannerwall` program: hands the command line to [`bannerwall::main`] and its outcome to the
 //! shell.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    bannerwall::cli::main(std::env::args_os()).into()
+    bannerwall::main(std::env::args_os()).into()
 }

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bannerwall::engine::{Checksums, EngineConfig, HttpInspect};
-use bannerwall::event::{Application, Event, EventKind, FlowContext, HeaderField};
-use bannerwall::replay::input::Input;
-use bannerwall::replay::{Replay, ReplayConfig};
-use bannerwall::rules::RuleSet;
+use bannerwall::workbench::engine::{Checksums, EngineConfig, HttpInspect};
+use bannerwall::workbench::event::{Application, Event, EventKind, FlowContext, HeaderField};
+use bannerwall::workbench::replay::input::Input;
+use bannerwall::workbench::replay::{Replay, ReplayConfig};
+use bannerwall::workbench::rules::RuleSet;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event as Xml};
 

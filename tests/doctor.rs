@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use bannerwall::guard::source::SourceConfig;
+use bannerwall::workbench::guard::source::SourceConfig;
 use bannerwall_test_support::{Line, Namespace, Running, as_root};
 use tempfile::TempDir;
 

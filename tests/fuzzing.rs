@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use bannerwall::fuzzing::{TARGETS, Target};
+use bannerwall::workbench::fuzzing::{TARGETS, Target};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use bannerwall::terms::{Dialect, Greeting};
+use bannerwall::workbench::terms::{Dialect, Greeting};
 use bannerwall_test_support::json_lines;
 
 /// A server on a loopback port that greets each connection with `greeting`, an octet at a time.

@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use bannerwall::guard::source::SourceConfig;
+use bannerwall::workbench::guard::source::SourceConfig;
 use bannerwall_test_support::{Namespace, as_root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use bannerwall::guard::source::{Answer, Backend, Queued, SourceConfig, Verdict};
-use bannerwall::hook::{self, Chain, Counters, HookConfig, Installed, MarkField, MarkState, Variant};
+use bannerwall::workbench::guard::source::{Answer, Backend, Queued, SourceConfig, Verdict};
+use bannerwall::workbench::hook::{
+    self, Chain, Counters, HookConfig, Installed, MarkField, MarkState, Variant,
+};
 use bannerwall_test_support::{Line, Namespace, as_root, eventually};
 
 const VARIANTS: [Variant; 2] = [Variant::Legacy, Variant::Nft];

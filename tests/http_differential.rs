@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use bannerwall::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
-use bannerwall::event::{Event, Timestamp};
-use bannerwall::rules::RuleSet;
+use bannerwall::workbench::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall::workbench::event::{Event, Timestamp};
+use bannerwall::workbench::rules::RuleSet;
 use bannerwall_test_support::mutants::{AGENT, mutant};
 use bannerwall_test_support::raw::{Cargo, Flags, Packet};
 use bannerwall_test_support::{Apache, Namespace, Nginx, Running, as_root, wait_listening};

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use bannerwall::banner::{Banner, Progress, Side, SshBanner, ssh};
-use bannerwall::rules::fingerprint::{Document, Fingerprints};
-use bannerwall::rules::{Context, Profiles, RuleSet, Selection, recog};
+use bannerwall::workbench::banner::{Banner, Progress, Side, SshBanner, ssh};
+use bannerwall::workbench::rules::fingerprint::{Document, Fingerprints};
+use bannerwall::workbench::rules::{Context, Profiles, RuleSet, Selection, recog};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bannerwall::guard::source::{
+use bannerwall::workbench::guard::source::{
     Answer, Backend, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, Verdict,
 };
 use bannerwall_ffi::queue::KernelCounters;

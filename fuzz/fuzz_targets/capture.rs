@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::capture`.
+//! See `bannerwall::workbench::fuzzing::capture`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::capture(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::capture(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::engine`.
+//! See `bannerwall::workbench::fuzzing::engine`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::engine(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::engine(data));

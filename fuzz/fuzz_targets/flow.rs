@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::flow`.
+//! See `bannerwall::workbench::fuzzing::flow`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::flow(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::flow(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::framing`.
+//! See `bannerwall::workbench::fuzzing::framing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::framing(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::framing(data));

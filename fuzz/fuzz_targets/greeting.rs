@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::greeting`.
+//! See `bannerwall::workbench::fuzzing::greeting`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::greeting(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::greeting(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::http`.
+//! See `bannerwall::workbench::fuzzing::http`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::http(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::http(data));

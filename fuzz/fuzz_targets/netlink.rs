@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::netlink`.
+//! See `bannerwall::workbench::fuzzing::netlink`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::netlink(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::netlink(data));

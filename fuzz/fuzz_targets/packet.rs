@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::packet`.
+//! See `bannerwall::workbench::fuzzing::packet`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::packet(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::packet(data));

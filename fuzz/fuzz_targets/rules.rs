@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::rules`.
+//! See `bannerwall::workbench::fuzzing::rules`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::rules(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::rules(data));

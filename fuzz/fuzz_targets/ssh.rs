@@ -1,4 +1,4 @@
-//! See `bannerwall::fuzzing::ssh`.
+//! See `bannerwall::workbench::fuzzing::ssh`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::fuzzing::ssh(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::ssh(data));

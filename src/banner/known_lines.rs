@@ -31,11 +31,6 @@ impl<V> KnownLines<V> {
         }
         tell(self.0.entry_ref(line).or_insert_with(work_out))
     }
-
-    /// Forgets all lines.
-    pub fn forget(&mut self) {
-        self.0.clear();
-    }
 }
 
 #[cfg(test)]
@@ -59,7 +54,5 @@ mod tests {
         assert!(lines.0.len() <= LINES);
         let again = know(&mut lines, line);
         assert!(again > 3, "it was forgotten with the others");
-        lines.forget();
-        assert_ne!(know(&mut lines, line), again);
     }
 }

@@ -25,9 +25,9 @@ mod segment;
 use std::sync::Arc;
 
 pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
-pub use self::counters::{Counters, DecisionCounts, FlowCounts};
+pub use self::counters::{Counters, FlowCounts};
 pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
-pub use self::policy::{AnomalyAction, AnomalyPolicy, PolicyError};
+pub use self::policy::{AnomalyAction, AnomalyPolicy};
 pub use crate::flow::Anomaly;
 
 use self::bench::Bench;

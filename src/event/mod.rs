@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use self::application::{
     Application, GreetingFacts, Hassh, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts,
-    ProductFacts, SshFacts, SshSide, Summary,
+    ProductFacts, SshFacts, SshSide,
 };
 pub use crate::terms::{Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
@@ -173,8 +173,6 @@ pub struct DropFacts {
 pub enum DropReason {
     /// A rule said so.
     Rules,
-    /// It belongs to a flow that was blocked before.
-    FlowDrop,
     /// TCP that an inspector could be misled with, under `--on-anomaly drop`.
     StreamError,
     /// The flow table was full, under `--on-failure closed`.
@@ -190,7 +188,6 @@ impl DropReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rules => "rules",
-            Self::FlowDrop => "flow drop",
             Self::StreamError => "stream error",
             Self::FlowMemcap => "flow memcap",
             Self::DecodeError => "decode error",

@@ -197,11 +197,6 @@ impl<C> Flow<C> {
         self.ends.streams.iter().any(|stream| stream.known.has(super::stream::Known::CONFIRMED))
     }
 
-    /// Its key.
-    pub const fn key(&self) -> &Key {
-        &self.key
-    }
-
     /// Its number for events.
     pub fn id(&self) -> u64 {
         self.key.flow_id(self.started.as_nanos())
@@ -210,11 +205,6 @@ impl<C> Flow<C> {
     /// When its first packet was seen.
     pub const fn started(&self) -> Timestamp {
         self.started
-    }
-
-    /// Where it stands.
-    pub const fn class(&self) -> Class {
-        self.class
     }
 
     /// Client and server.
@@ -300,11 +290,6 @@ impl<C> FlowTable<C> {
     /// Flows in the table.
     pub fn len(&self) -> usize {
         self.index.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
     }
 
     /// Whether there is room for no more.

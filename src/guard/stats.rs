@@ -1,5 +1,7 @@
 //! The counters of a stats event, under EVE's names where EVE has one.
 
+use std::sync::LazyLock;
+
 use super::tally::{Latest, total};
 use crate::engine::{Anomaly, Counters};
 use crate::event::{Protocol, Side};
@@ -21,8 +23,7 @@ pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static s
 }
 
 fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
-    let Latest { statistics, engine, answers, octets } = worker;
-    let banners = |protocol| engine.banners(protocol, Side::Client) + engine.banners(protocol, Side::Server);
+    let Latest { statistics, engine, answers } = worker;
     let mut counters = vec![
         ("capture.kernel_packets", statistics.received),
         ("capture.kernel_drops", statistics.dropped_queue_full + statistics.dropped_socket_full),
@@ -30,23 +31,38 @@ fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
         ("capture.late_verdicts", statistics.late_verdicts),
         ("capture.socket_overruns", statistics.socket_drops),
         ("decoder.pkts", engine.packets),
-        ("decoder.bytes", *octets),
+        ("decoder.bytes", engine.octets),
         ("decoder.invalid", engine.malformed),
+        ("decoder.not_tcp", engine.not_tcp),
+        ("decoder.fragments", engine.fragments),
+        ("decoder.reassembled", engine.reassembled),
         ("tcp.sessions", engine.flows),
+        ("tcp.overlap_octets", engine.overlap_octets),
+        ("tcp.out_of_order", engine.out_of_order),
         ("tcp.midstream_pickups", engine.midstream),
         ("ips.accepted", answers.accept),
         ("ips.blocked", answers.drop + engine.decisions.block),
         ("ips.rejected", engine.decisions.reject),
         ("flow.total", engine.flows),
+        ("flow.tcp", engine.flows),
         ("flow.active", total(engine.flows_now)),
         ("flow.memcap", engine.no_room),
         ("flow.evicted", total(engine.evictions)),
-        ("banners.ssh", banners(Protocol::Ssh)),
-        ("banners.http", banners(Protocol::Http)),
+        ("flow.budget_spent", engine.budget_spent),
+        ("ssh.preamble_octets", engine.preamble_octets),
         ("detect.alert", engine.matches.iter().sum()),
     ];
+    counters.extend(banners(engine));
     counters.extend(anomalies(engine));
     counters
+}
+
+/// The banners of each protocol, whoever sent them.
+fn banners(engine: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| Protocol::all().map(|protocol| format!("banners.{}", protocol.name())).collect());
+    let sum = |protocol| engine.banners(protocol, Side::Client) + engine.banners(protocol, Side::Server);
+    NAMES.iter().map(String::as_str).zip(Protocol::all().map(sum))
 }
 
 /// The anomalies that EVE counts too.
@@ -64,14 +80,18 @@ mod tests {
 
     #[test]
     fn workers_are_summed_up_name_by_name() {
-        let mut worker = Latest { octets: 10, ..Latest::default() };
+        let mut worker = Latest::default();
+        worker.engine.octets = 10;
         worker.statistics.received = 3;
         worker.answers.drop = 1;
         let sums = counters([worker.clone(), worker].into_iter());
-        let value = |name| sums.iter().find(|(path, _)| *path == name).map(|(_, value)| *value);
+        let value = |name: &str| sums.iter().find(|(path, _)| *path == name).map(|(_, value)| *value);
         assert_eq!(value("capture.kernel_packets"), Some(6));
         assert_eq!(value("decoder.bytes"), Some(20));
         assert_eq!(value("ips.blocked"), Some(2));
         assert_eq!(value("flow.total"), Some(0));
+        for protocol in Protocol::all() {
+            assert_eq!(value(&format!("banners.{}", protocol.name())), Some(0));
+        }
     }
 }

@@ -26,7 +26,6 @@ pub(super) struct Latest {
     pub(super) statistics: Statistics,
     pub(super) engine: Counters,
     pub(super) answers: Answers,
-    pub(super) octets: u64,
 }
 
 impl Tally {
@@ -127,7 +126,6 @@ impl Publisher {
             self.metrics.verdict_latency.observe(waited, received.packets as u64);
         }
         self.metrics.bytes.inc_by(received.octets);
-        self.before.octets += received.octets;
     }
 
     /// Publishes everything counted since the last call.

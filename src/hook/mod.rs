@@ -54,7 +54,7 @@ mod watch;
 
 use std::fmt;
 
-pub use config::{Chain, ConfigError, HookConfig, Ports, Queues};
+pub use config::{Chain, HookConfig, Ports, Queues};
 pub use lookout::{Look, Lookout, Standing};
 pub use mark::{MarkField, MarkState};
 pub use notices::{Notice, Notices};

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::{Health, MetricsError, Registry};
+use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
 
 /// How long a stop waits for answers that are being written.
@@ -53,7 +54,7 @@ struct Shown {
 }
 
 impl Endpoint {
-    /// Listens on `address` (port 0 picks one) and answers until dropped.
+    /// Listens on `address` and answers until dropped. Port 0 picks one, which is told on stderr.
     ///
     /// # Errors
     /// Where the address cannot be listened on; the message names the flag.
@@ -80,12 +81,11 @@ impl Endpoint {
                 runtime.block_on(serve(listener, router, stopped));
             })
             .map_err(MetricsError::Start)?;
-        Ok(Self { address: bound, stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        let endpoint = Self { address: bound, stop: Some(stop), thread: Some(thread) };
+        if address.port() == 0 {
+            tell(format_args!("bannerwall: metrics are at http://{}/metrics", endpoint.address));
+        }
+        Ok(endpoint)
     }
 }
 
@@ -222,22 +222,22 @@ mod tests {
     #[test]
     fn metrics_are_shown_in_the_text_format() {
         let (endpoint, _) = start();
-        let answer = get(endpoint.address(), "/metrics");
+        let answer = get(endpoint.address, "/metrics");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
         assert!(answer.contains("\nbannerwall_build_info{version="), "{answer}");
-        assert!(get(endpoint.address(), "/other").starts_with("HTTP/1.1 404"));
+        assert!(get(endpoint.address, "/other").starts_with("HTTP/1.1 404"));
     }
 
     #[test]
     fn ready_and_healthy_are_told_apart() {
         let (endpoint, health) = start();
-        let status = |path| get(endpoint.address(), path).split(' ').nth(1).map(str::to_owned);
+        let status = |path| get(endpoint.address, path).split(' ').nth(1).map(str::to_owned);
         assert_eq!((status("/healthz").as_deref(), status("/readyz").as_deref()), (Some("200"), Some("503")));
         health.set_ready(true);
         assert_eq!(status("/readyz").as_deref(), Some("200"));
         health.hinder("hook", Some("IPv6: no hook".to_owned()));
-        let answer = get(endpoint.address(), "/readyz");
+        let answer = get(endpoint.address, "/readyz");
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.ends_with("not ready\nhook: IPv6: no hook\n"), "{answer}");
         assert_eq!(status("/healthz").as_deref(), Some("200"));
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_stop_frees_the_address_even_with_a_connection_open() {
         let (endpoint, _) = start();
-        let address = endpoint.address();
+        let address = endpoint.address;
         let _idle = TcpStream::connect(address).expect("it listens");
         drop(endpoint);
         assert!(TcpStream::connect(address).is_err());
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn connections_are_few_and_half_requests_do_not_keep_others_out_for_ever() {
         let (endpoint, _) = start();
-        let address = endpoint.address();
+        let address = endpoint.address;
         let mut half: Vec<TcpStream> = (0..40)
             .map(|_| {
                 let mut stream = TcpStream::connect(address).expect("it listens");
@@ -292,8 +292,7 @@ mod tests {
     #[test]
     fn a_taken_address_is_an_error_that_names_the_flag() {
         let (endpoint, health) = start();
-        let error =
-            Endpoint::start(endpoint.address(), Registry::default(), health).expect_err("it is taken");
+        let error = Endpoint::start(endpoint.address, Registry::default(), health).expect_err("it is taken");
         assert!(error.to_string().contains("--metrics: cannot listen on 127.0.0.1:"), "{error}");
     }
 }

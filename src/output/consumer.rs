@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
-use super::channel::{Handle, Message, Overflow, Queue, WriterConfig, channel};
+use super::channel::{Handle, Message, Overflow, Queue};
 use crate::event::Event;
 use crate::privileges::{FILES, keep_or_tell};
 
@@ -53,12 +53,6 @@ pub trait Consumer: Send {
 
     /// Behind the last event.
     fn end(&mut self);
-
-    /// Whether it must get every event. Who emits then waits for room, so that such a consumer has no
-    /// place on the packet path unless little is led to it (what was never seen before, for instance).
-    fn must_not_lose(&self) -> bool {
-        false
-    }
 }
 
 /// A consumer on its thread, to be finished at the end of the run.
@@ -70,18 +64,13 @@ pub struct Feed<C> {
 }
 
 impl<C: Consumer + 'static> Feed<C> {
-    /// Starts a thread of this name. Whoever has events for a consumer that must not lose any waits for
-    /// room, whatever `config` says.
+    /// Starts a thread of this name at the end of a channel. A consumer that must not lose anything gets
+    /// one in which callers [wait](Overflow::Wait) for room, so that it has no place on the packet path
+    /// unless little is led to it (what was never seen before, for instance).
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(name: &str, config: WriterConfig, consumer: C) -> io::Result<Self> {
-        let overflow = if consumer.must_not_lose() { Overflow::Wait } else { config.overflow };
-        Self::over(name, channel(WriterConfig { overflow, ..config }), consumer)
-    }
-
-    /// As [`Feed::start`], over a channel that the consumer knows already.
-    pub(super) fn over(name: &str, (handle, queue): (Handle, Queue), mut consumer: C) -> io::Result<Self> {
+    pub(super) fn start(name: &str, (handle, queue): (Handle, Queue), mut consumer: C) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
         // Not where callers wait for room, which a pause would make them do.
         let gather = handle.shared.overflow() == Overflow::Count;

@@ -24,9 +24,9 @@ use std::io;
 
 use crate::event::Event;
 
-pub use consumer::{Consumer, Feed};
+pub use consumer::Consumer;
 pub use text_safe::{Escaped, escape};
-pub use writer::{Destination, Handle, Overflow, Report, Writer, WriterConfig};
+pub use writer::{Destination, Handle, Report, Writer, WriterConfig};
 
 /// Spells events, one after the other, into a buffer.
 ///

@@ -9,5 +9,5 @@ mod run;
 mod session;
 mod window;
 
-pub use run::{Replay, ReplayConfig, ReplayError, Totals};
+pub use run::{Replay, ReplayConfig};
 pub use session::{Onlooker, Session};

@@ -24,40 +24,6 @@ use std::fmt;
 
 use super::version;
 
-/// Compares two Debian package versions as `dpkg --compare-versions` does.
-pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
-    let (left, right) = (Package::split(left), Package::split(right));
-    compare_digits(left.epoch, right.epoch)
-        .then_with(|| compare_part(left.upstream, right.upstream))
-        .then_with(|| compare_part(left.revision, right.revision))
-}
-
-/// `[epoch:]upstream[-revision]`.
-struct Package<'a> {
-    epoch: &'a [u8],
-    upstream: &'a [u8],
-    revision: &'a [u8],
-}
-
-impl<'a> Package<'a> {
-    fn split(version: &'a [u8]) -> Self {
-        let (epoch, rest) = match version.iter().position(|octet| *octet == b':') {
-            Some(colon) => (version.get(..colon), version.get(colon + 1..)),
-            None => (None, Some(version)),
-        };
-        let rest = rest.unwrap_or_default();
-        let (upstream, revision) = match rest.iter().rposition(|octet| *octet == b'-') {
-            Some(hyphen) => (rest.get(..hyphen), rest.get(hyphen + 1..)),
-            None => (Some(rest), None),
-        };
-        Self {
-            epoch: epoch.unwrap_or_default(),
-            upstream: upstream.unwrap_or_default(),
-            revision: revision.unwrap_or_default(),
-        }
-    }
-}
-
 /// dpkg's `verrevcmp`: runs of other characters and runs of digits, in turns.
 fn compare_part(mut left: &[u8], mut right: &[u8]) -> Ordering {
     while !left.is_empty() || !right.is_empty() {
@@ -274,6 +240,40 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Compares two Debian package versions as `dpkg --compare-versions` does.
+    fn compare(left: &[u8], right: &[u8]) -> Ordering {
+        let (left, right) = (Package::split(left), Package::split(right));
+        compare_digits(left.epoch, right.epoch)
+            .then_with(|| compare_part(left.upstream, right.upstream))
+            .then_with(|| compare_part(left.revision, right.revision))
+    }
+
+    /// `[epoch:]upstream[-revision]`.
+    struct Package<'a> {
+        epoch: &'a [u8],
+        upstream: &'a [u8],
+        revision: &'a [u8],
+    }
+
+    impl<'a> Package<'a> {
+        fn split(version: &'a [u8]) -> Self {
+            let (epoch, rest) = match version.iter().position(|octet| *octet == b':') {
+                Some(colon) => (version.get(..colon), version.get(colon + 1..)),
+                None => (None, Some(version)),
+            };
+            let rest = rest.unwrap_or_default();
+            let (upstream, revision) = match rest.iter().rposition(|octet| *octet == b'-') {
+                Some(hyphen) => (rest.get(..hyphen), rest.get(hyphen + 1..)),
+                None => (Some(rest), None),
+            };
+            Self {
+                epoch: epoch.unwrap_or_default(),
+                upstream: upstream.unwrap_or_default(),
+                revision: revision.unwrap_or_default(),
+            }
+        }
+    }
 
     fn order(left: &str, right: &str) -> Ordering {
         compare(left.as_bytes(), right.as_bytes())

@@ -61,17 +61,13 @@ use self::view::View;
 use crate::banner::Banner;
 use crate::event::Action;
 
-pub use self::debian::{Fixed, Revision, compare as compare_packages};
-pub use self::diagnostic::{Diagnostic, Level, LoadError, Place};
-pub use self::early::Early;
+pub use self::diagnostic::{Diagnostic, Level, LoadError};
 pub use self::example::Example;
 pub use self::explain::{Ends, Explanation, Trial};
 pub use self::field::Sender;
-pub use self::local::Change;
 pub use self::rule::{Mark, ProbeRequest, Rule};
 pub use self::selection::{Profiles, Selection};
-pub use self::threshold::{Count, Thresholds};
-pub use self::version::{Requirement, RequirementFault, compare as compare_versions};
+pub use self::threshold::Thresholds;
 pub use self::view::{Context, Stage};
 
 /// Validated rules, compiled; shared by `Arc` and never changed.

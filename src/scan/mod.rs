@@ -65,7 +65,6 @@ pub mod targets;
 
 pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
-pub use session::{Onlooker, Session};
 pub use target::{Next, Target, Targets};
 
 mod here;

@@ -34,16 +34,6 @@ impl Permutation {
         Self { length, columns, rows, keys }
     }
 
-    /// How many numbers there are.
-    pub fn len(&self) -> u64 {
-        self.length
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
     /// The number at `position`, which must be below the length.
     pub fn at(&self, position: u64) -> u64 {
         debug_assert!(position < self.length);

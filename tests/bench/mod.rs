@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bannerwall::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
-use bannerwall::event::{Application, Event, EventKind, Timestamp};
-use bannerwall::rules::RuleSet;
+use bannerwall::workbench::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall::workbench::event::{Application, Event, EventKind, Timestamp};
+use bannerwall::workbench::rules::RuleSet;
 use bannerwall_test_support::raw::{
     Cargo, Flags, Hostile, Medium, Moods, Packet, RawEnd, Received, Receiver, Role,
 };

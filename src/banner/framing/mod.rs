@@ -9,7 +9,7 @@
 mod body;
 mod chunked;
 
-pub use body::{Advance, BodyBuffer, BodyReader};
+pub use body::{BodyBuffer, BodyReader};
 
 use super::{Headers, Request, Response};
 use crate::terms::Anomaly;

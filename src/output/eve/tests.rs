@@ -200,7 +200,7 @@ fn an_alert_that_stopped_nothing_was_allowed() {
 
 fn dropped() -> EventKind {
     EventKind::Drop(DropFacts {
-        reason: DropReason::FlowDrop,
+        reason: DropReason::FlowMemcap,
         rule: Some("r".to_owned()),
         rejected: false,
         header: PacketHeader {
@@ -221,7 +221,7 @@ fn dropped() -> EventKind {
 fn a_drop_has_the_fields_of_its_ip_version() {
     let common = json!({
         "len": 60, "tcpseq": 1, "tcpack": 2, "tcpwin": 3, "syn": false, "ack": true, "psh": true, "rst": false,
-        "urg": false, "fin": false, "tcpres": 0, "tcpurgp": 0, "reason": "flow drop",
+        "urg": false, "fin": false, "tcpres": 0, "tcpurgp": 0, "reason": "flow memcap",
     });
     for (server, own) in [
         ("192.0.2.2", json!({"tos": 1, "ttl": 64, "ipid": 9})),

@@ -15,8 +15,8 @@ use crate::diagnostics::tell;
 use crate::event::Event;
 
 use super::Format;
-pub use super::channel::{Handle, Overflow, WriterConfig};
-use super::channel::{Shared, channel};
+pub use super::channel::{Handle, WriterConfig};
+use super::channel::{Overflow, Shared, channel};
 use super::consumer::{Consumer, Feed};
 pub use super::sink::Destination;
 use super::sink::{Broken, Sink};
@@ -37,8 +37,6 @@ pub struct Report {
     pub stuck: u64,
     /// The first thing that the destination said.
     pub first_error: Option<io::Error>,
-    /// The reader of a pipe went away.
-    pub closed: bool,
 }
 
 /// The writer's thread, to be finished at the end of the run.
@@ -68,7 +66,7 @@ impl Writer {
             first_error: None,
             failing: None,
         };
-        Feed::over("writer", (handle, queue), scribe).map(Self)
+        Feed::start("writer", (handle, queue), scribe).map(Self)
     }
 
     /// A way to this writer.
@@ -109,7 +107,6 @@ impl Shared {
                 false => self.accepted.load(Relaxed).saturating_sub(written + failed),
             },
             first_error,
-            closed: self.closed.load(Relaxed),
         }
     }
 }

@@ -89,11 +89,6 @@ impl<'a> Fragment<'a> {
     pub fn is_whole(&self) -> bool {
         self.body.len() == self.wire_length
     }
-
-    /// Where the fragment begins in the packet's payload.
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
 }
 
 /// Position of the octet that names the header behind `prefix`: the IPv6 header's own when nothing
@@ -149,7 +144,6 @@ pub struct Reassembler {
     limits: ReassemblyLimits,
     packets: VecDeque<Partial>,
     octets: usize,
-    evicted: u64,
 }
 
 #[derive(Debug)]
@@ -177,12 +171,7 @@ impl Piece {
 impl Reassembler {
     /// A reassembler with nothing in it.
     pub fn new(limits: ReassemblyLimits) -> Self {
-        Self { limits, packets: VecDeque::new(), octets: 0, evicted: 0 }
-    }
-
-    /// Packets given up because of time, number or memory.
-    pub fn evicted(&self) -> u64 {
-        self.evicted
+        Self { limits, packets: VecDeque::new(), octets: 0 }
     }
 
     /// Takes one fragment.
@@ -245,7 +234,6 @@ impl Reassembler {
             return;
         }
         self.forget(0);
-        self.evicted += 1;
     }
 
     fn forget(&mut self, index: usize) {

@@ -10,7 +10,7 @@ mod xml;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use ruby::{Options, Translated, Untranslatable, translate};
+pub use ruby::{Options, translate};
 
 use super::fingerprint::{
     DatabaseEntry, Document, FieldEntry, FingerprintEntry, FingerprintError, Fingerprints,

@@ -20,7 +20,9 @@ use intervals::{Indexed, Intervals};
 use reserved::Reserved;
 use spec::Spec;
 
-pub use feed::{Counts, Feed, Finished, Plan, Shard, Shortages, Snapshot, Tracker};
+pub use feed::{Counts, Finished, Plan, Shard, Snapshot, Tracker};
+#[cfg(test)]
+pub use feed::{Feed, Shortages};
 
 /// The most targets that one scan can have: 2^62.
 const MOST: u64 = 1 << 62;
@@ -371,11 +373,6 @@ impl TargetSet {
     /// How many targets will be asked.
     pub fn len(&self) -> u64 {
         self.checked_len().unwrap_or(MOST)
-    }
-
-    /// Whether nothing is left to ask.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// How many targets were named: those that will be asked and those that are [skipped](Self::skipped).
