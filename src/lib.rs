@@ -25,6 +25,8 @@
 //! | [`privileges`] | what a thread may still do |
 //! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 #![forbid(unsafe_code)]
+// Rooms are private, where `missing_docs` does not look.
+#![warn(clippy::missing_docs_in_private_items)]
 
 mod banner;
 mod cli;

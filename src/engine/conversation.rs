@@ -106,7 +106,7 @@ impl Conversation {
         if offer.gap > 0 {
             self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
             self.pass_over(from, u64::from(offer.gap), judge);
-        } else if lossy && !stream.from_start() {
+        } else if lossy && !stream.is_from_start() {
             self.dialogue.begin_amid(from);
         }
         self.read_news(from, stream, unread, &offer, judge);

@@ -209,7 +209,7 @@ impl Collector {
         if stream.is_acknowledged() {
             let first = end.wrapping_sub(length(&self.octets));
             usize::try_from(distance(first, stream.acknowledged)).unwrap_or(0).min(self.octets.len())
-        } else if stream.from_start() {
+        } else if stream.is_from_start() {
             0
         } else {
             self.octets.len()
@@ -318,7 +318,7 @@ impl Collector {
     /// has acknowledged can't be replaced any more, and keep-alive probes send garbage there.
     fn contradicts(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
         if !stream.known.has(Known::ACKNOWLEDGED)
-            && !stream.from_start()
+            && !stream.is_from_start()
             && payload.len() == 1
             && sequence.wrapping_add(1) == stream.next
         {

@@ -69,6 +69,14 @@ impl Key {
         Endpoint { address, port }
     }
 
+    /// Port of one end.
+    pub const fn port(&self, end: End) -> u16 {
+        match end {
+            End::Low => self.low_port,
+            End::High => self.high_port,
+        }
+    }
+
     /// Its hash under a seed that an attacker does not know.
     pub(super) fn hash(&self, state: &ahash::RandomState) -> u64 {
         let mut hasher = state.build_hasher();

@@ -98,19 +98,19 @@ impl Stream {
     }
 
     /// Whether the direction was followed from its SYN on.
-    pub const fn from_start(&self) -> bool {
+    pub const fn is_from_start(&self) -> bool {
         self.known.has(Known::INITIAL)
     }
 
     /// Whether a SYN with this number is the one that the direction began with.
     pub const fn began_with(&self, initial: u32) -> bool {
-        self.from_start() && self.initial == initial
+        self.is_from_start() && self.initial == initial
     }
 
     /// Whether its sender waits for the answer to its SYN: until then it takes nothing else
     /// (RFC 9293 section 3.10.7.3).
     pub const fn is_syn_sent(&self) -> bool {
-        self.from_start() && !self.known.has(Known::SYN_ACK) && !self.known.has(Known::ANSWERS)
+        self.is_from_start() && !self.known.has(Known::SYN_ACK) && !self.known.has(Known::ANSWERS)
     }
 
     /// Whether the receiver has said anything about what it has got.
@@ -184,7 +184,7 @@ impl Stream {
 
     /// Whether a sequence number lies before the first octet of a direction that was followed from its SYN on.
     pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
-        self.from_start()
+        self.is_from_start()
             && !self.known.has(Known::FAR)
             && distance(self.initial.wrapping_add(1), sequence) < 0
     }
@@ -192,7 +192,7 @@ impl Stream {
     /// Notes an acknowledgement and window of the receiver.
     pub(super) const fn acknowledge(&mut self, upto: u32, edge: u32) {
         let since = upto.wrapping_sub(self.initial).wrapping_sub(1);
-        let known = self.from_start() && since <= self.highest.wrapping_sub(self.initial);
+        let known = self.is_from_start() && since <= self.highest.wrapping_sub(self.initial);
         if self.known.has(Known::SEEN) && (upto == self.highest || known) {
             self.known.set(Known::CONFIRMED);
         }

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::{AnomalySet, End, Key, Stream};
-use crate::event::{Endpoints, Side, Timestamp};
+use crate::event::{Side, Timestamp};
 
 /// Flows a slab chunk; chunks are never moved, so that growth costs no pause.
 const CHUNK: usize = 1 << 12;
@@ -182,7 +182,7 @@ impl<C> Flow<C> {
     pub fn is_opening(&self) -> bool {
         let [low, high] = &self.ends.streams;
         let alone =
-            |one: &Stream, other: &Stream| one.from_start() && !one.is_acknowledged() && !other.is_open();
+            |one: &Stream, other: &Stream| one.is_from_start() && !one.is_acknowledged() && !other.is_open();
         alone(low, high) || alone(high, low)
     }
 
@@ -197,9 +197,9 @@ impl<C> Flow<C> {
         self.ends.streams.iter().any(|stream| stream.known.has(super::stream::Known::CONFIRMED))
     }
 
-    /// Its number for events.
-    pub fn id(&self) -> u64 {
-        self.key.flow_id(self.started.as_nanos())
+    /// Its key.
+    pub const fn key(&self) -> &Key {
+        &self.key
     }
 
     /// When its first packet was seen.
@@ -207,10 +207,9 @@ impl<C> Flow<C> {
         self.started
     }
 
-    /// Client and server.
-    pub fn endpoints(&self) -> Endpoints {
-        let client = self.ends.client;
-        Endpoints { client: self.key.endpoint(client), server: self.key.endpoint(client.other()) }
+    /// Where it stands.
+    pub const fn class(&self) -> Class {
+        self.class
     }
 
     /// Which side an end is.

@@ -156,7 +156,7 @@ impl<C> Flow<C> {
         let stream = self.stream_mut(from);
         if stream.is_open() {
             if stream.began_with(initial) {
-                if stream.known.has(Known::SYN_ACK) && !peer.from_start() {
+                if stream.known.has(Known::SYN_ACK) && !peer.is_from_start() {
                     // It said SYN and ACK to a SYN that nobody sent: whoever opens is the client.
                     stream.known.clear(Known::SYN_ACK);
                     self.ends.client = from;
@@ -165,7 +165,7 @@ impl<C> Flow<C> {
                 return Tracked::default();
             }
             // A capture may hold the answer to a SYN before the SYN.
-            if answered && stream.next == initial.wrapping_add(1) && !stream.from_start() {
+            if answered && stream.next == initial.wrapping_add(1) && !stream.is_from_start() {
                 stream.synchronise(initial);
                 self.note_syn_options(segment, from);
                 return Tracked::default();
@@ -183,7 +183,7 @@ impl<C> Flow<C> {
             self.ends.client = from;
             self.ends.client_known = true;
         } else {
-            tracked.anomalies.insert_if(peer.from_start(), Anomaly::SplitHandshake);
+            tracked.anomalies.insert_if(peer.is_from_start(), Anomaly::SplitHandshake);
         }
         tracked
     }
@@ -192,7 +192,7 @@ impl<C> Flow<C> {
         let initial = segment.sequence();
         let acknowledgement = segment.acknowledgement();
         let peer = *self.stream(from.other());
-        if peer.from_start() && tracking == Tracking::Inline {
+        if peer.is_from_start() && tracking == Tracking::Inline {
             let first = peer.initial.wrapping_add(1);
             let sent = distance(first, acknowledgement) >= 0 && distance(acknowledgement, peer.highest) >= 0;
             if !sent {
@@ -226,7 +226,7 @@ impl<C> Flow<C> {
             self.ends.client_known = true;
             self.stream_mut(from.other()).open(acknowledgement);
         }
-        let refused = peer.from_start()
+        let refused = peer.is_from_start()
             && acknowledgement == peer.initial.wrapping_add(1)
             && distance(acknowledgement, peer.highest) > 0;
         if refused {
@@ -259,7 +259,7 @@ impl<C> Flow<C> {
             }
         }
         let unsent = peer.is_open() && distance(peer.highest, segment.acknowledgement()) > 0;
-        if unsent && peer.from_start() && tracking == Tracking::Inline {
+        if unsent && peer.is_from_start() && tracking == Tracking::Inline {
             return Tracked::ignored(Anomaly::AckOfUnsentData);
         }
         let mut tracked = Tracked::default();
@@ -270,7 +270,7 @@ impl<C> Flow<C> {
         tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
         if payload > 0 || flags.fin() {
             let signed = segment.is_signed() && !self.stream(from).known.has(Known::SIGNED);
-            let signed = signed && self.stream(from).from_start();
+            let signed = signed && self.stream(from).is_from_start();
             tracked.anomalies.insert_if(signed, Anomaly::UnexpectedSignature);
             let old = acknowledges_too_little(peer, segment.acknowledgement());
             tracked.anomalies.insert_if(old, Anomaly::OldAcknowledgement);
@@ -346,7 +346,7 @@ impl<C> Flow<C> {
         let sender = self.stream(from);
         let shift = if segment.flags().syn() {
             0
-        } else if !sender.from_start() || !peer.from_start() {
+        } else if !sender.is_from_start() || !peer.is_from_start() {
             UNKNOWN_SCALE
         } else if sender.known.has(Known::SCALE) && peer.known.has(Known::SCALE) {
             u32::from(sender.scale)

@@ -203,7 +203,7 @@ impl Engine {
 fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
     let stream = flow.stream(from);
     tracking == Tracking::Inline
-        && !stream.from_start()
+        && !stream.is_from_start()
         && stream.is_open()
         && flow.verdict == Verdict::Undecided
         && !segment.flags().syn()
