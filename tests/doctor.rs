@@ -282,6 +282,7 @@ fn a_bridge_whose_frames_pass_by_iptables_is_a_fault() {
             switches.iter().for_each(|switch| router.set(switch, "1"));
             let (_, text) = doctor_in(router);
             assert!(text.contains("ok    bridges:"), "{text}");
+            assert!(text.contains("but those with VLAN tags"), "{text}");
         }
     });
 }

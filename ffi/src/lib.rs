@@ -3,6 +3,7 @@
 
 pub mod descriptors;
 pub mod error;
+pub mod frames;
 pub mod queue;
 pub mod ring;
 pub mod stamps;

@@ -37,6 +37,8 @@ pub(crate) const NFQA_IFINDEX_OUTDEV: u16 = 6;
 pub(crate) const NFQA_IFINDEX_PHYSINDEV: u16 = 7;
 /// Bridge port that the packet goes out by.
 pub(crate) const NFQA_IFINDEX_PHYSOUTDEV: u16 = 8;
+/// Who sent the frame: `struct nfqnl_msg_packet_hw`.
+pub(crate) const NFQA_HWADDR: u16 = 9;
 /// The packet from its IP header on, cut at the copy range.
 pub(crate) const NFQA_PAYLOAD: u16 = 10;
 /// What is known of the packet's connection: nested `CTA_*`.

@@ -38,6 +38,8 @@ fn packet(id: u32, mark: u32, whole_length: u32, payload: &[u8]) -> Vec<u8> {
     if mark != 0 {
         body.extend(attribute(3, &mark.to_be_bytes()));
     }
+    // `struct nfqnl_msg_packet_hw`: six octets of eight.
+    body.extend(attribute(9, &[0, 6, 0, 0, 2, 0, 0, 0, 0, 1, 0xff, 0xff]));
     let time = [1_700_000_000_u64.to_be_bytes(), 25_u64.to_be_bytes()].concat();
     body.extend(attribute(4, &time));
     body.extend(attribute(14, &3_u32.to_be_bytes()));
@@ -76,6 +78,7 @@ fn a_packet_is_read_whole() {
         output_interface: 4,
         input_bridge_port: 0,
         output_bridge_port: 0,
+        hardware_address: Some([2, 0, 0, 0, 0, 1]),
         timestamp: Some(1_700_000_000_000_025_000),
         flags: 3,
         wire_length: 1500,

@@ -27,7 +27,14 @@ pub(super) fn check(scene: &Scene) -> Report {
     };
     let blind = unseen(&links, SWITCHES.map(|(sysctl, _)| global(sysctl)));
     if blind.is_empty() {
-        return Report::fine("no bridge forwards frames past iptables");
+        let tags = unseen(&links, [false; 2]).is_empty() || global("bridge-nf-filter-vlan-tagged");
+        return Report::fine(match tags {
+            true => "no bridge forwards frames past iptables",
+            false => {
+                "no bridge forwards frames past iptables, but those with VLAN tags; sysctl \
+                 net.bridge.bridge-nf-filter-vlan-tagged=1 shows them to the hook"
+            }
+        });
     }
     Report::fault(format!(
         "what {} forwards between its ports is not seen; `modprobe br_netfilter` and sysctl \

@@ -248,6 +248,7 @@ impl Judge<'_> {
             from: banner.from(),
             banner: line,
             application,
+            resets: None,
         };
         let protocol = banner.protocol();
         let from = banner.from();
@@ -320,7 +321,7 @@ impl Judge<'_> {
             return;
         }
         let header = self.segment.map(Segment::header_facts).unwrap_or_default();
-        let facts = DropFacts { rule, reason, rejected, header };
+        let facts = DropFacts { rule, reason, rejected, resets: None, header };
         self.emit(EventKind::Drop(facts), self.from, None, None);
     }
 

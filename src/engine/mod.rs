@@ -203,6 +203,7 @@ impl Engine {
                 reason: anomaly.drop_reason(),
                 rule: None,
                 rejected: false,
+                resets: None,
                 header: PacketHeader::default(),
             }));
         }

@@ -136,6 +136,8 @@ pub struct AlertFacts {
     pub banner: String,
     /// What the banner was, in full.
     pub application: Application,
+    /// What became of the resets, where the flow was rejected and somebody sends them.
+    pub resets: Option<Box<ResetFacts>>,
 }
 
 /// The number that stands for a rule's id where EVE asks for one: the same in every run and on every
@@ -162,10 +164,65 @@ pub struct DropFacts {
     pub reason: DropReason,
     /// The rule behind it, where there is one.
     pub rule: Option<String>,
-    /// Both ends were sent a reset.
+    /// Both ends are to be sent a reset.
     pub rejected: bool,
+    /// What became of those resets, where somebody sends them.
+    pub resets: Option<Box<ResetFacts>>,
     /// The IP and TCP header of the packet.
     pub header: PacketHeader,
+}
+
+/// What became of the resets for the two ends of a rejected flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResetFacts {
+    /// Of the client's.
+    pub to_client: ResetOutcome,
+    /// Of the server's.
+    pub to_server: ResetOutcome,
+}
+
+/// What became of a reset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResetOutcome {
+    /// It was handed to the network, on the way that the routing table knows.
+    Routed,
+    /// It left by the bridge port that the packet's sender or receiver is behind.
+    Bridged,
+    /// The kernel refused it, and why.
+    Failed(String),
+    /// It was held back, as there were too many.
+    Limited,
+}
+
+impl ResetOutcome {
+    /// The name in events.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Routed => "routed",
+            Self::Bridged => "bridged",
+            Self::Failed(_) => "failed",
+            Self::Limited => "limited",
+        }
+    }
+
+    /// Whether it left.
+    pub const fn is_sent(&self) -> bool {
+        matches!(self, Self::Routed | Self::Bridged)
+    }
+}
+
+impl ResetFacts {
+    /// What did not leave and why, for a person.
+    pub fn complaint(&self) -> Option<String> {
+        let why = |end: &str, outcome: &ResetOutcome| match outcome {
+            ResetOutcome::Failed(reason) => Some(format!("no reset to the {end}: {reason}")),
+            ResetOutcome::Limited => Some(format!("no reset to the {end}: too many")),
+            ResetOutcome::Routed | ResetOutcome::Bridged => None,
+        };
+        let parts = [why("client", &self.to_client), why("server", &self.to_server)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
 }
 
 /// Why a packet was dropped, in EVE's words.

@@ -6,6 +6,7 @@
 //!
 //! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook
 //! is taken down before they are given back, so that no packet is led to a queue without a listener.
+mod bridge;
 mod clock;
 mod config;
 pub mod control;
@@ -18,6 +19,7 @@ mod policy;
 mod pulse;
 mod resets;
 mod signals;
+mod sinks;
 pub mod source;
 mod start;
 mod stats;

@@ -1,7 +1,8 @@
 //! Resets for rejected connections, sent by raw sockets.
 //!
 //! The packets come ready from the engine, IP header on, and speak for a peer that is not this
-//! machine: hence raw sockets. They carry our own mark, so that the hook does not queue them.
+//! machine: hence raw sockets. They carry our own mark, so that the hook does not queue them. Those of
+//! bridged connections leave by the bridge's ports, where no hook meets them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -9,7 +10,10 @@ use std::time::Instant;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use super::bridge::{Bridge, Crossing};
+use super::source::Queued;
 use crate::engine::Resets;
+use crate::event::ResetOutcome;
 use crate::metrics::{GuardMetrics, ResetResult};
 
 /// `IPPROTO_RAW`: the kernel takes whole packets, header included, for IPv4 (`raw(7)`) and for IPv6
@@ -42,11 +46,45 @@ impl Allowance {
     }
 }
 
-/// One raw socket for each address family.
+/// The ways to the two ends of a connection, as the segment that was stopped shows them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ways {
+    /// Index of the interface towards the receiver; only link-local addresses need it.
+    receiving: u32,
+    /// Index of the interface towards the sender.
+    sending: u32,
+    /// The ports of the bridge between the two.
+    crossing: Option<Crossing>,
+}
+
+impl Ways {
+    pub(super) fn of(queued: &Queued<'_>) -> Self {
+        Self {
+            receiving: queued.output_interface,
+            sending: queued.input_interface,
+            crossing: Crossing::of(queued),
+        }
+    }
+}
+
+/// What became of the resets for the receiver and the sender of the segment that was stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcomes {
+    pub(super) receiver: ResetOutcome,
+    pub(super) sender: ResetOutcome,
+}
+
+impl Outcomes {
+    /// Of resets that are not sent, as there were too many.
+    pub(super) const LIMITED: Self = Self { receiver: ResetOutcome::Limited, sender: ResetOutcome::Limited };
+}
+
+/// One raw socket for each address family, and the bridges.
 #[derive(Debug)]
 pub(super) struct Injector {
     v4: Socket,
     v6: Option<Socket>,
+    bridge: Option<Bridge>,
     metrics: GuardMetrics,
 }
 
@@ -62,26 +100,70 @@ impl Injector {
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             socket => Some(socket?),
         };
-        Ok(Self { v4, v6, metrics })
+        let bridge = match Bridge::open() {
+            // A kernel without packet sockets: what it bridges is reset by way of the routing table.
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
+            bridge => Some(bridge?),
+        };
+        Ok(Self { v4, v6, bridge, metrics })
     }
 
-    /// Sends both resets; `receiving` and `sending` are the interfaces towards the receiver and the
-    /// sender of the stopped segment (only link-local addresses need them).
-    pub(super) fn send(&self, resets: &Resets, receiving: u32, sending: u32) {
-        for (packet, to, interface) in
-            [(&resets.to_receiver, resets.receiver, receiving), (&resets.to_sender, resets.sender, sending)]
-        {
-            let result = match self.send_one(packet, to, interface) {
-                Ok(()) => ResetResult::Sent,
-                Err(_) => ResetResult::Failed,
-            };
-            self.metrics.resets(result).inc();
+    /// The bridges, where the kernel lets us send frames.
+    pub(super) fn bridge(&self) -> Option<&Bridge> {
+        self.bridge.as_ref()
+    }
+
+    /// Sends both resets.
+    pub(super) fn send(&self, resets: &Resets, ways: Ways) -> Outcomes {
+        let outcomes = match (&self.bridge, ways.crossing) {
+            (Some(bridge), Some(Crossing { input, output })) => {
+                let (receiver, sender) = ((output, resets.receiver), (input, resets.sender));
+                let outcomes = Outcomes {
+                    receiver: self.cross(bridge, &resets.to_receiver, receiver, sender, ways.receiving),
+                    sender: self.cross(bridge, &resets.to_sender, sender, receiver, ways.sending),
+                };
+                bridge.close(&resets.to_sender);
+                outcomes
+            }
+            _ => Outcomes {
+                receiver: self.route(&resets.to_receiver, resets.receiver, ways.receiving),
+                sender: self.route(&resets.to_sender, resets.sender, ways.sending),
+            },
+        };
+        for outcome in [&outcomes.receiver, &outcomes.sender] {
+            let sent = outcome.is_sent();
+            self.metrics.resets(if sent { ResetResult::Sent } else { ResetResult::Failed }).inc();
         }
+        outcomes
     }
 
     /// Counts resets that are not sent, as there were too many.
-    pub(super) fn hold_back(&self) {
+    pub(super) fn hold_back(&self) -> Outcomes {
         self.metrics.resets(ResetResult::Limited).inc_by(2);
+        Outcomes::LIMITED
+    }
+
+    /// Sends a reset by a bridge port; where that fails, and the bridge has an address, by the routing table.
+    fn cross(
+        &self,
+        bridge: &Bridge,
+        packet: &[u8],
+        to: (u32, IpAddr),
+        from: (u32, IpAddr),
+        interface: u32,
+    ) -> ResetOutcome {
+        let Err(refused) = bridge.send(packet, to, from) else { return ResetOutcome::Bridged };
+        match self.route(packet, to.1, interface) {
+            ResetOutcome::Failed(routed) => ResetOutcome::Failed(format!("{refused}; {routed}")),
+            sent => sent,
+        }
+    }
+
+    fn route(&self, packet: &[u8], to: IpAddr, interface: u32) -> ResetOutcome {
+        match self.send_one(packet, to, interface) {
+            Ok(()) => ResetOutcome::Routed,
+            Err(error) => ResetOutcome::Failed(error.to_string()),
+        }
     }
 
     fn send_one(&self, packet: &[u8], to: IpAddr, interface: u32) -> io::Result<()> {

@@ -2,23 +2,24 @@
 //!
 //! Everything here belongs to one thread; what it shares with others are atomics and channels.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 
-use super::clock::{Clock, Step};
+use super::clock::Clock;
 use super::interfaces::Interfaces;
 use super::policy::Policy;
 use super::pulse::Pulse;
-use super::resets::{Allowance, Injector};
+use super::resets::{Allowance, Injector, Ways};
+use super::sinks::Sinks;
 use super::source::{Answer, Queued, Source, SourceError};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
-use crate::event::{Event, EventSink, Timestamp};
-use crate::output::Handle;
+use crate::event::Timestamp;
 use crate::rules::RuleSet;
 
 /// How often expiry, reloads and metrics are looked after.
@@ -74,37 +75,13 @@ pub(super) struct Judge {
     pub(super) grown: Option<Timestamp>,
 }
 
-/// Resets with the interfaces towards the receiver and the sender of the segment that they stop.
+/// Resets with the way to their receivers.
 #[derive(Debug)]
 pub(super) struct PendingResets {
     resets: Resets,
-    receiving: u32,
-    sending: u32,
-}
-
-/// Where a worker's events go: every writer gets each, with the time of day.
-#[derive(Debug, Clone)]
-pub(super) struct Sinks {
-    writers: Vec<Handle>,
-    step: Step,
-}
-
-impl Sinks {
-    /// Events for these writers, whose times are those of the day.
-    pub(super) fn new(writers: Vec<Handle>) -> Self {
-        Self { writers, step: Step::default() }
-    }
-}
-
-impl EventSink for Sinks {
-    fn emit(&mut self, mut event: Event) {
-        event.timestamp = self.step.of_day(event.timestamp);
-        let Some((last, others)) = self.writers.split_last_mut() else { return };
-        for other in others {
-            other.emit(event.clone());
-        }
-        last.emit(event);
-    }
+    ways: Ways,
+    /// The events that wait to tell what becomes of them.
+    events: Range<usize>,
 }
 
 impl Judge {
@@ -133,30 +110,40 @@ impl Judge {
             vlan: &[],
             packet_number: None,
         };
+        if let Some(bridge) = self.injector.as_ref().and_then(|injector| injector.bridge()) {
+            bridge.note(queued);
+        }
+        let held = self.injector.as_ref().map(|_| self.sink.hold());
         let inspected = self.engine.inspect(&packet, &mut self.sink);
         let answer = self.policy.answer(queued, &inspected.decision, inspected.mark);
         match inspected.decision {
-            Decision::Reject(resets) => self.resets.push(PendingResets {
-                resets,
-                receiving: queued.output_interface,
-                sending: queued.input_interface,
-            }),
+            Decision::Reject(resets) => {
+                let events = self.sink.held_since(held.unwrap_or_default());
+                self.resets.push(PendingResets { resets, ways: Ways::of(queued), events });
+            }
             Decision::More { .. } => self.grown = Some(now),
             _ => {}
+        }
+        if self.resets.is_empty() {
+            self.sink.release();
         }
         answer
     }
 
     /// Sends the batch's resets, once its verdicts are sent: a reset that overtakes segments which its
     /// batch lets pass is out of sequence, and its receiver would not take it (RFC 5961 section 3.2).
+    ///
+    /// What the batch's packets led to is told then, too: not before it is known what became of the resets.
     fn send_resets(&mut self, now: Instant) {
-        for PendingResets { resets, receiving, sending } in self.resets.drain(..) {
-            match &self.injector {
-                Some(injector) if self.allowance.admit(now) => injector.send(&resets, receiving, sending),
-                Some(injector) => injector.hold_back(),
-                None => {}
-            }
+        for PendingResets { resets, ways, events } in self.resets.drain(..) {
+            let Some(injector) = &self.injector else { continue };
+            let outcomes = match self.allowance.admit(now) {
+                true => injector.send(&resets, ways),
+                false => injector.hold_back(),
+            };
+            self.sink.complete(events, &outcomes);
         }
+        self.sink.release();
     }
 }
 
@@ -176,11 +163,14 @@ impl Worker {
                 ticked = now;
                 self.pulse.beat(now);
                 clock.set(now, wall());
-                self.judge.sink.step = clock.step();
+                self.judge.sink.set_step(clock.step());
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
                     self.judge.interfaces.forget();
+                }
+                if let Some(bridge) = self.judge.injector.as_ref().and_then(|injector| injector.bridge()) {
+                    bridge.tick(now);
                 }
                 self.tick(clock.even(now))?;
             }
@@ -224,7 +214,7 @@ impl Worker {
     }
 
     fn publish(&mut self, now: Timestamp) {
-        let now = self.judge.sink.step.of_day(now);
+        let now = self.judge.sink.step().of_day(now);
         self.waiting.publish();
         self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers, now);
     }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::io;
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Event, EventKind, ProductFacts,
-    Protocol, Side,
+    Action, AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Event, EventKind,
+    ProductFacts, Protocol, Side,
 };
 
 use super::time::EveTime;
@@ -165,6 +165,10 @@ impl<'a> Row<'a> {
         self.event_type = "drop";
         self.rule = facts.rule.as_deref().unwrap_or_default();
         self.reason = facts.reason.name();
+        if let Some(resets) = &facts.resets {
+            self.action = Action::Reject.name();
+            self.detail = resets.complaint().unwrap_or_default().into();
+        }
         self.blocked = Some(true);
     }
 

@@ -77,6 +77,7 @@ pub(super) fn ssh() -> Vec<Event> {
         from: Side::Server,
         banner: banner.to_owned(),
         application: Application::Ssh(Arc::new(facts.clone())),
+        resets: None,
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),

@@ -151,7 +151,12 @@ impl Line<'_> {
         if let Some(rule) = &facts.rule {
             write!(f, ", rule {}", Escaped(rule))?;
         }
-        if facts.rejected { f.write_str(", both ends reset") } else { Ok(()) }
+        match (&facts.resets, facts.rejected) {
+            (Some(resets), _) if resets.complaint().is_none() => f.write_str(", both ends reset"),
+            (Some(resets), _) => write!(f, ", {}", Escaped(&resets.complaint().unwrap_or_default())),
+            (None, true) => f.write_str(", would be reset"),
+            (None, false) => Ok(()),
+        }
     }
 
     fn anomaly(&self, facts: &AnomalyFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,7 +246,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::event::{FlowContext, Source, Timestamp};
+    use crate::event::{DropReason, FlowContext, PacketHeader, ResetFacts, ResetOutcome, Source, Timestamp};
 
     fn event(kind: EventKind) -> Event {
         let end = |address: &str, port| Endpoint { address: address.parse().unwrap(), port };
@@ -280,6 +285,22 @@ mod tests {
             line(ssh("SSH-2.0-OpenSSH_9.2p1"), Colour::Never),
             "2026-01-31 12:00:00.123 ssh     [2001:db8::1]:50000 > [2001:db8::2]:22  server SSH-2.0-OpenSSH_9.2p1\n"
         );
+    }
+
+    #[test]
+    fn a_drop_says_which_resets_left() {
+        let dropped = |to_client| {
+            let resets = Some(Box::new(ResetFacts { to_client, to_server: ResetOutcome::Bridged }));
+            let reason = DropReason::Rules;
+            let header = PacketHeader::default();
+            line(
+                EventKind::Drop(DropFacts { reason, rule: None, rejected: true, resets, header }),
+                Colour::Never,
+            )
+        };
+        assert!(dropped(ResetOutcome::Routed).ends_with(", rules, both ends reset\n"));
+        let failed = dropped(ResetOutcome::Failed("Network is unreachable".to_owned()));
+        assert!(failed.ends_with(", rules, no reset to the client: Network is unreachable\n"), "{failed}");
     }
 
     #[test]

@@ -215,6 +215,7 @@ fn alert(
         from: Side::Server,
         banner: line,
         application,
+        resets: None,
     }
 }
 

@@ -56,6 +56,8 @@ pub struct PacketMessage<'a> {
     pub input_bridge_port: u32,
     /// Index of the bridge port that it goes out by, 0 where there is none.
     pub output_bridge_port: u32,
+    /// The Ethernet address that its frame came from, where it came in a frame.
+    pub hardware_address: Option<[u8; 6]>,
     /// When it arrived, in nanoseconds since the Unix epoch; on hooks up to forward only.
     pub timestamp: Option<u64>,
     /// `NFQA_SKB_*` flags.
@@ -202,6 +204,10 @@ fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
             sys::NFQA_IFINDEX_OUTDEV => big_u32(value, 0).map(|index| packet.output_interface = index),
             sys::NFQA_IFINDEX_PHYSINDEV => big_u32(value, 0).map(|index| packet.input_bridge_port = index),
             sys::NFQA_IFINDEX_PHYSOUTDEV => big_u32(value, 0).map(|index| packet.output_bridge_port = index),
+            sys::NFQA_HWADDR => {
+                packet.hardware_address = hardware_address(value);
+                Some(())
+            }
             sys::NFQA_CAP_LEN => big_u32(value, 0).map(|length| whole_length = length as usize),
             sys::NFQA_SKB_INFO => big_u32(value, 0).map(|flags| packet.flags = flags),
             sys::NFQA_PAYLOAD => {
@@ -228,6 +234,11 @@ fn packet_header(value: &[u8], packet: &mut PacketMessage<'_>) -> Option<u32> {
     packet.hardware_protocol = big_u16(value, 4)?;
     packet.hook = *value.get(6)?;
     Some(id)
+}
+
+/// `struct nfqnl_msg_packet_hw`; other links than Ethernet have addresses of other lengths.
+fn hardware_address(value: &[u8]) -> Option<[u8; 6]> {
+    (big_u16(value, 0)? == 6).then(|| array(value, 4)).flatten()
 }
 
 /// `struct nfqnl_msg_packet_timestamp` in nanoseconds.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::diagnostics::tell;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
-use crate::guard::worker::Sinks;
+use crate::guard::sinks::Sinks;
 use crate::hook::{Family, HookError, Look, Standing};
 use crate::metrics::{GuardMetrics, Health};
 

@@ -158,6 +158,12 @@ pub struct Queued<'a> {
     pub input_interface: u32,
     /// Index of the interface that it goes out by, 0 where there is none.
     pub output_interface: u32,
+    /// Index of the bridge port that it came in by, 0 where there is none.
+    pub input_port: u32,
+    /// Index of the bridge port that it goes out by, 0 where there is none.
+    pub output_port: u32,
+    /// The Ethernet address that its frame came from, where a bridge port received it.
+    pub hardware_address: Option<[u8; 6]>,
     /// `NF_INET_*`: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting.
     pub hook: u8,
     /// `EtherType`: 0x0800 IPv4, 0x86dd IPv6.

@@ -211,6 +211,7 @@ impl Drop for Pending<'_> {
 
 fn queued(message: &nfq::Message) -> Queued<'_> {
     let payload = message.get_payload();
+    let input_port = message.get_physindev();
     Queued {
         payload,
         wire_length: message.get_original_len().max(payload.len()),
@@ -218,6 +219,12 @@ fn queued(message: &nfq::Message) -> Queued<'_> {
         checksum_ready: message.is_checksum_ready(),
         input_interface: message.get_indev(),
         output_interface: message.get_outdev(),
+        input_port,
+        output_port: message.get_physoutdev(),
+        // Elsewhere it may be longer than the crate's buffer for it.
+        hardware_address: (input_port != 0)
+            .then(|| message.get_hw_addr().and_then(|address| address.try_into().ok()))
+            .flatten(),
         hook: message.get_hook(),
         hardware_protocol: message.get_hw_protocol(),
         // `Message::get_timestamp` of nfq 0.2 reads through a pointer that is not aligned.

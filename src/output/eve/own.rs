@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, HookFacts, HttpFacts,
-    ProductFacts, Severity,
+    ProductFacts, ResetFacts, Severity,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -50,6 +50,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hook: Option<Hook<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    resets: Option<Resets>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
 }
 
@@ -72,6 +74,22 @@ struct Product<'a> {
 struct Hook<'a> {
     families: &'a str,
     state: &'static str,
+}
+
+/// What became of the resets for the ends of a rejected flow.
+#[derive(Debug, Serialize)]
+struct Resets {
+    to_client: &'static str,
+    to_server: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Resets {
+    fn new(facts: &ResetFacts) -> Self {
+        let (to_client, to_server) = (facts.to_client.name(), facts.to_server.name());
+        Self { to_client, to_server, reason: facts.complaint() }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -141,7 +159,8 @@ impl<'a> Own<'a> {
     }
 
     fn dropped(facts: &'a DropFacts) -> Self {
-        Self { rule: facts.rule.as_deref(), enforced: Some(true), ..Self::default() }
+        let resets = facts.resets.as_deref().map(Resets::new);
+        Self { rule: facts.rule.as_deref(), enforced: Some(true), resets, ..Self::default() }
     }
 
     fn anomaly(facts: &'a AnomalyFacts) -> Self {

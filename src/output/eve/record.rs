@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, ConnectFacts, DropFacts, Endpoint, Event,
-    EventKind, FlowContext, PacketHeader, Protocol, Side, Source, signature_id,
+    EventKind, FlowContext, PacketHeader, Protocol, ResetFacts, Side, Source, signature_id,
 };
 use crate::output::time::EveTime;
 
@@ -173,8 +173,8 @@ impl<'a> Record<'a> {
                 let scan = event.source == Source::Scan;
                 record.application(said, Extent { lists: options.headers, brief: false, scan });
             }
-            EventKind::Alert(facts) => record.alert(facts, event.source == Source::Scan),
-            EventKind::Drop(facts) => record.dropped(facts, event.flow.as_ref()),
+            EventKind::Alert(facts) => record.alert(facts, event.source),
+            EventKind::Drop(facts) => record.dropped(facts, event),
             EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
             EventKind::Connect(facts) => record.connect(facts, strict),
             EventKind::Stats(facts) => {
@@ -191,9 +191,11 @@ impl<'a> Record<'a> {
         record
     }
 
-    fn alert(&mut self, facts: &'a AlertFacts, scan: bool) {
+    fn alert(&mut self, facts: &'a AlertFacts, source: Source) {
         self.alert = Some(Alert::new(facts));
-        self.verdict = Some(Verdict::new(facts.blocked, facts.action == Action::Reject, "alert"));
+        let target = reject_target(source, facts.action == Action::Reject, facts.resets.as_deref());
+        self.verdict = Some(Verdict::new(facts.blocked, target, "alert"));
+        let scan = source == Source::Scan;
         // The rest of the transaction is told once, by the event of its own.
         self.application(&facts.application, Extent { lists: false, brief: true, scan });
     }
@@ -209,10 +211,11 @@ impl<'a> Record<'a> {
         }
     }
 
-    fn dropped(&mut self, facts: &DropFacts, flow: Option<&FlowContext>) {
-        let six = flow.is_some_and(|flow| flow.endpoints.server.address.is_ipv6());
+    fn dropped(&mut self, facts: &DropFacts, event: &Event) {
+        let six = event.flow.as_ref().is_some_and(|flow| flow.endpoints.server.address.is_ipv6());
         self.drop = Some(Dropped::new(&facts.header, facts.reason.name(), six));
-        self.verdict = Some(Verdict::new(true, facts.rejected, "accept"));
+        let target = reject_target(event.source, facts.rejected, facts.resets.as_deref());
+        self.verdict = Some(Verdict::new(true, target, "accept"));
     }
 
     /// EVE has no event for a probe's result. The nearest that its schema allows is `tcp.state`.
@@ -318,14 +321,25 @@ impl<'a> Anomaly<'a> {
 }
 
 impl Verdict {
-    /// `otherwise` is the verdict of a packet that was let through.
-    fn new(stopped: bool, rejected: bool, otherwise: &'static str) -> Self {
-        let reset = stopped && rejected;
+    /// `target` is who was reset, `otherwise` the verdict of a packet that was let through.
+    fn new(stopped: bool, target: Option<&'static str>, otherwise: &'static str) -> Self {
+        let target = target.filter(|_| stopped);
         Self {
             action: if stopped { "drop" } else { otherwise },
-            reject: reset.then_some(["tcp-reset"]),
-            reject_target: reset.then_some("both"),
+            reject: target.map(|_| ["tcp-reset"]),
+            reject_target: target,
         }
+    }
+}
+
+/// Who was sent a reset. Only the guard sends any; of a capture it is told who would have been sent one.
+fn reject_target(source: Source, rejected: bool, resets: Option<&ResetFacts>) -> Option<&'static str> {
+    let Some(resets) = resets else { return (rejected && source != Source::Guard).then_some("both") };
+    match (resets.to_client.is_sent(), resets.to_server.is_sent()) {
+        (true, true) => Some("both"),
+        (true, false) => Some("to_client"),
+        (false, true) => Some("to_server"),
+        (false, false) => None,
     }
 }
 

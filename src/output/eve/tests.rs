@@ -157,6 +157,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
         from: Side::Server,
         banner: server.banner.clone(),
         application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server) })),
+        resets: None,
     }))
 }
 
@@ -203,6 +204,7 @@ fn dropped() -> EventKind {
         reason: DropReason::FlowMemcap,
         rule: Some("r".to_owned()),
         rejected: false,
+        resets: None,
         header: PacketHeader {
             length: 60,
             traffic_class: 1,
@@ -233,6 +235,29 @@ fn a_drop_has_the_fields_of_its_ip_version() {
         assert_eq!(value["drop"], Value::Object(expected));
         assert_eq!(value["verdict"]["action"], "drop");
     }
+}
+
+#[test]
+fn only_who_was_sent_a_reset_is_named() {
+    use ResetOutcome::{Bridged, Failed, Limited, Routed};
+    let why = || Failed("no way".to_owned());
+    for (source, to_client, to_server, target) in [
+        (Source::Guard, Routed, Bridged, json!("both")),
+        (Source::Guard, Bridged, why(), json!("to_client")),
+        (Source::Guard, why(), Routed, json!("to_server")),
+        (Source::Guard, Limited, why(), Value::Null),
+    ] {
+        let resets = Some(Box::new(ResetFacts { to_client, to_server }));
+        let EventKind::Drop(facts) = dropped() else { panic!("it is one") };
+        let kind = EventKind::Drop(DropFacts { rejected: true, resets, ..facts });
+        let value = value(&Event { source, ..event(Some(flow("192.0.2.2")), kind) }, false);
+        assert_eq!(value["verdict"]["reject_target"], target, "{value}");
+    }
+    let EventKind::Drop(facts) = dropped() else { panic!("it is one") };
+    let rejected = EventKind::Drop(DropFacts { rejected: true, ..facts });
+    let of = |source| value(&Event { source, ..event(Some(flow("192.0.2.2")), rejected.clone()) }, false);
+    assert_eq!(of(Source::Replay)["verdict"]["reject_target"], "both", "what would have been sent");
+    assert_eq!(of(Source::Guard)["verdict"]["reject_target"], Value::Null, "nothing was sent");
 }
 
 #[test]

@@ -193,6 +193,7 @@ fn alert(rule: String, application: Application) -> AlertFacts {
         from: Side::Server,
         banner: "HTTP/1.1 200 OK".to_owned(),
         application,
+        resets: None,
     }
 }
 

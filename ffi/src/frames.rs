@@ -1,0 +1,195 @@
+//! Ethernet frames by packet sockets (`packet(7)`): those that one interface received, and frames of our
+//! own to send by an interface as they stand.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use libc::{c_int, c_void, sockaddr_ll, socklen_t, tpacket_auxdata};
+
+use crate::error::CallError;
+
+/// One instruction of a classic BPF program: code, jump if true, jump if false, operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction(pub u16, pub u8, pub u8, pub u32);
+
+/// The VLAN tag of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// `EtherType` of the tag: 0x8100 or 0x88a8.
+    pub protocol: u16,
+    /// Priority and VLAN id.
+    pub control: u16,
+}
+
+/// A frame that an interface received, of which the start was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen<'a> {
+    /// From its destination address on, its outer tag taken out.
+    pub octets: &'a [u8],
+    /// The outer tag.
+    pub tag: Option<Tag>,
+}
+
+/// A packet socket that never blocks.
+#[derive(Debug)]
+pub struct FrameSocket(OwnedFd);
+
+impl FrameSocket {
+    /// A socket to send by, which receives nothing.
+    ///
+    /// # Errors
+    ///
+    /// Without `CAP_NET_RAW`, and where the kernel has no packet sockets.
+    pub fn sending() -> Result<Self, CallError> {
+        const KIND: c_int = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // Protocol 0: nothing is received until the socket is bound to another.
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, KIND, 0) };
+        if fd < 0 {
+            return Err(CallError::last("socket(AF_PACKET)"));
+        }
+        // SAFETY: `fd` was just opened and nothing else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// A socket that gets what the interface of index `interface` receives, as far as `filter` lets it by.
+    ///
+    /// # Errors
+    ///
+    /// As [`FrameSocket::sending`]; where there is no such interface; where the filter is no program.
+    pub fn watching(interface: u32, filter: &[Instruction]) -> Result<Self, CallError> {
+        let socket = Self::sending()?;
+        socket.filter(filter)?;
+        socket.switch_on(libc::PACKET_AUXDATA, "setsockopt(PACKET_AUXDATA)")?;
+        socket.switch_on(libc::PACKET_IGNORE_OUTGOING, "setsockopt(PACKET_IGNORE_OUTGOING)")?;
+        let address = address(interface, libc::ETH_P_ALL);
+        // SAFETY: `address` is a live `sockaddr_ll` of the length given.
+        let result =
+            unsafe { libc::bind(socket.0.as_raw_fd(), ptr::from_ref(&address).cast(), LENGTH_OF_ADDRESS) };
+        if result < 0 { Err(CallError::last("bind(AF_PACKET)")) } else { Ok(socket) }
+    }
+
+    /// Sends `frame`, from its destination address on, by the interface of index `interface`.
+    ///
+    /// # Errors
+    ///
+    /// When the interface is gone or down, or has no room.
+    pub fn send(&self, interface: u32, frame: &[u8]) -> io::Result<()> {
+        let address = address(interface, 0);
+        // SAFETY: `frame` and `address` are live and as long as said; the kernel only reads them.
+        let sent = unsafe {
+            libc::sendto(
+                self.0.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT,
+                ptr::from_ref(&address).cast(),
+                LENGTH_OF_ADDRESS,
+            )
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The next frame that waits, its start in `buffer`; none where none waits.
+    ///
+    /// # Errors
+    ///
+    /// When the interface is down or gone.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<Seen<'a>>> {
+        let mut control = Control([0; CONTROL]);
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
+        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = CONTROL;
+        // SAFETY: everything that `message` points to is live, writable and as long as said.
+        let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        let Ok(length) = usize::try_from(length) else {
+            let error = io::Error::last_os_error();
+            let none = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            return if none { Ok(None) } else { Err(error) };
+        };
+        let tag = auxiliary(&message).and_then(|data| tag_of(&data));
+        Ok(buffer.get(..length).map(|octets| Seen { octets, tag }))
+    }
+
+    fn filter(&self, filter: &[Instruction]) -> Result<(), CallError> {
+        let mut program: Vec<libc::sock_filter> = filter
+            .iter()
+            .map(|&Instruction(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
+            .collect();
+        let length = u16::try_from(program.len()).unwrap_or(u16::MAX);
+        let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+            .map_err(|source| CallError { call: "setsockopt(SO_ATTACH_FILTER)", source })
+    }
+
+    fn switch_on(&self, option: c_int, call: &'static str) -> Result<(), CallError> {
+        let on: c_int = 1;
+        self.set(libc::SOL_PACKET, option, &on).map_err(|source| CallError { call, source })
+    }
+
+    fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        let length = socklen_t::try_from(size_of::<T>()).unwrap_or(socklen_t::MAX);
+        // SAFETY: `value` is live and `length` octets long; the kernel only reads it, and what the program of
+        // `filter` points to.
+        let result = unsafe {
+            libc::setsockopt(self.0.as_raw_fd(), level, option, ptr::from_ref(value).cast(), length)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// Octets of a control message with `tpacket_auxdata`, and some to spare.
+const CONTROL: usize = 64;
+
+#[expect(clippy::cast_possible_truncation, reason = "a structure of 20 octets")]
+const LENGTH_OF_ADDRESS: socklen_t = size_of::<sockaddr_ll>() as socklen_t;
+
+/// A buffer that is aligned for `struct cmsghdr`.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// The address of an interface; `protocol` in host byte order.
+fn address(interface: u32, protocol: c_int) -> sockaddr_ll {
+    sockaddr_ll {
+        sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),
+        sll_protocol: u16::try_from(protocol).unwrap_or_default().to_be(),
+        sll_ifindex: c_int::try_from(interface).unwrap_or_default(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}
+
+/// What the kernel says beside a frame.
+fn auxiliary(message: &libc::msghdr) -> Option<tpacket_auxdata> {
+    // SAFETY: `message` was filled in by recvmsg, with its control buffer still live.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: null, or a whole header inside of the control buffer, which is aligned for one.
+    let kind = unsafe { header.as_ref() }?;
+    // SAFETY: computes from a number.
+    let whole = unsafe { libc::CMSG_LEN(u32::try_from(size_of::<tpacket_auxdata>()).ok()?) };
+    let is_it = (kind.cmsg_level, kind.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
+    if !is_it || kind.cmsg_len < usize::try_from(whole).ok()? {
+        return None;
+    }
+    // SAFETY: the message holds a whole structure behind its header, as was just looked at.
+    let data: *const c_void = unsafe { libc::CMSG_DATA(header) }.cast();
+    // SAFETY: as above; read without a claim about its alignment.
+    Some(unsafe { ptr::read_unaligned(data.cast()) })
+}
+
+fn tag_of(data: &tpacket_auxdata) -> Option<Tag> {
+    const IEEE_802_1Q: u16 = 0x8100;
+    let has = |bit: u32| data.tp_status & bit != 0;
+    has(libc::TP_STATUS_VLAN_VALID).then(|| Tag {
+        protocol: if has(libc::TP_STATUS_VLAN_TPID_VALID) { data.tp_vlan_tpid } else { IEEE_802_1Q },
+        control: data.tp_vlan_tci,
+    })
+}

@@ -1,0 +1,95 @@
+//! Which Ethernet address and VLAN the hosts behind a port use: a bounded memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use bannerwall_ffi::frames::Tag;
+
+/// Hosts in one generation; twice as many are remembered at most.
+const GENERATION: usize = 1 << 15;
+
+/// How a host is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Host {
+    /// Its Ethernet address, or that of the router on the way to it.
+    pub(super) address: [u8; 6],
+    /// The tag of its frames.
+    pub(super) tag: Option<Tag>,
+    /// Whether a frame of its own was seen, so that the tag is known.
+    pub(super) witnessed: bool,
+}
+
+type Generation = HashMap<(u32, IpAddr), Host, ahash::RandomState>;
+
+/// Hosts by the port that they are behind. An address that somebody behind another port claims to have is
+/// another entry: it cannot lead astray what is sent to the first.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    young: Generation,
+    old: Generation,
+}
+
+impl Hosts {
+    /// Remembers what a frame has shown.
+    pub(super) fn learn(&mut self, port: u32, address: IpAddr, host: Host) {
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert((port, address), host);
+    }
+
+    /// Remembers the Ethernet address that a packet came from, with the tag that is known of the host.
+    pub(super) fn note(&mut self, port: u32, address: IpAddr, ethernet: [u8; 6]) {
+        let known = self.get(port, address);
+        if known.is_none_or(|known| known.address != ethernet) {
+            let tag = known.and_then(|known| known.tag);
+            let witnessed = known.is_some_and(|known| known.witnessed);
+            self.learn(port, address, Host { address: ethernet, tag, witnessed });
+        }
+    }
+
+    /// The host, which stays remembered.
+    pub(super) fn get(&mut self, port: u32, address: IpAddr) -> Option<Host> {
+        let key = (port, address);
+        if let Some(host) = self.young.get(&key) {
+            return Some(*host);
+        }
+        let host = self.old.remove(&key)?;
+        self.learn(port, address, host);
+        Some(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const TAG: Tag = Tag { protocol: 0x8100, control: 10 };
+
+    #[test]
+    fn a_queued_packet_moves_a_host_and_leaves_it_its_tag() {
+        let (mut hosts, server) = (Hosts::default(), IpAddr::from([192, 0, 2, 1]));
+        hosts.learn(1, server, Host { address: [1; 6], tag: Some(TAG), witnessed: true });
+        hosts.note(1, server, [2; 6]);
+        assert_eq!(hosts.get(1, server), Some(Host { address: [2; 6], tag: Some(TAG), witnessed: true }));
+        hosts.note(2, server, [3; 6]);
+        assert_eq!(hosts.get(2, server), Some(Host { address: [3; 6], tag: None, witnessed: false }));
+        assert_eq!(hosts.get(1, server).map(|host| host.address), Some([2; 6]), "another port, another host");
+    }
+
+    #[test]
+    fn a_flood_of_senders_takes_no_more_room_than_there_is() {
+        let mut hosts = Hosts::default();
+        let kept = IpAddr::from([192, 0, 2, 1]);
+        hosts.note(1, kept, [1; 6]);
+        for number in 0..300_000_u32 {
+            hosts.note(1, Ipv4Addr::from_bits(0x0a00_0000 + number).into(), [2; 6]);
+            assert!(hosts.young.len() <= GENERATION && hosts.old.len() <= GENERATION);
+            if number % 10_000 == 0 {
+                assert!(hosts.get(1, kept).is_some(), "one that is spoken to stays");
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The guard on a bridge: which hosts are behind which port, and frames for them.
+//!
+//! A bridge needs no address, so that its packets cannot be answered by way of the routing table: a reset
+//! leaves by the very port that its receiver is behind, with the Ethernet addresses and the VLAN tag that the
+//! two hosts use. A queue tells neither tag nor destination of a packet's frame. They come from the frames
+//! themselves: packet sockets on the ports show those that open connections. For connections that are older
+//! than the guard, the queue's word of who sent a frame has to do.
+
+mod frame;
+mod hosts;
+mod ports;
+mod tracking;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use bannerwall_ffi::frames::FrameSocket;
+
+use self::hosts::{Host, Hosts};
+use self::tracking::Tracking;
+use super::source::Queued;
+use crate::diagnostics::tell;
+
+/// Ports that are watched at most; resets for hosts behind others rest on the queue's word alone.
+const PORT_LIMIT: usize = 256;
+/// How often it is looked after ports that have come or gone.
+const PORTS_AGE: Duration = Duration::from_secs(1);
+/// Frames that are read of one port at once.
+const FRAMES: usize = 4096;
+
+/// The ports that a packet crosses a bridge by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Crossing {
+    /// Towards the sender.
+    pub(super) input: u32,
+    /// Towards the receiver.
+    pub(super) output: u32,
+}
+
+impl Crossing {
+    /// Of a packet that is bridged, not routed: a routed one's second port is not known when it is queued.
+    pub(super) fn of(queued: &Queued<'_>) -> Option<Self> {
+        let (input, output) = (queued.input_port, queued.output_port);
+        (input != 0 && output != 0).then_some(Self { input, output })
+    }
+}
+
+/// The bridges of this network, for all workers.
+#[derive(Debug)]
+pub(super) struct Bridge {
+    socket: FrameSocket,
+    /// Absent in a kernel that tracks no connections.
+    tracking: Option<Tracking>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    watched: HashMap<u32, FrameSocket>,
+    /// Ports that frames with a tag came in by.
+    tagged: HashSet<u32>,
+    hosts: Hosts,
+    listed: Option<Instant>,
+}
+
+impl Bridge {
+    /// Opens the sockets for the ports that there are.
+    ///
+    /// # Errors
+    /// Without `CAP_NET_RAW`.
+    pub(super) fn open() -> io::Result<Self> {
+        let socket = FrameSocket::sending().map_err(|error| error.source)?;
+        let bridge = Self { socket, tracking: Tracking::open().ok(), state: Mutex::default() };
+        bridge.state().list(Instant::now());
+        Ok(bridge)
+    }
+
+    /// Looks after the ports and reads what they have shown.
+    pub(super) fn tick(&self, now: Instant) {
+        // Another worker's look is as good.
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if state.listed.is_none_or(|then| now.saturating_duration_since(then) >= PORTS_AGE) {
+            state.list(now);
+        }
+        let ports: Vec<u32> = state.watched.keys().copied().collect();
+        for port in ports {
+            state.read(port);
+        }
+    }
+
+    /// Notes which frame a queued packet of `sender` came in.
+    pub(super) fn note(&self, queued: &Queued<'_>) {
+        let (Some(crossing), Some(address)) = (Crossing::of(queued), queued.hardware_address) else { return };
+        if let Some(sender) = frame::sender(queued.payload) {
+            self.state().hosts.note(crossing.input, sender, address);
+        }
+    }
+
+    /// Sends `packet` to `to` behind port `port`, on behalf of `from` behind port `other`.
+    ///
+    /// # Errors
+    /// When it isn't known in which frames the two speak, or the port does not take it.
+    pub(super) fn send(&self, packet: &[u8], to: (u32, IpAddr), from: (u32, IpAddr)) -> io::Result<()> {
+        let mut state = self.state();
+        state.read(to.0);
+        state.read(from.0);
+        let (receiver, sender) = (state.host(to)?, state.host(from)?);
+        drop(state);
+        self.socket.send(to.0, &frame::frame(receiver, sender.address, packet))
+    }
+
+    /// Has the kernel forget the connection that a reset for one of its ends belongs to.
+    pub(super) fn close(&self, reset: &[u8]) {
+        if let Some(tracking) = &self.tracking {
+            // Where the kernel does not take it, the connection is forgotten later.
+            let _ = tracking.close(reset);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Watches the ports that there are now, and no others.
+    fn list(&mut self, now: Instant) {
+        self.listed = Some(now);
+        let Ok(ports) = ports::list() else { return };
+        self.watched.retain(|port, _| ports.contains(port));
+        self.tagged.retain(|port| ports.contains(port));
+        for port in ports {
+            if self.watched.len() < PORT_LIMIT && !self.watched.contains_key(&port) {
+                // Where a port cannot be watched, the queue's word has to do.
+                let Ok(socket) = FrameSocket::watching(port, &frame::OPENING) else { continue };
+                self.watched.insert(port, socket);
+            }
+        }
+    }
+
+    /// Reads the frames that a port has shown.
+    fn read(&mut self, port: u32) {
+        let Some(socket) = self.watched.get(&port) else { return };
+        let mut buffer = [0; frame::LENGTH];
+        for _ in 0..FRAMES {
+            // An error says that the port is down or gone, which the list will tell.
+            let Ok(Some(seen)) = socket.receive(&mut buffer) else { return };
+            if seen.tag.is_some() && self.tagged.insert(port) && !passes_tagged() {
+                tell(
+                    "bannerwall: frames with VLAN tags cross a bridge and pass by iptables, unseen; \
+                     sysctl net.bridge.bridge-nf-filter-vlan-tagged=1 shows them to the hook",
+                );
+            }
+            if let Some((sender, address)) = frame::read(seen.octets) {
+                self.hosts.learn(port, sender, Host { address, tag: seen.tag, witnessed: true });
+            }
+        }
+    }
+
+    /// How the host of this address is spoken to behind this port.
+    fn host(&mut self, (port, address): (u32, IpAddr)) -> io::Result<Host> {
+        let host = self.hosts.get(port, address);
+        // The queue does not tell tags: where there are some, a frame without may lead nowhere.
+        let known = host.filter(|host| host.witnessed || !self.tagged.contains(&port));
+        known.ok_or_else(|| io::Error::new(io::ErrorKind::HostUnreachable, "its frames were never seen"))
+    }
+}
+
+/// Whether the kernel shows frames with a tag to iptables.
+fn passes_tagged() -> bool {
+    let setting = "/proc/sys/net/bridge/bridge-nf-filter-vlan-tagged";
+    std::fs::read_to_string(setting).is_ok_and(|text| text.trim() != "0")
+}

@@ -1,0 +1,94 @@
+//! Where a worker's events go, and how those of a packet wait for what becomes of its resets.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::clock::Step;
+use super::resets::Outcomes;
+use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
+use crate::output::Handle;
+
+/// Every writer gets each event, with the time of day.
+#[derive(Debug, Clone)]
+pub(super) struct Sinks {
+    writers: Vec<Handle>,
+    step: Step,
+    /// Events that are not told yet, in their order.
+    held: Vec<Event>,
+    holding: bool,
+}
+
+impl Sinks {
+    /// Events for these writers, whose times are those of the day.
+    pub(super) fn new(writers: Vec<Handle>) -> Self {
+        Self { writers, step: Step::default(), held: Vec::new(), holding: false }
+    }
+
+    /// From the clock that events are told by to the time of day.
+    pub(super) fn set_step(&mut self, step: Step) {
+        self.step = step;
+    }
+
+    pub(super) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Keeps events from now on; the place of the next among those that are kept.
+    pub(super) fn hold(&mut self) -> usize {
+        self.holding = true;
+        self.held.len()
+    }
+
+    /// The events that were kept since `start`.
+    pub(super) fn held_since(&self, start: usize) -> Range<usize> {
+        start..self.held.len()
+    }
+
+    /// Says in these events what became of the resets that they tell of.
+    pub(super) fn complete(&mut self, events: Range<usize>, outcomes: &Outcomes) {
+        let Some(events) = self.held.get_mut(events) else { return };
+        let sender = events.iter().find_map(|event| match &event.kind {
+            EventKind::Drop(_) => event.flow.as_ref()?.from,
+            _ => None,
+        });
+        // Without one, there is no packet whose sender could have been reset.
+        let Some(sender) = sender else { return };
+        let Outcomes { receiver: to_receiver, sender: to_sender } = outcomes.clone();
+        let resets = match sender {
+            Side::Client => ResetFacts { to_client: to_sender, to_server: to_receiver },
+            Side::Server => ResetFacts { to_client: to_receiver, to_server: to_sender },
+        };
+        for event in events {
+            match &mut event.kind {
+                EventKind::Drop(facts) if facts.rejected => facts.resets = Some(Box::new(resets.clone())),
+                EventKind::Alert(facts) if facts.action == Action::Reject => {
+                    Arc::make_mut(facts).resets = Some(Box::new(resets.clone()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells what was kept, and whatever comes from now on at once.
+    pub(super) fn release(&mut self) {
+        self.holding = false;
+        for event in std::mem::take(&mut self.held) {
+            self.tell(event);
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let Some((last, others)) = self.writers.split_last_mut() else { return };
+        for other in others {
+            other.emit(event.clone());
+        }
+        last.emit(event);
+    }
+}
+
+impl EventSink for Sinks {
+    fn emit(&mut self, mut event: Event) {
+        event.timestamp = self.step.of_day(event.timestamp);
+        if self.holding { self.held.push(event) } else { self.tell(event) }
+    }
+}
