@@ -8,7 +8,7 @@ use super::judge::FlowFacts;
 use super::{Checksums, Counters, OnFailure, PacketInput};
 use crate::event::{DropReason, Timestamp};
 use crate::flow::{
-    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowTable, FullTable, Key, Tracking, Verdict,
+    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, FullTable, Ruling, Tracking,
 };
 
 /// What gives way to a new flow, first to last. Flows that nobody waits for come first: a flow that
@@ -40,7 +40,7 @@ impl Flows {
     /// A new flow, if need be in the place of another.
     pub(super) fn begin(
         &mut self,
-        (key, client): (Key, End),
+        (key, client): (FlowKey, End),
         class: Class,
         now: Timestamp,
         sitting: &mut Sitting<'_>,
@@ -115,8 +115,8 @@ impl Flows {
                 continue;
             }
             let closed = sitting.law.config.on_failure == OnFailure::Closed;
-            let verdict = if closed { Verdict::Blocked } else { Verdict::Passed };
-            self.decide_silent(id, verdict, DropReason::FlowMemcap, now, sitting);
+            let ruling = if closed { Ruling::Blocked } else { Ruling::Passed };
+            self.decide_silent(id, ruling, DropReason::FlowMemcap, now, sitting);
         }
         true
     }
@@ -130,27 +130,27 @@ impl Flows {
     fn decide_silent(
         &mut self,
         id: FlowId,
-        verdict: Verdict,
+        ruling: Ruling,
         reason: DropReason,
         now: Timestamp,
         sitting: &mut Sitting<'_>,
     ) {
         let flow = self.table.get_mut(id);
         let reset = flow.is_closed();
-        flow.verdict = verdict;
+        flow.ruling = ruling;
         let packet = nothing(now);
         let mut judge = sitting.again().judge(FlowFacts::from(&*flow), None, None, &packet);
         if reason != DropReason::FlowMemcap && !reset {
             judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
-        if verdict == Verdict::Blocked && !reset {
+        if ruling == Ruling::Blocked && !reset {
             judge.tell_drop(reason, None, false);
         }
         if let Some(mut conversation) = flow.conversation.take() {
             conversation.close(&mut judge);
             judge.desk.take_back(conversation);
         }
-        let class = if verdict == Verdict::Blocked { Class::Blocked } else { Class::Passed };
+        let class = if ruling == Ruling::Blocked { Class::Blocked } else { Class::Passed };
         self.table.set_class(id, class, now);
     }
 
@@ -189,8 +189,8 @@ impl Flows {
                 Some(since) if now.since(since) > config.time_budget => {
                     sitting.desk.counters.budget_spent += 1;
                     let drops = config.on_anomaly.drops(Anomaly::BudgetSpent);
-                    let verdict = if drops { Verdict::Blocked } else { Verdict::Passed };
-                    self.decide_silent(id, verdict, Anomaly::BudgetSpent.drop_reason(), now, sitting);
+                    let ruling = if drops { Ruling::Blocked } else { Ruling::Passed };
+                    self.decide_silent(id, ruling, Anomaly::BudgetSpent.drop_reason(), now, sitting);
                 }
                 _ => self.watch(id, sitting.law),
             }

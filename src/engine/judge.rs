@@ -5,7 +5,7 @@ use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
     EventSink, FlowContext, Protocol, Side, Timestamp,
 };
-use crate::flow::{Anomaly, AnomalySet, End, Flow, Key};
+use crate::flow::{Anomaly, AnomalySet, End, Flow, FlowKey};
 use crate::packet::Segment;
 use crate::rules::{Context, Mark, Match, Stage};
 
@@ -37,13 +37,13 @@ pub(super) struct Outcome {
 /// Which flow, and who its client is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowFacts {
-    key: Key,
+    key: FlowKey,
     started: Timestamp,
     client: End,
 }
 
 impl FlowFacts {
-    pub(super) const fn new(key: Key, started: Timestamp, client: End) -> Self {
+    pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
         Self { key, started, client }
     }
 

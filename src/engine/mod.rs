@@ -227,6 +227,8 @@ impl Timeouts {
 #[cfg(test)]
 mod application_tests;
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

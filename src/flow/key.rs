@@ -32,14 +32,14 @@ impl End {
 ///
 /// IPv4 addresses are kept as IPv4-mapped ones (RFC 4291 section 2.5.5.2), which no packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct FlowKey {
     low: [u8; 16],
     high: [u8; 16],
     low_port: u16,
     high_port: u16,
 }
 
-impl Key {
+impl FlowKey {
     /// The key of a segment's flow, and which end sent the segment.
     pub fn of(segment: &Segment<'_>) -> (Self, End) {
         let (source, destination) = match segment.addresses() {

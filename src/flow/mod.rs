@@ -6,6 +6,7 @@
 
 mod anomaly;
 mod collect;
+mod entry;
 mod key;
 mod stream;
 mod table;
@@ -13,9 +14,10 @@ mod track;
 
 pub use crate::terms::{Anomaly, AnomalySet};
 pub use collect::{Collector, Limits, Offer};
-pub use key::{End, Key};
+pub use entry::{Class, Ends, Flow, Parts, Ruling};
+pub use key::{End, FlowKey};
 pub use stream::{Stream, distance};
-pub use table::{Class, Ends, Flow, FlowId, FlowTable, FullTable, Parts, Verdict};
+pub use table::{FlowId, FlowTable, FullTable};
 pub use track::{Tracked, Tracking};
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::{AnomalySet, End, Key, Stream};
-use crate::event::{Side, Timestamp};
+use super::entry::NONE;
+use super::{Class, End, Flow, FlowKey};
+use crate::event::Timestamp;
 
 /// Flows a slab chunk; chunks are never moved, so that growth costs no pause.
 const CHUNK: usize = 1 << 12;
@@ -14,47 +15,6 @@ const CHUNK: usize = 1 << 12;
 /// A flow that was seen less than this ago keeps its place in the order of forgetting: most packets
 /// then touch no neighbour's entry.
 const ORDER_GRAIN: Duration = Duration::from_secs(1);
-
-/// No flow.
-const NONE: u32 = u32::MAX;
-
-/// Where a flow stands; flows of one class are forgotten in the order of their last packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Class {
-    /// Only a SYN was seen.
-    Opening,
-    /// Begun in its middle, and neither end has confirmed what was seen of the other.
-    Unconfirmed,
-    /// Open and undecided.
-    Undecided,
-    /// Let pass.
-    Passed,
-    /// Blocked.
-    Blocked,
-    /// Closed by both ends or reset.
-    Closed,
-}
-
-impl Class {
-    /// All classes, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::Opening, Self::Unconfirmed, Self::Undecided, Self::Passed, Self::Blocked, Self::Closed];
-}
-
-/// What was decided about a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Verdict {
-    /// Nothing yet.
-    Undecided,
-    /// Everything more may pass.
-    Passed,
-    /// Nothing more may pass.
-    Blocked,
-    /// Nothing more may pass, and both ends were reset.
-    Rejected,
-}
 
 /// Names a flow while it is in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,195 +24,6 @@ pub struct FlowId(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the flow table is full")]
 pub struct FullTable;
-
-/// One flow. `C` is what its owner knows about the conversation while it is undecided.
-#[derive(Debug)]
-pub struct Flow<C> {
-    /// What was collected and understood so far; absent before the first data and once decided.
-    pub conversation: Option<Box<C>>,
-    started: Timestamp,
-    last_seen: Timestamp,
-    pub(super) ends: Ends,
-    key: Key,
-    previous: u32,
-    next: u32,
-    /// A number that the owner may note; 0 at the start.
-    pub label: u16,
-    /// Anomalies that were reported already.
-    pub reported: AnomalySet,
-    /// What was decided.
-    pub verdict: Verdict,
-    class: Class,
-}
-
-/// What is known of a flow's two ends by their headers: small enough to be put back when a segment is
-/// refused.
-#[derive(Debug, Clone, Copy)]
-pub struct Ends {
-    pub(super) streams: [Stream; 2],
-    /// Initial sequence number of a SYN that may begin the flow anew.
-    pub(super) reopening: Option<(u32, End)>,
-    pub(super) client: End,
-    /// Whether it is certain who the client is.
-    pub(super) client_known: bool,
-}
-
-/// What of a flow changes while a segment of it is read, each for itself.
-pub struct Parts<'f, C> {
-    /// What was collected and understood so far.
-    pub conversation: &'f mut Option<Box<C>>,
-    /// What the segment's sender sends.
-    pub own: &'f mut Stream,
-    /// What its peer sends.
-    pub peer: &'f mut Stream,
-    /// Anomalies that were reported already.
-    pub reported: &'f mut AnomalySet,
-}
-
-impl Ends {
-    pub(super) const fn new(client: End) -> Self {
-        let streams = [Stream::NEW, Stream::NEW];
-        Self { streams, reopening: None, client, client_known: false }
-    }
-
-    pub(super) const fn stream(&self, end: End) -> &Stream {
-        let [low, high] = &self.streams;
-        match end {
-            End::Low => low,
-            End::High => high,
-        }
-    }
-
-    pub(super) const fn stream_mut(&mut self, end: End) -> &mut Stream {
-        let [low, high] = &mut self.streams;
-        match end {
-            End::Low => low,
-            End::High => high,
-        }
-    }
-}
-
-const _: () = assert!(size_of::<Flow<()>>() <= 152, "a million flows fit into 256 MiB");
-
-impl<C> Flow<C> {
-    fn new(key: Key, client: End, now: Timestamp) -> Self {
-        Self {
-            conversation: None,
-            started: now,
-            last_seen: now,
-            ends: Ends::new(client),
-            key,
-            previous: NONE,
-            next: NONE,
-            label: 0,
-            reported: AnomalySet::default(),
-            verdict: Verdict::Undecided,
-            class: Class::Opening,
-        }
-    }
-
-    /// What is known of its ends by their headers.
-    pub const fn ends(&self) -> &Ends {
-        &self.ends
-    }
-
-    /// Goes back to what was known before a segment that is refused.
-    pub const fn restore(&mut self, ends: Ends) {
-        self.ends = ends;
-    }
-
-    /// What changes while a segment of one end is read.
-    pub const fn parts(&mut self, from: End) -> Parts<'_, C> {
-        let [low, high] = &mut self.ends.streams;
-        let (own, peer) = match from {
-            End::Low => (low, high),
-            End::High => (high, low),
-        };
-        Parts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
-    }
-
-    /// Whether only one end was ever heard, and its SYN neither seen nor answered.
-    pub fn is_one_way(&self) -> bool {
-        use super::stream::Known;
-        let [low, high] = &self.ends.streams;
-        low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
-    }
-
-    /// Whether a SYN of one end is all that was seen.
-    pub fn is_opening(&self) -> bool {
-        let [low, high] = &self.ends.streams;
-        let alone =
-            |one: &Stream, other: &Stream| one.is_from_start() && !one.is_acknowledged() && !other.is_open();
-        alone(low, high) || alone(high, low)
-    }
-
-    /// Begins the flow anew in its middle.
-    pub fn begin_amid(&mut self, client: End, now: Timestamp) {
-        self.restart(client, now);
-    }
-
-    /// Whether one end has acknowledged what was seen of the other: somebody who only forges packets of
-    /// one of them can't make it so.
-    pub fn is_confirmed(&self) -> bool {
-        self.ends.streams.iter().any(|stream| stream.known.has(super::stream::Known::CONFIRMED))
-    }
-
-    /// Its key.
-    pub const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// When its first packet was seen.
-    pub const fn started(&self) -> Timestamp {
-        self.started
-    }
-
-    /// Where it stands.
-    pub const fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Which side an end is.
-    pub fn side(&self, end: End) -> Side {
-        if end == self.ends.client { Side::Client } else { Side::Server }
-    }
-
-    /// Which end a side is.
-    pub const fn end(&self, side: Side) -> End {
-        match side {
-            Side::Client => self.ends.client,
-            Side::Server => self.ends.client.other(),
-        }
-    }
-
-    /// Whether the handshake, or what was taken for certain, told who the client is.
-    pub const fn client_known(&self) -> bool {
-        self.ends.client_known
-    }
-
-    /// Says that `end` is the client.
-    pub fn set_client(&mut self, end: End) {
-        self.ends.client = end;
-        self.ends.client_known = true;
-    }
-
-    /// What one end sends.
-    pub const fn stream(&self, end: End) -> &Stream {
-        self.ends.stream(end)
-    }
-
-    /// What one end sends.
-    pub const fn stream_mut(&mut self, end: End) -> &mut Stream {
-        self.ends.stream_mut(end)
-    }
-
-    /// Forgets everything but the key: the ends begin a new connection.
-    pub(super) fn restart(&mut self, client: End, now: Timestamp) {
-        let fresh = Self::new(self.key, client, now);
-        let (previous, next, class) = (self.previous, self.next, self.class);
-        *self = Self { previous, next, class, last_seen: self.last_seen, ..fresh };
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct List {
@@ -302,7 +73,7 @@ impl<C> FlowTable<C> {
     }
 
     /// The flow with this key.
-    pub fn find(&self, key: &Key) -> Option<FlowId> {
+    pub fn find(&self, key: &FlowKey) -> Option<FlowId> {
         let hash = key.hash(&self.seed);
         let chunks = &self.chunks;
         self.index.find(hash, |slot| entry(chunks, *slot).key == *key).map(|slot| FlowId(*slot))
@@ -313,7 +84,7 @@ impl<C> FlowTable<C> {
     /// # Errors
     ///
     /// [`FullTable`] when the limit is reached.
-    pub fn insert(&mut self, key: Key, client: End, now: Timestamp) -> Result<FlowId, FullTable> {
+    pub fn insert(&mut self, key: FlowKey, client: End, now: Timestamp) -> Result<FlowId, FullTable> {
         if self.is_full() {
             return Err(FullTable);
         }

@@ -23,9 +23,9 @@ fn with_segment<T>(packet: &[u8], act: impl FnOnce(&Segment<'_>) -> T) -> T {
     }
 }
 
-fn key(port: u16) -> (Key, End) {
+fn key(port: u16) -> (FlowKey, End) {
     let source = Endpoint { port, ..client() };
-    with_segment(&SegmentBuilder::new(source, server()).build(), Key::of)
+    with_segment(&SegmentBuilder::new(source, server()).build(), FlowKey::of)
 }
 
 fn at(seconds: u64) -> Timestamp {
@@ -49,8 +49,8 @@ fn offer(state: &mut (Stream, Collector), sequence: u32, payload: &[u8]) -> Anom
 #[test]
 fn both_directions_have_one_key() {
     for (a, b) in [(client(), server()), (endpoint("[2001:db8::2]:9"), endpoint("[2001:db8::1]:10"))] {
-        let (there, from) = with_segment(&SegmentBuilder::new(a, b).build(), Key::of);
-        let (back, to) = with_segment(&SegmentBuilder::new(b, a).build(), Key::of);
+        let (there, from) = with_segment(&SegmentBuilder::new(a, b).build(), FlowKey::of);
+        let (back, to) = with_segment(&SegmentBuilder::new(b, a).build(), FlowKey::of);
         assert_eq!(there, back);
         assert_eq!(from, to.other());
         assert_eq!(there.endpoint(from), a);
@@ -179,7 +179,7 @@ impl Wire {
 
     fn see_as(&mut self, segment: &SegmentBuilder, tracking: Tracking) -> Tracked {
         with_segment(&segment.build(), |segment| {
-            let (key, from) = Key::of(segment);
+            let (key, from) = FlowKey::of(segment);
             let id = self.0.find(&key).unwrap_or_else(|| self.0.insert(key, from, at(0)).unwrap());
             let flow = self.0.get_mut(id);
             if flow.begins_anew(segment, from, tracking) {
@@ -235,7 +235,7 @@ fn a_capture_may_hold_the_answer_to_a_syn_before_the_syn() {
     wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
     let late = wire.see(&up().flags(Flags::SYN).sequence(99));
     assert!(odd(&late).is_empty());
-    assert!(wire.flow().stream(Key::of_client(&wire)).is_from_start());
+    assert!(wire.flow().stream(FlowKey::of_client(&wire)).is_from_start());
     let forged = wire.see(&up().flags(Flags::SYN).sequence(7777));
     assert_eq!(odd(&forged), [Anomaly::SynInConnection]);
 }
@@ -247,12 +247,12 @@ fn a_split_handshake_keeps_the_client_and_is_told() {
     let split = wire.see(&down().flags(Flags::SYN).sequence(999));
     assert_eq!(odd(&split), [Anomaly::SplitHandshake]);
     wire.see(&up().flags(Flags::SYN | Flags::ACK).sequence(99).acknowledgement(1000));
-    assert_eq!(wire.flow().side(Key::of_client(&wire)), Side::Client);
+    assert_eq!(wire.flow().side(FlowKey::of_client(&wire)), Side::Client);
 }
 
-impl Key {
+impl FlowKey {
     fn of_client(_: &Wire) -> End {
-        with_segment(&up().build(), |segment| Key::of(segment).1)
+        with_segment(&up().build(), |segment| FlowKey::of(segment).1)
     }
 }
 
@@ -302,7 +302,7 @@ fn fast_open_data_that_was_not_taken_is_told() {
     let mut wire = Wire::default();
     wire.see(&up().flags(Flags::SYN).sequence(99).payload(b"GET"));
     let id = wire.0.oldest(Class::Opening).unwrap();
-    let end = Key::of_client(&wire);
+    let end = FlowKey::of_client(&wire);
     wire.0.get_mut(id).stream_mut(end).reach(103);
     let answer = wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
     assert_eq!(answer.refused, Some(100));
@@ -313,11 +313,11 @@ fn a_syn_alone_does_not_begin_a_flow_anew_but_its_answer_does() {
     let mut wire = Wire::open();
     let syn = wire.see(&up().flags(Flags::SYN).sequence(5000));
     assert_eq!(odd(&syn), [Anomaly::SynInConnection]);
-    assert_eq!(wire.flow().stream(Key::of_client(&wire)).next(), 100);
+    assert_eq!(wire.flow().stream(FlowKey::of_client(&wire)).next(), 100);
     let answer = down().flags(Flags::SYN | Flags::ACK).sequence(7000).acknowledgement(5001);
     assert!(odd(&wire.see(&answer)).is_empty());
-    assert_eq!(wire.flow().stream(Key::of_client(&wire)).next(), 5001);
-    assert_eq!(wire.flow().stream(Key::of_client(&wire).other()).next(), 7001);
+    assert_eq!(wire.flow().stream(FlowKey::of_client(&wire)).next(), 5001);
+    assert_eq!(wire.flow().stream(FlowKey::of_client(&wire).other()).next(), 7001);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn an_unscaled_window_counts_where_one_end_offered_no_scale() {
     wire.see(&up().flags(Flags::SYN).sequence(99).option(scale));
     wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
     wire.see(&up().sequence(100).acknowledgement(1000).window(10));
-    let end = Key::of_client(&wire).other();
+    let end = FlowKey::of_client(&wire).other();
     let id = wire.0.oldest(Class::Opening).unwrap();
     let stream = wire.0.get_mut(id).stream_mut(end);
     let offer = Collector::default().offer(stream, 1000 + 65_536, b"x", Limits::default());

@@ -6,7 +6,7 @@ use crate::engine::conversation::Condemned;
 use crate::engine::judge::Stop;
 use crate::engine::{Decision, Inspected, OnFailure, Resets};
 use crate::event::{DropReason, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, Tracking, Verdict};
+use crate::flow::{Anomaly, AnomalySet, Class, Ruling, Tracking};
 use crate::rules::Mark;
 
 impl Passage<'_> {
@@ -124,7 +124,7 @@ impl Passage<'_> {
         let flow = self.flows.table.get_mut(self.id);
         let peer = flow.stream(self.from.other());
         let sender_expects = peer.is_open().then(|| peer.next());
-        flow.verdict = if stop.reject { Verdict::Rejected } else { Verdict::Blocked };
+        flow.ruling = if stop.reject { Ruling::Rejected } else { Ruling::Blocked };
         self.flows.table.set_class(self.id, Class::Blocked, self.judge.packet.now);
         let decision = if stop.reject {
             Decision::Reject(Resets::new(self.segment, self.receiver_expects, sender_expects))
@@ -138,7 +138,7 @@ impl Passage<'_> {
     fn let_pass(&mut self, mark: Option<Mark>) -> Inspected {
         self.end_conversation();
         let flow = self.flows.table.get_mut(self.id);
-        flow.verdict = Verdict::Passed;
+        flow.ruling = Ruling::Passed;
         let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
         self.flows.table.set_class(self.id, class, self.judge.packet.now);
         Inspected { decision: Decision::Pass, mark }

@@ -16,7 +16,7 @@ use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
 use crate::flow::{
-    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowTable, Key, Tracking, Verdict, distance,
+    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling, Tracking, distance,
 };
 use crate::packet::Segment;
 
@@ -40,7 +40,7 @@ impl Engine {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        let (key, from) = Key::of(segment);
+        let (key, from) = FlowKey::of(segment);
         let found = self.flows.table.find(&key);
         if let Some(id) = found
             && let Some(inspected) = self.inspect_decided(Seen { segment, packet, id, from })
@@ -78,17 +78,17 @@ impl Engine {
     fn inspect_decided(&mut self, seen: Seen<'_>) -> Option<Inspected> {
         let Seen { segment, packet, id, from } = seen;
         let flow = self.flows.table.get_mut(id);
-        let decision = match flow.verdict {
-            Verdict::Undecided => return None,
-            Verdict::Passed => Decision::Pass,
-            Verdict::Blocked | Verdict::Rejected => Decision::Block,
+        let decision = match flow.ruling {
+            Ruling::Undecided => return None,
+            Ruling::Passed => Decision::Pass,
+            Ruling::Blocked | Ruling::Rejected => Decision::Block,
         };
         let flags = segment.flags();
         if flags.syn() && !flow.stream(from).began_with(segment.sequence()) {
             return None;
         }
         let mark = self.bench.desk.marks.of(flow.label);
-        let passed = flow.verdict == Verdict::Passed;
+        let passed = flow.ruling == Ruling::Passed;
         if passed && (flags.fin() || flags.rst()) {
             flow.note_end(segment, from);
             if flow.is_closed() {
@@ -146,7 +146,7 @@ impl Engine {
         }
         self.flows.table.touch(id, packet.now);
         let flow = self.flows.table.get_mut(id);
-        let decided = flow.verdict != Verdict::Undecided;
+        let decided = flow.ruling != Ruling::Undecided;
         let before = *flow.ends();
         let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);
@@ -166,7 +166,7 @@ impl Engine {
     /// A SYN of a decided flow that may yet turn out to begin another one.
     fn inspect_reopening(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
         let syn = seen.segment.flags().syn();
-        if self.flows.table.get(seen.id).verdict != Verdict::Passed && !syn {
+        if self.flows.table.get(seen.id).ruling != Ruling::Passed && !syn {
             return Decision::Block.into();
         }
         if syn && seen.segment.wire_payload_length() > 0 && self.bench.law.enforces() {
@@ -181,7 +181,7 @@ impl Engine {
         let flow = self.flows.table.get_mut(id);
         if flow.is_one_way() && packet.now.since(flow.started()) > law.config.time_budget {
             // Only one direction's acknowledgements come by here: there will never be data to read.
-            flow.verdict = Verdict::Passed;
+            flow.ruling = Ruling::Passed;
             let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
             self.flows.table.set_class(id, class, packet.now);
             return Decision::Pass.into();
@@ -205,7 +205,7 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
     tracking == Tracking::Inline
         && !stream.is_from_start()
         && stream.is_open()
-        && flow.verdict == Verdict::Undecided
+        && flow.ruling == Ruling::Undecided
         && !segment.flags().syn()
         && !flow.is_confirmed()
         && distance(stream.next(), segment.sequence()).unsigned_abs() > STRANGE
@@ -257,7 +257,7 @@ fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End
 
 /// The facts of a flow that is in no table, by the one segment of it that is known.
 fn facts_of_untracked(segment: &Segment<'_>, packet: &PacketInput<'_>) -> FlowFacts {
-    let (key, from) = Key::of(segment);
+    let (key, from) = FlowKey::of(segment);
     FlowFacts::new(key, packet.now, guess_client(segment, from))
 }
 

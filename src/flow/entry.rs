@@ -1,0 +1,234 @@
+//! One flow: what is known of its two ends, and what was decided of it.
+
+use super::stream::Known;
+use super::{AnomalySet, End, FlowKey, Stream};
+use crate::event::{Side, Timestamp};
+
+/// No flow.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Where a flow stands; flows of one class are forgotten in the order of their last packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// Only a SYN was seen.
+    Opening,
+    /// Begun in its middle, and neither end has confirmed what was seen of the other.
+    Unconfirmed,
+    /// Open and undecided.
+    Undecided,
+    /// Let pass.
+    Passed,
+    /// Blocked.
+    Blocked,
+    /// Closed by both ends or reset.
+    Closed,
+}
+
+impl Class {
+    /// All classes, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Opening, Self::Unconfirmed, Self::Undecided, Self::Passed, Self::Blocked, Self::Closed];
+}
+
+/// What was decided about a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ruling {
+    /// Nothing yet.
+    Undecided,
+    /// Everything more may pass.
+    Passed,
+    /// Nothing more may pass.
+    Blocked,
+    /// Nothing more may pass, and both ends were reset.
+    Rejected,
+}
+
+/// One flow. `C` is what its owner knows about the conversation while it is undecided.
+#[derive(Debug)]
+pub struct Flow<C> {
+    /// What was collected and understood so far; absent before the first data and once decided.
+    pub conversation: Option<Box<C>>,
+    started: Timestamp,
+    pub(super) last_seen: Timestamp,
+    pub(super) ends: Ends,
+    pub(super) key: FlowKey,
+    pub(super) previous: u32,
+    pub(super) next: u32,
+    /// A number that the owner may note; 0 at the start.
+    pub label: u16,
+    /// Anomalies that were reported already.
+    pub reported: AnomalySet,
+    /// What was decided.
+    pub ruling: Ruling,
+    pub(super) class: Class,
+}
+
+/// What is known of a flow's two ends by their headers: small enough to be put back when a segment is
+/// refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    pub(super) streams: [Stream; 2],
+    /// Initial sequence number of a SYN that may begin the flow anew.
+    pub(super) reopening: Option<(u32, End)>,
+    pub(super) client: End,
+    /// Whether it is certain who the client is.
+    pub(super) client_known: bool,
+}
+
+/// What of a flow changes while a segment of it is read, each for itself.
+pub struct Parts<'f, C> {
+    /// What was collected and understood so far.
+    pub conversation: &'f mut Option<Box<C>>,
+    /// What the segment's sender sends.
+    pub own: &'f mut Stream,
+    /// What its peer sends.
+    pub peer: &'f mut Stream,
+    /// Anomalies that were reported already.
+    pub reported: &'f mut AnomalySet,
+}
+
+impl Ends {
+    pub(super) const fn new(client: End) -> Self {
+        let streams = [Stream::NEW, Stream::NEW];
+        Self { streams, reopening: None, client, client_known: false }
+    }
+
+    pub(super) const fn stream(&self, end: End) -> &Stream {
+        let [low, high] = &self.streams;
+        match end {
+            End::Low => low,
+            End::High => high,
+        }
+    }
+
+    pub(super) const fn stream_mut(&mut self, end: End) -> &mut Stream {
+        let [low, high] = &mut self.streams;
+        match end {
+            End::Low => low,
+            End::High => high,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Flow<()>>() <= 152, "a million flows fit into 256 MiB");
+
+impl<C> Flow<C> {
+    pub(super) fn new(key: FlowKey, client: End, now: Timestamp) -> Self {
+        Self {
+            conversation: None,
+            started: now,
+            last_seen: now,
+            ends: Ends::new(client),
+            key,
+            previous: NONE,
+            next: NONE,
+            label: 0,
+            reported: AnomalySet::default(),
+            ruling: Ruling::Undecided,
+            class: Class::Opening,
+        }
+    }
+
+    /// What is known of its ends by their headers.
+    pub const fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// Goes back to what was known before a segment that is refused.
+    pub const fn restore(&mut self, ends: Ends) {
+        self.ends = ends;
+    }
+
+    /// What changes while a segment of one end is read.
+    pub const fn parts(&mut self, from: End) -> Parts<'_, C> {
+        let [low, high] = &mut self.ends.streams;
+        let (own, peer) = match from {
+            End::Low => (low, high),
+            End::High => (high, low),
+        };
+        Parts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
+    }
+
+    /// Whether only one end was ever heard, and its SYN neither seen nor answered.
+    pub fn is_one_way(&self) -> bool {
+        let [low, high] = &self.ends.streams;
+        low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
+    }
+
+    /// Whether a SYN of one end is all that was seen.
+    pub fn is_opening(&self) -> bool {
+        let [low, high] = &self.ends.streams;
+        let alone =
+            |one: &Stream, other: &Stream| one.is_from_start() && !one.is_acknowledged() && !other.is_open();
+        alone(low, high) || alone(high, low)
+    }
+
+    /// Begins the flow anew in its middle.
+    pub fn begin_amid(&mut self, client: End, now: Timestamp) {
+        self.restart(client, now);
+    }
+
+    /// Whether one end has acknowledged what was seen of the other: somebody who only forges packets of
+    /// one of them can't make it so.
+    pub fn is_confirmed(&self) -> bool {
+        self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
+    }
+
+    /// Its key.
+    pub const fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// When its first packet was seen.
+    pub const fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// Where it stands.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Which side an end is.
+    pub fn side(&self, end: End) -> Side {
+        if end == self.ends.client { Side::Client } else { Side::Server }
+    }
+
+    /// Which end a side is.
+    pub const fn end(&self, side: Side) -> End {
+        match side {
+            Side::Client => self.ends.client,
+            Side::Server => self.ends.client.other(),
+        }
+    }
+
+    /// Whether the handshake, or what was taken for certain, told who the client is.
+    pub const fn client_known(&self) -> bool {
+        self.ends.client_known
+    }
+
+    /// Says that `end` is the client.
+    pub fn set_client(&mut self, end: End) {
+        self.ends.client = end;
+        self.ends.client_known = true;
+    }
+
+    /// What one end sends.
+    pub const fn stream(&self, end: End) -> &Stream {
+        self.ends.stream(end)
+    }
+
+    /// What one end sends.
+    pub const fn stream_mut(&mut self, end: End) -> &mut Stream {
+        self.ends.stream_mut(end)
+    }
+
+    /// Forgets everything but the key: the ends begin a new connection.
+    pub(super) fn restart(&mut self, client: End, now: Timestamp) {
+        let fresh = Self::new(self.key, client, now);
+        let (previous, next, class) = (self.previous, self.next, self.class);
+        *self = Self { previous, next, class, last_seen: self.last_seen, ..fresh };
+    }
+}
