@@ -116,8 +116,8 @@ impl<C> FlowTable<C> {
         entry_mut(&mut self.chunks, id.0)
     }
 
-    /// Notes that a packet of the flow was seen.
-    pub fn touch(&mut self, id: FlowId, now: Timestamp) {
+    /// A flow of which a packet was seen.
+    pub fn touch(&mut self, id: FlowId, now: Timestamp) -> &mut Flow<C> {
         let flow = self.get_mut(id);
         if now.since(flow.last_seen) >= ORDER_GRAIN {
             flow.last_seen = now;
@@ -125,6 +125,7 @@ impl<C> FlowTable<C> {
             self.unlink(id.0);
             self.link(id.0, class);
         }
+        self.get_mut(id)
     }
 
     /// Puts the flow into another class.

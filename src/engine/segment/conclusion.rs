@@ -1,7 +1,7 @@
 //! What a segment led to becomes a decision, and the flow's story ends or goes on.
 
 use super::passage::Passage;
-use super::{classify, first_octet};
+use super::{class_of, first_octet};
 use crate::engine::conversation::Condemned;
 use crate::engine::judge::Stop;
 use crate::engine::{Decision, Inspected, OnFailure, Resets};
@@ -48,17 +48,24 @@ impl Passage<'_> {
         {
             return self.run_short(mark);
         }
-        self.flows.watch(self.id, law);
         // A reset may never have arrived: what it leaves is told once the flow is forgotten.
-        if self.classify() && !self.flows.table.get(self.id).is_reset() {
+        let reset = self.classify();
+        self.flows.watch(self.id, law);
+        if reset == Some(false) {
             self.tell_owed();
         }
         Inspected { decision: Decision::Undecided, mark }
     }
 
-    fn classify(&mut self) -> bool {
-        let law = self.judge.law;
-        classify(&mut self.flows.table, self.id, law.tracking, law.enforces(), self.judge.packet)
+    /// Puts the flow into the class where it stands; where it is over, whether by a reset.
+    fn classify(&mut self) -> Option<bool> {
+        let flow = self.flows.table.get(self.id);
+        let (class, over) = class_of(flow, self.judge.law);
+        let reset = over.then(|| flow.is_reset());
+        if class != flow.class() {
+            self.flows.table.set_class(self.id, class, self.judge.packet.now);
+        }
+        reset
     }
 
     /// The budget is spent without a decision.
@@ -91,7 +98,7 @@ impl Passage<'_> {
         self.judge.tell_drop(stop.reason, stop.rule.clone(), false);
         let segment = self.segment;
         let flow = self.flows.table.get_mut(self.id);
-        flow.restore(self.before);
+        flow.restore(self.origin.before);
         let side = flow.side(self.from);
         let count = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
         if let Some(conversation) = &mut flow.conversation {
@@ -127,7 +134,7 @@ impl Passage<'_> {
         flow.ruling = if stop.reject { Ruling::Rejected } else { Ruling::Blocked };
         self.flows.table.set_class(self.id, Class::Blocked, self.judge.packet.now);
         let decision = if stop.reject {
-            Decision::Reject(Resets::new(self.segment, self.receiver_expects, sender_expects))
+            Decision::Reject(Resets::new(self.segment, self.origin.receiver_expects, sender_expects))
         } else {
             Decision::Block
         };

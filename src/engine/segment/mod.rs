@@ -7,17 +7,15 @@ mod conclusion;
 mod passage;
 mod reading;
 
-use self::passage::Passage;
-use super::bench::Desk;
+use self::passage::{Origin, Passage};
+use super::bench::{Desk, Law};
 use super::conversation::Conversation;
 use super::flows::is_amid;
 use super::judge::{FlowFacts, Judge};
 use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
-use crate::flow::{
-    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling, Tracking, distance,
-};
+use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, Ruling, Tracking, distance};
 use crate::packet::Segment;
 
 /// How far a segment of a flow that nobody has confirmed may lie from what was seen before, to be one of
@@ -144,8 +142,7 @@ impl Engine {
             Passage::new(self, seen, sink).end_conversation();
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
-        self.flows.table.touch(id, packet.now);
-        let flow = self.flows.table.get_mut(id);
+        let flow = self.flows.table.touch(id, packet.now);
         let decided = flow.ruling != Ruling::Undecided;
         let before = *flow.ends();
         let receiver_expects = receiver_expects(flow, segment, from);
@@ -159,8 +156,8 @@ impl Engine {
         }
         settle_client(flow, segment, from, &mut self.bench.desk);
         let may_ask = self.may_ask_for_more(packet);
-        let passage = Passage { before, receiver_expects, may_ask, ..Passage::new(self, seen, sink) };
-        passage.inspect(&tracked)
+        let origin = Origin { before, receiver_expects, may_ask };
+        Passage::of(self, seen, origin, sink).inspect(&tracked)
     }
 
     /// A SYN of a decided flow that may yet turn out to begin another one.
@@ -186,7 +183,10 @@ impl Engine {
             self.flows.table.set_class(id, class, packet.now);
             return Decision::Pass.into();
         }
-        classify(&mut self.flows.table, id, law.tracking, law.enforces(), packet);
+        let (class, _) = class_of(flow, law);
+        if class != flow.class() {
+            self.flows.table.set_class(id, class, packet.now);
+        }
         Decision::Undecided.into()
     }
 
@@ -211,31 +211,21 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
         && distance(stream.next(), segment.sequence()).unsigned_abs() > STRANGE
 }
 
-/// Puts an undecided flow into the class where it stands; whether it is over.
-fn classify(
-    table: &mut FlowTable<Conversation>,
-    id: FlowId,
-    tracking: Tracking,
-    enforces: bool,
-    packet: &PacketInput<'_>,
-) -> bool {
-    let flow = table.get(id);
+/// Where an undecided flow stands, and whether it is over.
+fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     // A reset that its receiver may have ignored, as there are a dozen reasons for, ends no banner half-way
     // where that would let the rest of it pass.
-    let over = flow.is_closed() && (!enforces || !is_amid(flow));
+    let over = flow.is_closed() && (!law.enforces() || !is_amid(flow));
     let class = if over {
         Class::Closed
     } else if flow.is_opening() {
         Class::Opening
-    } else if tracking == Tracking::Inline && !flow.is_confirmed() {
+    } else if law.tracking == Tracking::Inline && !flow.is_confirmed() {
         Class::Unconfirmed
     } else {
         Class::Undecided
     };
-    if class != flow.class() {
-        table.set_class(id, class, packet.now);
-    }
-    over
+    (class, over)
 }
 
 /// Settles who the client is before the first data is read.

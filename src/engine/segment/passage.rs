@@ -19,7 +19,12 @@ pub(super) struct Passage<'e> {
     pub(super) segment: &'e Segment<'e>,
     pub(super) id: FlowId,
     pub(super) from: End,
-    /// What was known of the ends before, should the segment not get through.
+    pub(super) origin: Origin,
+}
+
+/// What was known before a segment changed it.
+pub(super) struct Origin {
+    /// What was known of the ends, should the segment not get through.
     pub(super) before: Ends,
     /// The sequence number that its receiver expects.
     pub(super) receiver_expects: u32,
@@ -28,13 +33,25 @@ pub(super) struct Passage<'e> {
 }
 
 impl<'e> Passage<'e> {
+    /// A segment that changed nothing yet.
     pub(super) fn new(engine: &'e mut Engine, seen: Seen<'e>, sink: &'e mut dyn EventSink) -> Self {
+        let before = *engine.flows.table.get(seen.id).ends();
+        let origin = Origin { before, receiver_expects: seen.segment.sequence(), may_ask: false };
+        Self::of(engine, seen, origin, sink)
+    }
+
+    pub(super) fn of(
+        engine: &'e mut Engine,
+        seen: Seen<'e>,
+        origin: Origin,
+        sink: &'e mut dyn EventSink,
+    ) -> Self {
         let Seen { segment, packet, id, from } = seen;
         let Engine { flows, bench, .. } = engine;
         let flow = flows.table.get(id);
-        let (facts, side, before) = (FlowFacts::from(flow), flow.side(from), *flow.ends());
+        let (facts, side) = (FlowFacts::from(flow), flow.side(from));
         let judge = bench.sit(sink).judge(facts, Some(side), Some(segment), packet);
-        Self { flows, judge, segment, id, from, before, receiver_expects: segment.sequence(), may_ask: false }
+        Self { flows, judge, segment, id, from, origin }
     }
 
     /// A segment whose receiver will not accept it.
@@ -110,8 +127,14 @@ impl<'e> Passage<'e> {
             }
             let stopped = judge.enforces() && judge.outcome.stop.is_some();
             if !segment.is_whole() && !tracked.ignore && !stopped {
-                more =
-                    reading::go_over_missing(conversation, side, &mut streams, segment, self.may_ask, judge);
+                more = reading::go_over_missing(
+                    conversation,
+                    side,
+                    &mut streams,
+                    segment,
+                    self.origin.may_ask,
+                    judge,
+                );
             }
             reading::end(conversation, side, &streams, reported, judge);
         }
@@ -119,7 +142,7 @@ impl<'e> Passage<'e> {
         conversation.take_stock(streams.by_side(side), judge.packet.now);
         conversation.account(&mut judge.desk.counters);
         if refused {
-            flow.restore(self.before);
+            flow.restore(self.origin.before);
         }
         more
     }
@@ -131,7 +154,7 @@ impl<'e> Passage<'e> {
         self.judge.desk.marks.add(&mut flow.label, outcome.mark);
         let side = flow.side(self.from);
         if let Some(conversation) = &mut flow.conversation {
-            conversation.asked.get_or_insert((side, self.segment.sequence(), self.receiver_expects));
+            conversation.asked.get_or_insert((side, self.segment.sequence(), self.origin.receiver_expects));
         }
         if let Some(stop) = outcome.stop {
             // Only talk: where it were more, nothing would be asked.
