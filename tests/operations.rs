@@ -264,6 +264,35 @@ fn another_user_with_two_capabilities_guards_and_one_is_enough_to_watch() {
 }
 
 #[test]
+fn another_user_is_told_of_the_lock_of_legacy_iptables_and_may_name_another() {
+    as_root(|| {
+        if !is_first_user_namespace() {
+            eprintln!("skipped: other users need root");
+            return;
+        }
+        let folder = open_folder();
+        let namespace = Namespace::new();
+        // Makes the lock, as root.
+        namespace.run("iptables-legacy -w -t mangle -S");
+        let hook = |lock: Option<&Path>| {
+            let mut command = as_nobody(&namespace, folder.path(), "-all,+net_admin,+net_raw");
+            if let Some(lock) = lock {
+                command.env("XTABLES_LOCKFILE", lock);
+            }
+            let output = command.args(["hook", "up", "--iptables", "legacy"]).output().expect("it starts");
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let (code, told) = hook(None);
+        assert_eq!(code, Some(3), "{told}");
+        assert!(told.contains("/run/xtables.lock, which belongs to root"), "{told}");
+        assert!(told.contains("XTABLES_LOCKFILE") && !told.contains("needs CAP_NET_ADMIN"), "{told}");
+        let own = folder.path().join("lock");
+        assert_eq!(hook(Some(&own)).0, Some(0));
+        assert!(namespace.run("iptables-legacy-save -t mangle").contains("NFQUEUE"));
+    });
+}
+
+#[test]
 fn ufw_reload_leaves_the_hook_alone() {
     as_root(|| {
         let namespace = Namespace::new();

@@ -6,7 +6,7 @@
 //! The rules are read first and the rest afterwards, and each packet in hand counts as received before
 //! the kernel takes it off the queue, so that packets that arrive meanwhile can make the number too small
 //! for a moment, never too large. Where the rules can't be read, or lead elsewhere, the number is not
-//! known, and then it is not shown.
+//! known, and then it is not shown. Reading them is the keeper's affair, who looks at the hook anyway.
 
 use bannerwall_ffi::queue::KernelCounters;
 
@@ -14,39 +14,35 @@ use super::ledger::{Ledger, Previous};
 use super::tally::Tally;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
-use crate::hook::{self, HookError, Installed, MarkField, Queues, Variant, Watch};
+use crate::hook::{Family, HookConfig, Look, MarkField, Queues};
 use crate::metrics::{GuardMetrics, Knowable, QueueDrop};
 
 /// Compares the hook's counters with the guard's.
 pub(super) struct Loss {
-    hook: Sought,
+    queues: Queues,
+    mark: MarkField,
     on_failure: OnFailure,
     metrics: GuardMetrics,
     uninspected: Knowable,
-    watch: Option<Watch>,
     account: Account,
     ledger: Ledger,
+    /// Whether the hook was looked at before: the accounts of the last run are asked for once.
+    is_open: bool,
     /// Why the number is not known, as it was told last.
-    told: Option<String>,
-}
-
-/// The hook that leads packets here.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sought {
-    pub(super) variant: Variant,
-    pub(super) queues: Queues,
-    pub(super) mark: MarkField,
+    told: Option<Unknown>,
+    /// Whether the hook led here at the last look.
+    was_here: bool,
 }
 
 /// Why the hook's counters can't be compared with ours.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Unknown {
     #[error("no hook leads packets to queue {0}; `bannerwall hook up` makes one")]
     NoHook(Queues),
     #[error("the hook that is up leads to queue {0}, and this guard serves queue {1}")]
     Elsewhere(Queues, Queues),
-    #[error(transparent)]
-    Unreadable(#[from] HookError),
+    #[error("{0}")]
+    Unreadable(String),
 }
 
 /// What the guard's workers have seen, all together.
@@ -75,56 +71,73 @@ impl Seen {
 
 impl Loss {
     /// Accounts that go on where those of the last run were closed, if the same hook is still there.
-    pub(super) fn new(hook: Sought, on_failure: OnFailure, metrics: &GuardMetrics) -> Self {
+    pub(super) fn new(
+        queues: Queues,
+        mark: MarkField,
+        on_failure: OnFailure,
+        metrics: &GuardMetrics,
+    ) -> Self {
         Self {
-            hook,
+            queues,
+            mark,
             on_failure,
             metrics: metrics.clone(),
             uninspected: metrics.uninspected_packets.clone(),
-            watch: None,
             account: Account::default(),
-            ledger: Ledger::of(hook.queues),
+            ledger: Ledger::of(queues),
+            is_open: false,
             told: None,
+            was_here: false,
+        }
+    }
+
+    /// Brings the metric up to date with a look at the hook; `seen` is asked afterwards.
+    pub(super) fn update(&mut self, look: &Look, seen: impl FnOnce() -> Seen) {
+        let reached = self.reached(look);
+        self.uninspected.set_known(reached.is_ok());
+        match &reached {
+            Ok(_) => self.told = None,
+            Err(unknown) if self.told.as_ref() != Some(unknown) => {
+                tell(format_args!("bannerwall: packets that go by uninspected can't be counted: {unknown}"));
+                self.told = Some(unknown.clone());
+            }
+            Err(_) => {}
+        }
+        let is_first = !std::mem::replace(&mut self.is_open, true);
+        match reached {
+            Ok(reached) if is_first => self.open(reached, seen()),
+            Ok(reached) => self.count(reached, seen()),
+            Err(_) => {}
+        }
+    }
+
+    /// Closes the accounts, once the queues were given back: the next run begins where this one ends. A
+    /// hook that was taken down at the end is no news.
+    pub(super) fn close(&mut self, look: &Look, seen: impl FnOnce() -> Seen) {
+        match self.reached(look) {
+            Ok(reached) => {
+                self.count(reached, seen());
+                self.ledger.write(Previous::Closed(reached));
+            }
+            Err(_) => self.ledger.remove(),
         }
     }
 
     /// Begins the accounts: what reached the hook since the last run closed its own belongs to nobody.
-    pub(super) fn open(&mut self, seen: impl FnOnce() -> Seen) {
-        let previous = self.ledger.read();
-        let Some(reached) = self.reached() else { return };
-        match previous {
+    fn open(&mut self, reached: u64, seen: Seen) {
+        match self.ledger.read() {
             Some(Previous::Closed(last)) if last <= reached => {
                 self.account.go_on_from(last);
-                let missed = self.account.lost(reached, seen());
+                let missed = self.account.lost(reached, seen);
                 self.count_gap(missed);
             }
             Some(Previous::Open) => {
                 tell("bannerwall: the last run did not end cleanly: what went by since is not known");
-                self.count(reached, seen());
+                self.count(reached, seen);
             }
-            _ => self.count(reached, seen()),
+            _ => self.count(reached, seen),
         }
         self.ledger.write(Previous::Open);
-    }
-
-    /// Reads the rules' counters and brings the metric up to date; `seen` is asked afterwards.
-    pub(super) fn update(&mut self, seen: impl FnOnce() -> Seen) {
-        if let Some(reached) = self.reached() {
-            self.count(reached, seen());
-        }
-    }
-
-    /// Closes the accounts, once the queues were given back: the next run begins where this one ends.
-    pub(super) fn close(&mut self, seen: impl FnOnce() -> Seen) {
-        // A hook that was taken down at the end is no news.
-        let reached = self.look().ok();
-        match reached {
-            Some(reached) => {
-                self.count(reached, seen());
-                self.ledger.write(Previous::Closed(reached));
-            }
-            None => self.ledger.remove(),
-        }
     }
 
     fn count(&mut self, reached: u64, seen: Seen) {
@@ -150,84 +163,38 @@ impl Loss {
         tell(format_args!("bannerwall: {missed} packets {fate} between the last run and this one"));
     }
 
-    /// What the rules have counted; none where that is not known, which is told once.
-    fn reached(&mut self) -> Option<u64> {
-        let reached = self.look();
-        self.uninspected.set_known(reached.is_ok());
-        match reached {
-            Ok(reached) => {
-                self.told = None;
-                Some(reached)
-            }
-            Err(unknown) => {
-                let why = unknown.to_string();
-                if self.told.as_ref() != Some(&why) {
-                    tell(format_args!("bannerwall: packets that go by uninspected can't be counted: {why}"));
-                    self.told = Some(why);
-                }
-                None
-            }
-        }
-    }
-
-    fn look(&mut self) -> Result<u64, Unknown> {
-        let reached = self.read();
-        if reached.is_err() {
-            // There is nothing to compare with, and the next hook will count from zero.
-            self.watch = None;
+    /// What the rules that lead here have counted.
+    fn reached(&mut self, look: &Look) -> Result<u64, Unknown> {
+        let here = || look.hooks.iter().filter(|(_, hook, _)| hook.queues == self.queues);
+        let reached = match (&look.unknown, here().next(), look.hooks.first()) {
+            (Some(why), _, _) => Err(Unknown::Unreadable(why.clone())),
+            (None, Some(_), _) => Ok(here().map(|(_, _, counters)| counters.queued).sum()),
+            (None, None, Some((_, other, _))) => Err(Unknown::Elsewhere(other.queues, self.queues)),
+            (None, None, None) => Err(Unknown::NoHook(self.queues)),
+        };
+        if std::mem::replace(&mut self.was_here, reached.is_ok()) != reached.is_ok() {
+            // What there was to compare with is gone, and the next hook counts from zero.
             self.account.rebase();
+            for (family, hook, _) in look.hooks.iter().filter(|(_, hook, _)| hook.queues == self.queues) {
+                self.tell_disagreement(*family, hook);
+            }
         }
         reached
     }
 
-    fn read(&mut self) -> Result<u64, Unknown> {
-        if self.watch.is_none() {
-            let watch = Watch::find(self.hook.variant, self.hook.queues)?;
-            if watch.is_empty() {
-                return Err(self.hook.elsewhere()?);
-            }
-            self.hook.tell_disagreement(self.on_failure)?;
-            self.watch = Some(watch);
-            self.account.rebase();
-        }
-        let Some(watch) = &self.watch else { return Err(Unknown::NoHook(self.hook.queues)) };
-        Ok(watch.counters()?.queued)
-    }
-}
-
-impl Sought {
-    /// Why no hook leads here: there is none, or it leads elsewhere.
-    fn elsewhere(&self) -> Result<Unknown, HookError> {
-        let places = hook::status(self.variant)?;
-        let other = places.iter().find_map(|place| match &place.installed {
-            Installed::Complete(there, _) => Some(there.queues),
-            _ => None,
-        });
-        Ok(other.map_or(Unknown::NoHook(self.queues), |other| Unknown::Elsewhere(other, self.queues)))
-    }
-
     /// Tells where the hook was made with other options than this guard has.
-    fn tell_disagreement(&self, on_failure: OnFailure) -> Result<(), HookError> {
-        for place in hook::status(self.variant)? {
-            let Installed::Complete(there, _) = &place.installed else { continue };
-            if there.queues != self.queues {
-                continue;
-            }
-            if there.mark != self.mark {
-                tell(format_args!(
-                    "bannerwall: the hook ({}) uses other bits of the mark than this guard: make both with the same --mark",
-                    place.family
-                ));
-            }
-            if there.bypass != (on_failure == OnFailure::Open) {
-                tell(format_args!(
-                    "bannerwall: the hook ({}) was made with --on-failure {}, this guard is not",
-                    place.family,
-                    if there.bypass { "open" } else { "closed" }
-                ));
-            }
+    fn tell_disagreement(&self, family: Family, hook: &HookConfig) {
+        if hook.mark != self.mark {
+            tell(format_args!(
+                "bannerwall: the hook ({family}) uses other bits of the mark than this guard: make both with the same --mark"
+            ));
         }
-        Ok(())
+        if hook.bypass != (self.on_failure == OnFailure::Open) {
+            let mode = if hook.bypass { "open" } else { "closed" };
+            tell(format_args!(
+                "bannerwall: the hook ({family}) was made with --on-failure {mode}, this guard is not"
+            ));
+        }
     }
 }
 

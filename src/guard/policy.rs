@@ -2,6 +2,7 @@
 //!
 //! Pure: resets are sent and counters kept elsewhere.
 
+use super::recent::Recent;
 use super::source::{Answer, ConnectionMark, MAXIMUM_COPY_RANGE, Queued, Verdict};
 use crate::engine::Decision;
 use crate::hook::{MarkField, MarkState};
@@ -33,13 +34,17 @@ pub(super) struct Policy {
     pub(super) failure: Verdict,
     /// Octets of each packet that the kernel copies now.
     pub(super) copy_range: u32,
+    /// Times that the kernel was told of a decision.
+    pub(super) handed: u64,
+    /// Packets that were sent around with a decision.
+    around: Recent,
     /// Packets in a row that came too short.
     short: u32,
 }
 
 impl Policy {
     pub(super) fn new(mark: MarkField, offload: Offload, failure: Verdict, copy_range: u32) -> Self {
-        Self { mark, offload, failure, copy_range, short: 0 }
+        Self { mark, offload, failure, copy_range, handed: 0, around: Recent::new(), short: 0 }
     }
 
     /// The answer to a packet that was decided before it came here: it would not have come at all if
@@ -80,9 +85,12 @@ impl Policy {
     }
 
     /// The answer to a packet of a decided flow, by which the kernel learns of the decision.
-    fn decided(&self, queued: &Queued<'_>, state: MarkState, verdict: Verdict) -> Answer {
+    fn decided(&mut self, queued: &Queued<'_>, state: MarkState, verdict: Verdict) -> Answer {
+        self.handed += u64::from(self.offload != Offload::Never);
         match self.offload {
             Offload::Never => Answer::new(verdict),
+            // It went around and came back without its mark.
+            Offload::Hook if self.around.meets_again(queued.hook, queued.payload) => Answer::new(verdict),
             Offload::Hook => Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, state)),
             Offload::Verdict => {
                 let mark = ConnectionMark { value: self.mark.value(state), mask: self.mark.mask() };
@@ -163,6 +171,16 @@ mod tests {
         );
         assert_eq!(answer(Offload::Hook, &reject(), None), Answer::with_mark(Verdict::Repeat, 0x8000_0005));
         assert_eq!(answer(Offload::Hook, &Decision::Drop, None), Answer::new(Verdict::Drop));
+    }
+
+    #[test]
+    fn a_packet_that_comes_back_without_its_mark_goes_around_once() {
+        let mut policy = policy(Offload::Hook);
+        let packet = queued(&[7; 40], 40, 0);
+        let mut answer = |decision: &Decision| policy.answer(&packet, decision, None);
+        assert_eq!(answer(&Decision::Pass), Answer::with_mark(Verdict::Repeat, 0x4000_0000));
+        assert_eq!(answer(&Decision::Pass), Answer::new(Verdict::Accept));
+        assert_eq!(answer(&Decision::Block), Answer::new(Verdict::Drop));
     }
 
     #[test]

@@ -10,10 +10,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::config::{GuardConfig, Output};
 use super::control::Control;
+use super::handed::Handed;
 use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
+use super::recent::Recent;
 use super::resets::{Allowance, Injector};
 use super::sinks::Sinks;
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
@@ -183,6 +185,7 @@ impl Parts<'_> {
             injector: self.injector.clone(),
             allowance: Allowance::default(),
             resets: Vec::new(),
+            own: Recent::new(),
             sink: Sinks::new(run.writers.iter().map(Writer::handle).collect()),
             interfaces: Interfaces::new(),
             answers: Answers::default(),
@@ -195,8 +198,9 @@ impl Parts<'_> {
         };
         let publisher = Publisher::new(run.metrics.clone(), number, &rules);
         let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.metrics.clone());
+        let handed = Handed::new(number);
         let pulse = Pulse::new(Arc::clone(&run.rounds), index);
-        let worker = Worker { source, judge, publisher, shared, rules, copy_range, waiting, pulse };
+        let worker = Worker { source, judge, publisher, shared, rules, copy_range, waiting, handed, pulse };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
         Queue { number, worker, cpu }
     }

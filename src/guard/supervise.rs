@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use super::config::GuardConfig;
 use super::control::{Answer, Control};
 use super::keeper::{Keeper, Reporter};
-use super::loss::{Loss, Seen, Sought};
+use super::loss::{Loss, Seen};
 use super::notify::Notifier;
 use super::pulse::{Observer, Rounds};
 use super::signals::Listener;
@@ -33,8 +33,6 @@ use crate::rules::{RuleSet, Selection};
 const ACCOUNTS: Duration = Duration::from_secs(1);
 /// How often the end of what was told to end is looked at.
 const MOMENT: Duration = Duration::from_millis(2);
-/// How often the hook's counters are read, which runs iptables.
-const HOOK_COUNTERS: Duration = Duration::from_secs(5);
 /// How long workers may take to answer what they have in hand where one of them hangs.
 const OTHERS_END: Duration = Duration::from_secs(1);
 /// How long a reader of events may take to accept the last ones.
@@ -87,37 +85,53 @@ impl Run {
     /// Runs the workers till a signal or a failure ends the run.
     pub(super) fn guard(mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
         let started = Instant::now();
-        let config = &self.config;
-        let hook = Sought { variant: config.variant, queues: config.queues, mark: config.mark };
-        let mut loss = Loss::new(hook, config.on_failure, &self.metrics);
-        let served = self.spawn_all(queues).and_then(|()| self.serve(&mut loss, started));
+        let keeper = self.spawn_all(queues).and_then(|()| self.keeper());
+        let (keeper, served) = match keeper {
+            Ok(keeper) => {
+                let served = self.serve(&keeper, started);
+                (Some(keeper), served)
+            }
+            Err(error) => (None, Err(error)),
+        };
         let ended = self.end_workers(matches!(served, Err(GuardError::Hung(_))));
         if matches!(ended, Err(GuardError::Forced)) {
             // Whatever does not end is left to the end of the process.
             return ended;
         }
-        loss.close(|| self.seen());
+        if let Some(keeper) = keeper {
+            keeper.close();
+        }
         self.emit_stats(started);
         self.finish_writers();
         served.and(ended)
     }
 
-    /// From the hook's coming up to its going down.
-    fn serve(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
+    fn keeper(&self) -> Result<Keeper, GuardError> {
+        let config = &self.config;
         let sinks = Sinks::new(self.writers.iter().map(Writer::handle).collect());
         let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), sinks);
-        let keeper = Keeper::start(&self.config, reporter)?;
+        let loss = Loss::new(config.queues, config.mark, config.on_failure, &self.metrics);
+        let tallies: Vec<(u16, Arc<Tally>)> =
+            self.workers.iter().map(|worker| (worker.number, Arc::clone(&worker.tally))).collect();
+        let seeing = move || {
+            let mut seen = Seen::default();
+            tallies.iter().for_each(|(queue, tally)| seen.add(*queue, tally));
+            seen
+        };
+        Ok(Keeper::start(config, reporter, loss, Box::new(seeing))?)
+    }
+
+    /// From the hook's coming up to its going down.
+    fn serve(&self, keeper: &Keeper, started: Instant) -> Result<(), GuardError> {
         keeper.raise()?;
-        loss.open(|| self.seen());
         self.health.set_ready(true);
         let ready = self.ready_line();
         tell(&ready);
         self.notify(&format!("READY=1\nSTATUS={ready}"));
-        let watched = self.watch(loss, started);
+        let watched = self.watch(started);
         self.health.set_ready(false);
         self.notify("STOPPING=1");
-        loss.update(|| self.seen());
-        let lowered = self.lower_hook(&keeper, watched.is_err());
+        let lowered = self.lower_hook(keeper, watched.is_err());
         watched.and(lowered)
     }
 
@@ -196,9 +210,8 @@ impl Run {
     }
 
     /// Serves messages until the run has to end.
-    fn watch(&self, loss: &mut Loss, started: Instant) -> Result<(), GuardError> {
-        let mut read = Instant::now();
-        let mut observer = Observer::new(Arc::clone(&self.rounds), read);
+    fn watch(&self, started: Instant) -> Result<(), GuardError> {
+        let mut observer = Observer::new(Arc::clone(&self.rounds), Instant::now());
         loop {
             match self.messages.recv_timeout(ACCOUNTS) {
                 Ok(Message::Stop) => return Ok(()),
@@ -226,10 +239,6 @@ impl Run {
                 return Err(GuardError::Hung(hung.number));
             }
             self.count_lost_events();
-            if read.elapsed() >= HOOK_COUNTERS {
-                read = Instant::now();
-                loss.update(|| self.seen());
-            }
         }
     }
 
@@ -281,15 +290,6 @@ impl Run {
             }
         }
         outcome
-    }
-
-    /// All workers' counts together, as of now.
-    fn seen(&self) -> Seen {
-        let mut seen = Seen::default();
-        for worker in &self.workers {
-            seen.add(worker.number, &worker.tally);
-        }
-        seen
     }
 
     fn count_lost_events(&self) {

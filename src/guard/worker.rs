@@ -10,12 +10,14 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 
 use super::clock::Clock;
+use super::handed::Handed;
 use super::interfaces::Interfaces;
 use super::policy::Policy;
 use super::pulse::Pulse;
+use super::recent::Recent;
 use super::resets::{Allowance, Injector, Ways};
 use super::sinks::Sinks;
-use super::source::{Answer, Queued, Source, SourceError};
+use super::source::{Answer, Queued, Source, SourceError, Verdict};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
@@ -54,6 +56,8 @@ pub(super) struct Worker {
     pub(super) copy_range: u32,
     /// How long packets waited before they came here.
     pub(super) waiting: Waiting,
+    /// Whether the kernel keeps what it is told.
+    pub(super) handed: Handed,
     /// Shows others that the loop goes around.
     pub(super) pulse: Pulse,
 }
@@ -68,6 +72,8 @@ pub(super) struct Judge {
     pub(super) allowance: Allowance,
     /// Resets that wait until the batch's verdicts are sent.
     pub(super) resets: Vec<PendingResets>,
+    /// Resets that were sent, known again where others took their mark off.
+    pub(super) own: Recent,
     pub(super) sink: Sinks,
     pub(super) interfaces: Interfaces,
     pub(super) answers: Answers,
@@ -86,7 +92,11 @@ pub(super) struct PendingResets {
 
 impl Judge {
     fn judge(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
-        let answer = self.policy.known(queued).unwrap_or_else(|| self.inspect(now, queued));
+        let answer = match self.policy.known(queued) {
+            Some(answer) => answer,
+            None if self.own.has_sent(queued.payload) => Answer::new(Verdict::Accept),
+            None => self.inspect(now, queued),
+        };
         self.answers.count(answer.verdict);
         answer
     }
@@ -137,9 +147,12 @@ impl Judge {
     fn send_resets(&mut self, now: Instant) {
         for PendingResets { resets, ways, events } in self.resets.drain(..) {
             let Some(injector) = &self.injector else { continue };
-            let outcomes = match self.allowance.admit(now) {
-                true => injector.send(&resets, ways),
-                false => injector.hold_back(),
+            let outcomes = if self.allowance.admit(now) {
+                self.own.sends(&resets.to_receiver);
+                self.own.sends(&resets.to_sender);
+                injector.send(&resets, ways)
+            } else {
+                injector.hold_back()
             };
             self.sink.complete(events, &outcomes);
         }
@@ -167,6 +180,7 @@ impl Worker {
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
+                    self.handed.look(self.judge.policy.handed, self.judge.engine.counters().flows);
                     self.judge.interfaces.forget();
                 }
                 if let Some(bridge) = self.judge.injector.as_ref().and_then(|injector| injector.bridge()) {

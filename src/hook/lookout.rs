@@ -5,7 +5,7 @@ use std::fmt;
 use super::inspect::Flaw;
 use super::status::{self, FamilyStatus, Installed};
 use super::tables::Tables;
-use super::{Family, HookConfig, HookError, Queues, Scope, Up, Variant};
+use super::{Counters, Family, HookConfig, HookError, Queues, Scope, Up, Variant};
 
 /// How the hook of one family stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub struct Look {
     pub families: Vec<(Family, Standing)>,
     /// Why a place could not be looked at.
     pub unknown: Option<String>,
+    /// Every whole hook there is, wherever it leads, and what its rules have counted.
+    pub hooks: Vec<(Family, HookConfig, Counters)>,
     /// Whether a place is one of the legacy interface, which tells nobody of changes.
     pub has_legacy: bool,
 }
@@ -113,6 +115,7 @@ impl Lookout {
                 Err(error) => look.unknown = Some(error.to_string()),
             }
         }
+        look.hooks = statuses.iter().filter_map(whole).collect();
         if look.unknown.is_none() {
             let families: Vec<Family> = self.scope.families().collect();
             for family in families {
@@ -172,13 +175,19 @@ impl Lookout {
     }
 }
 
+fn whole(place: &FamilyStatus) -> Option<(Family, HookConfig, Counters)> {
+    match &place.installed {
+        Installed::Complete(config, counters) => Some((place.family, config.clone(), *counters)),
+        Installed::Absent | Installed::Unknown(_) | Installed::Damaged(_) => None,
+    }
+}
+
 fn overlap(one: Queues, other: Queues) -> bool {
     one.first <= other.last && other.first <= one.last
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Counters;
     use super::*;
 
     fn place(installed: Installed) -> FamilyStatus {

@@ -11,6 +11,7 @@
 //!   SYN, connection mark PASS → take it off        what opens a connection is judged
 //!   connection mark PASS    → RETURN               decided before: never queued again
 //!   packet mark OURS        → RETURN               a reset that the guard sent
+//!   RST, connection mark BLOCK → RETURN            one whose mark others took off, or an end's own
 //!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself
 //!   packet mark BLOCK       → BANNERWALL-BLOCK     save to the connection, DROP
 //!   packet mark PASS        → BANNERWALL-PASS      save to the connection, clear our bits, return
@@ -50,7 +51,6 @@ mod notices;
 mod plan;
 mod status;
 mod tables;
-mod watch;
 
 use std::fmt;
 
@@ -59,7 +59,6 @@ pub use lookout::{Look, Lookout, Standing};
 pub use mark::{MarkField, MarkState};
 pub use notices::{Notice, Notices};
 pub use status::{Counters, FamilyStatus, Installed};
-pub use watch::Watch;
 
 use tables::{Listing, Tables};
 
@@ -148,8 +147,20 @@ pub enum HookError {
         message: String,
     },
     /// The kernel refuses for lack of privilege.
-    #[error("not permitted: `{command}` needs CAP_NET_ADMIN, run as root: {message}")]
+    #[error(
+        "not permitted: `{command}` needs CAP_NET_ADMIN: run as root, or give this program the capability as an ambient one (that of a file, by setcap, does not reach the programs it runs): {message}"
+    )]
     NotPermitted {
+        /// The whole command.
+        command: String,
+        /// What iptables said.
+        message: String,
+    },
+    /// The lock that the legacy iptables programs share cannot be had.
+    #[error(
+        "`{command}` cannot lock /run/xtables.lock, which belongs to root: use the nf_tables variant (--iptables nft), name another file by XTABLES_LOCKFILE, or run as root: {message}"
+    )]
+    Lock {
         /// The whole command.
         command: String,
         /// What iptables said.

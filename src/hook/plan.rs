@@ -86,6 +86,10 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         format!("{} -j RETURN", test("connmark", MarkState::Pass)),
         // A reset that the guard sent, which the connection's own mark must not stop.
         format!("{} -j RETURN", test("mark", MarkState::Ours)),
+        // The same reset without that mark: a rule of others that copies the connection's mark to its packets
+        // has taken it off. The ends' own resets may as well tell them that it is over; receivers read no
+        // data in them.
+        format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("connmark", MarkState::Block)),
         format!("{} -j DROP", test("connmark", MarkState::Block)),
         // The deciding packet, come back by NF_REPEAT with the decision in its mark.
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),

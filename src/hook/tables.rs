@@ -109,6 +109,9 @@ impl Tables {
     fn failure(&self, command: String, output: &Output) -> HookError {
         let told = String::from_utf8_lossy(&output.stderr);
         let message = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        if message.contains("lock file") {
+            return HookError::Lock { command, message };
+        }
         // Exit status 4 is "resource problem", which a busy chain gives too.
         if message.contains("ermission denied") || message.contains("must be root") {
             return HookError::NotPermitted { command, message };

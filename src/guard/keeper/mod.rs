@@ -1,4 +1,5 @@
-//! The thread that keeps the hook: puts it up, looks after it, puts it back, takes it down.
+//! The thread that keeps the hook: puts it up, looks after it, puts it back, takes it down, and keeps the
+//! accounts of what it has led to the guard.
 //!
 //! It alone runs iptables, so that neither packets nor signals ever wait for another program or its lock,
 //! and it has a descriptor table of its own, so that it can run programs when the rest of the process has
@@ -21,6 +22,7 @@ use self::bell::Bell;
 pub(super) use self::report::Reporter;
 use super::GuardError;
 use super::config::GuardConfig;
+use super::loss::{Loss, Seen};
 use crate::diagnostics::tell;
 use crate::hook::{self, Family, HookConfig, HookError, Installed, Look, Lookout, Scope, Standing, Up};
 
@@ -41,9 +43,14 @@ enum Order {
     Raise(Sender<Result<(), GuardError>>),
     /// Rules have changed.
     Changed,
-    /// Take the hook down, and end.
+    /// Take the hook down.
     TakeDown(Sender<Result<(), HookError>>),
+    /// Close the accounts, and end.
+    Close,
 }
+
+/// What tells the keeper how much the workers have seen.
+pub(super) type Seeing = Box<dyn Fn() -> Seen + Send>;
 
 /// The thread; it ends with this value and leaves the hook as it is.
 pub(super) struct Keeper {
@@ -54,7 +61,12 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Starts the thread; it looks after a hook of others at once, and after one of ours when it is up.
-    pub(super) fn start(config: &GuardConfig, reporter: Reporter) -> io::Result<Self> {
+    pub(super) fn start(
+        config: &GuardConfig,
+        reporter: Reporter,
+        loss: Loss,
+        seeing: Seeing,
+    ) -> io::Result<Self> {
         let (sender, orders) = unbounded();
         // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
         let bell = Bell::hang(sender.clone()).ok();
@@ -69,6 +81,9 @@ impl Keeper {
             looked: Instant::now(),
             backoff: Backoff::default(),
             reporter,
+            loss,
+            seeing,
+            is_down: false,
         };
         let run = move || keeping.run(&orders);
         let thread = std::thread::Builder::new().name("hook".to_owned()).spawn(run)?;
@@ -91,6 +106,11 @@ impl Keeper {
         let (sender, answer) = bounded(1);
         self.order(Order::TakeDown(sender));
         answer
+    }
+
+    /// Closes the accounts, once the queues were given back, and ends.
+    pub(super) fn close(self) {
+        self.order(Order::Close);
     }
 
     /// How long [`Keeper::take_down`] may take.
@@ -137,6 +157,10 @@ struct Keeping {
     looked: Instant,
     backoff: Backoff,
     reporter: Reporter,
+    loss: Loss,
+    seeing: Seeing,
+    /// Whether the hook was taken down by order.
+    is_down: bool,
 }
 
 impl Keeping {
@@ -158,10 +182,9 @@ impl Keeping {
                     let soon = (Instant::now() + SETTLE).max(self.looked + REST);
                     self.due = self.due.map(|due| due.min(soon));
                 }
-                Ok(Order::TakeDown(answer)) => {
-                    let _ = answer.send(hook::down(self.scope.clone()).map(drop));
-                    return;
-                }
+                // Nobody waits any more where that took too long.
+                Ok(Order::TakeDown(answer)) => drop(answer.send(self.take_down())),
+                Ok(Order::Close) => return self.close(),
                 Err(RecvTimeoutError::Timeout) => self.look(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -177,10 +200,26 @@ impl Keeping {
         Ok(())
     }
 
+    fn take_down(&mut self) -> Result<(), HookError> {
+        self.due = None;
+        // What the rules have counted goes with them.
+        let look = self.lookout.look();
+        self.loss.update(&look, &self.seeing);
+        hook::down(self.scope.clone())?;
+        self.is_down = true;
+        Ok(())
+    }
+
+    fn close(mut self) {
+        let look = if self.is_down { Look::default() } else { self.lookout.look() };
+        self.loss.close(&look, &self.seeing);
+    }
+
     /// Looks once, puts back what is to be put back, and tells what is new.
     fn look(&mut self) {
         let mut look = self.lookout.look();
         self.looked = Instant::now();
+        self.loss.update(&look, &self.seeing);
         self.reporter.found(&look);
         let mut next = if look.has_legacy || !self.is_told { UNTOLD } else { PRECAUTION };
         if !look.is_sound() && look.unknown.is_none() && self.repairs && !led_to_a_listener(&look) {
