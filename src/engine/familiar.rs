@@ -4,6 +4,7 @@
 //! What a line is called and whether any rule is about it does not depend on who sends it to whom, so
 //! that it is worked out once. Which rules take effect is never answered from here.
 
+use super::bench::Law;
 use crate::banner::{Banner, KnownLines, SshBanner};
 use crate::event::{Side, SshSide};
 use crate::rules::fingerprint::Fingerprints;
@@ -27,18 +28,22 @@ pub(super) struct Known {
 
 impl Familiar {
     /// What is known of an identification by itself, without a KEXINIT.
-    pub(super) fn know(
-        &mut self,
-        banner: &SshBanner<'_>,
-        rules: &RuleSet,
-        fingerprints: Option<&Fingerprints>,
-    ) -> Known {
-        let line = banner.identification.line;
+    pub(super) fn know(&mut self, banner: &SshBanner<'_>, law: &Law) -> Known {
+        self.look_up(banner, law, Known::clone)
+    }
+
+    /// Whether no rule matches an identification by itself, whatever the addresses and the port.
+    pub(super) fn is_indifferent(&mut self, banner: &SshBanner<'_>, law: &Law) -> bool {
+        self.look_up(banner, law, |known| known.indifferent)
+    }
+
+    fn look_up<T>(&mut self, banner: &SshBanner<'_>, law: &Law, take: impl Fn(&Known) -> T) -> T {
         let lines = match banner.from {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,
         };
-        lines.know(line, || Known::new(banner, rules, fingerprints), Known::clone)
+        let known = || Known::new(banner, &law.rules, law.fingerprints());
+        lines.know(banner.identification.line, known, take)
     }
 
     /// Forgets all: other rules are in force.

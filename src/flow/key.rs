@@ -50,7 +50,8 @@ impl FlowKey {
     }
 
     fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, End) {
-        let from = if source <= destination { End::Low } else { End::High };
+        let place = |(octets, port): ([u8; 16], u16)| (u128::from_be_bytes(octets), port);
+        let from = if place(source) <= place(destination) { End::Low } else { End::High };
         let ((low, low_port), (high, high_port)) = match from {
             End::Low => (source, destination),
             End::High => (destination, source),
@@ -101,6 +102,9 @@ impl FlowKey {
     }
 }
 
+/// What an IPv4-mapped address begins with.
+const MAPPED: u128 = 0xffff << 32;
+
 /// The finaliser of `SplitMix64`: every bit of the input reaches every bit of the output.
 const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -109,10 +113,6 @@ const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-fn mapped(address: [u8; 4]) -> [u8; 16] {
-    let mut octets = [0; 16];
-    let (front, back) = octets.split_at_mut(12);
-    front[10..].fill(0xff);
-    back.copy_from_slice(&address);
-    octets
+const fn mapped(address: [u8; 4]) -> [u8; 16] {
+    (MAPPED | u32::from_be_bytes(address) as u128).to_be_bytes()
 }

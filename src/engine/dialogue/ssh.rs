@@ -92,7 +92,7 @@ impl Ssh {
         judge.desk.counters.count_banner(Protocol::Ssh, from);
         judge.note_message(read.anomalies);
         let banner = SshBanner { from, identification: read.identification, kex: None };
-        let known = judge.desk.familiar.know(&banner, &judge.law.rules, judge.law.fingerprints());
+        let known = judge.desk.familiar.know(&banner, judge.law);
         *self.side_mut(from) = Some(known.side);
         if read.identification.line.contains(&b'\r') {
             // Dropbear's client leaves these out.
@@ -139,7 +139,11 @@ impl Ssh {
     /// Judges a side whose KEXINIT will not come any more.
     fn give_up_kex(&mut self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
         let (identification, _) = ssh::parse_line(line);
-        self.ask(SshBanner { from, identification, kex: None }, Stage::Rest, judge);
+        let banner = SshBanner { from, identification, kex: None };
+        // What matches nothing by itself matches nothing at its end.
+        if !judge.desk.familiar.is_indifferent(&banner, judge.law) {
+            self.ask(banner, Stage::Rest, judge);
+        }
     }
 
     /// Tells what was seen, once; nothing if nothing was.

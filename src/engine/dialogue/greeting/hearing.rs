@@ -34,6 +34,9 @@ pub(super) enum Heard {
 impl Hearing {
     /// Takes the next octets of the server.
     pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) -> Heard {
+        if octets.is_empty() {
+            return Heard::More;
+        }
         let port = judge.flow.server_port();
         let mut heard = match std::mem::replace(self, Self::Over) {
             Self::Open => Vec::new(),
