@@ -241,9 +241,13 @@ fn a_connection_older_than_the_guard_is_reset_at_both_ends() {
     });
 }
 
-/// Copies frames between an end's wire and a port's; on the port's side they carry this tag, and what comes
-/// without it is lost, as it is with a switch.
-fn solder(wires: &Namespace, side: &str, tag: [u8; 4], stop: &AtomicBool) {
+/// One VLAN tag, and two.
+const TAG: &[u8] = &[0x81, 0, 0, 10];
+const TAGS: &[u8] = &[0x88, 0xa8, 0, 20, 0x81, 0, 0, 10];
+
+/// Copies frames between an end's wire and a port's; on the port's side they carry these tags, and what comes
+/// without them is lost, as it is with a switch.
+fn solder(wires: &Namespace, side: &str, tags: &[u8], stop: &AtomicBool) {
     wires.inside(|| {
         let index = |name: &str| {
             let list = wires.run("ip -json link");
@@ -259,14 +263,20 @@ fn solder(wires: &Namespace, side: &str, tag: [u8; 4], stop: &AtomicBool) {
             let mut idle = true;
             while let Ok(Some(seen)) = from_end.receive(&mut buffer) {
                 idle = false;
-                let frame = [&seen.octets[..12], &tag, &seen.octets[12..]].concat();
+                let frame = [&seen.octets[..12], tags, &seen.octets[12..]].concat();
                 from_end.send(port, &frame).expect("the wire is up");
             }
             while let Ok(Some(seen)) = from_port.receive(&mut buffer) {
                 idle = false;
-                let has = seen.tag.map(|tag| (tag.protocol, tag.control & 0xfff));
-                if has == Some((0x8100, u16::from_be_bytes([tag[2], tag[3]]))) {
-                    from_port.send(end, seen.octets).expect("the wire is up");
+                let (addresses, rest) = seen.octets.split_at(12);
+                let outer = seen.tag.map_or(vec![], |tag| {
+                    [tag.protocol.to_be_bytes(), (tag.control & 0xfff).to_be_bytes()].concat()
+                });
+                let (outer_wanted, inner) = tags.split_at(4);
+                if outer == outer_wanted
+                    && let Some(rest) = rest.strip_prefix(inner)
+                {
+                    from_port.send(end, &[addresses, rest].concat()).expect("the wire is up");
                 }
             }
             if idle {
@@ -284,7 +294,7 @@ fn both_ends_are_reset_in_the_vlan_that_they_are_in() {
         let stopped = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for side in ["left", "right"] {
-                scope.spawn(|| solder(wires, side, [0x81, 0, 0, 10], &stopped));
+                scope.spawn(|| solder(wires, side, TAG, &stopped));
             }
             let _end = OnDrop(&stopped);
             let guard = bump.guard("");
@@ -298,6 +308,28 @@ fn both_ends_are_reset_in_the_vlan_that_they_are_in() {
             });
             bump.bridge.set("bridge/bridge-nf-filter-vlan-tagged", "1");
             bump.assert_reset(&guard, 20);
+            stop(guard);
+        });
+    });
+}
+
+#[test]
+fn frames_with_two_tags_pass_unseen() {
+    as_root(|| {
+        let Some(bump) = Bump::with_open_wires() else { return };
+        let wires = bump.wires.as_ref().expect("they are open");
+        bump.bridge.set("bridge/bridge-nf-filter-vlan-tagged", "1");
+        let stopped = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for side in ["left", "right"] {
+                scope.spawn(|| solder(wires, side, TAGS, &stopped));
+            }
+            let _end = OnDrop(&stopped);
+            let guard = bump.guard("");
+            let mut ends = bump.connect(ENDS[0].1);
+            ends[1].write_all(FORBIDDEN).expect("the connection is up");
+            ends[0].read_exact(&mut [0; FORBIDDEN.len()]).expect("it passes by");
+            assert!(guard.events().is_empty());
             stop(guard);
         });
     });

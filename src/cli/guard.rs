@@ -122,6 +122,10 @@ pub(super) struct GuardArgs {
     eve_strict: bool,
     #[command(flatten)]
     log_headers: LogHeadersFlag,
+    /// Tell of each flow at its end: packets and octets in each direction, protocol, verdict, times. What the
+    /// kernel passes on by itself is counted until then; --no-offload counts all of it.
+    #[arg(long, help_heading = "Events")]
+    flow_events: bool,
     /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
@@ -224,6 +228,7 @@ impl GuardArgs {
             }),
             metrics: self.metrics,
             disclosure: self.log_headers.disclosure(),
+            flow_events: self.flow_events,
         })
     }
 

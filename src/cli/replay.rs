@@ -61,6 +61,9 @@ pub(super) struct ReplayArgs {
     eve_strict: bool,
     #[command(flatten)]
     log_headers: LogHeadersFlag,
+    /// Tell of each flow at its end: packets and octets in each direction, protocol, verdict, times.
+    #[arg(long)]
+    flow_events: bool,
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -130,6 +133,7 @@ impl ReplayArgs {
                 http_inspect: self.http_inspect.into(),
                 body_limit: TITLE_OCTETS,
                 collect_kex: true,
+                flow_events: self.flow_events,
                 ..EngineConfig::default()
             },
             checksums: match self.checksums {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::accounts::Heard;
 use super::conversation::Conversation;
 use super::familiar::Familiar;
 use super::judge::merge;
@@ -41,6 +42,8 @@ pub(super) struct Desk {
     pub(super) quotas: Quotas,
     pub(super) marks: Marks,
     pub(super) spare: Spare,
+    /// What was told of the flow at hand, for its record.
+    pub(super) heard: Heard,
 }
 
 /// The bench with somebody who hears what it tells.
@@ -68,6 +71,7 @@ impl Bench {
             quotas: Quotas::default(),
             marks: Marks::default(),
             spare: Spare::default(),
+            heard: Heard::default(),
         };
         Self { law: Law { config, rules, fingerprints, tracking }, desk }
     }

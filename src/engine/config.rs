@@ -94,6 +94,10 @@ pub struct EngineConfig {
     pub timeouts: Timeouts,
     /// How much of messages events show.
     pub disclosure: Disclosure,
+    /// Whether each flow is told of at its end.
+    pub flow_events: bool,
+    /// Whether somebody else passes decided flows on, so that no more of them is seen.
+    pub hands_over: bool,
 }
 
 impl Default for EngineConfig {
@@ -112,6 +116,8 @@ impl Default for EngineConfig {
             buffer_limit: 64 << 20,
             timeouts: Timeouts::default(),
             disclosure: Disclosure::default(),
+            flow_events: false,
+            hands_over: false,
         }
     }
 }

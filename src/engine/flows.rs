@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::accounts::{Accounts, Reopened, Terms};
 use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
 use super::judge::FlowFacts;
 use super::{Checksums, Counters, OnFailure, PacketInput};
-use crate::event::{DropReason, Timestamp};
+use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
     Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, FullTable, Ruling, Tracking,
 };
@@ -30,11 +31,12 @@ pub(super) struct Flows {
     pub(super) table: FlowTable<Conversation>,
     /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
+    pub(super) accounts: Accounts,
 }
 
 impl Flows {
     pub(super) fn new(limit: usize) -> Self {
-        Self { table: FlowTable::new(limit), watched: VecDeque::new() }
+        Self { table: FlowTable::new(limit), watched: VecDeque::new(), accounts: Accounts::default() }
     }
 
     /// A new flow, if need be in the place of another.
@@ -64,7 +66,7 @@ impl Flows {
             && let Some(id) = self.table.oldest(class)
         {
             *sitting.desk.counters.evictions.of(class) += 1;
-            self.forget(id, now, sitting);
+            self.forget(id, FlowEnd::Forced, now, sitting);
         }
     }
 
@@ -79,7 +81,7 @@ impl Flows {
             };
             if let Some(id) = candidate {
                 *sitting.desk.counters.evictions.of(class) += 1;
-                self.forget(id, now, sitting);
+                self.forget(id, FlowEnd::Forced, now, sitting);
                 return;
             }
         }
@@ -99,7 +101,7 @@ impl Flows {
             let stranger = stranger.filter(|id| *id != current).find(|id| self.held(*id) > 0);
             if let Some(id) = stranger {
                 sitting.desk.counters.no_room += 1;
-                self.forget(id, now, sitting);
+                self.forget(id, FlowEnd::Forced, now, sitting);
                 continue;
             }
             let idle =
@@ -111,7 +113,7 @@ impl Flows {
             sitting.desk.counters.no_room += 1;
             if !self.is_amid(id) {
                 // It is picked up again should it go on, and nothing is lost.
-                self.forget(id, now, sitting);
+                self.forget(id, FlowEnd::Forced, now, sitting);
                 continue;
             }
             let closed = sitting.law.config.on_failure == OnFailure::Closed;
@@ -198,14 +200,58 @@ impl Flows {
     }
 
     /// Forgets a flow and tells what it still owed.
-    pub(super) fn forget(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
-        let facts = FlowFacts::from(self.table.get(id));
+    pub(super) fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let flow = self.table.get(id);
+        let facts = FlowFacts::from(flow);
+        let terms = Terms { end, hands_over: sitting.law.config.hands_over };
+        let record = match sitting.law.config.flow_events {
+            true => self.accounts.close(id, flow, terms),
+            false => None,
+        };
+        // The packet at hand may be another flow's.
+        let before = std::mem::take(&mut sitting.desk.heard);
         if let Some(mut conversation) = self.table.remove(id) {
             let packet = nothing(now);
             let mut judge = sitting.again().judge(facts, None, None, &packet);
             conversation.close(&mut judge);
             judge.desk.take_back(conversation);
         }
+        let heard = std::mem::replace(&mut sitting.desk.heard, before);
+        if let Some(mut record) = record {
+            record.protocol = heard.protocol.or(record.protocol);
+            record.alerted |= heard.alerted;
+            tell_record(facts, record, now, sitting);
+        }
+    }
+
+    /// Tells of a flow that was blocked, with all that came of it until then.
+    pub(super) fn tell_stopped(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let flow = self.table.get(id);
+        if !self.accounts.is_told(id, flow) {
+            let terms = Terms { end: FlowEnd::Stopped, hands_over: sitting.law.config.hands_over };
+            let record = self.accounts.record(id, flow, terms);
+            tell_record(FlowFacts::from(flow), record, now, sitting);
+        }
+    }
+
+    /// Tells of a flow whose ends begin another one with the same ports; what of it is that one's.
+    pub(super) fn tell_reused(
+        &mut self,
+        id: FlowId,
+        now: Timestamp,
+        sitting: &mut Sitting<'_>,
+    ) -> Option<Reopened> {
+        if !sitting.law.config.flow_events {
+            return None;
+        }
+        let flow = self.table.get(id);
+        let terms = Terms { end: FlowEnd::Reused, hands_over: sitting.law.config.hands_over };
+        self.accounts.note(id, flow, std::mem::take(&mut sitting.desk.heard));
+        let (record, reopened) = self.accounts.reopen(id, flow, terms);
+        if let Some(record) = record {
+            tell_record(FlowFacts::from(flow), record, now, sitting);
+        }
+        Some(reopened)
     }
 
     /// Brings the present values among the counters up to date.
@@ -214,6 +260,22 @@ impl Flows {
             *counters.flows_now.of(class) = self.table.count(class) as u64;
         }
     }
+}
+
+/// Tells of a flow at its end.
+fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, sitting: &mut Sitting<'_>) {
+    let flow = FlowContext {
+        id: facts.id(),
+        endpoints: facts.endpoints(),
+        from: None,
+        interface: None,
+        vlan: Vec::new(),
+        packet_number: None,
+        transaction: None,
+        protocol: record.protocol,
+    };
+    let (source, kind) = (sitting.law.config.source, EventKind::Flow(Box::new(record)));
+    sitting.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });
 }
 
 /// Whether a flow stands within a banner.

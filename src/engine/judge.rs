@@ -48,12 +48,12 @@ impl FlowFacts {
     }
 
     /// Its number for events.
-    fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> u64 {
         self.key.flow_id(self.started.as_nanos())
     }
 
     /// Client and server.
-    fn endpoints(&self) -> Endpoints {
+    pub(super) fn endpoints(&self) -> Endpoints {
         Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
     }
 
@@ -321,6 +321,9 @@ impl Judge<'_> {
             return;
         }
         let header = self.segment.map(Segment::header_facts).unwrap_or_default();
+        if self.law.config.flow_events {
+            self.desk.heard.dropped = Some((reason, rule.clone()));
+        }
         let facts = DropFacts { rule, reason, rejected, resets: None, header };
         self.emit(EventKind::Drop(facts), self.from, None, None);
     }
@@ -337,6 +340,8 @@ impl Judge<'_> {
         transaction: Option<u32>,
     ) {
         let packet = self.packet;
+        self.desk.heard.protocol = protocol.or(self.desk.heard.protocol);
+        self.desk.heard.alerted |= matches!(kind, EventKind::Alert(_));
         let flow = FlowContext {
             id: self.flow.id(),
             endpoints: self.flow.endpoints(),

@@ -7,6 +7,7 @@
 //! The segment that completes a matching banner is the one that is stopped, so that its receiver
 //! never has the whole banner. Decided flows cost a look-up and nothing else.
 
+mod accounts;
 mod allowance;
 mod bench;
 mod config;
@@ -32,7 +33,7 @@ pub use crate::flow::Anomaly;
 
 use self::bench::Bench;
 use self::flows::Flows;
-use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, PacketHeader, Timestamp};
+use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp};
 use crate::flow::{Class, Tracking};
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
 use crate::rules::RuleSet;
@@ -82,7 +83,7 @@ impl Engine {
             let timeout = sitting.law.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {
                 let Some(id) = self.flows.table.expired(class, timeout, now) else { break };
-                self.flows.forget(id, now, &mut sitting);
+                self.flows.forget(id, FlowEnd::Timeout, now, &mut sitting);
             }
         }
         self.flows.refresh(&mut sitting.desk.counters);
@@ -93,7 +94,7 @@ impl Engine {
         let mut sitting = self.bench.sit(sink);
         for class in Class::ALL {
             while let Some(id) = self.flows.table.oldest(class) {
-                self.flows.forget(id, now, &mut sitting);
+                self.flows.forget(id, FlowEnd::Shutdown, now, &mut sitting);
             }
         }
         self.flows.refresh(&mut sitting.desk.counters);

@@ -26,6 +26,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             EventKind::Alert(_) => "alert",
             EventKind::Drop(_) => "drop",
             EventKind::Anomaly(_) => "anomaly",
+            EventKind::Flow(_) => "flow",
             EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) => "other",
         })
         .collect()

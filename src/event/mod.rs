@@ -4,6 +4,7 @@
 //! in `output` turn these values into EVE JSON, text, CSV and the rest.
 
 mod application;
+mod flow;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ pub use self::application::{
     Application, GreetingFacts, Hassh, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts,
     ProductFacts, SshFacts, SshSide,
 };
+pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 pub use crate::terms::{Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
 /// Which of the three paths saw it.
@@ -65,6 +67,9 @@ impl Event {
                 EventKind::Connect(facts) => facts.said.len(),
                 EventKind::Stats(facts) => size_of_val(facts.counters.as_slice()),
                 EventKind::Hook(facts) => size_of::<HookFacts>() + facts.families.len() + facts.detail.len(),
+                EventKind::Flow(facts) => {
+                    size_of::<FlowRecord>() + facts.rule.as_ref().map_or(0, String::len)
+                }
                 EventKind::Drop(_) => 0,
             }
     }
@@ -102,6 +107,8 @@ pub enum EventKind {
     Drop(DropFacts),
     /// Something that an inspector could be misled with, or that no honest peer sends.
     Anomaly(AnomalyFacts),
+    /// A flow has ended.
+    Flow(Box<FlowRecord>),
     /// The result of one scan target.
     Connect(ConnectFacts),
     /// Counters of a run, at its end or on an interval.

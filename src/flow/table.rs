@@ -20,6 +20,13 @@ const ORDER_GRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowId(u32);
 
+impl FlowId {
+    /// Its place in the table, counted from 0; another flow may get it later.
+    pub const fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The table has no room for another flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the flow table is full")]

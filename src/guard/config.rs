@@ -79,4 +79,6 @@ pub struct GuardConfig {
     pub metrics: Option<SocketAddr>,
     /// How much of messages events show.
     pub disclosure: Disclosure,
+    /// Whether each flow is told of at its end.
+    pub flow_events: bool,
 }

@@ -89,6 +89,11 @@ impl Sinks {
 impl EventSink for Sinks {
     fn emit(&mut self, mut event: Event) {
         event.timestamp = self.step.of_day(event.timestamp);
+        if let EventKind::Flow(record) = &mut event.kind {
+            for time in [&mut record.start, &mut record.last] {
+                *time = self.step.of_day(*time);
+            }
+        }
         if self.holding { self.held.push(event) } else { self.tell(event) }
     }
 }

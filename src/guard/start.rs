@@ -216,6 +216,8 @@ impl Parts<'_> {
             on_anomaly: config.on_anomaly,
             http_inspect: config.http_inspect,
             disclosure: config.disclosure,
+            flow_events: config.flow_events,
+            hands_over: config.offload,
             collect_kex: config.collect_kex,
             flow_limit: config.flow_limit.div_ceil(queues),
             buffer_limit: defaults.buffer_limit.div_ceil(queues),

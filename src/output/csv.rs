@@ -8,7 +8,7 @@ use std::io;
 
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Event, EventKind,
-    ProductFacts, Protocol, Side,
+    FlowRecord, ProductFacts, Protocol, Side,
 };
 
 use super::time::EveTime;
@@ -117,6 +117,7 @@ impl<'a> Row<'a> {
             EventKind::Alert(facts) => row.alert(facts),
             EventKind::Drop(facts) => row.dropped(facts),
             EventKind::Anomaly(facts) => row.anomaly(facts),
+            EventKind::Flow(facts) => row.flow(facts),
             EventKind::Connect(facts) => row.connect(facts),
             EventKind::Hook(facts) => {
                 row.event_type = "hook";
@@ -170,6 +171,25 @@ impl<'a> Row<'a> {
             self.detail = resets.complaint().unwrap_or_default().into();
         }
         self.blocked = Some(true);
+    }
+
+    fn flow(&mut self, facts: &'a FlowRecord) {
+        self.event_type = "flow";
+        self.state = facts.state.name();
+        self.rule = facts.rule.as_deref().unwrap_or_default();
+        self.action = facts.verdict.name();
+        self.reason = facts.end.name();
+        self.detail = format!(
+            "pkts_toserver={} bytes_toserver={} pkts_toclient={} bytes_toclient={} start={} end={} counted={}",
+            facts.to_server.packets,
+            facts.to_server.octets,
+            facts.to_client.packets,
+            facts.to_client.octets,
+            EveTime(facts.start),
+            EveTime(facts.last),
+            facts.counted()
+        )
+        .into();
     }
 
     fn anomaly(&mut self, facts: &'a AnomalyFacts) {

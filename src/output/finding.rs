@@ -39,7 +39,11 @@ impl<'a> Finding<'a> {
                 EventKind::Connect(facts) => finding.connect = Some(facts),
                 EventKind::Application(said) => finding.said.push(said),
                 EventKind::Alert(facts) => finding.alert(facts),
-                EventKind::Drop(_) | EventKind::Anomaly(_) | EventKind::Stats(_) | EventKind::Hook(_) => {}
+                EventKind::Drop(_)
+                | EventKind::Anomaly(_)
+                | EventKind::Flow(_)
+                | EventKind::Stats(_)
+                | EventKind::Hook(_) => {}
             }
         }
         Some(finding)

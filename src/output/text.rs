@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
-    GreetingFacts, HttpFacts, PortState, ProductFacts, Severity, SshFacts, SshSide, StatsFacts,
+    FlowRecord, GreetingFacts, HttpFacts, PortState, ProductFacts, Severity, SshFacts, SshSide, StatsFacts,
+    Volume,
 };
 
 use super::time::ClockTime;
@@ -86,6 +87,7 @@ impl Display for Line<'_> {
             EventKind::Alert(facts) => self.alert(facts, f),
             EventKind::Drop(facts) => self.dropped(facts, f),
             EventKind::Anomaly(facts) => self.anomaly(facts, f),
+            EventKind::Flow(facts) => self.flow(facts, f),
             EventKind::Connect(facts) => self.connect(facts, f),
             EventKind::Stats(facts) => stats(facts, f),
             EventKind::Hook(facts) => {
@@ -157,6 +159,23 @@ impl Line<'_> {
             (None, true) => f.write_str(", would be reset"),
             (None, false) => Ok(()),
         }
+    }
+
+    fn flow(&self, facts: &FlowRecord, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "flow    {}  ", self.ends())?;
+        if let Some(protocol) = facts.protocol {
+            write!(f, "{} ", protocol.name())?;
+        }
+        write!(f, "{}, {}", facts.state.name(), facts.verdict.name())?;
+        if let Some(rule) = &facts.rule {
+            write!(f, " by {}", Escaped(rule))?;
+        }
+        let Volume { packets, octets } = facts.to_server;
+        write!(f, "  {packets} packets, {octets} octets to the server")?;
+        let Volume { packets, octets } = facts.to_client;
+        write!(f, ", {packets} packets, {octets} octets to the client")?;
+        write!(f, " in {}", Span(facts.last.since(facts.start)))?;
+        if facts.whole { Ok(()) } else { f.write_str(", until it was decided") }
     }
 
     fn anomaly(&self, facts: &AnomalyFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {

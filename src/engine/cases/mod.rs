@@ -238,6 +238,7 @@ fn kind(event: &Event) -> Option<&str> {
         EventKind::Alert(_) => "alert",
         EventKind::Drop(_) => "drop",
         EventKind::Anomaly(_) => "anomaly",
+        EventKind::Flow(_) => "flow",
         EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) => "other",
     })
 }

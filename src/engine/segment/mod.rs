@@ -8,9 +8,10 @@ mod passage;
 mod reading;
 
 use self::passage::{Origin, Passage};
+use super::accounts::Heard;
 use super::bench::{Desk, Law};
 use super::conversation::Conversation;
-use super::flows::is_amid;
+use super::flows::{Flows, is_amid};
 use super::judge::{FlowFacts, Judge};
 use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
@@ -33,6 +34,38 @@ struct Seen<'s> {
 
 impl Engine {
     pub(super) fn inspect_segment(
+        &mut self,
+        segment: &Segment<'_>,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        if !self.bench.law.config.flow_events {
+            return self.inspect_counted(segment, packet, sink);
+        }
+        self.bench.desk.heard = Heard::default();
+        let inspected = self.inspect_counted(segment, packet, sink);
+        if !matches!(inspected.decision, Decision::More { .. }) {
+            self.account(segment, packet, sink);
+        }
+        inspected
+    }
+
+    /// Counts a segment for the record of its flow.
+    fn account(&mut self, segment: &Segment<'_>, packet: &PacketInput<'_>, sink: &mut dyn EventSink) {
+        let (key, from) = FlowKey::of(segment);
+        let Some(id) = self.flows.table.find(&key) else { return };
+        let heard = std::mem::take(&mut self.bench.desk.heard);
+        let Flows { table, accounts, .. } = &mut self.flows;
+        let flow = table.get(id);
+        accounts.note(id, flow, heard);
+        accounts.count((id, flow), from, segment, packet);
+        let blocked = matches!(flow.ruling, Ruling::Blocked | Ruling::Rejected);
+        if blocked && self.bench.law.tracking == Tracking::Inline {
+            self.flows.tell_stopped(id, packet.now, &mut self.bench.sit(sink));
+        }
+    }
+
+    fn inspect_counted(
         &mut self,
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
@@ -140,6 +173,7 @@ impl Engine {
         } else if is_strange(flow, segment, from, tracking) {
             // The numbers of a flow that nobody has confirmed are somebody else's.
             Passage::new(self, seen, sink).end_conversation();
+            self.flows.tell_reused(id, packet.now, &mut self.bench.sit(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
         let flow = self.flows.table.touch(id, packet.now);
@@ -193,7 +227,11 @@ impl Engine {
     /// The ends begin a new connection with the same ports.
     fn begin_anew(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
         Passage::new(self, seen, sink).end_conversation();
+        let reopened = self.flows.tell_reused(seen.id, seen.packet.now, &mut self.bench.sit(sink));
         self.flows.table.get_mut(seen.id).begin_anew(seen.segment, seen.packet.now);
+        if let Some(reopened) = reopened {
+            self.flows.accounts.begin_anew(seen.id, self.flows.table.get(seen.id), reopened);
+        }
         self.flows.table.set_class(seen.id, Class::Opening, seen.packet.now);
         self.bench.desk.counters.flows += 1;
     }

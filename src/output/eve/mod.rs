@@ -5,6 +5,7 @@
 
 mod application;
 mod community;
+mod flow;
 mod greeting;
 mod own;
 mod record;

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Event, EventKind, HookFacts, HttpFacts,
-    ProductFacts, ResetFacts, Severity,
+    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, DropReason, Event, EventKind, FlowRecord,
+    HookFacts, HttpFacts, ProductFacts, ResetFacts, Severity,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -52,6 +52,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resets: Option<Resets>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    flow: Option<Flow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
 }
 
@@ -74,6 +76,13 @@ struct Product<'a> {
 struct Hook<'a> {
     families: &'a str,
     state: &'static str,
+}
+
+/// What EVE has no name for in the record of a flow.
+#[derive(Debug, Serialize)]
+struct Flow {
+    verdict: &'static str,
+    counted: &'static str,
 }
 
 /// What became of the resets for the ends of a rejected flow.
@@ -114,6 +123,7 @@ impl<'a> Own<'a> {
             EventKind::Alert(facts) => Self::alert(facts),
             EventKind::Drop(facts) => Self::dropped(facts),
             EventKind::Anomaly(facts) => Self::anomaly(facts),
+            EventKind::Flow(facts) => Self::flow(facts),
             EventKind::Connect(facts) => Self::connect(facts),
             EventKind::Stats(_) => Self::default(),
             EventKind::Hook(facts) => Self::hook(facts),
@@ -165,6 +175,15 @@ impl<'a> Own<'a> {
 
     fn anomaly(facts: &'a AnomalyFacts) -> Self {
         Self { detail: Some(&facts.detail), ..Self::default() }
+    }
+
+    fn flow(facts: &'a FlowRecord) -> Self {
+        Self {
+            rule: facts.rule.as_deref(),
+            reason: facts.reason.map(DropReason::name),
+            flow: Some(Flow { verdict: facts.verdict.name(), counted: facts.counted() }),
+            ..Self::default()
+        }
     }
 
     fn hook(facts: &'a HookFacts) -> Self {

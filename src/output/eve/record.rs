@@ -14,6 +14,7 @@ use crate::output::time::EveTime;
 use super::EveOptions;
 use super::application::{Extent, Http, Ssh};
 use super::community::community_id;
+use super::flow::{Flow, Tcp};
 use super::greeting::{Ftp, Pop3};
 use super::own::Own;
 use super::stats;
@@ -32,6 +33,8 @@ pub(super) struct Record<'a> {
     state: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp: Option<Tcp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flow: Option<Flow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alert: Option<Alert<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,11 +90,6 @@ struct Header<'a> {
     app_proto: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     direction: Option<&'static str>,
-}
-
-#[derive(Debug, Serialize)]
-struct Tcp {
-    state: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -176,6 +174,10 @@ impl<'a> Record<'a> {
             EventKind::Alert(facts) => record.alert(facts, event.source),
             EventKind::Drop(facts) => record.dropped(facts, event),
             EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
+            EventKind::Flow(facts) => {
+                record.flow = Some(Flow::new(facts));
+                record.tcp = Some(Tcp::of(facts));
+            }
             EventKind::Connect(facts) => record.connect(facts, strict),
             EventKind::Stats(facts) => {
                 let (known, own) = stats::nested(facts);
@@ -221,7 +223,7 @@ impl<'a> Record<'a> {
     /// EVE has no event for a probe's result. The nearest that its schema allows is `tcp.state`.
     fn connect(&mut self, facts: &ConnectFacts, strict: bool) {
         if strict {
-            self.tcp = Some(Tcp { state: facts.state.name() });
+            self.tcp = Some(Tcp::with_state(facts.state.name()));
         } else {
             self.state = Some(facts.state.name());
         }
@@ -348,6 +350,7 @@ fn event_type(kind: &EventKind) -> &'static str {
         EventKind::Application(said) => said.protocol().name(),
         EventKind::Alert(_) => "alert",
         EventKind::Drop(_) => "drop",
+        EventKind::Flow(_) => "flow",
         EventKind::Anomaly(_) => "anomaly",
         EventKind::Connect(_) => "connect",
         EventKind::Stats(_) => "stats",
@@ -359,7 +362,11 @@ fn event_type(kind: &EventKind) -> &'static str {
 /// as EVE does.
 fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
     match kind {
-        EventKind::Application(_) | EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) => None,
+        EventKind::Application(_)
+        | EventKind::Flow(_)
+        | EventKind::Connect(_)
+        | EventKind::Stats(_)
+        | EventKind::Hook(_) => None,
         EventKind::Alert(facts) => Some(facts.from),
         EventKind::Drop(_) | EventKind::Anomaly(_) => flow.from,
     }

@@ -261,6 +261,42 @@ fn only_who_was_sent_a_reset_is_named() {
 }
 
 #[test]
+fn a_flow_has_the_fields_of_eves_record() {
+    let record = FlowRecord {
+        start: Timestamp::from_nanos(1_769_860_800_123_456_789),
+        last: Timestamp::from_nanos(1_769_860_803_000_000_000),
+        to_server: Volume { packets: 4, octets: 300 },
+        to_client: Volume { packets: 3, octets: 4000 },
+        flags_to_server: 0x1a,
+        flags_to_client: 0x13,
+        state: FlowState::Bypassed,
+        end: FlowEnd::Timeout,
+        verdict: FlowVerdict::Passed,
+        reason: None,
+        rule: None,
+        protocol: Some(Protocol::Ssh),
+        alerted: true,
+        whole: false,
+    };
+    let context = FlowContext { protocol: record.protocol, ..flow("192.0.2.2") };
+    let event = event(Some(context), EventKind::Flow(Box::new(record)));
+    let value = value(&event, false);
+    assert_eq!(
+        value["flow"],
+        json!({"pkts_toserver": 4, "pkts_toclient": 3, "bytes_toserver": 300, "bytes_toclient": 4000,
+               "start": "2026-01-31T12:00:00.123456+0000", "end": "2026-01-31T12:00:03.000000+0000", "age": 2,
+               "state": "bypassed", "reason": "timeout", "alerted": true, "action": "accept"})
+    );
+    assert_eq!(
+        value["tcp"],
+        json!({"tcp_flags": "1b", "tcp_flags_ts": "1a", "tcp_flags_tc": "13", "syn": true, "fin": true,
+               "psh": true, "ack": true})
+    );
+    assert_eq!(value["bannerwall"]["flow"], json!({"verdict": "passed", "counted": "until decided"}));
+    assert_eq!((&value["event_type"], &value["app_proto"]), (&json!("flow"), &json!("ssh")));
+}
+
+#[test]
 fn anomalies_name_their_layer() {
     let anomaly = |layer| {
         let facts = AnomalyFacts { layer, name: "overlap_different_data", detail: "2 octets".to_owned() };

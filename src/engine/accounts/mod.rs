@@ -1,0 +1,180 @@
+//! What went by in each flow, for the record at its end: kept only where records are asked for.
+
+use super::PacketInput;
+use crate::event::{
+    DropReason, FlowEnd, FlowRecord, FlowState, FlowVerdict, Protocol, Side, Timestamp, Volume,
+};
+use crate::flow::{Class, End, Flow, FlowId, Ruling};
+use crate::packet::Segment;
+
+/// What was told of a flow while one of its packets was judged.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) protocol: Option<Protocol>,
+    pub(super) alerted: bool,
+    /// Why a packet was dropped, and by which rule.
+    pub(super) dropped: Option<(DropReason, Option<String>)>,
+}
+
+/// One flow's account.
+#[derive(Debug, Default)]
+struct Account {
+    /// When the flow began, which tells it from others in its place; zero where there is none.
+    started: Timestamp,
+    last: Timestamp,
+    volumes: [Volume; 2],
+    flags: [u8; 2],
+    /// SYNs that may turn out to have been the next connection's.
+    reopening: Option<(End, Volume)>,
+    heard: Heard,
+    told: bool,
+}
+
+/// The accounts, in the order of the flow table's places.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(Vec<Account>);
+
+impl Accounts {
+    /// Counts a packet of a flow.
+    pub(super) fn count<C>(
+        &mut self,
+        (id, flow): (FlowId, &Flow<C>),
+        from: End,
+        segment: &Segment<'_>,
+        packet: &PacketInput<'_>,
+    ) {
+        let account = self.of(id, flow);
+        // Not what Ethernet fills its shortest frames with.
+        let octets = segment.wire_length() as u64;
+        let flags = segment.flags();
+        // One that is sent again begins nothing: its sender has said nothing else yet.
+        if flags.syn() && !flags.ack() && account.flags[from as usize] & !SYN != 0 {
+            let (_, volume) = account.reopening.get_or_insert((from, Volume::default()));
+            volume.add(octets);
+        }
+        account.volumes[from as usize].add(octets);
+        account.flags[from as usize] |= flags.bits();
+        account.last = packet.now;
+    }
+
+    /// Notes what was told of a flow.
+    pub(super) fn note<C>(&mut self, id: FlowId, flow: &Flow<C>, heard: Heard) {
+        let own = &mut self.of(id, flow).heard;
+        own.protocol = heard.protocol.or(own.protocol);
+        own.alerted |= heard.alerted;
+        if own.dropped.is_none() {
+            own.dropped = heard.dropped;
+        }
+    }
+
+    /// Whether the flow's record was told before its end.
+    pub(super) fn is_told<C>(&mut self, id: FlowId, flow: &Flow<C>) -> bool {
+        self.of(id, flow).told
+    }
+
+    /// The record of a flow that goes on without being counted.
+    pub(super) fn record<C>(&mut self, id: FlowId, flow: &Flow<C>, terms: Terms) -> FlowRecord {
+        let account = self.of(id, flow);
+        account.told = true;
+        account.record(flow, terms)
+    }
+
+    /// The record of a flow that is about to be forgotten; none where it was told.
+    pub(super) fn close<C>(&mut self, id: FlowId, flow: &Flow<C>, terms: Terms) -> Option<FlowRecord> {
+        let account = std::mem::take(self.of(id, flow));
+        (!account.told).then(|| account.record(flow, terms))
+    }
+
+    /// The record of a flow whose ends begin another one; the SYNs of that are its own.
+    pub(super) fn reopen<C>(
+        &mut self,
+        id: FlowId,
+        flow: &Flow<C>,
+        terms: Terms,
+    ) -> (Option<FlowRecord>, Reopened) {
+        let account = self.of(id, flow);
+        let reopened = Reopened(account.reopening.take());
+        if let Some((from, volume)) = reopened.0 {
+            account.volumes[from as usize].take(volume);
+        }
+        (self.close(id, flow, terms), reopened)
+    }
+
+    /// Counts what belongs to the flow that began in another one's place.
+    pub(super) fn begin_anew<C>(&mut self, id: FlowId, flow: &Flow<C>, Reopened(opening): Reopened) {
+        let account = self.of(id, flow);
+        if let Some((from, volume)) = opening {
+            account.volumes[from as usize] = volume;
+            account.flags[from as usize] = SYN;
+        }
+    }
+
+    fn of<C>(&mut self, id: FlowId, flow: &Flow<C>) -> &mut Account {
+        let place = id.place();
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, Account::default);
+        }
+        let account = &mut self.0[place];
+        if account.started != flow.started() {
+            *account = Account { started: flow.started(), last: flow.started(), ..Account::default() };
+        }
+        account
+    }
+}
+
+/// The TCP flag.
+const SYN: u8 = 0x02;
+
+/// SYNs that were counted before it was known whose they are.
+#[derive(Debug)]
+pub(super) struct Reopened(Option<(End, Volume)>);
+
+/// What a record says beside the account.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) end: FlowEnd,
+    /// Whether decided flows go by without being seen here.
+    pub(super) hands_over: bool,
+}
+
+impl Account {
+    fn record<C>(&self, flow: &Flow<C>, Terms { end, hands_over }: Terms) -> FlowRecord {
+        let [client, server] = [Side::Client, Side::Server].map(|side| flow.end(side) as usize);
+        let blocked = matches!(flow.ruling, Ruling::Blocked | Ruling::Rejected);
+        let handed_over = hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
+        let (reason, rule) = match self.heard.dropped.clone().filter(|_| blocked) {
+            Some((reason, rule)) => (Some(reason), rule),
+            None => (None, None),
+        };
+        let state = match flow.class() {
+            _ if flow.is_closed() => FlowState::Closed,
+            _ if handed_over => FlowState::Bypassed,
+            Class::Opening | Class::Unconfirmed => FlowState::New,
+            _ => FlowState::Established,
+        };
+        FlowRecord {
+            start: self.started,
+            last: self.last,
+            to_server: self.volumes[client],
+            to_client: self.volumes[server],
+            flags_to_server: self.flags[client],
+            flags_to_client: self.flags[server],
+            state,
+            end,
+            verdict: match flow.ruling {
+                Ruling::Undecided => FlowVerdict::Undecided,
+                Ruling::Passed => FlowVerdict::Passed,
+                Ruling::Blocked => FlowVerdict::Blocked,
+                Ruling::Rejected => FlowVerdict::Rejected,
+            },
+            reason,
+            rule,
+            protocol: self.heard.protocol,
+            alerted: self.heard.alerted,
+            whole: !handed_over && end != FlowEnd::Stopped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
