@@ -152,6 +152,9 @@ fn without_descriptors_the_hook_is_put_back_and_taken_down() {
         let repaired = rules(&namespace);
         namespace.run(&format!("{PROGRAM} hook down"));
         eventually("the hook to be back", || (rules(&namespace) == repaired).then_some(()));
+        let listener = namespace.listen(([127, 0, 0, 1], 0));
+        // Under closed whatever passes was judged.
+        assert!(connect(&namespace, listener.local_addr().expect("it is bound")));
         process.signal(Signal::TERM);
         assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
         assert_eq!(rules(&namespace), 0);

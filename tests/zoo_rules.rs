@@ -279,6 +279,7 @@ const HTTP: &[Expected] = &[
         &[BARE[0], BARE[1], BARE[2], "directory-listing", "python-simple-http-server"],
     ),
     (8010, "php -S", &[]),
+    (8017, "weborf", &[BARE[0], BARE[1], BARE[2], "directory-listing-weborf"]),
     (8011, "tinyproxy", &[]),
     (8012, "Squid", &[]),
     (8013, "HAProxy", &["haproxy-statistics-open", BARE[0], BARE[1], BARE[2]]),
@@ -336,6 +337,7 @@ fn web_servers(zoo: &mut Zoo) {
     );
     zoo.start(8008, &format!("/usr/bin/webfsd -F -p 8008 -r {www}"), None);
     zoo.start(8009, &format!("/usr/bin/python3 -m http.server --directory {www} 8009"), None);
+    zoo.start(8017, &format!("/usr/bin/weborf -b {www} -p 8017"), None);
     zoo.start(8010, &format!("/usr/bin/php -S 0.0.0.0:8010 -t {www}"), None);
 }
 

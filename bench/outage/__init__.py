@@ -1,0 +1,1 @@
+"""What connections meet while a guard hangs or is restarted."""
