@@ -299,7 +299,6 @@ fn describe(tallies: &BTreeMap<&'static str, Tally>) -> String {
 }
 
 #[test]
-#[ignore = "fails until a request is what servers take for one"]
 fn no_request_that_a_server_acts_on_goes_unseen() {
     as_root(|| {
         let namespace = Namespace::new();
