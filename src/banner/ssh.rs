@@ -99,6 +99,27 @@ pub fn cut_line(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// Whether `rest` begins an identification once CRs are left out, as Dropbear leaves them out of a line:
+/// `None` where it does not, false where more octets have to tell.
+pub fn begins_among_returns(rest: &[u8]) -> Option<bool> {
+    let readable = rest.get(..CUT_LIMIT).unwrap_or(rest);
+    let mut expected = PREFIX.iter();
+    for octet in readable.iter().filter(|octet| **octet != b'\r') {
+        match expected.next() {
+            Some(next) if next == octet => {}
+            Some(_) => return None,
+            None => return Some(true),
+        }
+    }
+    let is_whole = expected.len() == 0;
+    (is_whole || readable.len() < CUT_LIMIT).then_some(is_whole)
+}
+
+/// A line as Dropbear reads it.
+pub fn without_returns(line: &[u8]) -> Vec<u8> {
+    line.iter().copied().filter(|octet| *octet != b'\r').collect()
+}
+
 /// The longest line that [`cut_line`] waits for, in octets.
 pub const CUT_LIMIT: usize = 256;
 
@@ -220,6 +241,16 @@ mod tests {
         assert!(read(b"SSH-2.0-a\rb\r\n").0.anomalies.contains(Anomaly::SshControlOctet));
         assert!(read(b"SSH-2.0\r\n").0.anomalies.contains(Anomaly::SshMalformed));
         assert!(read(b"SSH-2.0- only\r\n").0.anomalies.contains(Anomaly::SshMalformed));
+    }
+
+    #[test]
+    fn an_identification_may_begin_among_returns() {
+        assert_eq!(begins_among_returns(b"\rS\r\rSH-2"), Some(true));
+        assert_eq!(begins_among_returns(b"\rSSH-"), Some(true));
+        assert_eq!(begins_among_returns(b"\rSS"), Some(false));
+        assert_eq!(begins_among_returns(b"\rSS "), None);
+        assert_eq!(begins_among_returns(&[b'\r'; CUT_LIMIT]), None);
+        assert_eq!(without_returns(b"\rS\rSH-"), b"SSH-");
     }
 
     #[test]

@@ -112,6 +112,21 @@ fn an_identification_behind_megabytes_of_lines_is_found() {
 }
 
 #[test]
+fn a_line_is_judged_as_a_client_reads_it_that_leaves_returns_out() {
+    for before in [b"\r".as_slice(), b"hello\r\n\r\r", b"hello\n\r"] {
+        for size in [1, 7, 1400] {
+            let mut talk = open();
+            assert!(sends(&mut talk, false, &[before, BAD_SSH].concat(), size), "{before:?} {size}");
+            assert_eq!(anomalies(&talk), ["ssh_disputed_identification"]);
+        }
+    }
+    let mut talk = open();
+    let honest = [b"\rhello\r\n".as_slice(), b"SSH-2.0-OpenSSH_9.2\r\n"].concat();
+    assert!(!sends(&mut talk, false, &honest, 1400));
+    assert!(anomalies(&talk).is_empty());
+}
+
+#[test]
 fn a_line_is_judged_where_clients_cut_a_longer_one() {
     for length in [255, 256, 510, 768] {
         let octets = [vec![b'x'; length], BAD_SSH.to_vec()].concat();
@@ -241,6 +256,16 @@ fn foreign_protocols_are_let_pass_once_both_sides_have_spoken() {
         assert_eq!(talk.acknowledge(first_is_client), Decision::Pass, "{}", first.escape_ascii());
         let greetings = usize::from(first.starts_with(b"220 "));
         assert_eq!(talk.events.len(), greetings, "{:?}", talk.events);
+    }
+}
+
+#[test]
+fn an_answer_that_is_no_response_is_told() {
+    for answer in [b"HTTP 200 OK\r\n\r\n".as_slice(), b"\0HTTP/1.1 200 OK\r\n\r\n"] {
+        let mut talk = open();
+        talk.client(REQUEST);
+        talk.server(answer);
+        assert_eq!(anomalies(&talk), ["http_unknown_response"]);
     }
 }
 

@@ -46,7 +46,8 @@ impl Dialogue {
         let Turn { from, input, .. } = turn;
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
-            if identification::begins_line(place) && begins_identification(rest) {
+            let begins = identification::begins_line(place);
+            if begins && begins_identification(rest) {
                 let whole = rest.starts_with(identification::PREFIX);
                 match (place, whole) {
                     (0, true) => return (Reading::Ssh(ssh::Reading::Identification), at),
@@ -55,6 +56,11 @@ impl Dialogue {
                 }
                 let Some(line) = identification::cut_line(rest) else { return (Reading::Lines(place), at) };
                 self.ssh.suspect(from, line, judge);
+            } else if begins && let Some(whole) = identification::begins_among_returns(rest) {
+                let line = if whole { identification::cut_line(rest) } else { None };
+                let Some(line) = line else { return (Reading::Lines(place), at) };
+                // Dropbear's client leaves these out.
+                self.ssh.suspect(from, &identification::without_returns(line), judge);
             }
             let reach = identification::next_start(place) - place;
             let readable = rest.get(..reach).unwrap_or(rest);

@@ -12,7 +12,7 @@
 //! | `SSH-` | anything | SSH, lines before an identification |
 //! | a request | a status line | HTTP |
 //! | a request | `SSH-` | both, told as `protocol_mismatch` |
-//! | a request | anything else | HTTP of the client only |
+//! | a request | anything else | HTTP of the client only, told as `http_unknown_response` |
 //! | anything else | nothing | lines that may precede a client's identification |
 //! | anything else | `SSH-` | SSH, lines before the client's identification |
 //! | anything else | a status line | HTTP of the server only, told as `http_unknown_request` |
@@ -136,8 +136,9 @@ impl Dialogue {
             Spoken::Nothing | Spoken::Ssh => Step::Used(0, Reading::Lines(0)),
             Spoken::Other => self.give_up(from),
             Spoken::Http => {
-                if from == Side::Client {
-                    self.note_unknown_request(judge);
+                match from {
+                    Side::Client => self.note_unknown_request(judge),
+                    Side::Server => judge.note_application(Anomaly::UnknownResponse),
                 }
                 Step::Used(0, self.strange(from))
             }

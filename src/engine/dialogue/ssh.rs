@@ -96,8 +96,7 @@ impl Ssh {
         *self.side_mut(from) = Some(known.side);
         if read.identification.line.contains(&b'\r') {
             // Dropbear's client leaves these out.
-            let line: Vec<u8> = read.identification.line.iter().copied().filter(|it| *it != b'\r').collect();
-            self.suspect(from, &line, judge);
+            self.suspect(from, &ssh::without_returns(read.identification.line), judge);
         }
         if !known.indifferent {
             self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
