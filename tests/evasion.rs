@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bannerwall_test_support::raw::{Battlefield, Cargo, Role};
+use bannerwall_test_support::raw::{Battlefield, Cargo, Flags, Role};
 use bannerwall_test_support::{Guard, as_root};
 
 use tricks::{PENDING, SLOW, Shot, TRICKS, Trick};
@@ -184,4 +184,40 @@ fn no_packet_trick_brings_a_forbidden_message_past_an_enforcing_guard() {
 #[ignore = "takes more than five minutes; scripts/evasion runs it"]
 fn no_waiting_brings_a_forbidden_message_past_an_enforcing_guard() {
     as_root(|| play_all(SLOW));
+}
+
+/// What a real client reads of a server's identification in which one octet is marked urgent.
+fn read_of_urgent(field: &Battlefield, v6: bool) -> (Vec<u8>, &'static [u8]) {
+    let text = Cargo::Ssh.message(Role::Server, false);
+    let (mut end, application) = field.pair(Role::Server, v6, Cargo::Ssh.talk(Role::Server));
+    end.open();
+    end.deliver(&text[..10], 7);
+    let mut packet = end.segment(10, &text[10..]);
+    (packet.flags, packet.urgent_pointer) = (packet.flags | Flags::URG, 3);
+    end.send(&packet);
+    end.settle();
+    end.deliver(text, 7);
+    application.has_read(PATIENCE, |read| read.ends_with(b"\n"));
+    (application.read(), text)
+}
+
+#[test]
+fn an_octet_marked_urgent_is_read_as_it_was_judged() {
+    as_root(|| {
+        let without = Battlefield::new();
+        let (read, text) = read_of_urgent(&without, false);
+        assert_eq!(read.len(), text.len() - 1, "the kernel takes an urgent octet out of what is read");
+        for backend in ["libnetfilter_queue", "nfq"] {
+            let field = Battlefield::new();
+            let flags = format!("--hook forward --enforce --backend {backend}");
+            let guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, &flags);
+            for v6 in [false, true] {
+                let (read, text) = read_of_urgent(&field, v6);
+                assert_eq!(read, text, "{backend}, IPv6: {v6}");
+            }
+            let told = guard.events();
+            assert!(told.iter().any(|event| event["anomaly"]["event"] == "urgent_data"), "{told:?}");
+            assert!(told.iter().all(|event| event["event_type"] != "drop"), "{told:?}");
+        }
+    });
 }

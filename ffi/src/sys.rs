@@ -6,7 +6,7 @@
 //! and sends one verdict a call, so this binds its newer half, which fills message buffers that the
 //! caller sends when and how it likes.
 
-use libc::{c_char, c_int, nlmsghdr};
+use libc::{c_char, c_int, c_void, nlmsghdr};
 
 /// Packet from the kernel.
 pub(crate) const NFQNL_MSG_PACKET: u16 = 0;
@@ -134,4 +134,6 @@ unsafe extern "C" {
     pub(crate) fn nfq_nlmsg_verdict_put(nlh: *mut nlmsghdr, id: c_int, verdict: c_int);
     /// Appends `NFQA_MARK` (8 octets).
     pub(crate) fn nfq_nlmsg_verdict_put_mark(nlh: *mut nlmsghdr, mark: u32);
+    /// Appends `NFQA_PAYLOAD`: four octets, `plen`, and padding to four.
+    pub(crate) fn nfq_nlmsg_verdict_put_pkt(nlh: *mut nlmsghdr, pkt: *const c_void, plen: u32);
 }

@@ -145,7 +145,7 @@ impl Counters {
     pub(super) fn count_decision(&mut self, decision: &Decision) {
         let counts = &mut self.decisions;
         let counter = match decision {
-            Decision::Undecided => &mut counts.undecided,
+            Decision::Undecided | Decision::Patch(_) => &mut counts.undecided,
             Decision::Pass => &mut counts.pass,
             Decision::More { .. } => &mut counts.more,
             Decision::Drop => &mut counts.drop,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::event::Timestamp;
-use crate::packet::{self, Reset, Segment};
+use crate::packet::{self, Patch, Reset, Segment};
 use crate::rules::Mark;
 
 /// Whether checksums are to be verified.
@@ -39,6 +39,8 @@ pub struct PacketInput<'a> {
 pub enum Decision {
     /// Let it through, and show the engine the flow's next packets.
     Undecided,
+    /// As `Undecided`, but with these octets in place of its own.
+    Patch(Patch),
     /// Let it through; nothing more of this flow needs to be seen.
     Pass,
     /// Show the same packet again with at least so many octets of it, from the IP header on,

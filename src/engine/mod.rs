@@ -157,7 +157,12 @@ impl Engine {
                 self.bench.desk.counters.reassembled += 1;
                 let whole = PacketInput { ip: &whole, wire_length: whole.len(), ..*packet };
                 match packet::parse(whole.ip, whole.wire_length) {
-                    Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, &whole, sink),
+                    Ok(Parsed::Tcp(segment)) => {
+                        let inspected = self.inspect_segment(&segment, &whole, sink);
+                        // The octets to change are not in the fragment that came last.
+                        let changed = matches!(inspected.decision, Decision::Patch(_));
+                        if changed { Decision::Drop.into() } else { inspected }
+                    }
                     Ok(_) => Decision::Pass.into(),
                     Err(_) => {
                         self.bench.desk.counters.malformed += 1;

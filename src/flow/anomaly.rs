@@ -13,7 +13,8 @@ impl Anomaly {
     /// Whether honest software never sends it, or loses nothing by its loss: dropped unless told otherwise.
     ///
     /// The rest stays: what is odd after a reset or FIN that never took effect, simultaneous opens, port
-    /// reuse and long detours are nobody's trick by themselves, and a trick gains nothing by them.
+    /// reuse and long detours are nobody's trick by themselves, and a trick gains nothing by them. Urgent
+    /// data loses its pointer instead.
     pub const fn is_hostile(self) -> bool {
         let message = matches!(self.layer(), AnomalyLayer::Application) && !matches!(self, Self::BudgetSpent);
         !message
@@ -27,6 +28,7 @@ impl Anomaly {
                     | Self::FastOpenRefused
                     | Self::HopLimitDrop
                     | Self::Gap
+                    | Self::UrgentData
             )
     }
 

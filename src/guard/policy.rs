@@ -67,6 +67,7 @@ impl Policy {
             Decision::Undecided | Decision::More { .. } => self.accept(queued, mark),
             // A flow that a rule marks stays with us: each of its packets has to get the mark.
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
+            Decision::Patch(patch) => Answer { patch: Some(*patch), ..self.accept(queued, mark) },
             Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
             Decision::Block | Decision::Reject(_) => self.decided(queued, MarkState::Block, Verdict::Drop),
             Decision::Drop => Answer::new(Verdict::Drop),

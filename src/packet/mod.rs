@@ -24,9 +24,11 @@ mod fragment;
 pub mod link;
 #[doc(hidden)]
 pub mod testing;
+mod urgent;
 
 pub use build::{Addresses, Reset, reset};
 pub use fragment::{Fragment, Reassembled, Reassembler, ReassemblyLimits};
+pub use urgent::Patch;
 
 /// Extension headers that are walked before a packet is given up; real ones have one or two.
 const EXTENSION_HEADER_LIMIT: usize = 16;

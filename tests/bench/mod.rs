@@ -120,7 +120,7 @@ impl Bench {
     }
 
     /// Whether the guard lets a packet through.
-    fn passes(&mut self, packet: &[u8]) -> bool {
+    fn passes(&mut self, packet: &mut Vec<u8>) -> bool {
         let parsed = Received::parse(packet);
         let is_syn = parsed.as_ref().is_some_and(|packet| packet.has(Flags::SYN));
         let (decision, passes) = match (self.offloaded, &mut self.engine) {
@@ -132,6 +132,7 @@ impl Bench {
                 let decision = inspect(engine, self.now, packet, &mut self.events);
                 let passes = match decision {
                     Decision::Undecided => true,
+                    Decision::Patch(patch) => patch.apply(packet),
                     Decision::Pass => {
                         self.offloaded = self.offloads.then_some(true);
                         true
@@ -156,8 +157,8 @@ impl Bench {
     /// Brings the host's packets to the raw end.
     fn return_all(&mut self, packets: &[Packet]) {
         for packet in packets {
-            let octets = packet.build();
-            if self.passes(&octets) {
+            let mut octets = packet.build();
+            if self.passes(&mut octets) {
                 self.inbox.push_back(octets);
             }
         }
@@ -194,10 +195,11 @@ fn inspect(engine: &mut Engine, now: Timestamp, packet: &[u8], events: &mut Vec<
 
 impl Medium for Bench {
     fn transmit(&mut self, packet: &[u8]) {
-        if !self.passes(packet) {
+        let mut packet = packet.to_vec();
+        if !self.passes(&mut packet) {
             return;
         }
-        let Some(received) = Received::parse(packet) else { return };
+        let Some(received) = Received::parse(&packet) else { return };
         if received.hop_limit > EXPIRES && packet.len() <= LINK {
             let replies = self.receiver.take(&received);
             self.return_all(&replies);

@@ -19,6 +19,11 @@ const VERDICT: usize = HEADERS + 12 + 8 + CONNECTION_MARK;
 /// Headers, `NFQA_CFG_CMD`, `_PARAMS`, `_QUEUE_MAXLEN`, `_FLAGS` and `_MASK`.
 const CONFIGURATION: usize = HEADERS + 8 + 12 + 8 + 8 + 8;
 
+/// `struct nlattr`.
+const ATTRIBUTE_HEADER: usize = 4;
+/// More octets than this are sent before another verdict is added.
+const FULL: usize = 16 * 1024;
+
 /// `NLM_F_ACK`.
 const WANTS_ACKNOWLEDGEMENT: u16 = 4;
 
@@ -27,7 +32,7 @@ const WANTS_ACKNOWLEDGEMENT: u16 = 4;
 pub(super) struct Outgoing {
     queue: u16,
     /// Words, because the library needs four-octet alignment.
-    buffer: Box<[u32]>,
+    buffer: Vec<u32>,
     /// Octets in use, a multiple of four.
     length: usize,
     verdicts: u64,
@@ -49,7 +54,7 @@ impl Outgoing {
     /// An empty buffer with room for `verdicts` verdicts.
     pub(super) fn new(queue: u16, verdicts: usize) -> Self {
         let octets = (verdicts * VERDICT).max(CONFIGURATION);
-        Self { queue, buffer: vec![0; octets.div_ceil(4)].into_boxed_slice(), length: 0, verdicts: 0 }
+        Self { queue, buffer: vec![0; octets.div_ceil(4)], length: 0, verdicts: 0 }
     }
 
     /// Number of verdicts among the messages.
@@ -59,7 +64,7 @@ impl Outgoing {
 
     /// Whether there is room for one more verdict.
     pub(super) fn has_room(&self) -> bool {
-        self.has_room_for(VERDICT)
+        self.has_room_for(VERDICT) && self.length < FULL
     }
 
     /// The messages, to be sent whole.
@@ -99,6 +104,36 @@ impl Outgoing {
         self.verdicts += 1;
         let start = self.length;
         self.end() && connection.is_none_or(|mark| self.append_connection_mark(start, mark))
+    }
+
+    /// Adds a verdict that gives the packet other octets; `mark` replaces its mark.
+    ///
+    /// The buffer grows for it, and is full then: netlink takes no message of any length.
+    /// Returns false, and adds nothing, where the octets are too many for an attribute.
+    #[must_use]
+    pub(super) fn push_replacement(
+        &mut self,
+        id: u32,
+        verdict: Verdict,
+        mark: Option<u32>,
+        octets: &[u8],
+    ) -> bool {
+        let Ok(length) = u16::try_from(octets.len() + ATTRIBUTE_HEADER) else { return false };
+        let room = VERDICT + usize::from(length).next_multiple_of(4);
+        let words = (self.length + room).div_ceil(4);
+        self.buffer.resize(words.max(self.buffer.len()), 0);
+        let Some(message) = self.begin(sys::NFQNL_MSG_VERDICT, room) else { return false };
+        // SAFETY: `begin` made `message` a whole header with `room` octets; this takes 12.
+        unsafe { sys::nfq_nlmsg_verdict_put(message.as_ptr(), id.cast_signed(), verdict.code()) };
+        if let Some(mark) = mark {
+            // SAFETY: as above; this takes 8 more.
+            unsafe { sys::nfq_nlmsg_verdict_put_mark(message.as_ptr(), mark) };
+        }
+        let count = u32::from(length) - 4;
+        // SAFETY: as above; this takes `length` octets, padded to four, and reads `count` of `octets`.
+        unsafe { sys::nfq_nlmsg_verdict_put_pkt(message.as_ptr(), octets.as_ptr().cast(), count) };
+        self.verdicts += 1;
+        self.end()
     }
 
     /// Adds one configuration message with all of `settings`.
@@ -212,6 +247,22 @@ mod tests {
         assert_eq!(outgoing.octets().len(), 2 * first.len(), "messages stand behind each other");
         assert!(!outgoing.has_room(), "there was room for two");
         first
+    }
+
+    #[test]
+    fn a_packets_new_octets_follow_its_verdict_and_fill_the_buffer() {
+        let mut outgoing = Outgoing::new(7, 2);
+        assert!(outgoing.push_verdict(8, Verdict::Drop, None, None));
+        let before = outgoing.octets().len();
+        let octets: Vec<u8> = (0..20_001).map(|number: u32| number.to_le_bytes()[0]).collect();
+        assert!(outgoing.push_replacement(9, Verdict::Accept, Some(5), &octets));
+        assert!(!outgoing.has_room(), "it is sent before the next");
+        let message = &outgoing.octets()[before..];
+        assert_eq!(message.len(), 20 + 12 + 8 + 4 + 20_004);
+        let [low, high, kind, _] = message[40..44].try_into().unwrap();
+        assert_eq!((u16::from_ne_bytes([low, high]), kind), (20_005, 10));
+        assert_eq!(message[44..20_045], octets[..]);
+        assert!(!Outgoing::new(7, 1).push_replacement(9, Verdict::Accept, None, &[0; 65_532]));
     }
 
     #[test]

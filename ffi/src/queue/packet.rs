@@ -37,6 +37,13 @@ impl<'batch> Packet<'batch> {
         self.answer(verdict, mark, connection);
     }
 
+    /// Answers it with other octets than its own, from the IP header on, whose checksums are in place.
+    ///
+    /// The failure verdict where the octets are more than [`MAXIMUM_COPY_RANGE`](super::MAXIMUM_COPY_RANGE).
+    pub fn replace(mut self, verdict: Verdict, mark: Option<u32>, octets: &[u8]) {
+        self.answered = self.outgoing.push_replacement(self.message.id, verdict, mark, octets);
+    }
+
     fn answer(&mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
         // The batch made sure of the room before it handed the packet out.
         self.answered = self.outgoing.push_verdict(self.message.id, verdict, mark, connection);

@@ -48,7 +48,7 @@
 //! | overlapping IP fragments with different data | dropped | `fragment_overlap_different_data` |
 //! | data beyond the receiver's window or before the first octet, a FIN where none is due | ignored and dropped | `out_of_window` |
 //! | a wrong IP or TCP checksum, however long the segment | ignored and dropped | `bad_checksum` |
-//! | urgent data, however it is announced | dropped | `urgent_data` |
+//! | urgent data, however it is announced | the urgent pointer is taken off, so that the receiver reads what was judged; dropped where that can't be done (a fragment, a packet that was cut) | `urgent_data` |
 //! | a signature (TCP MD5, TCP-AO) in a connection without | dropped | `unexpected_signature` |
 //! | an acknowledgement that lies too far back | dropped | `old_acknowledgement` |
 //! | an acknowledgement of what was never sent | ignored and dropped | `ack_of_unsent_data` |
@@ -70,10 +70,11 @@
 //! | half a banner, and a long wait; more lines than the budget | blocked | `inspection_budget_spent` |
 //! | a banner behind other lines, whatever octets they hold | lines are gone over up to the budget | |
 //! | a banner behind more than 64 KiB or 1,024 lines | told; the same | `ssh_long_preamble` |
-//! | a banner where some clients cut a longer line, or with a CR that some leave out | told; judged, too | `ssh_disputed_identification` |
+//! | a banner where some clients cut a longer line, or with CRs before or in it, which some leave out | told; judged, too | `ssh_disputed_identification` |
 //! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
 //! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
 //! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |
+//! | what a server answers to a request and was not read as a response (`HTTP 200`, a NUL before it) | told | `http_unknown_response` |
 //! | much white space before a message | told; overlooked, up to 64 KiB | `http_long_leading` |
 //! | fields behind a bare CR, with `_` for `-`, with other white space | read in each way that applications do | |
 //! | fields behind 64 KiB of a head, or behind a request without a version | told; judged one by one | `http_head_too_long`, `http_version_missing` |
@@ -92,6 +93,8 @@
 //! # What is not
 //!
 //! * `--http-inspect first` reads the first transaction of a connection.
+//! * A field of a response that stands behind a chunked body is not judged; Perl's HTTP::Tiny takes it for one
+//!   of the head's. A header line that the end of the connection cuts has passed when that end is seen.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
 //!   judged and matches are dropped, and after 120 s the rest passes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and

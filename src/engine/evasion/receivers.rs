@@ -157,11 +157,28 @@ fn a_fin_that_is_only_guessed_ends_nothing() {
 }
 
 #[test]
-fn urgent_octets_are_not_let_through_however_they_are_announced() {
+fn urgent_octets_reach_their_receiver_as_they_were_judged() {
     let mut talk = open();
-    assert_eq!(talk.show(&talk.server_segment(b"xSSH-2").urgent(0)), Decision::Drop);
+    let (start, rest) = BAD.split_at(10);
+    assert!(matches!(talk.send(false, Flags::ACK | Flags::URG, start), Decision::Patch(_)));
+    assert!(matches!(talk.show(&talk.segment(false).urgent(3)), Decision::Patch(_)));
+    assert_eq!(talk.server(rest), Decision::Block);
+    assert_eq!(anomalies(&talk), ["urgent_data"]);
+    let mut talk = open();
+    let packet = talk.server_segment(BAD).urgent(1).build();
+    let cut = talk.inspect_cut(&packet, 45).decision;
+    assert!(matches!(cut, Decision::More { .. }), "{cut:?}");
+    assert_eq!(talk.inspect_cut(&packet, packet.len()).decision, Decision::Block);
+}
+
+#[test]
+fn urgent_data_is_dropped_where_it_is_told_to_be_and_left_alone_by_a_monitor() {
+    let mut setup = Setup::enforcing(RULES);
+    setup.config.on_anomaly = "urgent_data=drop".parse().unwrap();
+    let mut talk = setup.open();
     assert_eq!(talk.show(&talk.segment(false).urgent(3)), Decision::Drop);
-    assert_eq!(talk.server(BAD), Decision::Block);
+    let mut talk = Setup::monitoring(RULES).open();
+    assert_eq!(talk.show(&talk.segment(false).urgent(3)), Decision::Undecided);
 }
 
 #[test]
@@ -303,10 +320,10 @@ fn data_before_the_first_octet_is_refused() {
 }
 
 #[test]
-fn an_urgent_pointer_beside_a_syn_is_dropped() {
+fn an_urgent_pointer_beside_a_syn_is_taken_off() {
     for flags in [Flags::SYN, Flags::SYN | Flags::ACK] {
         let mut talk = Setup::enforcing(RULES).midstream();
         let segment = talk.segment(true).flags(flags).urgent(28);
-        assert_eq!(talk.show(&segment), Decision::Drop);
+        assert!(matches!(talk.show(&segment), Decision::Patch(_)));
     }
 }

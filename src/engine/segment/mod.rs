@@ -79,7 +79,8 @@ impl Engine {
             return inspected;
         }
         let verify = packet.checksums == Checksums::Verify;
-        if verify && !segment.is_whole() && !segment.payload().is_empty() && self.may_ask_for_more(packet) {
+        let needs_all = verify && !segment.payload().is_empty() || self.takes_pointer_off(segment);
+        if needs_all && !segment.is_whole() && self.may_ask_for_more(packet) {
             // What counts before its checksum was verified may be what the receiver throws away.
             return Decision::More { octets: segment.wire_length() }.into();
         }
@@ -102,7 +103,19 @@ impl Engine {
         if wrong {
             return Passage::new(self, seen, sink).refuse(Anomaly::BadChecksum);
         }
-        self.inspect_undecided(seen, sink)
+        let inspected = self.inspect_undecided(seen, sink);
+        if self.takes_pointer_off(segment) {
+            without_urgent_pointer(inspected, segment, packet)
+        } else {
+            inspected
+        }
+    }
+
+    /// Whether a segment of an undecided flow has an urgent pointer that its receiver must not see: octets
+    /// that it would take out of the stream are judged as part of it.
+    fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
+        let law = &self.bench.law;
+        segment.flags().urg() && law.enforces() && law.tracking == Tracking::Inline
     }
 
     /// The whole story of a packet whose flow is decided; `None` where it may begin a new connection.
@@ -287,6 +300,20 @@ fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End
 fn facts_of_untracked(segment: &Segment<'_>, packet: &PacketInput<'_>) -> FlowFacts {
     let (key, from) = FlowKey::of(segment);
     FlowFacts::new(key, packet.now, guess_client(segment, from))
+}
+
+/// What lets a segment through takes its urgent pointer off, or drops it where that can't be done.
+fn without_urgent_pointer(
+    inspected: Inspected,
+    segment: &Segment<'_>,
+    packet: &PacketInput<'_>,
+) -> Inspected {
+    if !matches!(inspected.decision, Decision::Undecided | Decision::Pass) {
+        return inspected;
+    }
+    let patch = segment.without_urgent_pointer(packet.ip, packet.checksums == Checksums::Verify);
+    let decision = patch.map_or(Decision::Drop, Decision::Patch);
+    Inspected { decision, ..inspected }
 }
 
 /// Where a flow stands that begins with this segment.

@@ -47,7 +47,14 @@ impl Source for LibnetfilterQueue {
             received.octets += queued.wire_length as u64;
             let answer = judge(&queued);
             wanted = wanted.max(answer.copy_range.unwrap_or(0));
-            packet.verdict(code(answer.verdict), answer.mark, answer.connection_mark);
+            let Some(patch) = answer.patch else {
+                packet.verdict(code(answer.verdict), answer.mark, answer.connection_mark);
+                continue;
+            };
+            match queued.patched(&patch) {
+                Some(payload) => packet.replace(code(answer.verdict), answer.mark, &payload),
+                None => packet.verdict(Code::Drop, None, None),
+            }
         }
         batch.raise_copy_range(wanted);
         batch.finish()?;

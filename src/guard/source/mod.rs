@@ -16,6 +16,7 @@ pub use bannerwall_ffi::queue::{ConnectionMark, MAXIMUM_COPY_RANGE};
 pub use self::libnetfilter_queue::LibnetfilterQueue;
 pub use self::nfq::NfqCrate;
 use crate::event::Timestamp;
+use crate::packet::Patch;
 
 /// How long a call waits for the first packet, so that the loop can tick, reload and stop.
 pub const IDLE: Duration = Duration::from_millis(100);
@@ -119,12 +120,14 @@ pub struct Answer {
     pub connection_mark: Option<ConnectionMark>,
     /// The copy range that has to be in force before the verdict takes effect.
     pub copy_range: Option<u32>,
+    /// Octets of the packet to change before it goes on, which takes a payload that is the whole packet.
+    pub patch: Option<Patch>,
 }
 
 impl Answer {
     /// A verdict and nothing else.
     pub const fn new(verdict: Verdict) -> Self {
-        Self { verdict, mark: None, connection_mark: None, copy_range: None }
+        Self { verdict, mark: None, connection_mark: None, copy_range: None, patch: None }
     }
 
     /// A verdict that replaces the packet's whole mark.
@@ -143,6 +146,14 @@ impl Answer {
     /// the kernel refused) must get another answer, or it goes around for ever.
     pub const fn again_with(octets: u32) -> Self {
         Self { copy_range: Some(octets), ..Self::new(Verdict::Repeat) }
+    }
+}
+
+impl Queued<'_> {
+    /// The packet with `patch` in it; `None` where not all of it is here.
+    fn patched(&self, patch: &Patch) -> Option<Vec<u8>> {
+        let mut payload = self.payload.to_vec();
+        (payload.len() == self.wire_length && patch.apply(&mut payload)).then_some(payload)
     }
 }
 

@@ -177,7 +177,10 @@ impl Pending<'_> {
         let Some(mut message) = self.message.take() else {
             return Ok(());
         };
+        let is_whole = message.get_original_len() <= message.get_payload().len();
+        let is_patched = answer.patch.is_none_or(|patch| is_whole && patch.apply(message.get_payload_mut()));
         message.set_verdict(match answer.verdict {
+            _ if !is_patched => nfq::Verdict::Drop,
             Verdict::Accept => nfq::Verdict::Accept,
             Verdict::Drop => nfq::Verdict::Drop,
             Verdict::Repeat => nfq::Verdict::Repeat,
