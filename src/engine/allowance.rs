@@ -3,7 +3,10 @@
 use crate::terms::{Anomaly, AnomalySet, Severity};
 
 /// Octets of alerts that any flow may cause, however little it said.
-const FREE: u64 = 24 << 10;
+const FREE: u64 = 8 << 10;
+
+/// Rules that are named where no alert is told of them.
+const NAMED: usize = 64;
 
 /// What one alert comes to beside its banner, roughly.
 const ALERT: u64 = 900;
@@ -19,6 +22,9 @@ pub(super) struct Allowance {
     heard: u64,
     /// Octets of alerts.
     spent: u64,
+    /// Rules of which no alert was told, by their names, and how many more.
+    cut: Vec<String>,
+    unnamed: usize,
 }
 
 impl Allowance {
@@ -32,20 +38,39 @@ impl Allowance {
         self.anomalies.insert(anomaly)
     }
 
-    /// Whether an alert is to be told. The first of a rule that blocks or is grave always is, and others as
-    /// long as the flow's alerts are not longer than an allowance and what the flow itself said.
+    /// Whether an alert is to be told: as long as the flow's alerts are not longer than an allowance and what
+    /// the flow itself said. The first of a rule that blocks or is grave has half of that to itself.
     pub(super) fn admit_alert(&mut self, rule: usize, grave: bool, banner: usize) -> bool {
         let first = !self.rules.contains(&rule);
         if first {
             self.rules.push(rule);
         }
         let weight = ALERT + banner as u64;
-        let room = self.spent + weight <= FREE + self.heard;
-        let admitted = room || (first && grave);
+        let room = FREE + self.heard;
+        let room = if first && grave { room } else { room / 2 };
+        let admitted = self.spent + weight <= room;
         if admitted {
             self.spent += weight;
         }
         admitted
+    }
+
+    /// Remembers a rule of which no alert is told.
+    pub(super) fn cut_alert(&mut self, rule: &str) {
+        if self.cut.iter().any(|cut| cut == rule) {
+            return;
+        }
+        if self.cut.len() < NAMED { self.cut.push(rule.to_owned()) } else { self.unnamed += 1 }
+    }
+
+    /// The rules of which no alert was told since this was last asked, in words.
+    pub(super) fn take_cut(&mut self) -> Option<String> {
+        let names = std::mem::take(&mut self.cut).join(", ");
+        match (names.is_empty(), std::mem::take(&mut self.unnamed)) {
+            (true, _) => None,
+            (false, 0) => Some(names),
+            (false, more) => Some(format!("{names} and {more} more")),
+        }
     }
 }
 
@@ -59,14 +84,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alerts_of_a_flow_grow_with_what_it_says_and_grave_ones_are_always_told() {
+    fn alerts_of_a_flow_grow_with_what_it_says_and_half_are_kept_for_grave_ones() {
         let mut allowance = Allowance::default();
         let admitted = (0..1000).filter(|rule| allowance.admit_alert(*rule, false, 100)).count();
-        assert_eq!(admitted, 24, "24 KiB of them");
-        assert!(allowance.admit_alert(1000, true, 100));
-        assert!(!allowance.admit_alert(1000, true, 100), "and once");
-        allowance.hear(5000);
+        assert_eq!(admitted, 4, "4 KiB of them");
+        let admitted = (1000..2000).filter(|rule| allowance.admit_alert(*rule, true, 100)).count();
+        assert_eq!(admitted, 4, "and 4 KiB of grave ones");
+        allowance.hear(10_000);
+        assert!(!allowance.admit_alert(1000, true, 100), "the first of a rule");
+        assert!(allowance.admit_alert(2000, true, 100));
         let admitted = (0..1000).filter(|rule| allowance.admit_alert(*rule, false, 100)).count();
-        assert_eq!(admitted, 4);
+        assert_eq!(admitted, 0, "the other half is for grave ones");
+    }
+
+    #[test]
+    fn rules_without_an_alert_are_named_once() {
+        let mut allowance = Allowance::default();
+        assert_eq!(allowance.take_cut(), None);
+        ["b", "a", "b"].iter().for_each(|rule| allowance.cut_alert(rule));
+        assert_eq!(allowance.take_cut().as_deref(), Some("b, a"));
+        assert_eq!(allowance.take_cut(), None);
+        (0..70).for_each(|rule| allowance.cut_alert(&rule.to_string()));
+        assert!(allowance.take_cut().is_some_and(|text| text.ends_with("63 and 6 more")));
     }
 }

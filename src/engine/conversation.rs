@@ -278,6 +278,7 @@ impl Conversation {
             self.end(from, Unfinished::Unseen, true, judge);
         }
         self.dialogue.tell_rest(judge);
+        judge.tell_cut_alerts();
         std::mem::swap(&mut self.allowance, &mut judge.allowance);
     }
 

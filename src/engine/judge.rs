@@ -217,6 +217,7 @@ impl Judge<'_> {
             self.tell_match(found, question, line, application());
         } else {
             self.desk.counters.alerts_suppressed += 1;
+            self.allowance.cut_alert(rule.id());
         }
         if action.blocks() && self.outcome.stop.is_none() {
             self.outcome.stop = Some(Stop {
@@ -253,6 +254,15 @@ impl Judge<'_> {
         let protocol = banner.protocol();
         let from = banner.from();
         self.emit(EventKind::Alert(alert.into()), Some(from), Some(protocol), question.transaction);
+    }
+
+    /// Names the rules that matched and of which no alert was told.
+    pub(super) fn tell_cut_alerts(&mut self) {
+        let Some(rules) = self.allowance.take_cut() else { return };
+        let anomaly = Anomaly::AlertsCut;
+        self.desk.counters.count_anomaly(anomaly);
+        let detail = format!("{}: {rules}", anomaly.detail());
+        self.tell(AnomalyFacts { layer: anomaly.layer(), name: anomaly.name(), detail });
     }
 
     /// Notes what was odd about a packet or stream: an event for the first of its kind in a flow.

@@ -195,6 +195,8 @@ anomalies! {
     TrailerTooLong Application "http_trailer_too_long" "the trailer is beyond the limit",
     /// A request that was not read as one, and that its server answers.
     UnknownRequest Application "http_unknown_request" "a server answers what was not read as a request",
+    /// More alerts than a flow may cause.
+    AlertsCut Application "alerts_cut" "more rules matched than alerts were told of, for what the connection said",
     /// A request is answered by what is no response.
     UnknownResponse Application "http_unknown_response" "a request is answered by what was not read as a response",
     /// Octets between two messages that belong to neither.

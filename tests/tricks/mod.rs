@@ -421,6 +421,10 @@ pub(crate) const SLOW: &[Trick] = &[
     }),
 ];
 
+/// Tricks that stand within a banner for longer than a guard waits: it blocks allowed ones as well.
+pub(crate) const TOO_SLOW: &[&str] =
+    &["silence for 122 s behind the first octet", "130 s within the message, which then comes in two pieces"];
+
 /// Says nothing for so long, and then acknowledges.
 fn silence(end: &mut End, seconds: u64, sent: usize) {
     end.medium.pause(Duration::from_secs(seconds));

@@ -56,10 +56,11 @@
 //! | data without ACK, SYN with FIN | ignored and dropped | `data_without_ack`, `contradictory_flags` |
 //! | headers that contradict themselves, more than 16 IPv6 extension headers | dropped | `malformed_packet` |
 //! | more out of order, or unacknowledged, than is held | dropped, and sent again | `reorder_limit` |
-//! | a further path of a Multipath TCP connection | dropped | `mptcp_join` |
+//! | a further path of a Multipath TCP connection (`--on-anomaly mptcp_join=alert` lets it pass) | dropped | `mptcp_join` |
 //! | data in a SYN (Fast Open) | inspected with the SYN | |
 //! | data in a SYN for ports that are in use | dropped, always: senders try again without | `data_in_reopening_syn` |
 //! | data in a SYN that the server refuses | forgotten; what comes instead is read afresh | `fast_open_refused` |
+//! | a mere reset of a blocked connection | goes on, so that the other end learns of it; the connection stays blocked | |
 //! | a reset with a wrong sequence number | told; the flow goes on | `reset_wrong_sequence` |
 //! | a reset or FIN that never arrives, or is not taken | told; what follows is inspected | `data_after_reset`, `data_after_fin` |
 //! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |

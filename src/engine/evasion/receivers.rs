@@ -327,3 +327,15 @@ fn an_urgent_pointer_beside_a_syn_is_taken_off() {
         assert!(matches!(talk.show(&segment), Decision::Patch(_)));
     }
 }
+
+#[test]
+fn a_mere_reset_of_a_blocked_connection_goes_on_and_changes_nothing() {
+    let mut talk = open();
+    assert_eq!(talk.server(BAD), Decision::Block);
+    assert_eq!(talk.show(&talk.segment(true).flags(Flags::RST)), Decision::Undecided);
+    assert_eq!(talk.show(&talk.segment(false).flags(Flags::RST | Flags::ACK)), Decision::Undecided);
+    let loaded = talk.segment(false).flags(Flags::RST | Flags::ACK).payload(BAD);
+    assert_eq!(talk.show(&loaded), Decision::Block);
+    assert_eq!(talk.show(&talk.segment(true).flags(Flags::FIN | Flags::ACK)), Decision::Block);
+    assert_eq!(talk.server(BAD), Decision::Block);
+}

@@ -125,6 +125,8 @@ impl Engine {
         let decision = match flow.ruling {
             Ruling::Undecided => return None,
             Ruling::Passed => Decision::Pass,
+            // By it the other end learns that this one has given up.
+            Ruling::Blocked | Ruling::Rejected if is_mere_reset(segment) => Decision::Undecided,
             Ruling::Blocked | Ruling::Rejected => Decision::Block,
         };
         let flags = segment.flags();
@@ -314,6 +316,12 @@ fn without_urgent_pointer(
     let patch = segment.without_urgent_pointer(packet.ip, packet.checksums == Checksums::Verify);
     let decision = patch.map_or(Decision::Drop, Decision::Patch);
     Inspected { decision, ..inspected }
+}
+
+/// Whether a segment says nothing but that its connection is over.
+fn is_mere_reset(segment: &Segment<'_>) -> bool {
+    let flags = segment.flags();
+    flags.rst() && !flags.syn() && !flags.fin() && segment.wire_payload_length() == 0
 }
 
 /// Where a flow stands that begins with this segment.
