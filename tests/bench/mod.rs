@@ -120,7 +120,7 @@ impl Bench {
     }
 
     /// Whether the guard lets a packet through.
-    fn passes(&mut self, packet: &mut Vec<u8>) -> bool {
+    fn passes(&mut self, packet: &mut [u8]) -> bool {
         let parsed = Received::parse(packet);
         let is_syn = parsed.as_ref().is_some_and(|packet| packet.has(Flags::SYN));
         let (decision, passes) = match (self.offloaded, &mut self.engine) {

@@ -94,8 +94,10 @@
 //! # What is not
 //!
 //! * `--http-inspect first` reads the first transaction of a connection.
-//! * A field of a response that stands behind a chunked body is not judged; Perl's HTTP::Tiny takes it for one
-//!   of the head's. A header line that the end of the connection cuts has passed when that end is seen.
+//! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
+//!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
+//! * A program on the guard's own machine that may set marks (`CAP_NET_RAW`) can send with the guard's mark,
+//!   which passes the output chain; nfqws does so by chance. `--mark` chooses other bits.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
 //!   judged and matches are dropped, and after 120 s the rest passes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
