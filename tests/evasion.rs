@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bannerwall_test_support::raw::{Battlefield, Cargo, Flags, Role};
-use bannerwall_test_support::{Guard, Line, as_root};
+use bannerwall_test_support::{Guard, Line, as_root, eventually};
 
 use tricks::{PENDING, SLOW, Shot, TOO_SLOW, TRICKS, Trick};
 
@@ -220,8 +220,11 @@ fn an_octet_marked_urgent_is_read_as_it_was_judged() {
                 let (read, text) = read_of_urgent(&field, v6);
                 assert_eq!(read, text, "{backend}, IPv6: {v6}");
             }
-            let told = guard.events();
-            assert!(told.iter().any(|event| event["anomaly"]["event"] == "urgent_data"), "{told:?}");
+            let is_urgent = |event: &serde_json::Value| event["anomaly"]["event"] == "urgent_data";
+            let told = eventually("an event of urgent data", || {
+                let told = guard.events();
+                told.iter().any(is_urgent).then_some(told)
+            });
             assert!(told.iter().all(|event| event["event_type"] != "drop"), "{told:?}");
         }
     });

@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(admitted, 4, "4 KiB of them");
         let admitted = (1000..2000).filter(|rule| allowance.admit_alert(*rule, true, 100)).count();
         assert_eq!(admitted, 4, "and 4 KiB of grave ones");
-        allowance.hear(10_000);
+        allowance.hear(9_000);
         assert!(!allowance.admit_alert(1000, true, 100), "the first of a rule");
         assert!(allowance.admit_alert(2000, true, 100));
         let admitted = (0..1000).filter(|rule| allowance.admit_alert(*rule, false, 100)).count();
