@@ -195,6 +195,7 @@ const fn name(decision: &Decision) -> &'static str {
         Decision::Drop => "drop",
         Decision::Block => "block",
         Decision::Reject(_) => "reject",
+        Decision::Patch(_) => "patch",
     }
 }
 
