@@ -63,6 +63,8 @@ struct State {
     /// Ports that frames with a tag came in by.
     tagged: HashSet<u32>,
     hosts: Hosts,
+    /// Whether frames may carry packets within something that neither they nor the queue show.
+    enveloped: bool,
     listed: Option<Instant>,
 }
 
@@ -133,6 +135,7 @@ impl State {
     /// Watches the ports that there are now, and no others.
     fn list(&mut self, now: Instant) {
         self.listed = Some(now);
+        self.enveloped = is_on("bridge-nf-filter-pppoe-tagged");
         let Ok(ports) = ports::list() else { return };
         self.watched.retain(|port, _| ports.contains(port));
         self.tagged.retain(|port| ports.contains(port));
@@ -152,7 +155,7 @@ impl State {
         for _ in 0..FRAMES {
             // An error says that the port is down or gone, which the list will tell.
             let Ok(Some(seen)) = socket.receive(&mut buffer) else { return };
-            if seen.tag.is_some() && self.tagged.insert(port) && !passes_tagged() {
+            if seen.tag.is_some() && self.tagged.insert(port) && !is_on("bridge-nf-filter-vlan-tagged") {
                 tell(
                     "bannerwall: frames with VLAN tags cross a bridge and pass by iptables, unseen; \
                      sysctl net.bridge.bridge-nf-filter-vlan-tagged=1 shows them to the hook",
@@ -168,13 +171,34 @@ impl State {
     fn host(&mut self, (port, address): (u32, IpAddr)) -> io::Result<Host> {
         let host = self.hosts.get(port, address);
         // The queue does not tell tags: where there are some, a frame without may lead nowhere.
-        let known = host.filter(|host| host.witnessed || !self.tagged.contains(&port));
+        let unclear = self.enveloped || self.tagged.contains(&port);
+        let known = host.filter(|host| host.witnessed || !unclear);
         known.ok_or_else(|| io::Error::new(io::ErrorKind::HostUnreachable, "its frames were never seen"))
     }
 }
 
-/// Whether the kernel shows frames with a tag to iptables.
-fn passes_tagged() -> bool {
-    let setting = "/proc/sys/net/bridge/bridge-nf-filter-vlan-tagged";
-    std::fs::read_to_string(setting).is_ok_and(|text| text.trim() != "0")
+/// Whether a switch of `br_netfilter` is on.
+fn is_on(setting: &str) -> bool {
+    let file = format!("/proc/sys/net/bridge/{setting}");
+    std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_without_tag_is_not_guessed_where_there_may_be_more_to_it() {
+        let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let mut state = State::default();
+        state.hosts.note(1, old, [1; 6]);
+        state.hosts.learn(1, new, Host { address: [2; 6], tag: None, witnessed: true });
+        assert!(state.host((1, old)).is_ok() && state.host((1, new)).is_ok());
+        assert!(state.host((2, new)).is_err(), "another port");
+        state.tagged.insert(1);
+        assert!(state.host((1, old)).is_err() && state.host((1, new)).is_ok());
+        state.tagged.clear();
+        state.enveloped = true;
+        assert!(state.host((1, old)).is_err() && state.host((1, new)).is_ok());
+    }
 }
