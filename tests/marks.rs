@@ -1,9 +1,9 @@
 //! Marks of others beside ours: a router with two uplinks that are chosen by whole, unmasked marks, as the
-//! textbook has them, and what that does to the guard's decisions and resets.
+//! textbook has them, and what that does to the guard's decisions and resets; and what translated addresses do.
 
 use std::process::Output;
 
-use bannerwall_test_support::{Guard, Namespace, Nginx, Signal, as_root, eventually};
+use bannerwall_test_support::{Guard, Line, Namespace, Nginx, Signal, as_root, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -180,6 +180,30 @@ fn a_save_of_whole_marks_that_takes_decisions_away_is_told_and_blocks_nothing_le
             });
             assert_eq!(net.left_by("one", "FORWARD"), 0, "all of it goes by uplink two");
             assert!(net.doctor().contains("-A POSTROUTING -j CONNMARK --save-mark"), "{}", net.doctor());
+            stop(guard);
+        }
+    });
+}
+
+#[test]
+fn behind_both_translations_a_reject_is_a_drop() {
+    as_root(|| {
+        for (masquerades, resets) in [(false, true), (true, false)] {
+            let line = Line::new();
+            let _nginx = Nginx::start(&line.server, 80, "");
+            let nat = |rule: &str| line.router.run(&format!("iptables -w -t nat -A {rule}"));
+            nat("PREROUTING -d 192.0.2.1 -p tcp --dport 8080 -j DNAT --to 198.51.100.2:80");
+            if masquerades {
+                nat("POSTROUTING -o right -j MASQUERADE");
+            }
+            let guard = Guard::start(&line.router, PROGRAM, RULES, "--enforce --hook forward");
+            let ask = |agent: &str| {
+                let words = format!("curl --silent --max-time 4 --user-agent {agent} http://192.0.2.1:8080/");
+                line.client.output(&words).status.code()
+            };
+            assert_eq!(ask("curl/8.0"), Some(0));
+            // 56: the reset came; 28: the time was over.
+            assert_eq!(ask("sqlmap/1.7"), Some(if resets { 56 } else { 28 }), "masquerades: {masquerades}");
             stop(guard);
         }
     });
