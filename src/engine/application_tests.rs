@@ -380,6 +380,15 @@ fn said() -> impl Strategy<Value = Vec<u8>> {
         b"Content-Length: 3\r\n\r\nabc",
         b"\x16\x03\x01",
         b"220 mail\r\n",
+        b"220-ESMTP\r\n",
+        b"EHLO x\r\n",
+        b"STARTTLS\r\n",
+        b"250 ok\r\n",
+        b"+OK\r\n",
+        b"STLS\r\n",
+        b"* OK\r\n",
+        b"a STARTTLS\r\n",
+        b"a OK\r\n",
         b"\x05\x01\x00",
     ]);
     proptest::collection::vec(part, 0..6).prop_map(|parts| parts.concat())

@@ -1,6 +1,8 @@
 //! One protocol hands over to another: whatever follows is read like a connection of its own, however it
 //! is cut.
 
+use proptest::prelude::*;
+
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, HttpInspect};
 use crate::event::{Event, EventKind};
@@ -235,5 +237,63 @@ fn a_dialogue_that_does_not_ask_for_an_upgrade_passes_with_its_first_other_comma
             }
             assert_eq!(talk.acknowledge(false), Decision::Pass, "{}", first.escape_ascii());
         }
+    }
+}
+
+/// What either side may say around a greeting.
+fn parts() -> impl Strategy<Value = &'static [u8]> {
+    proptest::sample::select(vec![
+        &b"220 ESMTP x\r\n"[..],
+        b"220-ESMTP\r\n",
+        b"220 go\r\n",
+        b"250 ok\r\n",
+        b"454 no\r\n",
+        b"+OK\r\n",
+        b"-ERR\r\n",
+        b".\r\n",
+        b"* OK\r\n",
+        b"a OK\r\n",
+        b"a NO\r\n",
+        b"EHLO x\r\n",
+        b"CAPA\r\n",
+        b"STARTTLS\r\n",
+        b"STLS\r\n",
+        b"a STARTTLS\r\n",
+        b"MAIL\r\n",
+        b"START",
+        b"\r\n",
+        b"\x16\x03\x01",
+        b"SSH-2.0-bad\r\n",
+        b"GET / HTTP/1.1\r\nUser-Agent: bad\r\n\r\n",
+        b"CONNECT h:1 HTTP/1.1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn segments_change_nothing_around_a_greeting(
+        said in proptest::collection::vec((any::<bool>(), parts()), 1..9),
+        size in 1_usize..9,
+        enforce: bool,
+    ) {
+        let [whole, cut] = [1400, size].map(|size| {
+            let mut talk = if enforce { Setup::enforcing(RULES) } else { Setup::monitoring(RULES) }.open();
+            let blocked = said.iter().any(|(from_client, octets)| {
+                let mut pieces = octets.chunks(size);
+                pieces.any(|piece| talk.send(*from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
+            });
+            talk.engine.finish(talk.now, &mut talk.events);
+            let mut told = told(&talk.events);
+            if blocked {
+                // How much was told before depends on how much of it had come.
+                told.clear();
+            }
+            told.sort();
+            (blocked, told)
+        });
+        prop_assert_eq!(whole, cut);
     }
 }
