@@ -17,6 +17,7 @@
 //! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
 //! | [`guard`] | the verdict loop over a netfilter queue |
+//! | [`inline`] | the engine on its way, with the rules in force and its time: what guard and replay drive |
 //! | [`engine`] | packets in, decisions and events out |
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`event`] | the one reportable fact, from every path |
@@ -37,6 +38,7 @@ mod event;
 mod flow;
 mod guard;
 mod hook;
+mod inline;
 mod metrics;
 mod output;
 mod packet;

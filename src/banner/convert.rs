@@ -3,8 +3,8 @@
 //! Text becomes UTF-8 with replacement characters where it was none. Control characters stay: it is
 //! the sinks that escape them.
 
-use super::{Anomaly, GreetingBanner, Identification, SshBanner};
-use crate::event::{AnomalyFacts, AnomalyLayer, GreetingFacts, SshSide};
+use super::{GreetingBanner, Identification, SshBanner};
+use crate::event::{GreetingFacts, SshSide};
 
 impl From<&Identification<'_>> for SshSide {
     fn from(identification: &Identification<'_>) -> Self {
@@ -42,12 +42,6 @@ impl From<&GreetingBanner<'_>> for GreetingFacts {
             welcome: banner.is_welcome(),
             fingerprint: None,
         }
-    }
-}
-
-impl From<Anomaly> for AnomalyFacts {
-    fn from(anomaly: Anomaly) -> Self {
-        Self { layer: AnomalyLayer::Application, name: anomaly.name(), detail: anomaly.detail().to_owned() }
     }
 }
 

@@ -9,7 +9,7 @@ use super::familiar::Familiar;
 use super::judge::merge;
 use super::quota::Quotas;
 use super::{Counters, EngineConfig};
-use crate::event::{EventSink, Source};
+use crate::event::EventSink;
 use crate::flow::Tracking;
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Mark, RuleSet, Thresholds};
@@ -59,10 +59,7 @@ impl Bench {
         rules: Arc<RuleSet>,
         fingerprints: Option<Arc<Fingerprints>>,
     ) -> Self {
-        let tracking = match config.source {
-            Source::Guard => Tracking::Inline,
-            Source::Replay | Source::Scan => Tracking::Lossy,
-        };
+        let tracking = config.tracking;
         let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
         let desk = Desk {
             familiar: Familiar::default(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{AnomalyAction, AnomalyPolicy};
 use crate::banner::disclosure::Disclosure;
 use crate::event::Source;
+use crate::flow::Tracking;
 
 /// What a shortage of memory means for the flows that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,11 +64,11 @@ impl Default for Timeouts {
 /// The settings of one engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Which path feeds the engine, for events.
-    ///
-    /// A guard sees every packet that the ends get and may ask for more of one; a replay may have
-    /// missed packets, and has no more of one than was captured.
+    /// Which path feeds the engine: a label for events, which steers nothing.
     pub source: Source,
+    /// Whether every packet that the ends get is seen, and more of one may be asked for; a capture may
+    /// lack packets, and has no more of one than was captured.
+    pub tracking: Tracking,
     /// Whether blocking rules really block. Otherwise events say what would have been blocked.
     pub enforce: bool,
     /// What a shortage of memory means.
@@ -104,6 +105,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             source: Source::Guard,
+            tracking: Tracking::Inline,
             enforce: false,
             on_failure: OnFailure::default(),
             on_anomaly: AnomalyPolicy::all(AnomalyAction::Alert),

@@ -2,12 +2,12 @@
 
 use crate::banner::{self, Banner, Request};
 use crate::event::{
-    Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
-    EventSink, FlowContext, Protocol, Side, Timestamp,
+    Action, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind, EventSink,
+    FlowContext, Protocol, Side, Timestamp,
 };
 use crate::flow::{Anomaly, AnomalySet, End, Flow, FlowKey};
 use crate::packet::Segment;
-use crate::rules::{Context, Mark, Match, Stage};
+use crate::rules::{Context, Mark, Match, Occasion, Stage};
 
 use super::PacketInput;
 use super::allowance::{Allowance, is_grave};
@@ -235,22 +235,14 @@ impl Judge<'_> {
         line: String,
         application: Application,
     ) {
-        let (rule, banner) = (found.rule, question.banner);
-        let action = rule.action();
-        let alert = AlertFacts {
-            rule: rule.id().to_owned(),
-            title: rule.title().to_owned(),
-            category: rule.category().to_owned(),
-            action,
-            blocked: action.blocks() && self.enforces(),
-            severity: rule.severity(),
-            references: rule.references().to_vec(),
-            product: product_of(found, question),
+        let banner = question.banner;
+        let alert = found.alert(Occasion {
             from: banner.from(),
-            banner: line,
+            line,
+            product: question.product,
             application,
-            resets: None,
-        };
+            enforced: self.enforces(),
+        });
         let protocol = banner.protocol();
         let from = banner.from();
         self.emit(EventKind::Alert(alert.into()), Some(from), Some(protocol), question.transaction);
@@ -288,11 +280,7 @@ impl Judge<'_> {
             self.desk.counters.events_suppressed += 1;
             return;
         };
-        self.tell(AnomalyFacts {
-            layer: anomaly.layer(),
-            name: anomaly.name(),
-            detail: quota::detail(anomaly.detail(), suppressed),
-        });
+        self.tell(AnomalyFacts::new(anomaly, quota::detail(anomaly.detail(), suppressed)));
     }
 
     /// Notes what was odd about a message.
@@ -375,15 +363,4 @@ pub(super) const fn merge(earlier: Option<Mark>, later: Mark) -> Mark {
             Mark { value: (earlier.value & !later.mask) | later.value, mask: earlier.mask | later.mask }
         }
     }
-}
-
-fn product_of(found: &Match<'_>, question: &Question<'_>) -> crate::event::ProductFacts {
-    let mut product = question.product.cloned().unwrap_or_default();
-    if found.product.is_some() {
-        product.product.clone_from(&found.product);
-    }
-    if found.version.is_some() {
-        product.version.clone_from(&found.version);
-    }
-    product
 }

@@ -29,12 +29,12 @@ pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, FlowCounts};
 pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 pub use self::policy::{AnomalyAction, AnomalyPolicy};
-pub use crate::flow::Anomaly;
+pub use crate::flow::{Anomaly, Tracking};
 
 use self::bench::Bench;
 use self::flows::Flows;
 use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp};
-use crate::flow::{Class, Tracking};
+use crate::flow::Class;
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -194,11 +194,10 @@ impl Engine {
             sink.emit(Event { timestamp, source, flow: None, kind });
         };
         match told {
-            Some(suppressed) => emit(EventKind::Anomaly(AnomalyFacts {
-                layer: anomaly.layer(),
-                name: anomaly.name(),
-                detail: quota::detail(anomaly.detail(), suppressed),
-            })),
+            Some(suppressed) => {
+                let detail = quota::detail(anomaly.detail(), suppressed);
+                emit(EventKind::Anomaly(AnomalyFacts::new(anomaly, detail)));
+            }
             None => self.bench.desk.counters.events_suppressed += 1,
         }
         if !self.bench.law.config.on_anomaly.drops(anomaly) {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::testing::{Conversation, Setup};
 use super::*;
-use crate::event::{Application, DropReason, Event, EventKind, Source};
+use crate::event::{Application, DropReason, Event, EventKind};
 use crate::packet::{Flags, Parsed, parse};
 
 const DROP_OLD_SSH: &str = r#"
@@ -113,7 +113,7 @@ fn a_response_is_not_taken_for_another_requests_however_many_wait() {
 fn a_replay_does_not_wait_for_ever_for_what_a_capture_lacks() {
     let mut setup = Setup::monitoring("");
     setup.config.http_inspect = HttpInspect::All;
-    setup.config.source = Source::Replay;
+    setup.config.tracking = Tracking::Lossy;
     let mut talk = setup.open();
     talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     talk.lose_of_server(50);
@@ -382,7 +382,7 @@ fn a_server_that_takes_the_data_of_a_reopening_syn_is_read() {
 fn captured_midstream() -> Conversation {
     let mut setup = Setup::monitoring("");
     setup.config.http_inspect = HttpInspect::All;
-    setup.config.source = Source::Replay;
+    setup.config.tracking = Tracking::Lossy;
     setup.midstream()
 }
 

@@ -15,6 +15,7 @@ pub use self::application::{
     ProductFacts, SshFacts, SshSide,
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
+use crate::terms::Anomaly;
 pub use crate::terms::{Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
 /// Which of the three paths saw it.
@@ -303,6 +304,19 @@ pub struct AnomalyFacts {
     pub name: &'static str,
     /// What was seen, for a person.
     pub detail: String,
+}
+
+impl AnomalyFacts {
+    /// An anomaly of the house's table, and what was seen of it.
+    pub const fn new(anomaly: Anomaly, detail: String) -> Self {
+        Self { layer: anomaly.layer(), name: anomaly.name(), detail }
+    }
+}
+
+impl From<Anomaly> for AnomalyFacts {
+    fn from(anomaly: Anomaly) -> Self {
+        Self::new(anomaly, anomaly.detail().to_owned())
+    }
 }
 
 /// The result of one scan target.

@@ -22,12 +22,13 @@ use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdi
 use super::supervise::Run;
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
-use super::worker::{Judge, Shared, Worker};
+use super::worker::{Judge, Shared, TICK, Worker};
 use super::{GuardError, Message, signals};
 use crate::diagnostics::tell;
-use crate::engine::{Engine, EngineConfig, OnFailure};
+use crate::engine::{EngineConfig, OnFailure};
 use crate::event;
 use crate::hook::MarkState;
+use crate::inline::Inspector;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
 use crate::privileges::{NETWORK, keep_or_tell};
@@ -171,8 +172,8 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn queue(&self, index: usize, number: u16, source: Box<dyn Source>) -> Queue {
         let run = self.run;
-        let rules = run.rules.load_full();
-        let engine = Engine::new(self.engine_config(), Arc::clone(&rules), self.fingerprints.clone());
+        let in_force = Arc::clone(&run.rules);
+        let inspector = Inspector::new(self.engine_config(), in_force, self.fingerprints.clone(), TICK);
         let copy_range = source.copy_range();
         let offload = match (run.config.offload, source.marks_connections()) {
             (false, _) => Offload::Never,
@@ -180,7 +181,7 @@ impl Parts<'_> {
             (true, true) => Offload::Verdict,
         };
         let judge = Judge {
-            engine,
+            inspector,
             policy: Policy::new(run.config.mark, offload, self.failure(), copy_range),
             injector: self.injector.clone(),
             allowance: Allowance::default(),
@@ -191,16 +192,12 @@ impl Parts<'_> {
             answers: Answers::default(),
             grown: None,
         };
-        let shared = Shared {
-            stop: Arc::clone(&run.stop),
-            rules: Arc::clone(&run.rules),
-            tally: Arc::new(Tally::default()),
-        };
-        let publisher = Publisher::new(run.metrics.clone(), number, &rules);
+        let shared = Shared { stop: Arc::clone(&run.stop), tally: Arc::new(Tally::default()) };
+        let publisher = Publisher::new(run.metrics.clone(), number, &run.rules.load());
         let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.metrics.clone());
         let handed = Handed::new(number);
         let pulse = Pulse::new(Arc::clone(&run.rounds), index);
-        let worker = Worker { source, judge, publisher, shared, rules, copy_range, waiting, handed, pulse };
+        let worker = Worker { source, judge, publisher, shared, copy_range, waiting, handed, pulse };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
         Queue { number, worker, cpu }
     }

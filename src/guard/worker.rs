@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
-
 use super::clock::Clock;
 use super::handed::Handed;
 use super::interfaces::Interfaces;
@@ -20,12 +18,12 @@ use super::sinks::Sinks;
 use super::source::{Answer, Queued, Source, SourceError, Verdict};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
-use crate::engine::{Checksums, Decision, Engine, PacketInput, Resets};
+use crate::engine::{Checksums, Decision, PacketInput, Resets};
 use crate::event::Timestamp;
-use crate::rules::RuleSet;
+use crate::inline::Inspector;
 
 /// How often expiry, reloads and metrics are looked after.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often the kernel's counters are read.
 const STATISTICS: Duration = Duration::from_secs(1);
 /// How long nothing must have asked for more octets before the copy range shrinks again.
@@ -38,8 +36,6 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub(super) struct Shared {
     /// Set once, when the run ends.
     pub(super) stop: Arc<AtomicBool>,
-    /// The rules in force.
-    pub(super) rules: Arc<ArcSwap<RuleSet>>,
     /// This worker's counts.
     pub(super) tally: Arc<Tally>,
 }
@@ -50,8 +46,6 @@ pub(super) struct Worker {
     pub(super) judge: Judge,
     pub(super) publisher: Publisher,
     pub(super) shared: Shared,
-    /// The rules that the engine has.
-    pub(super) rules: Arc<RuleSet>,
     /// The copy range to go back to.
     pub(super) copy_range: u32,
     /// How long packets waited before they came here.
@@ -64,7 +58,7 @@ pub(super) struct Worker {
 
 /// Everything that one packet needs.
 pub(super) struct Judge {
-    pub(super) engine: Engine,
+    pub(super) inspector: Inspector,
     pub(super) policy: Policy,
     /// Absent in monitor mode, which rejects nothing.
     pub(super) injector: Option<Arc<Injector>>,
@@ -124,7 +118,7 @@ impl Judge {
             bridge.note(queued);
         }
         let held = self.injector.as_ref().map(|_| self.sink.hold());
-        let inspected = self.engine.inspect(&packet, &mut self.sink);
+        let inspected = self.inspector.inspect(&packet, &mut self.sink);
         let answer = self.policy.answer(queued, &inspected.decision, inspected.mark);
         match inspected.decision {
             Decision::Reject(resets) => {
@@ -169,18 +163,17 @@ impl Worker {
     /// Judges packets until told to stop, then what is still in hand, and gives the queue back.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
-        let (mut ticked, mut clock) = (read, Clock::start(read, wall()));
+        let mut clock = Clock::start(read, wall());
         while !self.shared.stop.load(Ordering::Relaxed) {
             let now = self.turn(clock)?;
-            if now.duration_since(ticked) >= TICK {
-                ticked = now;
+            if self.judge.inspector.is_due(clock.even(now)) {
                 self.pulse.beat(now);
                 clock.set(now, wall());
                 self.judge.sink.set_step(clock.step());
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
-                    self.handed.look(self.judge.policy.handed, self.judge.engine.counters().flows);
+                    self.handed.look(self.judge.policy.handed, self.judge.inspector.counters().flows);
                     self.judge.interfaces.forget();
                 }
                 if let Some(bridge) = self.judge.injector.as_ref().and_then(|injector| injector.bridge()) {
@@ -216,7 +209,7 @@ impl Worker {
 
     fn tick(&mut self, now: Timestamp) -> Result<(), SourceError> {
         let Self { judge, .. } = self;
-        judge.engine.tick(now, &mut judge.sink);
+        judge.inspector.tick(now, &mut judge.sink);
         if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
             judge.grown = None;
             judge.policy.copy_range = self.copy_range;
@@ -230,15 +223,12 @@ impl Worker {
     fn publish(&mut self, now: Timestamp) {
         let now = self.judge.sink.step().of_day(now);
         self.waiting.publish();
-        self.publisher.publish(&self.shared.tally, self.judge.engine.counters(), self.judge.answers, now);
+        self.publisher.publish(&self.shared.tally, self.judge.inspector.counters(), self.judge.answers, now);
     }
 
     fn take_new_rules(&mut self) {
-        let rules = self.shared.rules.load();
-        if !Arc::ptr_eq(&rules, &self.rules) {
-            self.rules = Arc::clone(&rules);
-            self.judge.engine.set_rules(Arc::clone(&rules));
-            self.publisher.set_rules(&rules, self.judge.engine.counters());
+        if let Some(rules) = self.judge.inspector.take_rules() {
+            self.publisher.set_rules(&rules, self.judge.inspector.counters());
         }
     }
 
@@ -252,7 +242,7 @@ impl Worker {
         });
         judge.send_resets(Instant::now());
         let received = received?;
-        judge.engine.finish(now(), &mut judge.sink);
+        judge.inspector.finish(now(), &mut judge.sink);
         self.publisher.batch(received, None);
         self.publisher.publish_statistics(self.source.statistics());
         self.publish(now());

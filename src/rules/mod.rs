@@ -19,6 +19,7 @@
 //! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
 //! `cpe` or `os`, from the fingerprint.
 
+mod alert;
 mod debian;
 mod diagnostic;
 mod early;
@@ -61,6 +62,7 @@ use self::view::View;
 use crate::banner::Banner;
 use crate::event::Action;
 
+pub use self::alert::Occasion;
 pub use self::diagnostic::{Diagnostic, Level, LoadError};
 pub use self::example::Example;
 pub use self::explain::{Ends, Explanation, Trial};

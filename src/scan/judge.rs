@@ -13,7 +13,7 @@ use crate::event::{
     GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
 };
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, Match, Rule, RuleSet, Stage};
+use crate::rules::{Context, Match, Occasion, Rule, RuleSet, Stage};
 
 /// What is told of an SSH identification line, whoever says it: the facts and alerts are shared by the
 /// events of all targets that do. Which of the rules take effect is asked for each, by address and port.
@@ -195,28 +195,11 @@ fn context<'a>(
 
 fn alert(
     matched: &Match<'_>,
-    fingerprint: Option<&ProductFacts>,
+    product: Option<&ProductFacts>,
     line: String,
     application: Application,
 ) -> AlertFacts {
-    let rule = matched.rule;
-    let mut product = fingerprint.cloned().unwrap_or_default();
-    product.product = matched.product.clone().or(product.product);
-    product.version = matched.version.clone().or(product.version);
-    AlertFacts {
-        rule: rule.id().to_owned(),
-        title: rule.title().to_owned(),
-        category: rule.category().to_owned(),
-        action: rule.action(),
-        blocked: false,
-        severity: rule.severity(),
-        references: rule.references().to_vec(),
-        product,
-        from: Side::Server,
-        banner: line,
-        application,
-        resets: None,
-    }
+    matched.alert(Occasion { from: Side::Server, line, product, application, enforced: false })
 }
 
 fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, facts: Arc<AlertFacts>) {

@@ -203,6 +203,8 @@ anomalies! {
     UnexpectedData Application "http_unexpected_data" "octets between messages that belong to none",
     /// Octets that answer no request.
     UnsolicitedResponse Application "http_unsolicited_response" "octets came that answer no request",
+    /// One target of a scan answered more than is held of it.
+    ScanResultsCut Application "scan_results_cut" "more results of one target than are held",
 }
 
 impl Anomaly {

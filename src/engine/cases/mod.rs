@@ -13,7 +13,8 @@ use serde::Deserialize;
 
 use super::testing::{Conversation, Setup};
 use super::{AnomalyPolicy, Decision, HttpInspect};
-use crate::event::{Event, EventKind, Source};
+use crate::event::{Event, EventKind};
+use crate::flow::Tracking;
 use crate::packet::Flags;
 
 const FILES: [(&str, &str); 3] = [
@@ -206,7 +207,7 @@ impl Case {
             setup.config.http_inspect = HttpInspect::All;
         }
         if self.replay {
-            setup.config.source = Source::Replay;
+            setup.config.tracking = Tracking::Lossy;
         }
         if let Some(action) = &self.on_anomaly {
             setup.config.on_anomaly = AnomalyPolicy::all(action.parse().expect("an action"));

@@ -4,10 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
 use super::capture::{Capture, CaptureError, Frame};
 use super::input::Input;
-use crate::engine::{Checksums, Counters, Engine, EngineConfig, PacketInput};
+use crate::engine::{Checksums, Counters, EngineConfig, PacketInput, Tracking};
 use crate::event::{EventSink, Source, Timestamp};
+use crate::inline::Inspector;
 use crate::packet::link::{Carried, Vlans};
 use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, encapsulation, parse};
 use crate::rules::RuleSet;
@@ -25,7 +28,7 @@ const LOOK_UP: u64 = 4096;
 /// How captures are read.
 #[derive(Debug, Clone)]
 pub struct ReplayConfig {
-    /// The engine's settings; its source is always [`Source::Replay`].
+    /// The engine's settings; its source is always [`Source::Replay`], its tracking [`Tracking::Lossy`].
     pub engine: EngineConfig,
     /// Whether segments with wrong checksums are ignored. Captures of the sending host have them in
     /// plenty, since the network card fills them in.
@@ -58,15 +61,14 @@ pub enum ReplayError {
     LinkType(u16),
 }
 
-/// An engine that is fed from captures.
+/// An inspector that is fed from captures.
 #[derive(Debug)]
 pub struct Replay {
-    engine: Engine,
+    inspector: Inspector,
     checksums: Checksums,
     /// Fragments of packets that may be a tunnel's; the engine puts together what carries TCP.
     tunnelled: Reassembler,
     last: Timestamp,
-    ticked: Timestamp,
     totals: Totals,
 }
 
@@ -75,12 +77,12 @@ impl Replay {
     pub fn new(config: ReplayConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
         let ReplayConfig { mut engine, checksums } = config;
         engine.source = Source::Replay;
+        engine.tracking = Tracking::Lossy;
         Self {
-            engine: Engine::new(engine, rules, fingerprints),
+            inspector: Inspector::new(engine, Arc::new(ArcSwap::new(rules)), fingerprints, TICK),
             checksums,
             tunnelled: Reassembler::new(ReassemblyLimits::default()),
             last: Timestamp::default(),
-            ticked: Timestamp::default(),
             totals: Totals::default(),
         }
     }
@@ -118,9 +120,9 @@ impl Replay {
 
     /// Ends every flow and tells what it still owed: no capture goes on where the last one ended.
     pub fn finish(&mut self, sink: &mut impl EventSink) {
-        self.engine.finish(self.last, sink);
+        self.inspector.finish(self.last, sink);
         self.tunnelled = Reassembler::new(ReassemblyLimits::default());
-        (self.last, self.ticked) = (Timestamp::default(), Timestamp::default());
+        self.last = Timestamp::default();
     }
 
     /// What was read so far.
@@ -130,7 +132,7 @@ impl Replay {
 
     /// What the engine counted so far.
     pub fn counters(&self) -> &Counters {
-        self.engine.counters()
+        self.inspector.counters()
     }
 
     /// Takes one frame; gives its link type where that can't be read.
@@ -183,17 +185,14 @@ impl Replay {
             packet_number: Some(frame.number),
         };
         // What the decision would do to the packet has been told by an event.
-        let _ = self.engine.inspect(&input, sink);
+        let _ = self.inspector.inspect(&input, sink);
     }
 
     /// Follows the capture's clock, which may jump back (several interfaces, merged files).
     fn clock(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         self.last = now;
-        if self.ticked == Timestamp::default() {
-            self.ticked = now;
-        } else if now.since(self.ticked) >= TICK {
-            self.ticked = now;
-            self.engine.tick(now, sink);
+        if self.inspector.is_due(now) {
+            self.inspector.tick(now, sink);
         }
     }
 }

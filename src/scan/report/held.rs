@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ahash::AHashSet;
 
-use crate::event::{AnomalyFacts, AnomalyLayer, Application, Event, EventKind, HttpFacts, HttpResponseFacts};
+use crate::event::{AnomalyFacts, Application, Event, EventKind, HttpFacts, HttpResponseFacts};
+use crate::terms::Anomaly;
 
 /// Octets of one target's events that are held as they are.
 pub(super) const WHOLE: usize = 1 << 20;
@@ -95,17 +96,14 @@ impl Excess {
     }
 
     fn facts(&self) -> AnomalyFacts {
-        AnomalyFacts {
-            layer: AnomalyLayer::Application,
-            name: "scan_results_cut",
-            detail: format!(
-                "more than {} KiB of results: {} answers without their header fields, {} alerts and anomalies \
-                 that repeat others left out",
-                WHOLE >> 10,
-                self.cut,
-                self.repeated
-            ),
-        }
+        let detail = format!(
+            "more than {} KiB of results: {} answers without their header fields, {} alerts and anomalies that \
+             repeat others left out",
+            WHOLE >> 10,
+            self.cut,
+            self.repeated
+        );
+        AnomalyFacts::new(Anomaly::ScanResultsCut, detail)
     }
 }
 

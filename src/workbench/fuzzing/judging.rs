@@ -8,6 +8,7 @@ use crate::engine::{
     AnomalyAction, AnomalyPolicy, Checksums, Engine, EngineConfig, HttpInspect, PacketInput,
 };
 use crate::event::{Event, EventKind, Source, Timestamp};
+use crate::flow::Tracking;
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
 use crate::rules::fingerprint::Fingerprints;
@@ -139,6 +140,7 @@ pub fn engine(data: &[u8]) {
 fn engine_for(enforce: bool, on_anomaly: AnomalyPolicy) -> Engine {
     let config = EngineConfig {
         source: Source::Replay,
+        tracking: Tracking::Lossy,
         enforce,
         on_anomaly,
         http_inspect: HttpInspect::All,
