@@ -1,15 +1,17 @@
 //! Where an HTTP/1.x message ends, RFC 9112 section 6, exactly.
 //!
-//! [`of_request`] and [`of_response`] say what follows a head; a [`BodyReader`] then goes through the
-//! octets behind it. The engine and the scan use the same two, so that no answer is ever credited to
+//! [`of_request`] and [`of_response`] say what follows a head; a [`Message`] then goes through the octets
+//! behind it. The engine and the scan use the same two, so that no answer is ever credited to
 //! another request. Where two readers could disagree about the end, the framing is *hostile*: it
 //! comes with the reason and with the reading that most servers would choose; whether to read on is
 //! the caller's policy.
 
 mod body;
 mod chunked;
+mod message;
 
 pub use body::{BodyBuffer, BodyReader};
+pub use message::Message;
 
 use super::{Headers, Request, Response};
 use crate::terms::Anomaly;

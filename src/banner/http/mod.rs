@@ -7,11 +7,13 @@
 //! A head that will never end is read as far as it goes (see `http/unfinished.rs`). This module reads
 //! heads only; where the body ends is [`super::framing`]'s business.
 
+mod kept;
 mod lenient;
 mod part;
 mod search;
 mod unfinished;
 
+pub use kept::KeptHead;
 pub use part::{part_of_request, part_of_response};
 pub use search::{HeadSearch, Line};
 pub use unfinished::{parse_unfinished_request, parse_unfinished_response};

@@ -149,18 +149,16 @@ impl Http {
     fn stops_response(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
         let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
         let Some(response) = http::part_of_response(first, &lines) else { return false };
-        let waiting = self.waiting.front().map(|waiting| waiting.head.as_slice()).unwrap_or_default();
-        let request = http::parse_request(waiting).done();
+        let request = self.waiting.front().and_then(|waiting| waiting.head.request());
         let wanted = judge.law.rules.needs().fingerprints;
         let known = judge.law.fingerprints().filter(|_| wanted);
         let product = known.and_then(|known| known.http_response(&response, None));
-        let request = request.as_ref().map(|read| &read.message);
-        if !judge.would_block(&Banner::Response(response), request, product.as_ref()) {
+        if !judge.would_block(&Banner::Response(response), request.as_ref(), product.as_ref()) {
             return false;
         }
         let Some(read) = http::parse_unfinished_response(input, false) else { return false };
         let banner = Banner::Response(read.message);
-        head.disputed = !judge.would_block(&banner, request, product.as_ref());
+        head.disputed = !judge.would_block(&banner, request.as_ref(), product.as_ref());
         let (Banner::Response(message), false) = (banner, head.disputed) else { return false };
         let transaction = self.take_response(message, Stage::Part, judge);
         self.answering = Some(transaction);

@@ -3,11 +3,9 @@
 //! Which request a response answers, and what rules say of either, is [`transactions`]'s part.
 
 mod head;
-mod message;
 mod transactions;
 
 use self::head::{Head, Late};
-use self::message::OpenMessage;
 pub(super) use self::transactions::Http;
 use self::transactions::Reached;
 pub(in crate::engine) use self::transactions::Unfinished;
@@ -17,7 +15,7 @@ use super::lines::identification_line;
 use super::need::{FEW, Need};
 use super::opening::Spoken;
 use super::{Dialogue, Step, Turn};
-use crate::banner::framing::Framing;
+use crate::banner::framing::{Framing, Message};
 use crate::banner::http::{HEAD_LIMIT, count_steps};
 use crate::banner::recognise::FIRST_LINE_LIMIT;
 use crate::banner::{Beginning, Reason, beginning, ssh as identification};
@@ -36,7 +34,7 @@ pub(super) enum Reading {
     /// Behind a message: another may follow.
     Next,
     /// Within a body.
-    Body(Box<OpenMessage>),
+    Body(Box<Message>),
 }
 
 impl Default for Reading {
@@ -195,7 +193,7 @@ impl Dialogue {
         }
     }
 
-    fn read_body(&mut self, mut message: Box<OpenMessage>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn read_body(&mut self, mut message: Box<Message>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         let Turn { from, mut input, .. } = turn;
         if self.may_speak_ssh(from)
             && let Some(at) = identification_line(input, self.direction(from).amid_line)
@@ -221,12 +219,7 @@ impl Dialogue {
     }
 
     /// Where a direction stands once so much of a message was read.
-    fn behind_part(
-        &mut self,
-        turn: Turn<'_>,
-        mut message: Box<OpenMessage>,
-        judge: &mut Judge<'_>,
-    ) -> Behind {
+    fn behind_part(&mut self, turn: Turn<'_>, mut message: Box<Message>, judge: &mut Judge<'_>) -> Behind {
         let from = turn.from;
         let framing = message.framing();
         if framing.is_foreign() {

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::banner::disclosure::Disclosure;
-use crate::banner::framing;
-use crate::banner::http::{self, Read};
+use crate::banner::framing::{self, BodyBuffer, Framing, Message};
+use crate::banner::http::{self, KeptHead, Read};
 use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
-use super::message::OpenMessage;
 use crate::engine::judge::{Judge, Matched, Question};
 
 /// Requests that wait for their response; with more, the oldest is told without one.
@@ -37,8 +36,8 @@ pub(in crate::engine::dialogue) struct Http {
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     number: u32,
-    /// The octets of the request's head; empty where it was not seen.
-    pub(super) head: Vec<u8>,
+    /// The request's head; empty where it was not seen.
+    pub(super) head: KeptHead,
     /// Shared with the alerts about it.
     pub(super) facts: Arc<HttpFacts>,
     /// Rules that matched: each is told once.
@@ -93,7 +92,7 @@ pub(super) enum Reached {
     /// More octets are needed.
     More,
     /// A head of so many octets; a body follows, perhaps an empty one.
-    Head(usize, OpenMessage),
+    Head(usize, Message),
     /// An interim response of so many octets.
     Interim(usize),
     /// A head of so many octets behind which others may read more fields: it has no version, or is too
@@ -119,10 +118,10 @@ impl Http {
         let framed = framing::of_request(&message);
         note_hostile(framed.hostile, judge);
         let head = input.get(..consumed).unwrap_or_default();
-        let body = OpenMessage::new(framed, head, judge);
+        let body = open(framed.framing, || KeptHead::of_request(head, &message), judge);
         let part = message.version.is_empty() || anomalies.contains(Anomaly::HeadTooLong);
         self.asks_tunnel = message.method == b"CONNECT";
-        self.take_request(message, head, body.stage(), judge);
+        self.take_request(message, head, stage(&body), judge);
         if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
     }
 
@@ -141,7 +140,7 @@ impl Http {
         judge.desk.counters.count_banner(Protocol::Http, Side::Client);
         let mut transaction = Transaction {
             number: self.number(),
-            head: head.to_vec(),
+            head: KeptHead::of_request(head, &message),
             facts: Arc::new(HttpFacts {
                 request: Some(judge.law.config.disclosure.request(&message)),
                 response: None,
@@ -176,8 +175,9 @@ impl Http {
         let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
         let framed = framing::of_response(&message, method);
         note_hostile(framed.hostile, judge);
-        let body = OpenMessage::new(framed, input.get(..consumed).unwrap_or_default(), judge);
-        let transaction = self.take_response(message, body.stage(), judge);
+        let head = input.get(..consumed).unwrap_or_default();
+        let body = open(framed.framing, || KeptHead::of_response(head, &message), judge);
+        let transaction = self.take_response(message, stage(&body), judge);
         self.answering = Some(transaction);
         let part = anomalies.contains(Anomaly::HeadTooLong);
         if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
@@ -250,7 +250,7 @@ impl Http {
     }
 
     /// Judges what waited for a body and ends the message; a response ends its transaction.
-    pub(super) fn finish(&mut self, from: Side, mut message: OpenMessage, judge: &mut Judge<'_>) {
+    pub(super) fn finish(&mut self, from: Side, mut message: Message, judge: &mut Judge<'_>) {
         self.judge_body(from, &mut message, judge);
         if from == Side::Client {
             return;
@@ -270,28 +270,26 @@ impl Http {
     }
 
     /// Asks the rules that wait for a message's body, once.
-    pub(super) fn judge_body(&mut self, from: Side, message: &mut OpenMessage, judge: &mut Judge<'_>) {
-        let title = title::title(message.body.as_slice());
+    pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, judge: &mut Judge<'_>) {
+        let title = title::title(message.body());
         if from == Side::Server
             && let Some(response) =
                 self.answering.as_mut().and_then(|it| Arc::make_mut(&mut it.facts).response.as_mut())
         {
             response.title = title;
         }
-        let Some(head) = message.head.take() else { return };
-        let body = message.body.as_slice();
+        let Some(head) = message.take_head() else { return };
+        let body = message.body();
         match from {
             Side::Client => {
-                let request = http::parse_request(&head).done();
-                if let (Some(read), Some(transaction)) = (request, self.waiting.back_mut()) {
-                    let request = Request { body, ..read.message };
+                if let (Some(request), Some(transaction)) = (head.request(), self.waiting.back_mut()) {
+                    let request = Request { body, ..request };
                     ask_request(request, Stage::Rest, transaction, judge);
                 }
             }
             Side::Server => {
-                let response = http::parse_response(&head).done();
-                if let (Some(read), Some(transaction)) = (response, self.answering.as_mut()) {
-                    let response = Response { body, ..read.message };
+                if let (Some(response), Some(transaction)) = (head.response(), self.answering.as_mut()) {
+                    let response = Response { body, ..response };
                     name_by_title(&response, transaction, judge);
                     ask_response(response, Stage::Rest, transaction, judge);
                 }
@@ -313,7 +311,7 @@ impl Http {
     /// Octets of memory held, roughly.
     pub(in crate::engine::dialogue) fn memory(&self) -> usize {
         let heads: usize =
-            self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.capacity() * 2).sum();
+            self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.memory() * 2).sum();
         heads + self.overdue.len() * size_of::<Overdue>()
     }
 
@@ -337,6 +335,23 @@ impl Http {
         self.next = number.wrapping_add(1);
         number
     }
+}
+
+/// A message that is framed so; its head is kept where rules wait for its body.
+fn open(framing: Framing, head: impl FnOnce() -> KeptHead, judge: &Judge<'_>) -> Message {
+    let wanted = judge.law.rules.needs().body;
+    let foreign = framing.is_foreign();
+    let limit = if foreign { 0 } else { wanted.max(judge.law.config.body_limit) };
+    let mut message = Message::new(framing, BodyBuffer::new(limit));
+    if wanted > 0 && !message.is_done() && !foreign {
+        message.keep(head());
+    }
+    message
+}
+
+/// Which rules are asked at the head of a message.
+const fn stage(message: &Message) -> Stage {
+    if message.head().is_some() { Stage::Head } else { Stage::Whole }
 }
 
 /// An end that a capture lacks is nobody's trick.
@@ -394,16 +409,11 @@ pub(super) fn ask_response(
 ) {
     let ruled = !judge.law.rules.rules().is_empty();
     let Transaction { number, head, facts, matched } = transaction;
-    let read = ruled.then(|| http::parse_request(head).done()).flatten();
+    let request = if ruled { head.request() } else { None };
     let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
     let banner = Banner::Response(response);
-    let question = Question {
-        banner: &banner,
-        stage,
-        request: read.as_ref().map(|read| &read.message),
-        product,
-        transaction: Some(*number),
-    };
+    let question =
+        Question { banner: &banner, stage, request: request.as_ref(), product, transaction: Some(*number) };
     judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
 }
 

@@ -4,8 +4,9 @@
 //! bounded, the rest is passed over. Where one answer ends the next begins: nothing is guessed.
 
 use super::asker::Behind;
-use crate::banner::framing::{BodyBuffer, BodyReader, Framing, is_interim, is_persistent, of_response};
-use crate::banner::{Anomalies, Anomaly, Progress, Response, http};
+use crate::banner::framing::{BodyBuffer, Framing, Message, is_interim, is_persistent, of_response};
+use crate::banner::http::{self, KeptHead};
+use crate::banner::{Anomalies, Anomaly, Progress, Response};
 
 /// Heads before this size are kept allocated for the next target.
 const KEPT: usize = 4096;
@@ -13,23 +14,14 @@ const KEPT: usize = 4096;
 /// Reads the answers of one connection.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// Octets that are not used up: the beginning of a head, or the head whose body follows.
+    /// Octets that are not used up: the beginning of a head.
     collected: Vec<u8>,
     /// How much of `collected` is used up.
     start: usize,
-    body: BodyBuffer,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Head,
-    /// The head lies at `collected[..head]`.
-    Body {
-        head: usize,
-        reader: BodyReader,
-        framing: Framing,
-    },
+    /// The room for a body, between messages.
+    room: BodyBuffer,
+    /// The answer whose head was read and whose body was not, with what was odd about its head.
+    open: Option<Box<(Message, Anomalies)>>,
 }
 
 /// A whole answer.
@@ -75,7 +67,7 @@ pub(super) enum Advanced {
 
 impl Reader {
     pub(super) fn new(body_limit: usize) -> Self {
-        Self { collected: Vec::new(), start: 0, body: BodyBuffer::new(body_limit), state: State::Head }
+        Self { collected: Vec::new(), start: 0, room: BodyBuffer::new(body_limit), open: None }
     }
 
     /// Forgets the connection before.
@@ -83,8 +75,15 @@ impl Reader {
         self.collected.clear();
         self.collected.shrink_to(KEPT);
         self.start = 0;
-        self.body.clear();
-        self.state = State::Head;
+        if let Some(open) = self.open.take() {
+            self.close(open.0);
+        }
+    }
+
+    /// Takes the room of a message back for the next one.
+    fn close(&mut self, message: Message) {
+        self.room = message.into_body();
+        self.room.clear();
     }
 
     /// The octets of an answer that is not whole.
@@ -94,15 +93,12 @@ impl Reader {
 
     /// Octets of the body that is being read, kept or not; none between bodies.
     pub(super) fn body_octets(&self) -> Option<u64> {
-        match &self.state {
-            State::Head => None,
-            State::Body { reader, .. } => Some(reader.content_length()),
-        }
+        self.open.as_ref().map(|open| open.0.content_length())
     }
 
     /// Takes octets that came; call [`Self::advance`] with what it leaves until that says `More`.
     pub(super) fn take(&mut self, octets: &mut &[u8]) {
-        if matches!(self.state, State::Head) {
+        if self.open.is_none() {
             self.collected.drain(..self.start.min(self.collected.len()));
             self.start = 0;
             self.collected.extend_from_slice(octets);
@@ -121,37 +117,28 @@ impl Reader {
         longest: u64,
         deliver: impl FnOnce(Delivered<'_>),
     ) -> Advanced {
-        match &mut self.state {
-            State::Head => self.head(method, longest, deliver),
-            State::Body { head, reader, framing } => {
-                let body = &mut self.body;
-                let (hostile, done) = match reader.read(octets, |content| body.push(content)) {
-                    Ok(advance) => {
-                        *octets = octets.get(advance.consumed..).unwrap_or_default();
-                        (None, advance.done)
-                    }
-                    Err(reason) => (Some(reason), true),
-                };
-                let seen = Seen {
-                    framing: *framing,
-                    hostile,
-                    too_long: is_too_long(*framing, reader, body, longest),
-                };
-                if !done && !seen.too_long {
-                    return Advanced::More;
-                }
-                let length = seen.length(reader);
-                let head = self.collected.get(..*head).unwrap_or_default();
-                let behind = seen.deliver_again(head, body.as_slice(), length, deliver);
-                self.collected.clear();
-                self.collected.extend_from_slice(octets);
-                *octets = &[];
-                self.start = 0;
-                self.body.clear();
-                self.state = State::Head;
-                Advanced::Answered { behind }
+        let Some(mut open) = self.open.take() else { return self.head(method, longest, deliver) };
+        let (message, anomalies) = &mut *open;
+        let hostile = match message.read(octets) {
+            Ok(used) => {
+                *octets = octets.get(used..).unwrap_or_default();
+                None
             }
+            Err(reason) => Some(reason),
+        };
+        let seen = Seen { hostile, too_long: is_too_long(message, longest) };
+        if !seen.is_over(message) {
+            self.open = Some(open);
+            return Advanced::More;
         }
+        let length = seen.length(message);
+        let behind = seen.deliver(message, *anomalies, length, deliver);
+        self.close(open.0);
+        self.collected.clear();
+        self.collected.extend_from_slice(octets);
+        *octets = &[];
+        self.start = 0;
+        Advanced::Answered { behind }
     }
 
     /// Reads heads at the start of what was collected: interim ones, then one with its body.
@@ -168,33 +155,29 @@ impl Reader {
                 continue;
             }
             let framed = of_response(&read.message, method);
-            let mut reader = BodyReader::new(framed.framing);
-            let behind = rest.get(length..).unwrap_or_default();
-            let body = &mut self.body;
-            body.clear();
-            let (mut hostile, mut done, mut used) = (framed.hostile, framed.hostile.is_some(), 0);
+            let (head, behind) = rest.split_at_checked(length).unwrap_or_default();
+            let mut message =
+                Message::new(framed.framing, std::mem::replace(&mut self.room, BodyBuffer::new(0)));
+            let (mut hostile, mut used) = (framed.hostile, 0);
             if hostile.is_none() && !framed.framing.is_foreign() {
-                match reader.read(behind, |content| body.push(content)) {
-                    Ok(advance) => (done, used) = (advance.done, advance.consumed),
-                    Err(reason) => (done, hostile) = (true, Some(reason)),
+                match message.read(behind) {
+                    Ok(count) => used = count,
+                    Err(reason) => hostile = Some(reason),
                 }
             }
-            let too_long = is_too_long(framed.framing, &reader, body, longest);
-            if !done && !too_long && !framed.framing.is_foreign() {
-                let kept = self.start..self.start + length;
-                self.collected.truncate(kept.end);
-                self.collected.drain(..kept.start);
+            let seen = Seen { hostile, too_long: is_too_long(&message, longest) };
+            if !seen.is_over(&message) && !framed.framing.is_foreign() {
+                message.keep(KeptHead::of_response(head, &read.message));
+                self.open = Some(Box::new((message, read.anomalies)));
+                self.collected.clear();
                 self.start = 0;
-                self.state = State::Body { head: length, reader, framing: framed.framing };
                 return Advanced::More;
             }
-            let seen = Seen { framing: framed.framing, hostile, too_long };
-            let behind = seen.behind(&read.message);
-            let mut response = read.message;
-            response.body = self.body.as_slice();
-            let body_length = seen.length(&reader);
-            let anomalies = read.anomalies;
+            let behind = seen.behind(message.framing(), &read.message);
+            let response = Response { body: message.body(), ..read.message };
+            let (body_length, anomalies) = (seen.length(&message), read.anomalies);
             deliver(Delivered { response, body_length, anomalies, hostile, behind, unfinished: false });
+            self.close(message);
             self.start += length + used;
             return Advanced::Answered { behind };
         }
@@ -203,20 +186,18 @@ impl Reader {
     /// No more octets will come: delivers the answer that this completes, or as much as `partial` asks for.
     /// Tells what the answer says of the server.
     pub(super) fn end(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
-        let State::Body { head, reader, framing } = &self.state else {
-            return self.end_head(partial, deliver);
-        };
+        let Some(open) = &self.open else { return self.end_head(partial, deliver) };
+        let (message, anomalies) = &**open;
         let whole = match partial {
-            Partial::Head => reader.is_whole_at_end(),
-            Partial::Unframed => matches!(framing, Framing::UntilClose),
+            Partial::Head => message.is_whole_at_end(),
+            Partial::Unframed => matches!(message.framing(), Framing::UntilClose),
             Partial::Any => true,
         };
         if !whole {
             return None;
         }
-        let head = self.collected.get(..*head).unwrap_or_default();
-        let seen = Seen { framing: *framing, hostile: None, too_long: false };
-        let behind = seen.deliver_again(head, self.body.as_slice(), reader.content_length(), deliver);
+        let seen = Seen { hostile: None, too_long: false };
+        let behind = seen.deliver(message, *anomalies, message.content_length(), deliver);
         self.clear();
         // Nothing follows, whatever the head promised.
         Some(if behind == Behind::Another { Behind::Cut } else { behind })
@@ -241,37 +222,38 @@ impl Reader {
 
 /// Whether a body is beyond `longest` octets, or says that it will be and everything that is kept
 /// of it is there.
-fn is_too_long(framing: Framing, reader: &BodyReader, body: &BodyBuffer, longest: u64) -> bool {
-    match framing {
-        Framing::Length(length) if length > longest => body.is_full(),
-        _ => reader.content_length() > longest,
+fn is_too_long(message: &Message, longest: u64) -> bool {
+    match message.framing() {
+        Framing::Length(length) if length > longest => message.is_satisfied() && !message.is_done(),
+        _ => message.content_length() > longest,
     }
 }
 
 /// How the end of an answer was found.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    framing: Framing,
     hostile: Option<Anomaly>,
     too_long: bool,
 }
 
 impl Seen {
+    /// Whether no more of the answer is read.
+    const fn is_over(self, message: &Message) -> bool {
+        self.hostile.is_some() || self.too_long || message.is_done()
+    }
+
     /// The length of the body: what was announced of one that was not read to its end.
-    fn length(self, reader: &BodyReader) -> u64 {
-        match self.framing {
-            Framing::Length(length) if self.too_long => length,
-            _ => reader.content_length(),
-        }
+    fn length(self, message: &Message) -> u64 {
+        if self.too_long { message.length() } else { message.content_length() }
     }
 
     /// What can follow the answer.
     ///
     /// An error that closes its connection, and a body that goes on to the connection's end where
     /// the server did not say that it will close, are about one request and not about the server.
-    fn behind(self, response: &Response<'_>) -> Behind {
+    fn behind(self, framing: Framing, response: &Response<'_>) -> Behind {
         let persistent = is_persistent(response.version, &response.headers);
-        let framed = matches!(self.framing, Framing::Length(_) | Framing::Chunked);
+        let framed = matches!(framing, Framing::Length(_) | Framing::Chunked);
         let of_one = response.status >= 400 && response.version != b"HTTP/1.0";
         match persistent {
             _ if self.hostile.is_some() || self.too_long => Behind::Cut,
@@ -282,18 +264,17 @@ impl Seen {
     }
 
     /// Delivers an answer whose head was read before.
-    fn deliver_again(
+    fn deliver(
         self,
-        head: &[u8],
-        body: &[u8],
+        message: &Message,
+        anomalies: Anomalies,
         body_length: u64,
         deliver: impl FnOnce(Delivered<'_>),
     ) -> Behind {
-        let Progress::Done { value, .. } = http::parse_response(head) else { return Behind::Cut };
-        let mut response = value.message;
-        let behind = self.behind(&response);
-        response.body = body;
-        let (anomalies, hostile) = (value.anomalies, self.hostile);
+        let Some(head) = message.head().and_then(KeptHead::response) else { return Behind::Cut };
+        let behind = self.behind(message.framing(), &head);
+        let response = Response { body: message.body(), ..head };
+        let hostile = self.hostile;
         deliver(Delivered { response, body_length, anomalies, hostile, behind, unfinished: false });
         behind
     }
