@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::testing::{SegmentBuilder, endpoint};
 use super::*;
+use crate::event::Endpoint;
 
 fn tcp(packet: &[u8]) -> Segment<'_> {
     match parse(packet, packet.len()).unwrap() {
