@@ -86,5 +86,5 @@ pub mod rules {
 
 /// Of [`crate::terms`].
 pub mod terms {
-    pub use crate::terms::{Dialect, Greeting};
+    pub use crate::terms::{Dialect, Greeting, Protocol};
 }
