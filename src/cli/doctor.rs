@@ -32,11 +32,11 @@ pub(super) struct DoctorArgs {
     variant: VariantFlag,
     /// How findings look: lines for a person, or one JSON object a line (check, state, message).
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: FormatName,
+    format: DoctorFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FormatName {
+enum DoctorFormat {
     /// Readable lines for a person.
     Text,
     /// One JSON object a line; `state` is ok, fault, denied or `not_checked`.
@@ -55,8 +55,8 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     for finding in &findings {
         // Writing to a String cannot fail.
         let _ = match arguments.format {
-            FormatName::Text => writeln!(text, "{}", line(finding)),
-            FormatName::Json => writeln!(text, "{}", object(finding)),
+            DoctorFormat::Text => writeln!(text, "{}", line(finding)),
+            DoctorFormat::Json => writeln!(text, "{}", object(finding)),
         };
     }
     print(text.as_bytes())?;

@@ -16,6 +16,7 @@ pub use self::application::{
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 use crate::terms::Anomaly;
+use crate::terms::hash::fnv32;
 pub use crate::terms::{Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
 
 /// Which of the three paths saw it.
@@ -153,12 +154,7 @@ pub struct AlertFacts {
 ///
 /// FNV-1a of the id's octets, folded into 1 to 2^31 - 1 so that readers with signed numbers keep it.
 pub const fn signature_id(rule: &str) -> u32 {
-    let octets = rule.as_bytes();
-    let (mut hash, mut index) = (0x811c_9dc5_u32, 0);
-    while index < octets.len() {
-        hash = (hash ^ octets[index] as u32).wrapping_mul(0x0100_0193);
-        index += 1;
-    }
+    let hash = fnv32(rule.as_bytes());
     match (hash >> 31) ^ (hash & 0x7fff_ffff) {
         0 => 1,
         folded => folded,

@@ -345,6 +345,7 @@ impl Collector {
 
     /// Puts in what of `rest` is not held yet.
     fn hold(&mut self, stream: &Stream, start: u32, rest: &[u8], limits: Limits, offer: &mut Offer<'_>) {
+        // Numbers wrap around: distances from the octet that is awaited are compared instead.
         let base = stream.next;
         let offset = |sequence: u32| sequence.wrapping_sub(base) as usize;
         let end = offset(start) + rest.len();
@@ -358,6 +359,8 @@ impl Collector {
             };
             if at < piece_start {
                 let octets = rest.get(from_rest..piece_start - offset(start)).unwrap_or_default();
+                // What fills the front is always taken, however much waits behind it: refusing it would keep all
+                // of that for ever.
                 let next_in_order = at == 0;
                 let full =
                     self.pending.len() >= limits.pieces || self.pending_octets + octets.len() > limits.octets;
@@ -370,6 +373,7 @@ impl Collector {
                 self.pending.insert(index, piece);
                 at = piece_start;
             } else {
+                // Held already: what came first counts, as receivers' reading and ours were compared by it.
                 offer.overlap += truncate(piece_end - at);
                 at = piece_end;
             }

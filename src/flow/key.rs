@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::event::Endpoint;
 use crate::packet::{Addresses, Segment};
+use crate::terms::hash;
 
 /// One of a flow's two ends, by the order of their addresses and ports; says nothing of who opened
 /// the connection.
@@ -105,12 +106,9 @@ impl FlowKey {
 /// What an IPv4-mapped address begins with.
 const MAPPED: u128 = 0xffff << 32;
 
-/// The finaliser of `SplitMix64`: every bit of the input reaches every bit of the output.
+/// A step of `SplitMix64` from `value` on.
 const fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    hash::mix(value.wrapping_add(hash::GOLDEN_GAMMA))
 }
 
 const fn mapped(address: [u8; 4]) -> [u8; 16] {

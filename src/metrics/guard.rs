@@ -54,45 +54,77 @@ pub enum ResetResult {
     Limited,
 }
 
-/// The guard's families; clones share them.
-#[derive(Debug, Clone)]
-pub struct GuardMetrics {
-    labelled: Labelled,
+macro_rules! families {
+    (@type counter) => { IntCounter };
+    (@type gauge) => { IntGauge };
+    ($($(#[doc = $doc:literal])+ $visibility:vis $field:ident: $kind:ident $name:literal $help:literal,)+) => {
+        /// The guard's families; clones share them.
+        #[derive(Debug, Clone)]
+        pub struct GuardMetrics {
+            labelled: Labelled,
+            /// Packets that reached the hook's queue rule and went by without inspection; absent as long as
+            /// that can't be known.
+            pub uninspected_packets: Knowable,
+            /// Time from arrival in this process to verdict.
+            pub verdict_latency: Latency,
+            /// Time from the kernel's receipt to arrival in this process, where the kernel stamps packets.
+            pub queue_wait: Latency,
+            $($(#[doc = $doc])+ $visibility $field: families!(@type $kind),)+
+        }
+
+        impl GuardMetrics {
+            /// Registers the families, with every label value that is known beforehand at zero.
+            ///
+            /// # Errors
+            /// Where the registry has them already.
+            pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
+                let uninspected = "Packets that reached the hook's queue rule and went by without inspection";
+                let metrics = Self {
+                    labelled: Labelled::new(registry)?,
+                    uninspected_packets: Knowable::new(registry, "uninspected_packets_total", uninspected)?,
+                    verdict_latency: Latency::verdict(registry)?,
+                    queue_wait: Latency::queue_wait(registry)?,
+                    $($field: registry.$kind($name, $help)?,)+
+                };
+                metrics.start_at_zero();
+                Ok(metrics)
+            }
+        }
+    };
+}
+
+// Families without labels: field, kind, name, and what it says of itself.
+families! {
     /// Octets of packets that were inspected.
-    pub bytes: IntCounter,
-    /// Packets that reached the hook's queue rule and went by without inspection; absent as long as
-    /// that can't be known.
-    pub uninspected_packets: Knowable,
-    /// Time from arrival in this process to verdict.
-    pub verdict_latency: Latency,
-    /// Time from the kernel's receipt to arrival in this process, where the kernel stamps packets.
-    pub queue_wait: Latency,
+    pub bytes: counter "bytes_total" "Octets of queued packets on the wire",
     /// Verdicts for packets that the kernel no longer held.
-    pub late_verdicts: IntCounter,
+    pub late_verdicts: counter "late_verdicts_total" "Verdicts for packets that the kernel no longer held",
     /// Packets that did not fit into a queue's socket; under `--on-failure open` they passed.
-    pub socket_overruns: IntCounter,
+    pub socket_overruns: counter "socket_overruns_total" "Packets that did not fit into a queue's socket",
     /// Messages from the kernel that could not be read.
-    pub receive_errors: IntCounter,
+    pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or could not be read",
     /// Packets that found no room in the flow table or its buffers.
-    pub no_room_packets: IntCounter,
+    pub no_room_packets: counter "no_room_packets_total" "Packets that found no room in the flow table or its buffers",
     /// Flows that ran out of their octet or time budget undecided.
-    pub budget_spent_flows: IntCounter,
+    pub budget_spent_flows: counter "budget_spent_flows_total" "Flows that ran out of their octet or time budget undecided",
     /// Matches that a rule's threshold kept silent.
-    pub suppressed_matches: IntCounter,
+    pub suppressed_matches: counter "suppressed_matches_total" "Matches that a rule's threshold kept silent",
     /// Octets held in buffers of undecided flows.
-    pub buffered_bytes: IntGauge,
+    pub buffered_bytes: gauge "buffered_bytes" "Octets held in buffers of undecided flows",
     /// Events lost because their writer could not keep up.
-    pub events_dropped: IntCounter,
+    pub events_dropped: counter "events_dropped_total" "Events lost because their writer could not keep up or their reader was gone",
     /// Events that their destinations took.
-    pub events_written: IntCounter,
+    pub events_written: counter "events_written_total" "Events that their destinations took",
     /// Rules in force.
-    pub rules: IntGauge,
+    pub rules: gauge "rules" "Rules in force",
     /// 1 where blocking rules block, 0 where they only tell.
-    pub enforcing: IntGauge,
+    pub enforcing: gauge "enforcing" "1 where blocking rules block, 0 where they only tell",
     /// Times that the hook was put back after somebody else had taken it away.
-    pub hook_repairs: IntCounter,
-    last_reload_successful: IntGauge,
-    last_reload_success: IntGauge,
+    pub hook_repairs: counter "hook_repairs_total" "Times that the hook was put back after somebody else had taken it away",
+    /// 1 where rules that were read last are in force.
+    last_reload_successful: gauge "last_reload_successful" "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
+    /// When rules were last put in force.
+    last_reload_success: gauge "last_reload_success_timestamp_seconds" "When rules were last put in force, Unix time in seconds",
 }
 
 /// Families with labels.
@@ -115,72 +147,6 @@ struct Labelled {
 }
 
 impl GuardMetrics {
-    /// Registers the families, with every label value that is known beforehand at zero.
-    ///
-    /// # Errors
-    /// Where the registry has them already.
-    pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
-        let counter = |name, help| registry.counter(name, help);
-        let gauge = |name, help| registry.gauge(name, help);
-        let metrics = Self {
-            labelled: Labelled::new(registry)?,
-            bytes: counter("bytes_total", "Octets of queued packets on the wire")?,
-            uninspected_packets: Knowable::new(
-                registry,
-                "uninspected_packets_total",
-                "Packets that reached the hook's queue rule and went by without inspection",
-            )?,
-            verdict_latency: Latency::verdict(registry)?,
-            queue_wait: Latency::queue_wait(registry)?,
-            late_verdicts: counter(
-                "late_verdicts_total",
-                "Verdicts for packets that the kernel no longer held",
-            )?,
-            socket_overruns: counter(
-                "socket_overruns_total",
-                "Packets that did not fit into a queue's socket",
-            )?,
-            receive_errors: counter(
-                "receive_errors_total",
-                "Messages from the kernel that were errors or could not be read",
-            )?,
-            no_room_packets: counter(
-                "no_room_packets_total",
-                "Packets that found no room in the flow table or its buffers",
-            )?,
-            budget_spent_flows: counter(
-                "budget_spent_flows_total",
-                "Flows that ran out of their octet or time budget undecided",
-            )?,
-            suppressed_matches: counter(
-                "suppressed_matches_total",
-                "Matches that a rule's threshold kept silent",
-            )?,
-            buffered_bytes: gauge("buffered_bytes", "Octets held in buffers of undecided flows")?,
-            events_dropped: counter(
-                "events_dropped_total",
-                "Events lost because their writer could not keep up or their reader was gone",
-            )?,
-            events_written: counter("events_written_total", "Events that their destinations took")?,
-            rules: gauge("rules", "Rules in force")?,
-            enforcing: gauge("enforcing", "1 where blocking rules block, 0 where they only tell")?,
-            hook_repairs: counter(
-                "hook_repairs_total",
-                "Times that the hook was put back after somebody else had taken it away",
-            )?,
-            last_reload_successful: gauge(
-                "last_reload_successful",
-                "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
-            )?,
-            last_reload_success: gauge(
-                "last_reload_success_timestamp_seconds",
-                "When rules were last put in force, Unix time in seconds",
-            )?,
-        };
-        metrics.start_at_zero();
-        Ok(metrics)
-    }
-
     /// Makes every series with labels known beforehand, so that a first increase is seen as one.
     fn start_at_zero(&self) {
         for protocol in Protocol::all() {

@@ -1,7 +1,10 @@
 //! Banners that a rule says it matches, or does not: what `rules test` and `rules check` try.
 
 use crate::banner::title::title;
-use crate::banner::{Banner, KexInit, Progress, Request, SshBanner, greeting, http, ssh};
+use crate::banner::{
+    Banner, GreetingBanner, Identification, KexInit, Progress, Request, Response, SshBanner, greeting, http,
+    ssh,
+};
 use crate::event::{ProductFacts, Protocol, Side, SshSide};
 use crate::terms::Greeting;
 
@@ -88,6 +91,14 @@ impl Message {
         match http::parse_request(&self.head) {
             Progress::Done { value, .. } => Ok(Request { body: &self.body, ..value.message }),
             Progress::More => Err("the request is cut off".to_owned()),
+            Progress::Never(reason) => Err(reason.to_string()),
+        }
+    }
+
+    fn response(&self) -> Result<Response<'_>, String> {
+        match http::parse_response(&self.head) {
+            Progress::Done { value, .. } => Ok(Response { body: &self.body, ..value.message }),
+            Progress::More => Err("the response is cut off".to_owned()),
             Progress::Never(reason) => Err(reason.to_string()),
         }
     }
@@ -189,13 +200,7 @@ impl Example {
         let context = Context { product: self.product.as_ref(), stage: Stage::Whole, ..Context::default() };
         match &self.content {
             Content::Ssh { line, kex, hassh } => {
-                if !line.starts_with(ssh::PREFIX) {
-                    return Err("an SSH banner begins with `SSH-`".to_owned());
-                }
-                if line.iter().any(|octet| matches!(octet, b'\n' | b'\r')) {
-                    return Err("an SSH banner is one line".to_owned());
-                }
-                let (identification, _) = ssh::parse_line(line);
+                let identification = identification(line)?;
                 let from = if from == Sender::Client { Side::Client } else { Side::Server };
                 let kex = kex.as_ref().map(Algorithms::as_kex);
                 // A HASSH without lists still says that a KEXINIT was seen.
@@ -217,31 +222,36 @@ impl Example {
                 if from == Sender::Client {
                     return Err("this is a response; the rule is about requests".to_owned());
                 }
-                let mut response = match http::parse_response(&message.head) {
-                    Progress::Done { value, .. } => value.message,
-                    Progress::More => return Err("the response is cut off".to_owned()),
-                    Progress::Never(reason) => return Err(reason.to_string()),
-                };
-                response.body = &message.body;
                 let context = Context { request: question.as_ref(), ..context };
-                Ok(judge(&Banner::Response(response), &context, None))
+                Ok(judge(&Banner::Response(message.response()?), &context, None))
             }
             Content::Greeting { greeting, octets } => {
-                let port = greeting.ports().first().copied().unwrap_or_default();
-                match greeting::parse(octets, port) {
-                    Progress::Done { value, consumed }
-                        if value.greeting == *greeting && consumed == octets.len() =>
-                    {
-                        Ok(judge(&Banner::Greeting(value), &context, None))
-                    }
-                    Progress::Done { .. } => {
-                        Err("the greeting is of another protocol, or more than one".to_owned())
-                    }
-                    Progress::More => Err("the greeting is cut off".to_owned()),
-                    Progress::Never(reason) => Err(reason.to_string()),
-                }
+                Ok(judge(&Banner::Greeting(greeting_in(octets, *greeting)?), &context, None))
             }
         }
+    }
+}
+
+fn identification(line: &[u8]) -> Result<Identification<'_>, String> {
+    if !line.starts_with(ssh::PREFIX) {
+        return Err("an SSH banner begins with `SSH-`".to_owned());
+    }
+    if line.iter().any(|octet| matches!(octet, b'\n' | b'\r')) {
+        return Err("an SSH banner is one line".to_owned());
+    }
+    Ok(ssh::parse_line(line).0)
+}
+
+/// The greeting in `octets`, which must be of that protocol and all of them.
+fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, String> {
+    let port = wanted.ports().first().copied().unwrap_or_default();
+    match greeting::parse(octets, port) {
+        Progress::Done { value, consumed } if value.greeting == wanted && consumed == octets.len() => {
+            Ok(value)
+        }
+        Progress::Done { .. } => Err("the greeting is of another protocol, or more than one".to_owned()),
+        Progress::More => Err("the greeting is cut off".to_owned()),
+        Progress::Never(reason) => Err(reason.to_string()),
     }
 }
 

@@ -13,6 +13,7 @@ use super::scope::Scope;
 use super::threshold::Count;
 use super::version::Requirement;
 use crate::event::{Action, Protocol, Severity};
+use crate::terms::hash::fnv64;
 
 /// One validated rule; what it asks for is reached by getters.
 #[derive(Debug)]
@@ -209,9 +210,7 @@ impl Rule {
 
     /// FNV-1a of the id: the same in every run and on every machine.
     pub(super) fn identity(&self) -> u64 {
-        self.id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
-            (hash ^ u64::from(octet)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        fnv64(self.id.as_bytes())
     }
 
     /// Everything tried on fields, `match` first.

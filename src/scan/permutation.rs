@@ -4,10 +4,12 @@
 //! "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), walked again while a number falls into the
 //! small rest behind `n`. Not a cipher: it spreads a scan over the networks, it keeps no secret.
 
+use crate::terms::hash::{GOLDEN_GAMMA, mix};
+
 /// Rounds of the network; four make it look random to whoever is scanned, two more cost nothing.
 const ROUNDS: usize = 6;
 
-/// A bijection of the numbers below [`Permutation::len`] onto themselves.
+/// A bijection of the numbers below its length onto themselves.
 #[derive(Debug, Clone)]
 pub struct Permutation {
     length: u64,
@@ -57,16 +59,6 @@ impl Permutation {
         }
         row * self.columns + column
     }
-}
-
-/// The increment of `SplitMix64`: 2^64 divided by the golden ratio.
-const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// `SplitMix64`'s finalizer.
-fn mix(mut value: u64) -> u64 {
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 /// `value` out of 64 bits, evenly brought below `limit` without a division.

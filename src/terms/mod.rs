@@ -4,6 +4,7 @@
 
 mod anomaly;
 mod greeting;
+pub mod hash;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
 pub use self::greeting::{Dialect, Greeting};

@@ -191,7 +191,7 @@ struct Common {
     close: CloseName,
     /// How results are written; `json` is JSON lines in EVE names.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: FormatName,
+    format: ScanFormat,
     /// Leave out of JSON what Suricata's EVE has no name for.
     #[arg(long)]
     eve_strict: bool,
@@ -218,7 +218,7 @@ enum CloseName {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FormatName {
+enum ScanFormat {
     Text,
     Json,
     Csv,

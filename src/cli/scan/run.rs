@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use super::progress::{Aside, Summary};
 use super::resume::{arguments, keep};
 use super::terminal::Terminal;
-use super::{FormatName, Request};
+use super::{Request, ScanFormat};
 use crate::cli::rule_paths::Use;
 use crate::cli::{Exit, Failure, Global};
 use crate::diagnostics::tell;
@@ -62,7 +62,7 @@ fn options(request: &Request<'_>, global: &Global) -> Result<Options, Failure> {
         exclude_file: common.exclude_file.clone(),
         include_reserved: common.include_reserved,
     };
-    let whole = common.format != FormatName::Text || global.verbose > 0;
+    let whole = common.format != ScanFormat::Text || global.verbose > 0;
     Ok(Options {
         rules: Arc::new(rules),
         fingerprints,
@@ -70,7 +70,7 @@ fn options(request: &Request<'_>, global: &Global) -> Result<Options, Failure> {
         selection: Selection {
             open_only: common.open,
             hide_unanswered: false,
-            always_connect: !matches!(common.format, FormatName::Json | FormatName::Csv),
+            always_connect: !matches!(common.format, ScanFormat::Json | ScanFormat::Csv),
             patterns: request.patterns.clone(),
         },
         listed_whole: if whole { u64::MAX } else { LISTED_WHOLE },
@@ -119,7 +119,7 @@ fn results(request: &Request<'_>, terminal: &Terminal) -> Results {
         }
         None => Destination::Stdout,
     };
-    let is_document = common.format == FormatName::Xml;
+    let is_document = common.format == ScanFormat::Xml;
     Results { format: format(request), destination, is_document }
 }
 
@@ -127,14 +127,14 @@ fn format(request: &Request<'_>) -> Box<dyn Format> {
     let common = request.common;
     let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
     match common.format {
-        FormatName::Text if common.output.is_some() => Box::new(Table { colour: Colour::Never }),
-        FormatName::Text => Box::new(Table { colour: Colour::for_stream(&std::io::stdout()) }),
-        FormatName::Json => {
+        ScanFormat::Text if common.output.is_some() => Box::new(Table { colour: Colour::Never }),
+        ScanFormat::Text => Box::new(Table { colour: Colour::for_stream(&std::io::stdout()) }),
+        ScanFormat::Json => {
             Box::new(Eve(EveOptions { strict: common.eve_strict, headers: common.log_headers.lists() }))
         }
-        FormatName::Csv => Box::new(Csv),
-        FormatName::Grepable => Box::new(Grepable::new(arguments, start)),
-        FormatName::Xml => Box::new(NmapXml::new(XmlRun {
+        ScanFormat::Csv => Box::new(Csv),
+        ScanFormat::Grepable => Box::new(Grepable::new(arguments, start)),
+        ScanFormat::Xml => Box::new(NmapXml::new(XmlRun {
             arguments,
             start,
             services: request.ports.to_string(),

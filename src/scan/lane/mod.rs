@@ -252,9 +252,12 @@ impl<P: Probe> Lane<P> {
         session.connections.push(place);
         connecting.start(place, now.nanos);
 
+        // One chain of linked operations: the kernel begins each when the one before has succeeded, so that a
+        // target costs one submission, and what is to be said is sent in the moment of the acceptance.
         let socket = Socket(place);
         let family = Family::of(&target.address);
         match connection.fitness {
+            // A socket is kept for the next target: to disconnect it costs less than to close and open one.
             Fitness::Fresh(other) if other == family => {}
             Fitness::Used(other) if other == family => {
                 ring.push_unattended(Unattended::Disconnect { socket }, true)?;

@@ -94,8 +94,8 @@ pub(super) struct Asker {
     pipeline: bool,
     /// Connections with unanswered requests.
     busy: usize,
-    /// Of a connection's so manieth batch, what each one's share of it is; that of the first is told by what
-    /// is unanswered.
+    /// Number of the last batch that any connection was given, and how many requests of it each may have. The
+    /// first batch, number 0, is shared by what is unanswered.
     share: (u16, usize),
     /// Connections in a row without an answer, and those of them that were asked a single request.
     strikes: u8,
@@ -273,9 +273,12 @@ impl Asker {
         };
         let depth = match line.together {
             0 => depth,
+            // Behind more than it has proved to answer nothing is sent: should it drop one of those, the answer
+            // to what came later would be taken for the dropped one's.
             together if together > self.proven => return 0,
             _ => depth.min(self.proven),
         };
+        // It closes behind so many: what is sent beyond that would only have to be asked again.
         let left = self.per_connection.saturating_sub(line.asked);
         let depth = depth.min(line.in_flight.len() + usize::from(left));
         // The connections share evenly what is left. One whose answers are all there shares with the others
