@@ -21,11 +21,11 @@ pub(super) enum IpHeader<'a> {
 /// A TCP segment: IP header, whole TCP header, and as much payload as was captured.
 #[derive(Debug, Clone)]
 pub struct Segment<'a> {
-    ip: IpHeader<'a>,
-    tcp: TcpSlice<'a>,
+    pub(super) ip: IpHeader<'a>,
+    pub(super) tcp: TcpSlice<'a>,
     wire_length: usize,
     wire_payload_length: usize,
-    rerouted: bool,
+    pub(super) rerouted: bool,
 }
 
 /// The TCP flags that the engine acts upon, RFC 9293 section 3.1.
