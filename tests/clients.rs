@@ -402,7 +402,7 @@ impl Field {
             kinds.iter().for_each(|kind| kind.serve(&line.server));
         }
         let flags = std::env::var("BANNERWALL_CLIENTS_FLAGS").unwrap_or_default();
-        let flags = format!("--hook forward --enforce {flags}");
+        let flags = format!("--hook forward --enforce --max-wait off {flags}");
         let action = std::env::var("BANNERWALL_CLIENTS_ACTION").unwrap_or_else(|_| "reject".to_owned());
         let rules = Cargo::RULES.replace("\"drop\"", &format!("\"{action}\""));
         let guard = Guard::start(&with.router, PROGRAM, &rules, &flags);

@@ -215,7 +215,8 @@ fn a_guard_judges_what_the_kernel_gives_to_applications() {
     as_root(|| {
         let (seeds, started) = (Seeds::new(), Instant::now());
         let field = Battlefield::new();
-        let mut guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, "--hook forward --enforce");
+        let mut guard =
+            Guard::start(&field.router, PROGRAM, Cargo::RULES, "--hook forward --enforce --max-wait off");
         let played = play_all(&field, &seeds, true);
         guard.process.signal(Signal::TERM);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());

@@ -154,7 +154,7 @@ fn play_all(tricks: &'static [Trick]) {
     let rows = rows(tricks);
     let (without, with) = (Battlefield::new(), Battlefield::new());
     let flags = std::env::var("BANNERWALL_EVASION_FLAGS").unwrap_or_default();
-    let flags = format!("--hook forward --enforce {flags}");
+    let flags = format!("--hook forward --enforce --max-wait off {flags}");
     let _guard = Guard::start(&with.router, PROGRAM, Cargo::RULES, &flags);
     let outcomes = judge_all(&rows, &without, &with);
     let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| of(outcome)).count();
@@ -233,8 +233,12 @@ fn an_octet_marked_urgent_is_read_as_it_was_judged() {
 /// Whether a server whose greeting is blocked learns that its client has given up.
 fn learns_of_the_end(flags: &str) -> bool {
     let line = Line::new();
-    let _guard =
-        Guard::start(&line.router, PROGRAM, Cargo::RULES, &format!("--hook forward --enforce {flags}"));
+    let _guard = Guard::start(
+        &line.router,
+        PROGRAM,
+        Cargo::RULES,
+        &format!("--hook forward --enforce --max-wait off {flags}"),
+    );
     let any: SocketAddr = (Line::SERVER_V4.parse::<IpAddr>().expect("an address"), 0).into();
     let listener = line.server.listen(any);
     let address = listener.local_addr().expect("it is bound");
