@@ -10,6 +10,7 @@ pub mod greeting;
 pub mod http;
 pub mod kex;
 mod known_lines;
+pub mod other;
 pub mod recognise;
 pub mod socks;
 pub mod ssh;
@@ -19,6 +20,7 @@ use std::fmt;
 
 pub use self::greeting::GreetingBanner;
 pub use self::known_lines::KnownLines;
+pub use self::other::OtherBanner;
 pub use self::recognise::{Beginning, Recognition, beginning, recognise};
 pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 
@@ -105,6 +107,8 @@ pub enum Banner<'a> {
     Response(Response<'a>),
     /// What a server says first (always from the server).
     Greeting(GreetingBanner<'a>),
+    /// The first octets of what is not read.
+    Other(OtherBanner<'a>),
 }
 
 impl Banner<'_> {
@@ -112,6 +116,7 @@ impl Banner<'_> {
     pub fn from(&self) -> Side {
         match self {
             Self::Ssh(banner) => banner.from,
+            Self::Other(banner) => banner.from,
             Self::Request(_) => Side::Client,
             Self::Response(_) | Self::Greeting(_) => Side::Server,
         }
@@ -123,6 +128,7 @@ impl Banner<'_> {
             Self::Ssh(_) => Protocol::Ssh,
             Self::Request(_) | Self::Response(_) => Protocol::Http,
             Self::Greeting(banner) => Protocol::Greeting(banner.greeting),
+            Self::Other(_) => Protocol::Other,
         }
     }
 
@@ -134,6 +140,7 @@ impl Banner<'_> {
             Self::Request(request) => request.line,
             Self::Response(response) => response.line,
             Self::Greeting(banner) => banner.line(),
+            Self::Other(banner) => banner.line(),
         }
     }
 }

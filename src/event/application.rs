@@ -15,6 +15,8 @@ pub enum Application {
     Http(Arc<HttpFacts>),
     /// A server's greeting.
     Greeting(Arc<GreetingFacts>),
+    /// What is not read: its first octets, and a name for them.
+    Other(Arc<OtherFacts>),
 }
 
 /// What was said in the words of a table with one row an event.
@@ -49,6 +51,7 @@ impl Application {
             Self::Ssh(_) => Protocol::Ssh,
             Self::Http(_) => Protocol::Http,
             Self::Greeting(facts) => Protocol::Greeting(facts.greeting),
+            Self::Other(_) => Protocol::Other,
         }
     }
 
@@ -65,6 +68,7 @@ impl Application {
             }
             Self::Http(facts) => facts.weight(),
             Self::Greeting(facts) => facts.lines.iter().chain(&facts.texts).map(String::len).sum(),
+            Self::Other(facts) => facts.client.len() + facts.server.len(),
         }
     }
 
@@ -74,6 +78,7 @@ impl Application {
             Self::Ssh(facts) => facts.summary(),
             Self::Http(facts) => facts.summary(),
             Self::Greeting(facts) => facts.summary(),
+            Self::Other(facts) => facts.summary(),
         }
     }
 }
@@ -256,6 +261,57 @@ impl GreetingFacts {
             banner: self.lines.first().map(|line| line.as_str().into()),
             software: Some(self.texts.join(" ").into()),
             product: self.fingerprint.as_ref(),
+            ..Summary::default()
+        }
+    }
+}
+
+/// The first octets of a flow that speaks nothing that bannerwall reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OtherFacts {
+    /// What it is, `tls`; `unknown` where nothing tells.
+    pub name: &'static str,
+    /// Whose octets tell it, or else were first.
+    pub from: Option<Side>,
+    /// The client's first octets, perhaps none.
+    pub client: Vec<u8>,
+    /// The server's first octets, perhaps none.
+    pub server: Vec<u8>,
+}
+
+impl OtherFacts {
+    /// Octets of one side that are told at most.
+    pub const TOLD: usize = 64;
+
+    /// What one side said first.
+    pub fn first(&self, side: Side) -> &[u8] {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+
+    /// First octets as two hexadecimal digits each.
+    pub fn hexadecimal(octets: &[u8]) -> String {
+        octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
+            for digit in [octet >> 4, octet & 15] {
+                text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+            }
+            text
+        })
+    }
+
+    /// First octets as printable ASCII, anything else escaped: `RFB 003.008\n`.
+    pub fn text(octets: &[u8]) -> String {
+        octets.escape_ascii().to_string()
+    }
+
+    fn summary(&self) -> Summary<'_> {
+        let first = self.from.map(|from| self.first(from)).unwrap_or_default();
+        Summary {
+            from: self.from,
+            banner: Some(Self::text(first).into()),
+            software: Some(self.name.into()),
             ..Summary::default()
         }
     }

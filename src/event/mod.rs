@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use self::application::{
     Application, GreetingFacts, Hassh, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts,
-    ProductFacts, SshFacts, SshSide,
+    OtherFacts, ProductFacts, SshFacts, SshSide,
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 use crate::terms::Anomaly;
@@ -242,6 +242,8 @@ pub enum DropReason {
     DecodeError,
     /// An application message that an inspector could be misled with, under `--on-anomaly drop`.
     AppLayerError,
+    /// It is not what a policy allows.
+    Policy,
 }
 
 impl DropReason {
@@ -253,6 +255,7 @@ impl DropReason {
             Self::FlowMemcap => "flow memcap",
             Self::DecodeError => "decode error",
             Self::AppLayerError => "applayer error",
+            Self::Policy => "default app policy",
         }
     }
 }

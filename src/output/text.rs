@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
-    FlowRecord, GreetingFacts, HttpFacts, PortState, ProductFacts, Severity, SshFacts, SshSide, StatsFacts,
+    FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side, SshFacts, SshSide, StatsFacts,
     Volume,
 };
 
@@ -84,6 +84,7 @@ impl Display for Line<'_> {
             EventKind::Application(Application::Ssh(facts)) => self.ssh(facts, f),
             EventKind::Application(Application::Http(facts)) => self.http(facts, f),
             EventKind::Application(Application::Greeting(facts)) => self.greeting(facts, f),
+            EventKind::Application(Application::Other(facts)) => self.other(facts, f),
             EventKind::Alert(facts) => self.alert(facts, f),
             EventKind::Drop(facts) => self.dropped(facts, f),
             EventKind::Anomaly(facts) => self.anomaly(facts, f),
@@ -131,6 +132,17 @@ impl Line<'_> {
             write!(f, "{}{}", if number == 0 { "  " } else { " | " }, Escaped(line))?;
         }
         product(facts.fingerprint.as_ref(), f)
+    }
+
+    fn other(&self, facts: &OtherFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "other   {}  {}", self.ends(), facts.name)?;
+        for side in [Side::Client, Side::Server] {
+            let first = facts.first(side);
+            if !first.is_empty() {
+                write!(f, "  {} {}", side.name(), OtherFacts::text(first))?;
+            }
+        }
+        Ok(())
     }
 
     fn alert(&self, facts: &AlertFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use crate::banner::title::title;
 use crate::banner::{
-    Banner, GreetingBanner, Identification, KexInit, Progress, Request, Response, SshBanner, greeting, http,
+    Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner, greeting, http,
     ssh,
 };
 use crate::event::{ProductFacts, Protocol, Side, SshSide};
@@ -42,6 +42,8 @@ pub(super) enum Content {
         /// The whole reply.
         octets: Vec<u8>,
     },
+    /// First octets of what is not read.
+    Other(Vec<u8>),
 }
 
 impl Content {
@@ -137,6 +139,7 @@ impl Example {
                 }
             }
             Protocol::Greeting(greeting) => Content::greeting(greeting, text),
+            Protocol::Other => Content::Other(text.as_bytes().to_vec()),
         };
         let example = Self { place: Place { line: 1, column: 1 }, content, product: None };
         example.check(from)?;
@@ -153,7 +156,7 @@ impl Example {
                 fingerprints.http_response(response, title.as_deref().map(str::as_bytes))
             }
             Banner::Greeting(banner) => fingerprints.greeting(banner),
-            Banner::Request(_) => None,
+            Banner::Request(_) | Banner::Other(_) => None,
         });
         self.product = product.ok().flatten();
         self
@@ -180,6 +183,7 @@ impl Example {
                 let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
                 String::from_utf8_lossy(line.trim_ascii_end()).into_owned()
             }
+            Content::Other(octets) => octets.escape_ascii().to_string(),
         }
     }
 
@@ -225,6 +229,10 @@ impl Example {
                 let context = Context { request: question.as_ref(), ..context };
                 Ok(judge(&Banner::Response(message.response()?), &context, None))
             }
+            Content::Other(octets) => {
+                let banner = first_octets(octets, from)?;
+                Ok(judge(&Banner::Other(banner), &context, None))
+            }
             Content::Greeting { greeting, octets } => {
                 Ok(judge(&Banner::Greeting(greeting_in(octets, *greeting)?), &context, None))
             }
@@ -253,6 +261,19 @@ fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, St
         Progress::More => Err("the greeting is cut off".to_owned()),
         Progress::Never(reason) => Err(reason.to_string()),
     }
+
+/// First octets of whoever may have sent them: of the side that has a name for them.
+fn first_octets(octets: &[u8], from: Sender) -> Result<OtherBanner<'_>, String> {
+    if octets.is_empty() {
+        return Err("there are no octets".to_owned());
+    }
+    let of = |side| OtherBanner::settled(side, octets);
+    Ok(match from {
+        Sender::Client => of(Side::Client),
+        Sender::Server => of(Side::Server),
+        Sender::Either if of(Side::Server).name.is_some() => of(Side::Server),
+        Sender::Either => of(Side::Client),
+    })
 }
 
 impl Message {

@@ -72,7 +72,7 @@ impl<'a> View<'a> {
     /// The header fields of an HTTP message.
     pub(super) fn headers(&self) -> Option<&'a Headers<'a>> {
         match self.banner {
-            Banner::Ssh(_) | Banner::Greeting(_) => None,
+            Banner::Ssh(_) | Banner::Greeting(_) | Banner::Other(_) => None,
             Banner::Request(request) => Some(&request.headers),
             Banner::Response(response) => Some(&response.headers),
         }
@@ -110,6 +110,12 @@ impl<'a> View<'a> {
                 Field::Code => Values::one(Some(banner.code())),
                 _ => Values::NONE,
             },
+            Banner::Other(banner) => Values::one(match field {
+                Field::Name => Some(banner.name().as_bytes()),
+                Field::First => Some(banner.first),
+                Field::Banner => Some(banner.line()),
+                _ => None,
+            }),
             Banner::Request(request) => Values::one(match field {
                 Field::Protocol => Some(request.version),
                 Field::Method => Some(request.method),

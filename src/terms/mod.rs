@@ -57,15 +57,17 @@ pub enum Protocol {
     Http,
     /// One whose server speaks first, in lines of text.
     Greeting(Greeting),
+    /// None of these: named by its first octets, and not read.
+    Other,
 }
 
 impl Protocol {
     /// How many there are: the length of a table by [`Protocol::index`].
-    pub const COUNT: usize = 2 + Greeting::COUNT;
+    pub const COUNT: usize = 3 + Greeting::COUNT;
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Ssh, Self::Http].into_iter().chain(Greeting::all().map(Self::Greeting))
+        [Self::Ssh, Self::Http].into_iter().chain(Greeting::all().map(Self::Greeting)).chain([Self::Other])
     }
 
     /// The one of that name.
@@ -79,6 +81,7 @@ impl Protocol {
             Self::Ssh => "ssh",
             Self::Http => "http",
             Self::Greeting(greeting) => greeting.name(),
+            Self::Other => "other",
         }
     }
 
@@ -93,6 +96,7 @@ impl Protocol {
             Self::Ssh => 0,
             Self::Http => 1,
             Self::Greeting(greeting) => 2 + greeting.index(),
+            Self::Other => 2 + Greeting::COUNT,
         }
     }
 }

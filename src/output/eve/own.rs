@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, DropReason, Event, EventKind, FlowRecord,
-    HookFacts, HttpFacts, ProductFacts, ResetFacts, Severity,
+    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -37,6 +37,12 @@ pub(super) struct Own<'a> {
     headers_left_out: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     greeting: Option<Greeted<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<First>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +121,31 @@ struct Greeted<'a> {
     lines: &'a [String],
 }
 
+/// The first octets of what is not read.
+#[derive(Debug, Serialize)]
+struct First {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<Octets>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<Octets>,
+}
+
+#[derive(Debug, Serialize)]
+struct Octets {
+    hex: String,
+    text: String,
+}
+
+impl First {
+    fn new(facts: &OtherFacts) -> Self {
+        let octets = |first: &[u8]| {
+            let (hex, text) = (OtherFacts::hexadecimal(first), OtherFacts::text(first));
+            (!first.is_empty()).then_some(Octets { hex, text })
+        };
+        Self { client: octets(&facts.client), server: octets(&facts.server) }
+    }
+}
+
 impl<'a> Own<'a> {
     /// What `event` says beyond EVE; `stats` are the counters that EVE has no name for.
     pub(super) fn new(event: &'a Event, stats: Option<Map<String, Value>>) -> Self {
@@ -135,6 +166,7 @@ impl<'a> Own<'a> {
 
     fn application(said: &'a Application) -> Self {
         let summary = said.summary();
+        let other = other(said);
         let product = |facts: Option<&'a ProductFacts>| facts.map_or_else(Product::default, Product::new);
         Self {
             banner: summary.banner,
@@ -146,6 +178,9 @@ impl<'a> Own<'a> {
                 Application::Http(facts) => Some(left_out(facts)).filter(|count| *count > 0),
                 _ => None,
             },
+            protocol: other.map(|_| Protocol::Other.name()),
+            name: other.map(|facts| facts.name),
+            first: other.map(First::new),
             greeting: match said {
                 Application::Greeting(facts) => Some(Greeted { code: &facts.code, lines: &facts.lines }),
                 _ => None,
@@ -161,6 +196,7 @@ impl<'a> Own<'a> {
             action: Some(facts.action.name()),
             severity: Some(Severity::name(facts.severity)),
             from: Some(facts.from.name()),
+            name: other(&facts.application).map(|facts| facts.name),
             // In monitor mode: what `action` would have done.
             enforced: facts.action.blocks().then_some(facts.blocked),
             product: Product::new(&facts.product),
@@ -205,6 +241,14 @@ impl<'a> Own<'a> {
 fn left_out(facts: &HttpFacts) -> u32 {
     let request = facts.request.as_ref().map_or(0, |request| request.left_out);
     request.saturating_add(facts.response.as_ref().map_or(0, |response| response.left_out))
+}
+
+/// The facts of what is not read.
+fn other(said: &Application) -> Option<&OtherFacts> {
+    match said {
+        Application::Other(facts) => Some(facts),
+        _ => None,
+    }
 }
 
 impl<'a> Product<'a> {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::banner::other::UNKNOWN;
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, ConnectFacts, DropFacts, Endpoint, Event,
     EventKind, FlowContext, PacketHeader, Protocol, ResetFacts, Side, Source, signature_id,
@@ -210,6 +211,8 @@ impl<'a> Record<'a> {
                 self.ftp = Ftp::new(facts);
                 self.pop3 = Pop3::new(facts);
             }
+            // EVE has no object for it; all is under `bannerwall`.
+            Application::Other(_) => {}
         }
     }
 
@@ -260,7 +263,7 @@ impl<'a> Header<'a> {
             pkt_src: (!scan).then_some("wire/pcap"),
             community_id: both.then(|| community_id(&flow.endpoints)),
             tx_id: flow.transaction,
-            app_proto: protocol(&event.kind, flow).map(Protocol::name),
+            app_proto: protocol(&event.kind, flow).map(|protocol| app_proto(&event.kind, protocol)),
             direction: from.map(direction),
         }
     }
@@ -376,6 +379,21 @@ fn protocol(kind: &EventKind, flow: &FlowContext) -> Option<Protocol> {
     match kind {
         EventKind::Application(said) => Some(said.protocol()),
         _ => flow.protocol,
+    }
+}
+
+/// EVE's name of a protocol: of one that is not read the name that its first octets have, or that nothing
+/// was recognised.
+fn app_proto(kind: &EventKind, protocol: Protocol) -> &'static str {
+    let said = match kind {
+        EventKind::Application(said) => Some(said),
+        EventKind::Alert(facts) => Some(&facts.application),
+        _ => None,
+    };
+    match (protocol, said) {
+        (Protocol::Other, Some(Application::Other(facts))) if facts.name != UNKNOWN => facts.name,
+        (Protocol::Other, _) => "failed",
+        (protocol, _) => protocol.name(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod greeting;
 mod http;
+mod other;
 mod ssh;
 
 use std::fmt;
@@ -41,7 +42,7 @@ impl Sender {
 /// A part of a banner that patterns can be tried on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Field {
-    /// SSH: the whole identification line; a greeting: each of its lines.
+    /// SSH: the whole identification line; a greeting: each of its lines; what is not read: the first line.
     Banner,
     /// SSH: `2.0`; HTTP: `HTTP/1.1`.
     Protocol,
@@ -81,6 +82,10 @@ pub(super) enum Field {
     Code,
     /// A greeting: what each of its lines says behind the code.
     Text,
+    /// What is not read: what its first octets are, `tls`.
+    Name,
+    /// What is not read: the first octets.
+    First,
     /// Fingerprint: the product.
     Product,
     /// Fingerprint: the vendor.
@@ -125,6 +130,7 @@ const fn table(protocol: Protocol) -> &'static [Row] {
         Protocol::Ssh => ssh::FIELDS,
         Protocol::Http => http::FIELDS,
         Protocol::Greeting(_) => greeting::FIELDS,
+        Protocol::Other => other::FIELDS,
     }
 }
 

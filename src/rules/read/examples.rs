@@ -14,6 +14,7 @@ const SSH_KEYS: &[&str] =
 const HTTP_KEYS: &[&str] =
     &["request", "response", "status", "reason", "method", "url", "headers", "body", "product"];
 const GREETING_KEYS: &[&str] = &["banner", "product"];
+const OTHER_KEYS: &[&str] = &["first", "hex"];
 const PRODUCT_KEYS: &[&str] = &["vendor", "product", "version", "cpe", "os"];
 
 /// Reads the list of examples of `key`.
@@ -47,6 +48,7 @@ fn example(
                 Protocol::Ssh => ssh(reader, &entries),
                 Protocol::Http => http(reader, &entries, from),
                 Protocol::Greeting(about) => greeting(reader, &entries, about),
+                Protocol::Other => other(reader, &entries),
             };
             let (place, _, _) = reader.source.locate(value.span().start);
             let example = Example { place, content, product };
@@ -150,6 +152,44 @@ fn greeting(
         }
     }
     (Content::greeting(greeting, &text), facts)
+}
+
+/// `{ first = "RFB 003.008\n" }`, or with the octets in hexadecimal: `{ hex = "16 03 01 02 00 01" }`.
+fn other(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<ProductFacts>) {
+    let mut octets = Vec::new();
+    for (key, span, value) in entries {
+        if !OTHER_KEYS.contains(key) {
+            reader.unknown_key(span, key, "an example", OTHER_KEYS.iter().copied());
+            continue;
+        }
+        let Some(text) = reader.text(key, value) else { continue };
+        if *key == "first" {
+            octets = text.value.into_bytes();
+            continue;
+        }
+        match hexadecimal(&text.value) {
+            Some(read) => octets = read,
+            None => {
+                let message = "not octets of two hexadecimal digits each, such as `16 03 01`";
+                reader.error(&text.span, message);
+            }
+        }
+    }
+    (Content::Other(octets), None)
+}
+
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|character| !character.is_whitespace())
+        .map(|character| character.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let digits = digits?;
+    let pairs = digits.chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    Some(pairs.map(|pair| pair.iter().fold(0, |octet, digit| octet << 4 | digit)).collect())
 }
 
 #[derive(Default)]

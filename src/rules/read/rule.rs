@@ -145,7 +145,9 @@ pub(super) fn read(
     }
     let given: Vec<&str> = entries.iter().map(|(key, _, _)| *key).collect();
     if !given.contains(&"from") {
-        parts.from = Some(Sender::Server);
+        // What is not read has no side that speaks first.
+        let either = parts.protocol == Some(Protocol::Other);
+        parts.from = Some(if either { Sender::Either } else { Sender::Server });
     }
     let known = || IDENTITY.iter().chain(KEYS).map(|(known, _)| *known);
     for entry in &entries {
