@@ -125,4 +125,4 @@ macro_rules! targets {
     };
 }
 
-targets!(packet, flow, ssh, greeting, http, framing, capture, netlink, rules, engine);
+targets!(packet, flow, ssh, greeting, other, http, framing, capture, netlink, rules, engine);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bannerwall::workbench::banner::{Banner, Progress, Side, SshBanner, ssh};
 use bannerwall::workbench::rules::fingerprint::{Document, Fingerprints};
-use bannerwall::workbench::rules::{Context, Profiles, RuleSet, Selection, recog};
+use bannerwall::workbench::rules::{Allowed, Context, Profiles, RuleSet, Selection, recog};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
@@ -73,6 +73,26 @@ fn the_guide_s_worked_examples_hold() {
         for trial in loaded.rules.trials() {
             assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());
         }
+    }
+}
+
+#[test]
+fn the_guide_s_policies_hold_and_so_does_the_one_of_three_lines() {
+    let blocks = guide_blocks("```toml policy");
+    let shipped = include_str!("../rules/policies/only-ssh-on-22.toml");
+    assert_eq!((blocks.len(), shipped.lines().count()), (1, 3));
+    for text in blocks.into_iter().chain([shipped]) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("policy.toml");
+        std::fs::write(&file, text).expect("it can be written");
+        let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{error}"));
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        assert!(loaded.rules.trials().all(|trial| trial.passed()));
+        assert!(!loaded.rules.policies().is_empty());
+    }
+    assert!(include_str!("../README.md").contains(shipped), "the README shows it");
+    for name in Allowed::names() {
+        assert!(include_str!("../rules/README.md").contains(&format!("`{name}`")) || name == "any", "{name}");
     }
 }
 

@@ -17,6 +17,7 @@ use crate::guard::{self, ControlPlace, GuardConfig, GuardError, Output};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
 use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
+use crate::output::learn::Learning;
 
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
@@ -111,6 +112,10 @@ pub(super) struct GuardArgs {
     /// --format says so.
     #[arg(long, value_name = "FILE", help_heading = "Events")]
     events: Option<PathBuf>,
+    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks, protocols and
+    /// products), to be reviewed.
+    #[arg(long, value_name = "FILE", help_heading = "Events")]
+    learn: Option<PathBuf>,
     /// How events look on stdout [default: text].
     #[arg(long, value_name = "FORMAT", help_heading = "Events")]
     format: Option<FormatName>,
@@ -166,6 +171,9 @@ enum BackendName {
 /// Runs `bannerwall guard`.
 pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
     let outputs = arguments.outputs();
+    if let Some(file) = &arguments.learn {
+        super::check_learn(file)?;
+    }
     let config = arguments.config()?;
     match guard::run(&config, outputs) {
         Ok(()) => Ok(Exit::Done),
@@ -239,6 +247,10 @@ impl GuardArgs {
         let mut outputs = Vec::new();
         if let Some(file) = &self.events {
             outputs.push(Output { destination: Destination::Log(file.clone()), format: Box::new(Eve(eve)) });
+        }
+        if let Some(file) = &self.learn {
+            let destination = Destination::Other(Box::new(std::io::sink()));
+            outputs.push(Output { destination, format: Box::new(Learning::new(file.clone())) });
         }
         if self.events.is_some() && self.format.is_none() && self.output.is_none() {
             return outputs;

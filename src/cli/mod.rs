@@ -15,6 +15,7 @@ mod replay;
 mod rule_paths;
 mod rules;
 mod scan;
+mod trial;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -114,6 +115,12 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         }
         Command::Man(arguments) => man::run(arguments, Cli::command()),
     }
+}
+
+/// Whether `--learn` can write to `path` at the end of the run.
+fn check_learn(path: &std::path::Path) -> Result<(), Failure> {
+    let fault = |error| anyhow::anyhow!("--learn {}: {error}", path.display());
+    crate::output::learn::check(path).map_err(fault).map_err(Failure::Usage)
 }
 
 /// Writes a finished text to stdout; a reader that went away is not an error.

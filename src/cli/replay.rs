@@ -16,7 +16,9 @@ use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
+use crate::event::{Event, EventSink};
 use crate::output::eve::EveOptions;
+use crate::output::learn::Learner;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
 use crate::replay::input::Input;
 use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
@@ -67,6 +69,10 @@ pub(super) struct ReplayArgs {
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks,
+    /// protocols and products), to be reviewed.
+    #[arg(long, value_name = "FILE")]
+    learn: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,6 +85,9 @@ enum ChecksumFlag {
 
 /// Runs `bannerwall replay`.
 pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> {
+    if let Some(file) = &arguments.learn {
+        super::check_learn(file)?;
+    }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;
     let interrupted = interrupt_flag()?;
@@ -90,7 +99,8 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
             arguments.output.as_ref().map_or_else(String::new, |file| file.display().to_string())
         })
         .map_err(Failure::usage)?;
-    let mut sink = writer.handle();
+    let mut sink =
+        Listeners { events: writer.handle(), learner: arguments.learn.is_some().then(Learner::default) };
     let mut terminal = Terminal {
         quiet,
         on_screen: arguments.output.is_none() && std::io::stdout().is_terminal(),
@@ -101,8 +111,13 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     };
     let outcome = session.run(&mut sink, &mut terminal);
     let failed = terminal.failed;
+    let learner = sink.learner.take();
     drop((sink, terminal));
     let report = writer.finish();
+    if let (Some(learner), Some(path)) = (learner, &arguments.learn) {
+        let written = learner.write(path).with_context(|| format!("cannot write {}", path.display()));
+        written.map_err(Failure::Usage)?;
+    }
     if !quiet {
         tell(summary(session.replay(), started));
     }
@@ -152,6 +167,21 @@ impl ReplayArgs {
             EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() },
             &self.destination(),
         )
+    }
+}
+
+/// Whoever wants events: the writer, and the learner where one is.
+struct Listeners {
+    events: Handle,
+    learner: Option<Learner>,
+}
+
+impl EventSink for Listeners {
+    fn emit(&mut self, event: Event) {
+        if let Some(learner) = &mut self.learner {
+            learner.take(&event);
+        }
+        self.events.emit(event);
     }
 }
 

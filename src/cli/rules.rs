@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
@@ -11,10 +12,11 @@ use serde_json::json;
 use super::flags::FormatName;
 use super::import::{self, ImportArgs};
 use super::rule_paths::{RulesFlag, Use};
+use super::trial::{self, FlowEnds, FlowVerdict, Step};
 use super::{Exit, Failure};
-use crate::event::Protocol;
+use crate::event::{Protocol, signature_id};
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Diagnostic, Ends, Example, Explanation, Loaded, Rule, RuleSet, Sender, Trial};
+use crate::rules::{Diagnostic, Ends, Example, Explanation, Loaded, Policy, Rule, RuleSet, Sender, Trial};
 
 /// Flags of `bannerwall rules`.
 #[derive(Debug, Args)]
@@ -40,7 +42,7 @@ enum RulesCommand {
     List(Files),
     /// Try every example and counterexample, or explain what each rule says of one banner.
     #[command(
-        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2"
+        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
     )]
     Test(TestArgs),
     /// Turn other projects' databases into our own form.
@@ -83,6 +85,17 @@ struct TestArgs {
     /// The server's port: asks `port` of rules.
     #[arg(long, value_name = "PORT", requires = "banner")]
     port: Option<u16>,
+    /// A connection to try on policies and rules, as `[CLIENT >] SERVER:PORT`, or a port alone; what is said in
+    /// it is told by --say.
+    #[arg(long, value_name = "FLOW", conflicts_with = "banner")]
+    flow: Option<FlowEnds>,
+    /// What one end says next (`client: TEXT`, `server: TEXT`, where \r, \n, \t, \\ and \xHH stand for octets),
+    /// or how long nobody says anything (`wait: 10s`); may be given several times, in order.
+    #[arg(long, value_name = "STEP", requires = "flow")]
+    say: Vec<Step>,
+    /// What must become of the connection; exit code 1 where it is something else.
+    #[arg(long, value_name = "VERDICT", requires = "flow")]
+    expect: Option<FlowVerdict>,
     /// A fingerprint file, or a folder of them, that says which product the banner names.
     #[arg(long, value_name = "PATH", requires = "banner")]
     fingerprints: Option<PathBuf>,
@@ -111,6 +124,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
         RulesCommand::List(files) => list(files, quiet),
         RulesCommand::Test(arguments) => match &arguments.banner {
             Some(banner) => explain(arguments, banner, quiet),
+            None if arguments.flow.is_some() => try_flow(arguments, quiet),
             None => test(&arguments.files, quiet, verbose),
         },
         RulesCommand::Import(arguments) => import::run(arguments, quiet),
@@ -151,6 +165,11 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
 fn counted(set: &RuleSet) -> String {
     let all = || set.rules().iter().chain(set.rules_off());
     let mut text = several(all().count(), "rule");
+    match set.policies().len() {
+        0 => {}
+        1 => text.push_str(", 1 policy"),
+        count => text.push_str(&format!(", {count} policies")),
+    }
     let changed = all().filter(|rule| !rule.changes().is_empty()).count();
     if changed > 0 {
         text.push_str(&format!(", {changed} changed by overrides"));
@@ -200,10 +219,18 @@ fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         "profiles",
         "off",
         "changes",
+        "kind",
+        "allow",
+        "silent_after",
+        "budget",
+        "midstream",
     ]);
     let all = || set.rules().iter().chain(set.rules_off());
     let width = |length: fn(&Rule) -> usize| all().map(length).max().unwrap_or(0);
     let widths = (width(|rule| rule.id().len()), width(|rule| profiles(rule).len()));
+    for policy in set.policies() {
+        table.add(listed_policy(policy), listed_policy_text(policy, widths.0));
+    }
     for rule in all() {
         table.add(listed(rule), listed_text(rule, widths));
     }
@@ -252,6 +279,36 @@ fn listed(rule: &Rule) -> serde_json::Value {
         "profiles": rule.profiles(),
         "off": rule.off(),
         "changes": rule.changes().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "kind": "rule",
+    })
+}
+
+/// A policy on one line, as it stands among the rules.
+fn listed_policy_text(policy: &Policy, width: usize) -> String {
+    let mut text =
+        format!("{:<width$}  {:<6}  policy    {}", policy.id(), policy.otherwise().name(), policy.title());
+    if let Some(patience) = policy.silent_after() {
+        text.push_str(&format!(", silent no longer than {} s", patience.as_secs()));
+    }
+    text
+}
+
+fn listed_policy(policy: &Policy) -> serde_json::Value {
+    json!({
+        "id": policy.id(),
+        "action": policy.otherwise().name(),
+        "severity": "medium",
+        "title": policy.title(),
+        "category": "policy",
+        "references": [],
+        "signature_id": signature_id(policy.id()),
+        "file": policy.file(),
+        "line": policy.place().line,
+        "kind": "policy",
+        "allow": policy.allows(),
+        "silent_after": policy.silent_after().map(|patience| patience.as_secs()),
+        "budget": policy.budget(),
+        "midstream": if policy.judges_midstream() { "judge" } else { "pass" },
     })
 }
 
@@ -311,7 +368,8 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
         None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
         None => Sender::Server,
     };
-    let text = if protocol == Protocol::Http { unescape(banner) } else { banner.to_owned() };
+    let escaped = matches!(protocol, Protocol::Http | Protocol::Other);
+    let text = if escaped { unescape(banner) } else { banner.to_owned() };
     let example = Example::from_text(&text, protocol, from)
         .map_err(|reason| Failure::Usage(anyhow!("--banner is no banner that can be judged: {reason}")))?;
     let example = match &arguments.fingerprints {
@@ -350,6 +408,35 @@ fn explanation_text(explanation: &Explanation<'_>) -> String {
     let rule = explanation.rule;
     let mark = if explanation.matches { rule.action().name() } else { "-" };
     format!("{mark:<7} {}: {}", rule.id(), explanation.reason)
+}
+
+/// Tries one connection on policies and rules, as an enforcing guard would see it.
+fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<Exit, Failure> {
+    let Some(ends) = &arguments.flow else { return Ok(Exit::Done) };
+    let set = Arc::new(arguments.files.flag().load(Use::Rules, quiet)?);
+    let trial = trial::run(&set, ends, &arguments.say);
+    let mut table = Table::new(&["step", "octets", "passed", "decision", "because"]);
+    for step in &trial.steps {
+        let object = json!({
+            "step": step.said, "octets": step.octets, "passed": step.passed,
+            "decision": step.decision, "because": step.because,
+        });
+        let because = step.because.iter().map(|line| format!("\n           {line}")).collect::<String>();
+        table.add(object, format!("{:<9}  {}{because}", step.decision, step.said));
+    }
+    if !quiet {
+        let policy = match trial.policy {
+            Some(policy) => format!("under the policy {policy}"),
+            None => "under no policy".to_owned(),
+        };
+        table.say(format!("verdict: {}, {policy}", trial.verdict.name()));
+    }
+    table.write(&arguments.files.output)?;
+    Ok(if arguments.expect.is_none_or(|wanted| wanted == trial.verdict) {
+        Exit::Done
+    } else {
+        Exit::Findings
+    })
 }
 
 /// `\r`, `\n` and `\t` as a shell's single quotes hand them over.

@@ -5,6 +5,7 @@
 
 use super::Counters;
 use super::HttpInspect;
+use super::admission::Admission;
 use super::allowance::Allowance;
 use super::dialogue::{Dialogue, Unfinished};
 use super::judge::{Judge, Stop};
@@ -23,6 +24,8 @@ const SPARE_MEMORY: usize = 16 << 10;
 pub(super) struct Conversation {
     inlets: [Inlet; 2],
     dialogue: Dialogue,
+    /// Whether the flow may be what it is.
+    pub(super) admission: Admission,
     /// Its turn to be looked at for a banner that takes too long is noted.
     pub(super) watched: bool,
     /// Octets that are to be stopped in a flow that nobody has confirmed.
@@ -104,6 +107,9 @@ impl Conversation {
         }
         offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
         if offer.gap > 0 {
+            if lossy {
+                self.admission.lose();
+            }
             self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
             self.pass_over(from, u64::from(offer.gap), judge);
         } else if lossy && !stream.is_from_start() {
@@ -133,6 +139,7 @@ impl Conversation {
     ) {
         let fresh = offer.fresh;
         let meaningless = self.dialogue.can_spare(from, fresh.len() as u64);
+        self.hear(from, unread, fresh);
         let (dialogue, own, peer) = self.parts(from);
         if fresh.is_empty() && own.collector.unread().len() == unread && offer.gap == 0 {
             return;
@@ -151,6 +158,21 @@ impl Conversation {
             collector.keep(fresh);
             collector.advance(stream, used);
         }
+    }
+
+    /// Shows the octets of one side that came in order to whoever asks what the flow is: those that the
+    /// collector holds behind `unread` ones, and `fresh` ones.
+    fn hear(&mut self, from: Side, unread: usize, fresh: &[u8]) {
+        let [client, server] = &self.inlets;
+        let inlet = if from == Side::Client { client } else { server };
+        let held = inlet.collector.unread().get(unread..).unwrap_or_default();
+        self.admission.hear(from, held);
+        self.admission.hear(from, fresh);
+    }
+
+    /// Draws the conclusions of a segment for whether the flow may be what it is.
+    pub(super) fn review(&mut self, judge: &mut Judge<'_>) {
+        self.admission.review(self.dialogue.is_decided(), self.dialogue.is_foreign(), judge);
     }
 
     /// Notes where each direction stands behind a segment: which octets a decision rests on, and since
@@ -235,6 +257,9 @@ impl Conversation {
 
     /// Reads on behind octets that a capture lacks.
     fn give_up_missing(&mut self, from: Side, stream: &mut Stream, judge: &mut Judge<'_>) {
+        if self.inlet(from).collector.is_waiting() {
+            self.admission.lose();
+        }
         let (dialogue, own, peer) = self.parts(from);
         let collector = &mut own.collector;
         while collector.is_waiting() {
@@ -253,6 +278,7 @@ impl Conversation {
         inlet.collector.rewind(stream, sequence);
         *inlet = Inlet { collector: std::mem::take(&mut inlet.collector), ..Inlet::default() };
         self.dialogue.rewind(from);
+        self.admission.rewind(from);
     }
 
     /// One side has said all: a body that ends with the connection is whole, and a head has no end. Where
@@ -278,6 +304,7 @@ impl Conversation {
             self.end(from, Unfinished::Unseen, true, judge);
         }
         self.dialogue.tell_rest(judge);
+        self.admission.conclude(judge);
         judge.tell_cut_alerts();
         std::mem::swap(&mut self.allowance, &mut judge.allowance);
     }
@@ -292,12 +319,12 @@ impl Conversation {
     /// Octets of memory held, roughly.
     fn memory(&self) -> usize {
         let inlets: usize = self.inlets.iter().map(|inlet| inlet.collector.memory()).sum();
-        size_of::<Self>() + inlets + self.dialogue.memory()
+        size_of::<Self>() + inlets + self.dialogue.memory() + self.admission.memory()
     }
 
     /// Forgets everything but buffers of a usual size, for another flow; false when it is not worth it.
     pub(super) fn recycle(&mut self) -> bool {
-        let mut fresh = Self::default();
+        let mut fresh = Self { admission: self.admission.recycle(), ..Self::default() };
         for (new, old) in fresh.inlets.iter_mut().zip(&mut self.inlets) {
             old.collector.forget();
             new.collector = std::mem::take(&mut old.collector);

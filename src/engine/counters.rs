@@ -1,5 +1,7 @@
 //! What an engine counts: plain numbers that its owner reads whenever it likes.
 
+use std::collections::BTreeMap;
+
 use super::{Anomaly, Decision};
 use crate::event::{Protocol, Side};
 use crate::flow::Class;
@@ -47,6 +49,8 @@ pub struct Counters {
     pub flows_rejected: u64,
     /// Matches that a rule's threshold kept silent.
     pub suppressed: u64,
+    /// Flows that were not what a policy allows, by the policy's id.
+    pub refusals: BTreeMap<String, u64>,
     /// Matches by the rule's index in the rule set in force.
     pub matches: Vec<u64>,
     /// Flows remembered now.
@@ -127,6 +131,13 @@ impl Counters {
     /// How often an anomaly was seen (events about it are fewer: one a flow).
     pub fn anomalies(&self, anomaly: Anomaly) -> u64 {
         self.anomalies.0.get(anomaly as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn count_refusal(&mut self, policy: &str) {
+        match self.refusals.get_mut(policy) {
+            Some(count) => *count += 1,
+            None => _ = self.refusals.insert(policy.to_owned(), 1),
+        }
     }
 
     pub(super) fn count_blocked(&mut self, rejected: bool) {

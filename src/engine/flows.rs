@@ -6,6 +6,7 @@ use super::accounts::{Accounts, Reopened, Terms};
 use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
 use super::judge::FlowFacts;
+use super::silence::Silences;
 use super::{Checksums, Counters, OnFailure, PacketInput};
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
@@ -32,11 +33,17 @@ pub(super) struct Flows {
     /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
     pub(super) accounts: Accounts,
+    pub(super) silent: Silences,
 }
 
 impl Flows {
     pub(super) fn new(limit: usize) -> Self {
-        Self { table: FlowTable::new(limit), watched: VecDeque::new(), accounts: Accounts::default() }
+        Self {
+            table: FlowTable::new(limit),
+            watched: VecDeque::new(),
+            accounts: Accounts::default(),
+            silent: Silences::default(),
+        }
     }
 
     /// A new flow, if need be in the place of another.
@@ -56,6 +63,7 @@ impl Flows {
         let id = self.table.insert(key, client, now)?;
         self.table.set_class(id, class, now);
         sitting.desk.counters.flows += 1;
+        self.note_begin(id, now, sitting.law);
         Ok(id)
     }
 
@@ -137,14 +145,23 @@ impl Flows {
         now: Timestamp,
         sitting: &mut Sitting<'_>,
     ) {
+        let (mut ruling, mut reason) = (ruling, reason);
         let flow = self.table.get_mut(id);
         let reset = flow.is_closed();
-        flow.ruling = ruling;
         let packet = nothing(now);
         let mut judge = sitting.again().judge(FlowFacts::from(&*flow), None, None, &packet);
         if reason != DropReason::FlowMemcap && !reset {
             judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
+        if ruling == Ruling::Passed
+            && let Some(conversation) = &mut flow.conversation
+            && conversation.admission.refuse(&mut judge)
+            && judge.enforces()
+            && judge.outcome.stop.is_some()
+        {
+            (ruling, reason) = (Ruling::Blocked, DropReason::Policy);
+        }
+        flow.ruling = ruling;
         if ruling == Ruling::Blocked && !reset {
             judge.tell_drop(reason, None, false);
         }
@@ -284,7 +301,7 @@ pub(super) fn is_amid(flow: &Flow<Conversation>) -> bool {
 }
 
 /// No packet: something happens because time goes by.
-const fn nothing(now: Timestamp) -> PacketInput<'static> {
+pub(super) const fn nothing(now: Timestamp) -> PacketInput<'static> {
     PacketInput {
         now,
         ip: &[],

@@ -1,13 +1,15 @@
 //! Asks the rules about one banner and turns what they say into events and an outcome.
 
+use std::sync::Arc;
+
 use crate::banner::{self, Banner, Request};
 use crate::event::{
-    Action, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind, EventSink,
-    FlowContext, Protocol, Side, Timestamp,
+    Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
+    EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side, Timestamp,
 };
 use crate::flow::{Anomaly, AnomalySet, End, Flow, FlowKey};
 use crate::packet::Segment;
-use crate::rules::{Context, Mark, Match, Occasion, Stage};
+use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
 
 use super::PacketInput;
 use super::allowance::{Allowance, is_grave};
@@ -82,6 +84,11 @@ pub(super) struct Judge<'e> {
     /// What was told of this flow.
     pub(super) allowance: Allowance,
     pub(super) outcome: Outcome,
+    /// The protocol of the last banner that was told.
+    pub(super) said: Option<Protocol>,
+    /// The policy whose rules are asked about every banner, and what they said, by their number in it.
+    pub(super) asks: Option<Arc<Policy>>,
+    pub(super) opinions: Vec<(usize, Opinion)>,
 }
 
 impl<'e> Sitting<'e> {
@@ -95,7 +102,8 @@ impl<'e> Sitting<'e> {
     ) -> Judge<'e> {
         let Self { law, desk, sink } = self;
         let (allowance, outcome) = (Allowance::default(), Outcome::default());
-        Judge { law, desk, sink, packet, segment, flow, from, allowance, outcome }
+        let (said, asks, opinions) = (None, None, Vec::new());
+        Judge { law, desk, sink, packet, segment, flow, from, allowance, outcome, said, asks, opinions }
     }
 
     /// The same for a moment.
@@ -149,11 +157,53 @@ impl Judge<'_> {
         application: impl Fn() -> Application,
     ) {
         let context = self.context(question.stage, question.request, question.product);
+        self.ask_policy(question, &context);
         let law = self.law;
         for found in law.rules.evaluate(question.banner, &context) {
             if matched.insert(question.banner.from(), found.rule.index()) {
                 self.take_match(&found, question, &application);
             }
+        }
+    }
+
+    /// Asks the rules that the flow's policy names.
+    fn ask_policy(&mut self, question: &Question<'_>, context: &Context<'_>) {
+        let Some(policy) = self.asks.as_ref().filter(|_| question.stage != Stage::Part) else { return };
+        let rules = &self.law.rules;
+        for (number, (index, id)) in policy.allow_rules().enumerate() {
+            let either = || rules.rules().get(index).is_some_and(|rule| rule.from() == Sender::Either);
+            match rules.opinion((index, id), question.banner, context) {
+                // The other side's may match yet.
+                Opinion::Differs if either() => {}
+                opinion => self.opinions.push((number, opinion)),
+            }
+        }
+    }
+
+    /// Says that a flow is not what its policy allows.
+    pub(super) fn refuse(&mut self, policy: &Policy, facts: OtherFacts) {
+        let action = policy.otherwise();
+        let from = facts.from.unwrap_or(Side::Client);
+        self.desk.counters.count_refusal(policy.id());
+        let alert = AlertFacts {
+            rule: policy.id().to_owned(),
+            title: policy.title(),
+            category: "policy".to_owned(),
+            action,
+            blocked: action.blocks() && self.enforces(),
+            severity: Severity::Medium,
+            references: Vec::new(),
+            product: ProductFacts::default(),
+            from,
+            resets: None,
+            banner: OtherFacts::text(facts.first(from)),
+            application: Application::Other(Arc::new(facts)),
+        };
+        self.emit(EventKind::Alert(alert.into()), Some(from), Some(Protocol::Other), None);
+        if action.blocks() && self.outcome.stop.is_none() {
+            let reject = action == Action::Reject;
+            let rule = Some(policy.id().to_owned());
+            self.outcome.stop = Some(Stop { reason: DropReason::Policy, rule, reject });
         }
     }
 
@@ -168,7 +218,7 @@ impl Judge<'_> {
         self.law.rules.would_block(banner, &context, &self.desk.thresholds, self.packet.now)
     }
 
-    fn context<'q>(
+    pub(super) fn context<'q>(
         &self,
         stage: Stage,
         request: Option<&'q Request<'q>>,
@@ -337,6 +387,9 @@ impl Judge<'_> {
         protocol: Option<Protocol>,
         transaction: Option<u32>,
     ) {
+        if let EventKind::Application(said) = &kind {
+            self.said = Some(said.protocol());
+        }
         let packet = self.packet;
         self.desk.heard.protocol = protocol.or(self.desk.heard.protocol);
         self.desk.heard.alerted |= matches!(kind, EventKind::Alert(_));

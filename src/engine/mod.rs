@@ -8,6 +8,7 @@
 //! never has the whole banner. Decided flows cost a look-up and nothing else.
 
 mod accounts;
+mod admission;
 mod allowance;
 mod bench;
 mod config;
@@ -22,6 +23,7 @@ mod judge;
 mod policy;
 mod quota;
 mod segment;
+mod silence;
 
 use std::sync::Arc;
 
@@ -79,6 +81,7 @@ impl Engine {
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         let mut sitting = self.bench.sit(sink);
         self.flows.end_the_late(now, &mut sitting);
+        self.flows.end_the_silent(now, &mut sitting);
         for class in Class::ALL {
             let timeout = sitting.law.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {

@@ -17,7 +17,7 @@ const CHUNK: usize = 1 << 12;
 const ORDER_GRAIN: Duration = Duration::from_secs(1);
 
 /// Names a flow while it is in the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(u32);
 
 impl FlowId {

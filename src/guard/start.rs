@@ -46,7 +46,7 @@ pub(super) struct Queue {
 /// Opens everything; what fails here leaves nothing behind.
 pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, Vec<Queue>), GuardError> {
     let rules = load_rules(&config.rules)?;
-    if rules.rules().is_empty() {
+    if rules.rules().is_empty() && rules.policies().is_empty() {
         tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
     }
     let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);

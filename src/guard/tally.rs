@@ -117,6 +117,10 @@ impl Publisher {
     pub(super) fn set_rules(&mut self, rules: &RuleSet, engine: &Counters) {
         let handle = |rule: &crate::rules::Rule| self.metrics.rule_matches(rule.id(), rule.action());
         self.matches = rules.rules().iter().map(handle).collect();
+        for policy in rules.policies() {
+            // It is shown before it has refused anything.
+            self.metrics.policy_refusals(policy.id());
+        }
         self.before.engine.matches.clone_from(&engine.matches);
     }
 
@@ -180,6 +184,10 @@ impl Publisher {
             (&metrics.suppressed_matches, now.suppressed, before.suppressed),
         ] {
             counter.inc_by(new.saturating_sub(old));
+        }
+        for (policy, new) in &now.refusals {
+            let old = before.refusals.get(policy).copied().unwrap_or_default();
+            metrics.policy_refusals(policy).inc_by(new.saturating_sub(old));
         }
         for protocol in Protocol::all() {
             for from in [Side::Client, Side::Server] {

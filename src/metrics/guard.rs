@@ -136,6 +136,7 @@ struct Labelled {
     flow_evictions: IntCounterVec,
     banners: IntCounterVec,
     rule_matches: IntCounterVec,
+    policy_refusals: IntCounterVec,
     anomalies: IntCounterVec,
     events_suppressed: IntCounterVec,
     queue_depth: IntGaugeVec,
@@ -200,6 +201,11 @@ impl GuardMetrics {
     /// Banners that the rule with this id matched.
     pub fn rule_matches(&self, rule: &str, action: Action) -> IntCounter {
         self.labelled.rule_matches.with_label_values(&[rule, action.name()])
+    }
+
+    /// Flows that the policy with this id does not allow.
+    pub fn policy_refusals(&self, policy: &str) -> IntCounter {
+        self.labelled.policy_refusals.with_label_values(&[policy])
     }
 
     /// Anomalies of this name.
@@ -293,6 +299,11 @@ impl Labelled {
                 "rule_matches_total",
                 "Banners that a rule matched, by rule and its action, whether enforced or not",
                 &["rule", "action"],
+            )?,
+            policy_refusals: counters(
+                "policy_refusals_total",
+                "Flows that were not what a policy allows, by policy, whether enforced or not",
+                &["policy"],
             )?,
             anomalies: counters(
                 "anomalies_total",

@@ -10,6 +10,7 @@ pub mod eve;
 mod finding;
 pub mod grepable;
 mod identity;
+pub mod learn;
 #[cfg(test)]
 mod samples;
 mod sink;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
-    FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side, SshFacts, SshSide, StatsFacts,
-    Volume,
+    FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side, SshFacts,
+    SshSide, StatsFacts, Volume,
 };
 
 use super::time::ClockTime;

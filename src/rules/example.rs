@@ -2,8 +2,8 @@
 
 use crate::banner::title::title;
 use crate::banner::{
-    Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner, greeting, http,
-    ssh,
+    Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner,
+    greeting, http, ssh,
 };
 use crate::event::{ProductFacts, Protocol, Side, SshSide};
 use crate::terms::Greeting;
@@ -261,6 +261,7 @@ fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, St
         Progress::More => Err("the greeting is cut off".to_owned()),
         Progress::Never(reason) => Err(reason.to_string()),
     }
+}
 
 /// First octets of whoever may have sent them: of the side that has a name for them.
 fn first_octets(octets: &[u8], from: Sender) -> Result<OtherBanner<'_>, String> {

@@ -19,6 +19,12 @@ pub(super) const RULES: usize = 100_000;
 /// Overrides of one rule set, over all local files.
 pub(super) const OVERRIDES: usize = 10_000;
 
+/// Policies of one rule set, over all its files.
+pub(super) const POLICIES: usize = 10_000;
+
+/// Pairs of policies that `rules check` holds against each other.
+pub(super) const POLICY_PAIRS: usize = 1_000_000;
+
 /// Files of one rule set.
 pub(super) const FILES: usize = 4_096;
 

@@ -7,6 +7,7 @@ use super::field::Field;
 use super::judge::{Memo, Scoped, judge, names_package};
 use super::limits;
 use super::pattern::{Pattern, PatternId};
+use super::policy::Policy;
 use super::read::at_rule;
 use super::rule::{Condition, Rule, Test};
 use super::source::SourceFile;
@@ -26,13 +27,15 @@ pub(super) enum Depth {
 pub(super) fn lint(
     rules: &[Rule],
     off: &[Rule],
+    policies: &[Policy],
     patterns: &[Pattern],
     sources: &[SourceFile],
     depth: Depth,
     report: &mut Report,
 ) {
     if depth == Depth::Thorough && report.errors() == 0 {
-        let files: HashSet<&str> = rules.iter().chain(off).map(Rule::file).collect();
+        let rules = rules.iter().chain(off).map(Rule::file);
+        let files: HashSet<&str> = rules.chain(policies.iter().map(Policy::file)).collect();
         let empty = |source: &&SourceFile| !files.contains(source.name()) && !source.is_local();
         for source in sources.iter().filter(empty) {
             let message = "the file holds no rule";

@@ -13,6 +13,13 @@
 //!    banner.
 //! 3. Otherwise every rule that matches is reported, in order; a drop does not hide an alert.
 //!
+//! # Policies
+//!
+//! A policy decides what may be spoken to a port at all, before and beside all rules: the first one whose
+//! scope a connection is in, those of local files before all others. What it lets pass is still judged by
+//! the rules; what it does not let pass, no accept rule does. Rules with `action = "allow"` do nothing but
+//! be named by policies.
+//!
 //! # Where a version comes from
 //!
 //! From the first group named `version` that took part in a match, in the order in which the fields
@@ -36,6 +43,8 @@ mod literals;
 mod local;
 mod nesting;
 mod pattern;
+mod policy;
+mod policy_check;
 mod ranges;
 mod read;
 pub mod recog;
@@ -56,6 +65,7 @@ use self::index::Index;
 use self::judge::{Captured, Memo, Scoped, judge};
 use self::lint::{Depth, lint};
 use self::pattern::Pattern;
+use self::policy::Policies;
 use self::read::Draft;
 use self::source::SourceFile;
 use self::view::View;
@@ -67,6 +77,7 @@ pub use self::diagnostic::{Diagnostic, Level, LoadError};
 pub use self::example::Example;
 pub use self::explain::{Ends, Explanation, Trial};
 pub use self::field::Sender;
+pub use self::policy::{Allowed, Opinion, Policy};
 pub use self::rule::{Mark, ProbeRequest, Rule};
 pub use self::selection::{Profiles, Selection};
 pub use self::threshold::Thresholds;
@@ -82,6 +93,7 @@ pub struct RuleSet {
     index: Index,
     needs: Needs,
     early: EarlySides,
+    policies: Policies,
 }
 
 /// A rule set and what somebody should look at.
@@ -102,6 +114,8 @@ pub struct Needs {
     pub body: usize,
     /// A fingerprint database.
     pub fingerprints: bool,
+    /// First octets of what is not read.
+    pub other: bool,
     /// Requests that a scan must make, each once.
     pub requests: Vec<ProbeRequest>,
 }
@@ -174,22 +188,27 @@ impl RuleSet {
         for source in sources {
             read::file(source, &mut draft, &mut report);
         }
-        let Draft { mut rules, patterns, overrides, .. } = draft;
+        let Draft { mut rules, patterns, overrides, mut policies, .. } = draft;
         selection.switch_off(&mut rules, &mut report);
         local::apply(&overrides, &mut rules, sources, selection.partial, &mut report);
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
-        selection.refuse_nothing(&rules, &mut report);
+        selection.refuse_nothing(rules.is_empty() && policies.is_empty(), &mut report);
         rules.sort_by_key(|rule| rule.action != Action::Accept);
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;
         }
         let (patterns, shapes) = patterns.into_parts();
-        lint(&rules, &off, &patterns, sources, depth, &mut report);
+        policy_check::resolve(&mut policies, &rules, &off, sources, selection.partial, &mut report);
+        lint(&rules, &off, &policies, &patterns, sources, depth, &mut report);
+        let policies = Policies::new(policies);
+        if depth == Depth::Thorough {
+            policy_check::lint(policies.all(), &rules, sources, &mut report);
+        }
         let warnings = report.finish()?;
         let needs = Needs::of(&rules);
         let index = Index::new(&rules, &patterns, &shapes);
         let early = EarlySides::new(&rules);
-        Ok(Loaded { rules: Self { rules, off, patterns, index, needs, early }, warnings })
+        Ok(Loaded { rules: Self { rules, off, patterns, index, needs, early, policies }, warnings })
     }
 
     /// The rules in the order in which they are judged.
@@ -215,6 +234,9 @@ impl RuleSet {
         let memo = Memo::default();
         let mut matches = Vec::new();
         for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
+            if rule.action == Action::Allow {
+                continue;
+            }
             let Ok(captured) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
             matches.push(Match::new(rule, captured));
             if rule.action == Action::Accept {
@@ -232,6 +254,7 @@ impl RuleSet {
         let memo = Memo::default();
         let candidates = self.candidates(&view, &memo);
         let rules = candidates.into_iter().filter_map(|index| self.rule(index));
+        let rules = rules.filter(|rule| rule.action != Action::Allow);
         let judged = |rule: &'r Rule| {
             let captured = judge(rule, &self.patterns, &view, &memo, Scoped::No).ok()?;
             Some(Match::new(rule, captured))
@@ -267,6 +290,7 @@ impl Needs {
             kex: rules.iter().any(Rule::needs_kex),
             body: if rules.iter().any(Rule::needs_body) { BODY_OCTETS } else { 0 },
             fingerprints: rules.iter().any(Rule::needs_fingerprints),
+            other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
             requests,
         }
     }

@@ -51,6 +51,11 @@ impl Addresses {
         self.0.is_empty()
     }
 
+    /// Whether some address is in both.
+    fn meets(&self, other: &Self) -> bool {
+        self.0.iter().any(|(low, high)| other.0.iter().any(|(first, last)| low <= last && first <= high))
+    }
+
     /// Whether every address of `other` is in this set, too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|(first, last)| self.0.iter().any(|(low, high)| low <= first && last <= high))
@@ -93,6 +98,32 @@ impl AddressRule {
         self.within.as_ref().is_none_or(|within| within.contains(address)) && !self.without.contains(address)
     }
 
+    /// Whether it admits every address that `other` does, as far as that is easily told.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let within = match (&self.within, &other.within) {
+            (None, _) => true,
+            (Some(own), Some(theirs)) => own.covers(theirs),
+            (Some(_), None) => false,
+        };
+        let left_out = || {
+            other.within.as_ref().is_some_and(|within| !self.without.meets(within))
+                || other.without.covers(&self.without)
+        };
+        within && (self.without.is_empty() || left_out())
+    }
+
+    /// Whether some address may be admitted by both.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        match (&self.within, &other.within) {
+            (Some(own), Some(theirs)) => {
+                own.meets(theirs) && !self.without.covers(theirs) && !other.without.covers(own)
+            }
+            (Some(own), None) => !other.without.covers(own),
+            (None, Some(theirs)) => !self.without.covers(theirs),
+            (None, None) => true,
+        }
+    }
+
     /// Whether no address can be admitted.
     pub(super) fn is_never(&self) -> bool {
         self.within.as_ref().is_some_and(|within| within.is_empty() || self.without.covers(within))
@@ -119,6 +150,18 @@ impl PortRule {
         let Some(port) = port else { return self.is_any() };
         let inside = |ranges: &[RangeInclusive<u16>]| ranges.iter().any(|range| range.contains(&port));
         (self.within.is_empty() || inside(&self.within)) && !inside(&self.without)
+    }
+
+    /// The ports that are admitted, as ranges in order.
+    pub(super) fn ranges(&self) -> Vec<RangeInclusive<u16>> {
+        let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
+        for port in (0..=u16::MAX).filter(|port| self.admits(Some(*port))) {
+            match ranges.last_mut() {
+                Some(last) if last.end().checked_add(1) == Some(port) => *last = *last.start()..=port,
+                _ => ranges.push(port..=port),
+            }
+        }
+        ranges
     }
 
     /// Whether no port can be admitted.

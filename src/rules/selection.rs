@@ -66,8 +66,8 @@ impl Selection {
     }
 
     /// Reports a set without rules, where one is wanted.
-    pub(super) fn refuse_nothing(&self, rules: &[Rule], report: &mut Report) {
-        if self.complete && rules.is_empty() && report.errors() == 0 {
+    pub(super) fn refuse_nothing(&self, nothing: bool, report: &mut Report) {
+        if self.complete && nothing && report.errors() == 0 {
             let names: Vec<String> = self.rules.iter().map(|path| path.display().to_string()).collect();
             report.push(Diagnostic::of_file(Level::Error, names.join(" "), "no rule is in force"));
         }

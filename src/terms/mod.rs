@@ -160,6 +160,8 @@ pub enum Action {
     Reject,
     /// Report and mark the packet, so that other firewall rules can act on it.
     Mark,
+    /// Nothing by itself: policies name it.
+    Allow,
 }
 
 impl Action {
@@ -171,6 +173,7 @@ impl Action {
             Self::Drop => "drop",
             Self::Reject => "reject",
             Self::Mark => "mark",
+            Self::Allow => "allow",
         }
     }
 

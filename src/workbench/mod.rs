@@ -71,7 +71,7 @@ pub mod replay {
 
 /// Of [`crate::rules`].
 pub mod rules {
-    pub use crate::rules::{Context, Profiles, RuleSet, Selection};
+    pub use crate::rules::{Allowed, Context, Profiles, RuleSet, Selection};
 
     /// Of [`crate::rules::fingerprint`].
     pub mod fingerprint {

@@ -65,7 +65,6 @@ pub(super) const TABLE: &[Row] = &[
     Row::both("xmpp", xmpp, xmpp),
     Row::client("x11", x11),
     Row::client("cassandra", cassandra),
-    Row::both("mongodb", mongodb_client, mongodb_server),
     Row::client("mssql", mssql),
     Row::client("sunrpc", sunrpc),
     Row::both("rsync", rsync, rsync),
@@ -77,7 +76,9 @@ pub(super) const TABLE: &[Row] = &[
     Row::client("stomp", stomp),
     Row::client("rmi", rmi),
     Row::server("nntp", nntp),
+    // What begins with any octets stands last.
     Row::client("modbus", modbus),
+    Row::both("mongodb", mongodb_client, mongodb_server),
 ];
 
 /// RFC 8446 section 5.1: a record of a handshake, its version 3.0 to 3.4, at most 2^14 + 2048 octets.
@@ -87,13 +88,13 @@ fn tls_record(start: &mut Start<'_>) -> Look {
     start.number(2, 1..=(1 << 14) + 2048).map(|_| ())
 }
 
-/// RFC 8446 section 4: a record whose first octet is that of a ClientHello.
+/// RFC 8446 section 4: a record whose first octet is that of a `ClientHello`.
 fn tls_client(start: &mut Start<'_>) -> Look {
     tls_record(start)?;
     start.is(&[0x01])
 }
 
-/// RFC 8446 sections 4 and 6: a ServerHello, or an alert of two octets.
+/// RFC 8446 sections 4 and 6: a `ServerHello`, or an alert of two octets.
 fn tls_server(start: &mut Start<'_>) -> Look {
     start.either(&[
         |start| {
@@ -170,11 +171,11 @@ fn smb(start: &mut Start<'_>) -> Look {
     ])
 }
 
-/// MySQL Internals, Protocol::HandshakeV10: a packet with the number 0, the version 10, and a server
+/// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 octets with the number 0, the version 10, and a server
 /// version that begins with a digit; or an error before it.
 fn mysql(start: &mut Start<'_>) -> Look {
     start.skip(1)?;
-    start.within(0..=4)?;
+    start.within(0..=1)?;
     start.is(&[0, 0])?;
     start.either(&[
         |start| {
@@ -190,7 +191,7 @@ fn mysql(start: &mut Start<'_>) -> Look {
     ])
 }
 
-/// PostgreSQL section 55.7: StartupMessage of version 3, SSLRequest, GSSENCRequest, CancelRequest.
+/// `PostgreSQL` section 55.7: `StartupMessage` of version 3, `SSLRequest`, `GSSENCRequest`, `CancelRequest`.
 fn postgresql(start: &mut Start<'_>) -> Look {
     start.number(4, 8..=10_000)?;
     start.any_of(&[
@@ -304,7 +305,7 @@ fn dns(start: &mut Start<'_>) -> Look {
     start.within(0..=2).map(|_| ())
 }
 
-/// OpenVPN's wire protocol, sections "TCP" and "P_CONTROL": the length of the packet, its opcode with key 0,
+/// `OpenVPN`'s wire protocol, sections "TCP" and "`P_CONTROL"`: the length of the packet, its opcode with key 0,
 /// a session, and where nothing protects it an empty list of acknowledgements.
 fn openvpn(start: &mut Start<'_>, opcodes: &[u8]) -> Look {
     let length = start.number(2, 14..=600)?;
@@ -339,7 +340,7 @@ fn socks(start: &mut Start<'_>) -> Look {
     ])
 }
 
-/// RFC 4511 section 4.1.1: an LDAPMessage in BER, its number, and an operation.
+/// RFC 4511 section 4.1.1: an `LDAPMessage` in BER, its number, and an operation.
 fn ldap(start: &mut Start<'_>, operations: &[u8]) -> Look {
     start.is(&[0x30])?;
     ber_length(start)?;
@@ -429,7 +430,7 @@ fn nats_server(start: &mut Start<'_>) -> Look {
     start.is(b"INFO {")
 }
 
-/// RFC 2812 section 3.1 and IRCv3 capability negotiation: how a client registers.
+/// RFC 2812 section 3.1 and `IRCv3` capability negotiation: how a client registers.
 fn irc_client(start: &mut Start<'_>) -> Look {
     start.either(&[
         |start| start.any_of(&[b"NICK ", b"CAP LS", b"CAP REQ ", b"CAP END"]),
@@ -485,15 +486,15 @@ fn cassandra(start: &mut Start<'_>) -> Look {
     start.is(&[0, 0]).map(|_| ())
 }
 
-/// MongoDB wire protocol: a header in little endian, whose message answers none, and an operation.
+/// `MongoDB` wire protocol: a header in little endian, whose message answers none, and an operation.
 fn mongodb(start: &mut Start<'_>, operations: &[&[u8]], answers: bool) -> Look {
     start.skip(3)?;
     start.is(&[0])?;
     start.skip(4)?;
     if answers {
-        start.skip(4)?
+        start.skip(4)?;
     } else {
-        start.is(&[0, 0, 0, 0])?
+        start.is(&[0, 0, 0, 0])?;
     }
     start.any_of(operations)
 }
@@ -527,7 +528,7 @@ fn rsync(start: &mut Start<'_>) -> Look {
     start.is(b"@RSYNCD: ")
 }
 
-/// Subversion's ra_svn/protocol: a server's greeting.
+/// Subversion's `ra_svn/protocol`: a server's greeting.
 fn svn(start: &mut Start<'_>) -> Look {
     start.is(b"( success ( ")
 }
@@ -543,7 +544,7 @@ fn adb(start: &mut Start<'_>) -> Look {
     start.any_of(&[b"CNXN", b"STLS", b"AUTH\x01\x00\x00\x00"])
 }
 
-/// Apache's AJPv13: a packet of a web server, a forwarded request or a ping.
+/// Apache's `AJPv13`: a packet of a web server, a forwarded request or a ping.
 fn ajp(start: &mut Start<'_>) -> Look {
     start.is(&[0x12, 0x34])?;
     start.number(2, 1..=8192)?;

@@ -46,6 +46,7 @@ fn samples(protocol: Protocol, product: &str) -> Vec<Sample> {
             };
             vec![sample(Side::Server, b"", banner, "text")]
         }
+        Protocol::Other => vec![sample(Side::Server, b"", format!("RFB 003.008\n{product}"), "first")],
     }
 }
 

@@ -98,7 +98,7 @@ impl Ssh {
             // Dropbear's client leaves these out.
             self.suspect(from, &ssh::without_returns(read.identification.line), judge);
         }
-        if !known.indifferent {
+        if !known.indifferent || judge.asks.is_some() {
             self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
         }
     }

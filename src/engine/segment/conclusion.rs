@@ -32,7 +32,8 @@ impl Passage<'_> {
             let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
             conversation.is_received(streams, law.tracking == Tracking::Lossy)
         };
-        if conversation.is_decided() && received() {
+        let may_pass = conversation.admission.may_pass();
+        if conversation.is_decided() && may_pass && received() {
             return self.let_pass(mark);
         }
         let late = |since| packet.now.since(since) > law.config.time_budget;
@@ -40,7 +41,7 @@ impl Passage<'_> {
         if spent || conversation.amid_since().is_some_and(late) {
             return self.give_up(mark);
         }
-        if conversation.is_half_decided() && flow.is_one_way() && late(flow.started()) {
+        if conversation.is_half_decided() && may_pass && flow.is_one_way() && late(flow.started()) {
             return self.let_pass(mark);
         }
         if self.judge.desk.counters.buffered_now > law.config.buffer_limit
@@ -80,7 +81,7 @@ impl Passage<'_> {
             }
             self.judge.tell_drop(reason, None, false);
         }
-        self.let_pass(mark)
+        self.pass_or_refuse(mark)
     }
 
     /// The buffers of all flows together are full, and this flow's are the largest.
@@ -89,7 +90,19 @@ impl Passage<'_> {
         if self.judge.law.config.on_failure == OnFailure::Closed {
             return self.stop(Stop { reason: DropReason::FlowMemcap, rule: None, reject: false }, mark);
         }
-        self.let_pass(mark)
+        self.pass_or_refuse(mark)
+    }
+
+    /// What becomes of a flow that can't be looked at any longer: it passes, unless its policy has not found
+    /// yet that it may.
+    fn pass_or_refuse(&mut self, mark: Option<Mark>) -> Inspected {
+        if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
+            conversation.admission.refuse(&mut self.judge);
+        }
+        match self.judge.outcome.stop.take() {
+            Some(stop) if self.judge.enforces() => self.stop(stop, mark),
+            _ => self.let_pass(mark),
+        }
     }
 
     /// Drops the segment, and every later one with the same octets: a block on the word of a flow that

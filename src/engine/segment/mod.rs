@@ -13,6 +13,7 @@ use super::bench::{Desk, Law};
 use super::conversation::Conversation;
 use super::flows::{Flows, is_amid};
 use super::judge::{FlowFacts, Judge};
+use super::silence::is_under_policy;
 use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
@@ -170,10 +171,13 @@ impl Engine {
         sink: &mut dyn EventSink,
     ) -> Inspected {
         self.bench.desk.counters.no_room += 1;
-        if self.bench.law.config.on_failure == OnFailure::Open {
+        let facts = facts_of_untracked(segment, packet);
+        let law = &self.bench.law;
+        let policy = law.rules.policy(&facts.endpoints()).filter(|policy| !policy.allows_any());
+        let refused = law.enforces() && policy.is_some_and(|policy| policy.otherwise().blocks());
+        if law.config.on_failure == OnFailure::Open && !refused {
             return Decision::Undecided.into();
         }
-        let facts = facts_of_untracked(segment, packet);
         let mut judge = self.bench.sit(sink).judge(facts, None, Some(segment), packet);
         judge.tell_drop(DropReason::FlowMemcap, None, false);
         Decision::Drop.into()
@@ -225,7 +229,8 @@ impl Engine {
     fn inspect_quiet(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {
         let law = &self.bench.law;
         let flow = self.flows.table.get_mut(id);
-        if flow.is_one_way() && packet.now.since(flow.started()) > law.config.time_budget {
+        let late = packet.now.since(flow.started()) > law.config.time_budget;
+        if flow.is_one_way() && late && !is_under_policy(flow, &law.rules) {
             // Only one direction's acknowledgements come by here: there will never be data to read.
             flow.ruling = Ruling::Passed;
             let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
@@ -248,6 +253,7 @@ impl Engine {
             self.flows.accounts.begin_anew(seen.id, self.flows.table.get(seen.id), reopened);
         }
         self.flows.table.set_class(seen.id, Class::Opening, seen.packet.now);
+        self.flows.note_begin(seen.id, seen.packet.now, &self.bench.law);
         self.bench.desk.counters.flows += 1;
     }
 }

@@ -102,6 +102,9 @@ impl<'e> Passage<'e> {
         let side = flow.side(self.from);
         let Parts { conversation, own, peer, reported } = flow.parts(self.from);
         let conversation = &mut **conversation.get_or_insert_with(|| judge.desk.spare.take());
+        let from_start = own.is_from_start() || peer.is_from_start();
+        conversation.admission.begin(&judge.law.rules, || judge.flow.endpoints(), from_start);
+        judge.asks = conversation.admission.asks();
         let mut streams = Streams { own, peer };
         let reads = !segment.payload().is_empty() && !tracked.ignore;
         let mut anomalies = tracked.anomalies;
@@ -137,6 +140,10 @@ impl<'e> Passage<'e> {
                 );
             }
             reading::end(conversation, side, &streams, reported, judge);
+            conversation.admission.note(judge);
+            if !more {
+                conversation.review(judge);
+            }
         }
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         conversation.take_stock(streams.by_side(side), judge.packet.now);

@@ -34,7 +34,7 @@ pub(super) fn read(
     judge: &mut Judge<'_>,
 ) {
     let (sequence, payload) = (first_octet(segment), segment.payload());
-    if conversation.is_done(side) {
+    if conversation.is_done(side) && !conversation.admission.listens(side) {
         streams.own.pass_over(sequence, payload.len());
         return;
     }

@@ -185,7 +185,7 @@ pub(super) fn count(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Op
     for (key, span, value) in reader.table("count", value)? {
         match key {
             "times" => times = reader.number(key, value, 1..=limits::COUNT_TIMES),
-            "within" => within = duration(reader, value),
+            "within" => within = duration(reader, key, value),
             _ => reader.unknown_key(&span, key, "`count`", ["times", "within"]),
         }
     }
@@ -200,8 +200,9 @@ pub(super) fn count(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Op
     Some(Count { times, within })
 }
 
-fn duration(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Duration> {
-    let text = reader.text("within", value)?;
+/// `"60s"`.
+pub(super) fn duration(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Duration> {
+    let text = reader.text(key, value)?;
     let seconds = seconds(&text.value);
     if seconds.is_none() {
         let message = "a time is a whole number and one of `s`, `m`, `h`, `d`, from `1s` to `30d`";

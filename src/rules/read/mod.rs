@@ -7,6 +7,7 @@ mod conditions;
 mod examples;
 mod fields;
 mod overrides;
+mod policy;
 mod rule;
 mod scope;
 mod syntax;
@@ -25,6 +26,7 @@ use super::limits;
 use super::list::{List, Values};
 use super::local::Override;
 use super::pattern::Patterns;
+use super::policy::Policy;
 use super::rule::Rule;
 use super::scope::Addresses;
 use super::source::SourceFile;
@@ -38,12 +40,14 @@ pub(super) struct Draft {
     pub(super) patterns: Patterns,
     /// The overrides so far, in the order of files and lines.
     pub(super) overrides: Vec<Override>,
+    /// The policies so far, in the order of files and lines.
+    pub(super) policies: Vec<Policy>,
     /// Where each id was given.
     ids: HashMap<String, String>,
 }
 
 /// The keys of a rule file.
-const FILE_KEYS: &[&str] = &["pack", "rule", "override", "lists"];
+const FILE_KEYS: &[&str] = &["pack", "rule", "policy", "override", "lists"];
 const PACK_KEYS: &[&str] = &["profiles", "tags"];
 
 /// What a file says of all its rules: `[pack]`.
@@ -81,7 +85,7 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
         match *key {
             "lists" => lists.read(&mut reader, value),
             "pack" => pack = Pack::read(&mut reader, value),
-            "rule" | "override" => {}
+            "rule" | "policy" | "override" => {}
             _ => reader.unknown_key(span, key, "a rule file", FILE_KEYS.iter().copied()),
         }
     }
@@ -89,6 +93,7 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
     for (key, _, value) in &entries {
         let read = match *key {
             "rule" => rules(&mut reader, value, (&file, &pack), &mut lists, draft),
+            "policy" => policies(&mut reader, value, &file, &mut lists, draft),
             "override" => overrides(&mut reader, value, &file, &mut lists, draft),
             _ => Some(()),
         };
@@ -125,6 +130,34 @@ fn rules(
             draft.rules.push(rule);
         }
         reader.rule = None;
+    }
+    Some(())
+}
+
+/// Reads every `[[policy]]`; none where a bound is reached.
+fn policies(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    file: &Arc<str>,
+    lists: &mut Lists,
+    draft: &mut Draft,
+) -> Option<()> {
+    let DeValue::Array(tables) = value.get_ref() else {
+        let message = "`policy` must be a list of tables";
+        reader.error_with_help(&value.span(), message, "write `[[policy]]`");
+        return Some(());
+    };
+    for (index, table) in tables.iter().enumerate() {
+        if draft.policies.len() >= limits::POLICIES {
+            reader.error(&table.span(), format!("more than {} policies", limits::POLICIES));
+            return None;
+        }
+        if reader.report.is_full() {
+            return None;
+        }
+        let end = tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start);
+        let read = policy::read(reader, table, end, file, lists, draft);
+        draft.policies.extend(read);
     }
     Some(())
 }
@@ -239,6 +272,14 @@ impl Lists {
             );
         }
     }
+}
+
+/// A diagnostic of a policy that was already read, at its `[[policy]]`.
+pub(super) fn at_policy(policy: &Policy, source: &SourceFile, level: Level, message: String) -> Diagnostic {
+    let start = source.start_of(policy.place);
+    let mut diagnostic = Diagnostic::at(level, source, &(start..start + "[[policy]]".len()), message);
+    diagnostic.rule = Some(policy.id.clone());
+    diagnostic
 }
 
 /// A diagnostic of a rule that was already read, at its `[[rule]]`.

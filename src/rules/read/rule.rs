@@ -80,6 +80,7 @@ pub(super) const ACTIONS: &[(&str, Action)] = &[
     ("reject", Action::Reject),
     ("mark", Action::Mark),
     ("accept", Action::Accept),
+    ("allow", Action::Allow),
 ];
 
 pub(super) const SEVERITIES: &[(&str, Severity)] = &[

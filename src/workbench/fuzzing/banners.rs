@@ -3,6 +3,7 @@
 use super::Choices;
 use crate::banner::disclosure::Disclosure;
 use crate::banner::framing::{BodyReader, Framing, of_request, of_response};
+use crate::banner::other::{self as others, Fit, Name, Naming, OtherBanner};
 use crate::banner::{
     Progress, Recognition, Side, greeting as greetings, http as heads, kex, recognise,
     ssh as identifications, title,
@@ -62,6 +63,26 @@ pub fn greeting(data: &[u8]) {
         assert!(!facts.lines.is_empty() && facts.lines.len() == facts.texts.len(), "a text a line");
         assert!(banner.line().starts_with(banner.code()), "a line begins with its code");
     }
+}
+
+/// First octets of what is not read: a name is never taken back, whatever follows.
+pub fn other(data: &[u8]) {
+    let mut choices = Choices(data);
+    let from = if choices.octet() % 2 == 0 { Side::Client } else { Side::Server };
+    let cut = usize::from(choices.word());
+    let octets = choices.0;
+    let (part, _) = octets.split_at(cut.min(octets.len()));
+    let (early, whole) = (others::name(from, part), others::name(from, octets));
+    assert!(early == Naming::More || early == whole, "{early:?} became {whole:?}");
+    if let Naming::Named(name) = whole {
+        assert_eq!(others::settle(from, octets), Some(name), "what is named stays so at the end");
+    }
+    for name in Name::all().filter(|name| name.is_told_by(from)) {
+        let (early, whole) = (name.fit(from, part), name.fit(from, octets));
+        assert!(early == Fit::More || early == whole, "{name:?}: {early:?} became {whole:?}");
+    }
+    let banner = OtherBanner::settled(from, octets);
+    assert!(banner.line().len() <= banner.first.len(), "a line is part of the first octets");
 }
 
 fn recognition_is_final(from: Side, octets: &[u8], cut: usize) {

@@ -7,7 +7,7 @@ use crate::banner::{Banner, Side, http as heads, kex, ssh as identifications};
 use crate::engine::{
     AnomalyAction, AnomalyPolicy, Checksums, Engine, EngineConfig, HttpInspect, PacketInput,
 };
-use crate::event::{Event, EventKind, Source, Timestamp};
+use crate::event::{Application, Event, EventKind, Source, Timestamp};
 use crate::flow::Tracking;
 use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
@@ -193,6 +193,10 @@ fn told(events: &[Event]) -> Vec<String> {
     let mut told: Vec<String> = events
         .iter()
         .filter_map(|event| match &event.kind {
+            // How much of the first octets had come when the flow was told is no part of what it is.
+            EventKind::Application(Application::Other(facts)) => {
+                Some(format!("other {} {:?}", facts.name, facts.from))
+            }
             EventKind::Application(said) => Some(format!("{said:?}")),
             EventKind::Alert(alert) => Some(format!("{} {:?}", alert.rule, alert.from)),
             EventKind::Anomaly(anomaly) => Some(anomaly.name.to_owned()),

@@ -7,7 +7,7 @@ mod banners;
 mod judging;
 mod streams;
 
-pub use banners::{framing, greeting, http, ssh};
+pub use banners::{framing, greeting, http, other, ssh};
 pub use judging::{engine, rules};
 pub use streams::{capture, flow, netlink, packet};
 
@@ -20,6 +20,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("flow", flow),
     ("ssh", ssh),
     ("greeting", greeting),
+    ("other", other),
     ("http", http),
     ("framing", framing),
     ("capture", capture),

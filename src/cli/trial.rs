@@ -1,0 +1,358 @@
+//! `bannerwall rules test --flow`: one connection by hand, through the engine that a guard has.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::ValueEnum;
+use etherparse::PacketBuilder;
+
+use crate::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
+use crate::event::{Endpoint, Endpoints, Event, EventKind, Side, Timestamp};
+use crate::rules::{Policy, RuleSet};
+
+/// The client's port, where nothing is about it.
+const CLIENT_PORT: u16 = 49_152;
+
+/// Octets of one segment.
+const SEGMENT: usize = 1_400;
+
+/// The longest silence that is tried.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FlowEnds {
+    client: SocketAddr,
+    server: SocketAddr,
+}
+
+/// Something that happens in a connection.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    /// One end says something.
+    Say(Side, Vec<u8>),
+    /// Nobody says anything for so long.
+    Wait(Duration),
+}
+
+/// What becomes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FlowVerdict {
+    /// It may go on, and nobody is told.
+    Pass,
+    /// It may go on, and an alert is told.
+    Alert,
+    /// It is dropped.
+    Drop,
+    /// It is dropped, and both ends are sent a reset.
+    Reject,
+}
+
+impl FlowVerdict {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Alert => "alert",
+            Self::Drop => "drop",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// What came of a connection.
+pub(super) struct Trial<'r> {
+    pub(super) steps: Vec<Tried>,
+    pub(super) verdict: FlowVerdict,
+    /// The policy that it is under.
+    pub(super) policy: Option<&'r Policy>,
+}
+
+/// What came of one step.
+pub(super) struct Tried {
+    pub(super) said: String,
+    pub(super) octets: usize,
+    /// Octets that were let through.
+    pub(super) passed: usize,
+    pub(super) decision: &'static str,
+    /// Alerts: by which rule or policy, and where that stands.
+    pub(super) because: Vec<String>,
+}
+
+/// `203.0.113.7 > 192.0.2.1:22`, `[2001:db8::1]:22`, `22`; an end that is not said is one for documentation.
+impl FromStr for FlowEnds {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, anyhow::Error> {
+        let (client, server) = match text.split_once('>') {
+            Some((client, server)) => (Some(client.trim()), server.trim()),
+            None => (None, text.trim()),
+        };
+        let server = match server.strip_prefix(':').unwrap_or(server).parse::<u16>() {
+            Ok(port) => SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), port),
+            Err(_) => server
+                .parse()
+                .with_context(|| format!("`{server}` is no address and port, such as 192.0.2.1:22"))?,
+        };
+        let address = match client {
+            Some(client) => client.parse::<IpAddr>().with_context(|| format!("`{client}` is no address"))?,
+            None if server.is_ipv4() => Ipv4Addr::new(203, 0, 113, 1).into(),
+            None => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xc1).into(),
+        };
+        if address.is_ipv4() != server.is_ipv4() {
+            bail!("one end is IPv4 and the other IPv6");
+        }
+        Ok(Self { client: SocketAddr::new(address, CLIENT_PORT), server })
+    }
+}
+
+/// `client: TEXT`, `server: TEXT`, `wait: 10s`.
+impl FromStr for Step {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, anyhow::Error> {
+        let (who, what) = text
+            .split_once(':')
+            .ok_or_else(|| anyhow!("a step is `client: TEXT`, `server: TEXT` or `wait: 10s`"))?;
+        let what = what.strip_prefix(' ').unwrap_or(what);
+        match who.trim() {
+            "client" => Ok(Self::Say(Side::Client, octets(what)?)),
+            "server" => Ok(Self::Say(Side::Server, octets(what)?)),
+            "wait" => {
+                let time = super::flags::duration(what.trim())?;
+                Ok(Self::Wait(time.min(LONGEST_WAIT)))
+            }
+            other => bail!("nobody is called `{other}`: a step is `client: …`, `server: …` or `wait: …`"),
+        }
+    }
+}
+
+/// Text with `\r`, `\n`, `\t`, `\0`, `\\` and `\xHH` as octets.
+fn octets(text: &str) -> Result<Vec<u8>, anyhow::Error> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        if character != '\\' {
+            octets.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        octets.push(match rest.next() {
+            Some('r') => b'\r',
+            Some('n') => b'\n',
+            Some('t') => b'\t',
+            Some('0') => 0,
+            Some('\\') => b'\\',
+            Some('x') => {
+                let digits: String = rest.by_ref().take(2).collect();
+                u8::from_str_radix(&digits, 16).with_context(|| format!("`\\x{digits}` is no octet"))?
+            }
+            other => bail!("`\\{}` stands for nothing", other.map(String::from).unwrap_or_default()),
+        });
+    }
+    Ok(octets)
+}
+
+/// Leads a connection through an engine that enforces.
+pub(super) fn run<'r>(rules: &'r Arc<RuleSet>, ends: &FlowEnds, steps: &[Step]) -> Trial<'r> {
+    let end = |address: SocketAddr| Endpoint { address: address.ip(), port: address.port() };
+    let both = Endpoints { client: end(ends.client), server: end(ends.server) };
+    let config =
+        EngineConfig { enforce: true, on_anomaly: AnomalyPolicy::default(), ..EngineConfig::default() };
+    let mut wire = Wire {
+        engine: Engine::new(config, Arc::clone(rules), None),
+        events: Vec::new(),
+        ends: *ends,
+        now: Timestamp::from_nanos(1_000_000_000),
+        next: [1_000, 5_000],
+        rejected: false,
+    };
+    wire.shake_hands();
+    let mut tried = Vec::new();
+    for step in steps {
+        tried.push(wire.take(step, rules));
+    }
+    let alerted = wire.events.iter().any(|event| matches!(event.kind, EventKind::Alert(_)));
+    let dropped = wire.events.iter().any(|event| matches!(event.kind, EventKind::Drop(_)));
+    let verdict = match (wire.rejected, dropped, alerted) {
+        (true, ..) => FlowVerdict::Reject,
+        (_, true, _) => FlowVerdict::Drop,
+        (_, _, true) => FlowVerdict::Alert,
+        _ => FlowVerdict::Pass,
+    };
+    Trial { steps: tried, verdict, policy: rules.policy(&both).map(AsRef::as_ref) }
+}
+
+/// A connection and the engine on its way.
+struct Wire {
+    engine: Engine,
+    events: Vec<Event>,
+    ends: FlowEnds,
+    now: Timestamp,
+    /// What client and server send next.
+    next: [u32; 2],
+    rejected: bool,
+}
+
+impl Wire {
+    fn shake_hands(&mut self) {
+        let [client, server] = self.next;
+        let (syn, answer) = (client.wrapping_sub(1), server.wrapping_sub(1));
+        self.send(Side::Client, syn, None, true, &[]);
+        self.send(Side::Server, answer, Some(client), true, &[]);
+        self.send(Side::Client, client, Some(server), false, &[]);
+    }
+
+    fn take(&mut self, step: &Step, rules: &RuleSet) -> Tried {
+        let known = self.events.len();
+        let (said, octets, passed, mut stopped) = match step {
+            Step::Wait(time) => {
+                self.now = self.now.after(*time);
+                self.engine.tick(self.now, &mut self.events);
+                (format!("nobody for {} s", time.as_secs()), 0, 0, false)
+            }
+            Step::Say(side, octets) => {
+                let passed = self.say(*side, octets);
+                let said = format!("{} {}", side.name(), octets.escape_ascii());
+                (said, octets.len(), passed, passed < octets.len())
+            }
+        };
+        let new = self.events.get(known..).unwrap_or_default();
+        stopped |= new.iter().any(|event| matches!(event.kind, EventKind::Drop(_)));
+        let because = new.iter().filter_map(|event| because(event, rules)).collect();
+        Tried { said, octets, passed, decision: if stopped { "stopped" } else { "passes" }, because }
+    }
+
+    /// Sends octets in segments; gives how many were let through.
+    fn say(&mut self, from: Side, octets: &[u8]) -> usize {
+        let mut passed = 0;
+        for piece in octets.chunks(SEGMENT) {
+            let [client, server] = self.next;
+            let (own, peer) = if from == Side::Client { (client, server) } else { (server, client) };
+            let decision = self.send(from, own, Some(peer), false, piece);
+            self.rejected |= matches!(decision, Decision::Reject(_));
+            if !matches!(decision, Decision::Undecided | Decision::Pass) {
+                break;
+            }
+            passed += piece.len();
+            let next = if from == Side::Client { &mut self.next[0] } else { &mut self.next[1] };
+            *next = next.wrapping_add(u32::try_from(piece.len()).unwrap_or_default());
+        }
+        // The other end acknowledges.
+        let [client, server] = self.next;
+        let (own, peer) = if from == Side::Client { (server, client) } else { (client, server) };
+        self.send(from.other(), own, Some(peer), false, &[]);
+        passed
+    }
+
+    fn send(
+        &mut self,
+        from: Side,
+        sequence: u32,
+        acknowledges: Option<u32>,
+        syn: bool,
+        octets: &[u8],
+    ) -> Decision {
+        let (source, destination) = match from {
+            Side::Client => (self.ends.client, self.ends.server),
+            Side::Server => (self.ends.server, self.ends.client),
+        };
+        let packet = packet(source, destination, (sequence, acknowledges, syn), octets);
+        self.now = self.now.after(Duration::from_millis(1));
+        let input = PacketInput {
+            now: self.now,
+            ip: &packet,
+            wire_length: packet.len(),
+            checksums: Checksums::NotReady,
+            interface: None,
+            vlan: &[],
+            packet_number: None,
+        };
+        self.engine.inspect(&input, &mut self.events).decision
+    }
+}
+
+/// A whole IP packet.
+fn packet(
+    source: SocketAddr,
+    destination: SocketAddr,
+    (sequence, acknowledges, syn): (u32, Option<u32>, bool),
+    octets: &[u8],
+) -> Vec<u8> {
+    let ip = match (source.ip(), destination.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => PacketBuilder::ipv4(from.octets(), to.octets(), 64),
+        (from, to) => PacketBuilder::ipv6(six(from), six(to), 64),
+    };
+    let mut tcp = ip.tcp(source.port(), destination.port(), sequence, u16::MAX);
+    if let Some(number) = acknowledges {
+        tcp = tcp.ack(number);
+    }
+    if syn {
+        tcp = tcp.syn();
+    }
+    let mut packet = Vec::with_capacity(tcp.size(octets.len()));
+    // Only a payload beyond what IP can hold would be refused.
+    let _ = tcp.write(&mut packet, octets);
+    packet
+}
+
+fn six(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// Which rule or policy an alert is by, and where that stands.
+fn because(event: &Event, rules: &RuleSet) -> Option<String> {
+    let EventKind::Alert(facts) = &event.kind else { return None };
+    let action = facts.action.name();
+    if let Some(policy) = rules.policies().iter().find(|policy| policy.id() == facts.rule) {
+        let what = match &facts.application {
+            crate::event::Application::Other(facts) => facts.name,
+            said => said.protocol().name(),
+        };
+        return Some(format!("{action} by the policy {policy}: {what} is not {}", policy.allows()));
+    }
+    let rule = rules.rules().iter().find(|rule| rule.id() == facts.rule)?;
+    Some(format!("{action} by the rule `{}` ({}:{}): {}", rule.id(), rule.file(), rule.place(), rule.title()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_and_steps_are_read_or_refused() {
+        for text in ["22", ":22", "192.0.2.1:22", "[2001:db8::1]:22", "203.0.113.7 > 192.0.2.1:22"] {
+            assert!(text.parse::<FlowEnds>().is_ok(), "{text}");
+        }
+        for text in ["", "x", "192.0.2.1", "2001:db8::1 > 192.0.2.1:22", "70000", "a > 192.0.2.1:22"] {
+            assert!(text.parse::<FlowEnds>().is_err(), "{text}");
+        }
+        assert!(matches!("server: a\\x00\\n".parse(), Ok(Step::Say(Side::Server, said)) if said == b"a\0\n"));
+        assert!(matches!("wait: 10s".parse(), Ok(Step::Wait(time)) if time == Duration::from_secs(10)));
+        for text in ["server", "me: x", "wait: long", "client: \\q", "client: \\xg1", "client: \\"] {
+            assert!(text.parse::<Step>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_tried_as_a_guard_would_see_it() {
+        let text = "[[policy]]\nport = 22\nsource = \"203.0.113.0/24\"\nallow = \"ssh\"\notherwise = \"reject\"\nsilent_after = \"5s\"\n";
+        let rules = Arc::new(RuleSet::parse("a.toml", text).unwrap().rules);
+        for (flow, said, verdict) in [
+            ("22", &["server: SSH-2.0-x\\r\\n", "client: SSH-2.0-y\\r\\n"][..], FlowVerdict::Pass),
+            ("22", &["server: RFB 003.008\\n"], FlowVerdict::Reject),
+            ("192.0.2.9 > 192.0.2.1:22", &["server: RFB 003.008\\n"], FlowVerdict::Pass),
+            ("[2001:db8::1]:22", &["server: RFB 003.008\\n"], FlowVerdict::Pass),
+            ("22", &["wait: 10s"], FlowVerdict::Drop),
+            ("22", &["wait: 1s", "client: SSH-"], FlowVerdict::Pass),
+        ] {
+            let steps: Vec<Step> = said.iter().map(|text| text.parse().unwrap()).collect();
+            let trial = run(&rules, &flow.parse().unwrap(), &steps);
+            assert_eq!(trial.verdict, verdict, "{flow} {said:?}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Whether a flow may be what it is: its first octets held against the policy that it is under.
+//!
+//! A flow under a policy is let through octet by octet as long as it may turn out to be something that the
+//! policy allows. The segment with the first octet that it can't be is the one that is stopped, so that a
+//! receiver never has enough of anything else to act on. What a flow is allowed to be is decided once; what
+//! is said behind that is the rules' affair.
+
+mod first;
+#[cfg(test)]
+mod tests;
+mod way;
+
+use std::sync::Arc;
+
+use self::first::First;
+use self::way::Way;
+use super::judge::Judge;
+use crate::banner::Banner;
+use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner, name};
+use crate::event::{Endpoints, OtherFacts, Protocol, Side};
+use crate::rules::{Opinion, Policy, RuleSet, Stage};
+
+/// What is known of one flow.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    first: First,
+    /// What was recognised and told last: the flow is none of those that are not read.
+    said: Option<Protocol>,
+    begun: bool,
+    /// It is none that is read, and what was said so far does not tell its name.
+    nameless: bool,
+    gate: Option<Box<Gate>>,
+}
+
+/// A flow that is not known yet to be what its policy allows.
+#[derive(Debug)]
+struct Gate {
+    policy: Arc<Policy>,
+    /// What it may yet be.
+    ways: Vec<Way>,
+    /// Octets of both sides.
+    octets: u64,
+    /// What rules that the policy names have said and was not considered yet.
+    opinions: Vec<(usize, Opinion)>,
+}
+
+impl Admission {
+    /// Finds the policy of a flow, once.
+    pub(super) fn begin(&mut self, rules: &RuleSet, ends: impl FnOnce() -> Endpoints, from_start: bool) {
+        if std::mem::replace(&mut self.begun, true) || rules.policies().is_empty() {
+            return;
+        }
+        let Some(policy) = rules.policy(&ends()) else { return };
+        if policy.allows_any() || (!from_start && !policy.judges_midstream()) {
+            return;
+        }
+        self.gate = Some(Box::new(Gate::new(Arc::clone(policy), rules)));
+    }
+
+    /// Takes the next octets of a side, in order.
+    pub(super) fn hear(&mut self, from: Side, octets: &[u8]) {
+        self.first.hear(from, octets);
+        let Some(gate) = &mut self.gate else { return };
+        gate.octets += octets.len() as u64;
+        for way in &mut gate.ways {
+            way.hear(from, octets, self.first.of(from));
+        }
+    }
+
+    /// Octets of a side are missing for good, as a capture may lack some: what comes behind them is the middle
+    /// of something.
+    pub(super) fn lose(&mut self) {
+        if self.gate.as_ref().is_some_and(|gate| !gate.policy.judges_midstream()) {
+            self.gate = None;
+        }
+    }
+
+    /// A side begins afresh.
+    pub(super) fn rewind(&mut self, side: Side) {
+        self.first.forget(side);
+        for way in self.gate.iter_mut().flat_map(|gate| &mut gate.ways) {
+            way.rewind(side);
+        }
+    }
+
+    /// Whether octets of a side that nobody reads any more are worth a look.
+    pub(super) fn listens(&self, side: Side) -> bool {
+        (self.gate.is_some() || self.nameless) && self.first.of(side).len() < FIRST_OCTETS
+    }
+
+    /// Whether nothing speaks against letting the flow pass unseen: no policy, and no name that is not told yet.
+    pub(super) const fn may_pass(&self) -> bool {
+        self.gate.is_none() && !self.nameless
+    }
+
+    /// The policy whose rules must be asked about every banner.
+    pub(super) fn asks(&self) -> Option<Arc<Policy>> {
+        let gate = self.gate.as_ref()?;
+        gate.ways.iter().any(|way| way.rule.is_some()).then(|| Arc::clone(&gate.policy))
+    }
+
+    /// Remembers what a judge has heard of the flow, whether or not more of the segment is asked for.
+    pub(super) fn note(&mut self, judge: &mut Judge<'_>) {
+        self.said = judge.said.or(self.said);
+        if let Some(gate) = &mut self.gate {
+            gate.opinions.append(&mut judge.opinions);
+        }
+    }
+
+    /// Draws the conclusions of what was read of a segment. Nothing more will be read where the flow is
+    /// `decided`, and it is none that is read where it is `foreign`.
+    pub(super) fn review(&mut self, decided: bool, foreign: bool, judge: &mut Judge<'_>) {
+        if judge.law.rules.needs().other && self.said.is_none() {
+            self.first.ask_named(judge);
+        }
+        self.nameless = foreign && self.said.is_none() && !self.first.is_settled();
+        if foreign && self.said.is_none() && !self.nameless {
+            self.first.conclude(judge);
+        }
+        let Some(gate) = &mut self.gate else { return };
+        gate.consider(self.said, decided, &self.first, judge);
+        if gate.ways.iter().any(|way| way.rule.is_none() && way.is_sure()) {
+            self.gate = None;
+        } else if gate.ways.is_empty() || gate.octets > gate.policy.budget() {
+            self.refuse(judge);
+        }
+    }
+
+    /// Stops a flow that is not known to be allowed and can't be waited for; false where it may pass.
+    pub(super) fn refuse(&mut self, judge: &mut Judge<'_>) -> bool {
+        let Some(gate) = self.gate.take() else { return false };
+        let facts = self.first.facts_of_any(judge.flow.server_port());
+        judge.refuse(&gate.policy, facts);
+        true
+    }
+
+    /// Tells a flow in which nothing was recognised; nothing more will be read.
+    pub(super) fn conclude(&mut self, judge: &mut Judge<'_>) {
+        self.note(judge);
+        if self.said.is_none() {
+            self.first.conclude(judge);
+        }
+    }
+
+    /// Whether anybody has said anything.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.first.from.is_none()
+    }
+
+    /// Octets of memory held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        self.first.memory()
+    }
+
+    /// Forgets everything but buffers, for another flow.
+    pub(super) fn recycle(&mut self) -> Self {
+        Self { first: self.first.recycle(), ..Self::default() }
+    }
+}
+
+impl Gate {
+    fn new(policy: Arc<Policy>, rules: &RuleSet) -> Self {
+        let allowed = policy.allow().iter().map(|allowed| Way::new(Some(*allowed), None));
+        let named = policy.allow_rules().enumerate().filter_map(|(at, (index, id))| {
+            let rule = rules.rules().get(index).filter(|rule| rule.id() == id)?;
+            Some(Way::new(rule.shape(), Some(at)))
+        });
+        let ways = allowed.chain(named).collect();
+        Self { policy, ways, octets: 0, opinions: Vec::new() }
+    }
+
+    /// Takes out the ways that the flow can't go any more, and the rule of one that has matched.
+    fn consider(&mut self, said: Option<Protocol>, decided: bool, first: &First, judge: &Judge<'_>) {
+        if let Some(Protocol::Greeting(greeting)) = said {
+            self.ways.iter_mut().for_each(|way| way.greeted(greeting));
+        }
+        for (rule, opinion) in std::mem::take(&mut self.opinions) {
+            let own = |way: &Way| way.rule == Some(rule);
+            match opinion {
+                Opinion::Matches => {
+                    self.ways.iter_mut().filter(|way| own(way)).for_each(|way| way.rule = None);
+                }
+                Opinion::Differs => self.ways.retain(|way| !own(way)),
+                Opinion::Silent => {}
+            }
+        }
+        self.ask_about_octets(first, judge);
+        // A rule that was not asked yet never will be.
+        self.ways.retain(|way| !(way.is_out() || decided && way.rule.is_some()));
+    }
+}
+
+impl Gate {
+    /// Asks rules about what is not read as soon as first octets have a name, or can't have one.
+    fn ask_about_octets(&mut self, first: &First, judge: &Judge<'_>) {
+        let Self { policy, ways, .. } = self;
+        for side in [Side::Client, Side::Server] {
+            let octets = first.of(side);
+            if octets.is_empty() || !ways.iter().any(|way| way.shape.is_none() && way.rule.is_some()) {
+                continue;
+            }
+            let name = match name(side, octets) {
+                Naming::More => continue,
+                Naming::Named(name) => Some(name),
+                Naming::Unknown => None,
+            };
+            let banner = Banner::Other(OtherBanner { from: side, name, first: octets });
+            let context = judge.context(Stage::Whole, None, None);
+            ways.retain_mut(|way| {
+                let (None, Some(at)) = (way.shape, way.rule) else { return true };
+                let Some(rule) = policy.allow_rules().nth(at) else { return false };
+                let opinion = judge.law.rules.opinion(rule, &banner, &context);
+                if opinion == Opinion::Matches {
+                    way.rule = None;
+                }
+                opinion != Opinion::Differs
+            });
+        }
+    }
+}
+
+/// Facts of a flow in which nobody says anything.
+pub(super) fn silence() -> OtherFacts {
+    OtherFacts { name: "silent", ..OtherFacts::default() }
+}

@@ -1,0 +1,229 @@
+//! One way for a flow to be what its policy allows: whether each side's first octets are those of a
+//! protocol, told at the earliest octet that they are not.
+
+use crate::banner::other::Fit;
+use crate::rules::Allowed;
+use crate::terms::{Dialect, Greeting, Side};
+
+/// What SSH begins with, RFC 4253 section 4.2. Lines before it are nothing that a policy allows.
+const IDENTIFICATION: &[u8] = b"SSH-";
+
+/// What an answer begins with, RFC 9112 section 4.
+const STATUS_LINE: &[u8] = b"HTTP/1.";
+
+/// The longest method that is waited for.
+const METHOD_LIMIT: u8 = 24;
+
+/// One thing that is allowed, and how far each side is known to be it.
+#[derive(Debug)]
+pub(super) struct Way {
+    /// None is anything that is not read, for a rule about that.
+    pub(super) shape: Option<Allowed>,
+    /// The position of the rule that must match besides, among those of the policy.
+    pub(super) rule: Option<usize>,
+    client: Fit,
+    server: Fit,
+    request: RequestLine,
+}
+
+impl Way {
+    pub(super) fn new(shape: Option<Allowed>, rule: Option<usize>) -> Self {
+        let (client, server) = (Fit::More, Fit::More);
+        Self { shape, rule, client, server, request: RequestLine::default() }
+    }
+
+    /// Takes the next octets of a side; `first` are its first octets, these among them.
+    pub(super) fn hear(&mut self, from: Side, octets: &[u8], first: &[u8]) {
+        if self.of(from) == Fit::More {
+            let fit = self.fit(from, octets, first);
+            match from {
+                Side::Client => self.client = fit,
+                Side::Server => self.server = fit,
+            }
+        }
+    }
+
+    fn fit(&mut self, from: Side, octets: &[u8], first: &[u8]) -> Fit {
+        match (self.shape, from) {
+            (None | Some(Allowed::Any), _) => Fit::Yes,
+            (Some(Allowed::Ssh), _) => begins(first, IDENTIFICATION),
+            (Some(Allowed::Http), Side::Client) => self.request.read(octets),
+            (Some(Allowed::Http), Side::Server) => begins(first, STATUS_LINE),
+            (Some(Allowed::Greeting(greeting)), Side::Server) => greets(greeting, first),
+            // RFC 5321 section 3.1 and its like: a client waits for the greeting.
+            (Some(Allowed::Greeting(_)), Side::Client) if self.server == Fit::Yes => Fit::Yes,
+            (Some(Allowed::Greeting(_)), Side::Client) => Fit::No,
+            // Who speaks to what is known to be allowed, or answers it, may say what he likes.
+            (Some(Allowed::Other(_)), side) if self.of(side.other()) == Fit::Yes => Fit::Yes,
+            (Some(Allowed::Other(name)), side) if name.is_told_by(side) => name.fit(side, first),
+            (Some(Allowed::Other(_)), _) => Fit::No,
+        }
+    }
+
+    /// The server's greeting was read, and is of this protocol.
+    pub(super) fn greeted(&mut self, greeting: Greeting) {
+        if let Some(Allowed::Greeting(allowed)) = self.shape {
+            self.server = if allowed == greeting { Fit::Yes } else { Fit::No };
+        }
+    }
+
+    /// A side begins afresh.
+    pub(super) fn rewind(&mut self, side: Side) {
+        match side {
+            Side::Client => (self.client, self.request) = (Fit::More, RequestLine::default()),
+            Side::Server => self.server = Fit::More,
+        }
+    }
+
+    /// Whether a side is something else.
+    pub(super) fn is_out(&self) -> bool {
+        self.client == Fit::No || self.server == Fit::No
+    }
+
+    /// Whether the flow is what is allowed, as far as octets tell.
+    pub(super) fn is_sure(&self) -> bool {
+        match self.shape {
+            None | Some(Allowed::Any) => true,
+            Some(Allowed::Ssh | Allowed::Http) => self.client == Fit::Yes && self.server == Fit::Yes,
+            Some(Allowed::Greeting(_)) => self.server == Fit::Yes,
+            Some(Allowed::Other(_)) => self.client == Fit::Yes || self.server == Fit::Yes,
+        }
+    }
+
+    const fn of(&self, side: Side) -> Fit {
+        match side {
+            Side::Client => self.client,
+            Side::Server => self.server,
+        }
+    }
+}
+
+/// Whether `octets` begin with `wanted`, as far as they go.
+fn begins(octets: &[u8], wanted: &[u8]) -> Fit {
+    if octets.starts_with(wanted) {
+        Fit::Yes
+    } else if wanted.starts_with(octets) {
+        Fit::More
+    } else {
+        Fit::No
+    }
+}
+
+/// Whether a server's first octets can be a greeting; that they are one, and whose, is told once it was read.
+fn greets(greeting: Greeting, first: &[u8]) -> Fit {
+    let possible = greeting.openings().iter().any(|opening| {
+        let opening = opening.as_bytes();
+        let length = first.len().min(opening.len());
+        let same = first.get(..length).zip(opening.get(..length));
+        let behind = match first.get(opening.len()) {
+            None | Some(b' ' | b'\r' | b'\n') => true,
+            Some(b'-') => greeting.dialect() == Dialect::Code,
+            Some(_) => false,
+        };
+        behind && same.is_some_and(|(first, opening)| first.eq_ignore_ascii_case(opening))
+    });
+    if possible { Fit::More } else { Fit::No }
+}
+
+/// How far a request line of HTTP/1.x was read, RFC 9112 section 3: octet by octet, so that its length does
+/// not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestLine {
+    /// So many letters of the method.
+    Method(u8),
+    /// The target, empty or not.
+    Target { empty: bool },
+    /// So many octets of `HTTP/1.`.
+    Version(usize),
+    /// The minor version.
+    Minor,
+    /// A line end, perhaps behind a CR.
+    End { cr: bool },
+}
+
+impl Default for RequestLine {
+    fn default() -> Self {
+        Self::Method(0)
+    }
+}
+
+impl RequestLine {
+    fn read(&mut self, octets: &[u8]) -> Fit {
+        for octet in octets {
+            match self.next(*octet) {
+                Ok(Some(next)) => *self = next,
+                Ok(None) => return Fit::Yes,
+                Err(()) => return Fit::No,
+            }
+        }
+        Fit::More
+    }
+
+    /// Where it stands behind one more octet; none behind its end.
+    fn next(self, octet: u8) -> Result<Option<Self>, ()> {
+        let next = match (self, octet) {
+            (Self::Method(count), b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_') if count < METHOD_LIMIT => {
+                Self::Method(count + 1)
+            }
+            (Self::Method(1..), b' ') => Self::Target { empty: true },
+            (Self::Target { empty: false }, b' ') => Self::Version(0),
+            (Self::Target { .. }, 0x21..=0x7e | 0x80..) => Self::Target { empty: false },
+            (Self::Version(at), octet) if STATUS_LINE.get(at) == Some(&octet) => match at + 1 {
+                behind if behind == STATUS_LINE.len() => Self::Minor,
+                behind => Self::Version(behind),
+            },
+            (Self::Minor, b'0'..=b'9') => Self::End { cr: false },
+            (Self::End { cr: false }, b'\r') => Self::End { cr: true },
+            (Self::End { .. }, b'\n') => return Ok(None),
+            _ => return Err(()),
+        };
+        Ok(Some(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::banner::other::Name;
+
+    fn told(shape: Allowed, said: &[(Side, &[u8])]) -> (bool, bool) {
+        let mut way = Way::new(Some(shape), None);
+        let mut first = [Vec::new(), Vec::new()];
+        for (from, octets) in said {
+            for octet in *octets {
+                let own = &mut first[usize::from(*from == Side::Server)];
+                own.push(*octet);
+                way.hear(*from, &[*octet], own);
+            }
+        }
+        (way.is_sure(), way.is_out())
+    }
+
+    #[test]
+    fn what_is_allowed_is_sure_and_what_is_not_is_out_at_its_first_strange_octet() {
+        use Side::{Client, Server};
+        let tls = Allowed::Other(Name::named("tls").unwrap());
+        let smtp = Allowed::Greeting(Greeting::named("smtp").unwrap());
+        for (shape, said, sure, out) in [
+            (Allowed::Ssh, &[(Server, &b"SSH-2.0-x"[..]), (Client, b"SSH-2.0-y")][..], true, false),
+            (Allowed::Ssh, &[(Server, b"SSH-2.0-x")], false, false),
+            (Allowed::Ssh, &[(Server, b"SSH-2.0-x"), (Client, b"G")], false, true),
+            (Allowed::Ssh, &[(Server, b"220 lines\r\nSSH-2.0-x")], false, true),
+            (Allowed::Http, &[(Client, b"GET / HTTP/1.1\r\n")], false, false),
+            (Allowed::Http, &[(Client, b"GET /a%20b HTTP/1.0\n"), (Server, b"HTTP/1.1 200")], true, false),
+            (Allowed::Http, &[(Client, b"GET /\r")], false, true),
+            (Allowed::Http, &[(Client, b"OPTIONS sip:x S")], false, true),
+            (Allowed::Http, &[(Client, b"PRI * HTTP/2")], false, true),
+            (Allowed::Http, &[(Client, b"GET / HTTP/1.1\n"), (Server, b"R")], false, true),
+            (Allowed::Http, &[(Client, b"0")], false, true),
+            (smtp, &[(Server, b"220 mail")], false, false),
+            (smtp, &[(Server, b"2200")], false, true),
+            (smtp, &[(Client, b"E")], false, true),
+            (tls, &[(Client, b"\x16\x03\x01\x02\x00\x01")], true, false),
+            (tls, &[(Client, b"\x16\x03\x01\x02\x00\x01"), (Server, b"anything")], true, false),
+            (tls, &[(Client, b"S")], false, true),
+        ] {
+            assert_eq!(told(shape, said), (sure, out), "{shape:?} {said:?}");
+        }
+    }
+}

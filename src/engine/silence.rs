@@ -1,0 +1,80 @@
+//! Flows in which neither side says anything: what their policies say becomes of them, in time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use super::admission::silence;
+use super::bench::{Law, Sitting};
+use super::conversation::Conversation;
+use super::flows::{Flows, nothing};
+use super::judge::FlowFacts;
+use crate::event::{DropReason, Timestamp};
+use crate::flow::{Class, Flow, FlowId, Ruling};
+use crate::rules::RuleSet;
+
+/// When to look again at flows under a policy that does not wait for ever: soonest first, with when they
+/// were begun.
+#[derive(Debug, Default)]
+pub(super) struct Silences(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
+
+/// Whether only what a policy allows may pass in a flow.
+pub(super) fn is_under_policy(flow: &Flow<Conversation>, rules: &RuleSet) -> bool {
+    !rules.policies().is_empty()
+        && rules.policy(&FlowFacts::from(flow).endpoints()).is_some_and(|policy| !policy.allows_any())
+}
+
+impl Flows {
+    /// Notes that a flow has begun, so that it is found should it stay silent.
+    pub(super) fn note_begin(&mut self, id: FlowId, now: Timestamp, law: &Law) {
+        if law.rules.policies().is_empty() {
+            return;
+        }
+        let flow = self.table.get(id);
+        let Some(policy) = law.rules.policy(&FlowFacts::from(flow).endpoints()) else { return };
+        let Some(patience) = policy.silent_after().filter(|_| !policy.allows_any()) else { return };
+        self.silent.0.push(Reverse((now.after(patience), id, flow.started())));
+        if self.silent.0.len() > 2 * self.table.limit() {
+            // Most are gone: nobody has answered them.
+            let table = &self.table;
+            self.silent.0.retain(|Reverse((_, id, started))| {
+                let flow = table.get(*id);
+                flow.started() == *started && flow.ruling == Ruling::Undecided
+            });
+        }
+    }
+
+    /// Ends flows that are open and have been silent for longer than their policy waits.
+    pub(super) fn end_the_silent(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+        while self.silent.0.peek().is_some_and(|Reverse((due, ..))| *due <= now)
+            && let Some(Reverse((_, id, started))) = self.silent.0.pop()
+        {
+            let flow = self.table.get(id);
+            let silent = flow.conversation.as_ref().is_none_or(|it| it.admission.is_silent());
+            let open = flow.ruling == Ruling::Undecided && !flow.is_opening() && !flow.is_closed();
+            if flow.started() == started && silent && open {
+                self.end_silent(id, now, sitting);
+            }
+        }
+    }
+
+    fn end_silent(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let flow = self.table.get_mut(id);
+        let rules = Arc::clone(&sitting.law.rules);
+        let facts = FlowFacts::from(&*flow);
+        let Some(policy) = rules.policy(&facts.endpoints()) else { return };
+        let packet = nothing(now);
+        let mut judge = sitting.again().judge(facts, None, None, &packet);
+        judge.refuse(policy, silence());
+        if judge.outcome.stop.is_none() || !judge.enforces() {
+            return;
+        }
+        judge.tell_drop(DropReason::Policy, Some(policy.id().to_owned()), false);
+        judge.desk.counters.count_blocked(false);
+        if let Some(conversation) = flow.conversation.take() {
+            judge.desk.take_back(conversation);
+        }
+        flow.ruling = Ruling::Blocked;
+        self.table.set_class(id, Class::Blocked, now);
+    }
+}

@@ -1,0 +1,413 @@
+//! What was seen, as the policies that would allow just that: a rule file to be reviewed.
+//!
+//! The same events give the same file, whatever their order. What is kept is bounded; what found no room
+//! is said in the file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+
+use super::Format;
+use crate::event::{Application, Event, EventKind, OtherFacts};
+
+/// Ports and networks of servers that are told apart.
+const PLACES: usize = 4_096;
+
+/// Servers of one place that are named one by one; more are their network.
+const SERVERS: usize = 64;
+
+/// Networks of clients of one place that are named; where there are more, a client may be anywhere.
+const SOURCES: usize = 64;
+
+/// Things that one place speaks.
+const THINGS: usize = 64;
+
+/// Where something was seen: the server's port and network.
+type Place = (u16, IpNet);
+
+/// Something that a server speaks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Thing {
+    /// A protocol that policies have a name for.
+    Protocol(&'static str),
+    /// A protocol and the product that speaks it, as it calls itself, in lower case.
+    Product(&'static str, String),
+    /// What has no name.
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    things: BTreeSet<Thing>,
+    servers: BTreeSet<IpAddr>,
+    sources: BTreeSet<IpNet>,
+    /// There was no room for another client's network.
+    anywhere: bool,
+    /// The first octets of something without a name: the smallest, so that order does not matter.
+    sample: Option<String>,
+}
+
+/// Learns from events.
+#[derive(Debug, Default)]
+pub struct Learner {
+    places: BTreeMap<Place, Seen>,
+    left_out: u64,
+}
+
+impl Learner {
+    /// Takes what an event says of a server.
+    pub fn take(&mut self, event: &Event) {
+        let (EventKind::Application(said), Some(flow)) = (&event.kind, &event.flow) else { return };
+        let Some(thing) = Thing::of(said) else { return };
+        let (client, server) = (flow.endpoints.client.address, flow.endpoints.server);
+        let place = (server.port, network(server.address));
+        if !self.places.contains_key(&place) && self.places.len() >= PLACES {
+            self.left_out += 1;
+            return;
+        }
+        let seen = self.places.entry(place).or_default();
+        if let (Thing::Unknown, Application::Other(facts)) = (&thing, said) {
+            let sample = facts.from.map(|from| OtherFacts::text(facts.first(from))).unwrap_or_default();
+            if seen.sample.as_ref().is_none_or(|known| sample < *known) {
+                seen.sample = Some(sample);
+            }
+        }
+        if seen.things.len() < THINGS {
+            seen.things.insert(thing);
+        } else if !seen.things.contains(&thing) {
+            self.left_out += 1;
+        }
+        if seen.servers.len() <= SERVERS {
+            seen.servers.insert(server.address.to_canonical());
+        }
+        seen.sources.insert(network(client));
+        if seen.sources.len() > SOURCES {
+            seen.sources.pop_last();
+            seen.anywhere = true;
+        }
+    }
+
+    /// The rule file.
+    pub fn render(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        let mut text = format!(
+            "# Learned by bannerwall {version}: what was seen, and nothing else, would be allowed.\n"
+        );
+        text.push_str(
+            "# Review it before it is put in force; `bannerwall rules check` and `rules test` try it.\n",
+        );
+        if self.left_out > 0 {
+            _ = writeln!(text, "# There was no room for {} sightings more.", self.left_out);
+        }
+        for thing in self.products() {
+            text.push_str(&thing.rule());
+        }
+        for ((port, network), seen) in &self.places {
+            seen.policy(*port, network, &mut text);
+        }
+        text
+    }
+
+    /// Writes the rule file beside `path` and puts it in that place at once.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        check(path)?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let beside = path.with_file_name(name);
+        let mut file = std::fs::File::create(&beside)?;
+        file.write_all(self.render().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    }
+
+    fn products(&self) -> BTreeSet<&Thing> {
+        let things = self.places.values().flat_map(Seen::allowed);
+        things.filter(|thing| matches!(thing, Thing::Product(..))).collect()
+    }
+}
+
+impl Thing {
+    /// What an event shows that a server speaks.
+    fn of(said: &Application) -> Option<Self> {
+        let product = |protocol: &'static str, text: &str| {
+            let end = text.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(text.len());
+            let name = text.get(..end.min(40)).unwrap_or_default();
+            if name.is_empty() {
+                Self::Protocol(protocol)
+            } else {
+                Self::Product(protocol, name.to_ascii_lowercase())
+            }
+        };
+        Some(match said {
+            Application::Ssh(facts) => product("ssh", &facts.server.as_ref()?.software_version),
+            Application::Http(facts) => match facts.response.as_ref()?.header("Server") {
+                Some(server) => product("http", server),
+                None => Self::Protocol("http"),
+            },
+            Application::Greeting(facts) => Self::Protocol(facts.greeting.name()),
+            Application::Other(facts) if facts.name == crate::banner::other::UNKNOWN => Self::Unknown,
+            Application::Other(facts) => Self::Protocol(facts.name),
+        })
+    }
+
+    fn id(&self) -> String {
+        match self {
+            Self::Product(protocol, name) => format!("learned-{protocol}-{name}"),
+            Self::Protocol(name) => (*name).to_owned(),
+            Self::Unknown => String::new(),
+        }
+    }
+
+    /// The rule that knows a product; nothing for a protocol.
+    fn rule(&self) -> String {
+        let Self::Product(protocol, name) = self else { return String::new() };
+        let (field, example) = match *protocol {
+            "ssh" => ("match.software", format!("\"SSH-2.0-{name}_1.0\"")),
+            _ => (
+                "match.\"header.server\"",
+                format!("{{ status = 200, headers = {{ Server = \"{name}/1.0\" }} }}"),
+            ),
+        };
+        format!(
+            "\n[[rule]]\nid = \"{}\"\ntitle = \"{name}, which was seen\"\nprotocol = \"{protocol}\"\nfrom = \"server\"\n\
+             {field} = '(?i)^{name}([^A-Za-z]|$)'\naction = \"allow\"\nseverity = \"info\"\nexamples = [{example}]\n",
+            self.id()
+        )
+    }
+}
+
+impl Seen {
+    /// What may go on: where a protocol was seen without a product, its products need no rules.
+    fn allowed(&self) -> impl Iterator<Item = &Thing> {
+        let whole = |protocol: &'static str| self.things.contains(&Thing::Protocol(protocol));
+        self.things.iter().filter(move |thing| match thing {
+            Thing::Product(protocol, _) => !whole(protocol),
+            Thing::Protocol(_) => true,
+            Thing::Unknown => false,
+        })
+    }
+
+    fn policy(&self, port: u16, network: &IpNet, text: &mut String) {
+        let quoted = |ids: Vec<String>| {
+            let quoted: Vec<String> = ids.iter().map(|id| format!("\"{id}\"")).collect();
+            quoted.join(", ")
+        };
+        let named = |products: bool| {
+            let is = move |thing: &&Thing| matches!(thing, Thing::Product(..)) == products;
+            let mut ids: Vec<String> = self.allowed().filter(is).map(Thing::id).collect();
+            ids.dedup();
+            ids
+        };
+        if let Some(sample) = &self.sample {
+            let sample: String = sample.chars().take(120).collect();
+            _ = writeln!(
+                text,
+                "\n# Seen at {network} port {port}, and without a name to allow it by: {sample}"
+            );
+        }
+        let (protocols, products) = (named(false), named(true));
+        if protocols.is_empty() && products.is_empty() {
+            return;
+        }
+        let servers = match self.servers.len() {
+            0..=SERVERS => self.servers.iter().map(ToString::to_string).collect(),
+            _ => vec![network.to_string()],
+        };
+        let place = network.addr().to_string().replace(':', ".");
+        _ = writeln!(text, "\n[[policy]]\nid = \"learned-{port}-{place}\"\nport = {port}");
+        if !self.anywhere {
+            let sources = self.sources.iter().map(ToString::to_string).collect();
+            _ = writeln!(text, "source = [{}]", quoted(sources));
+        }
+        _ = writeln!(text, "destination = [{}]", quoted(servers));
+        if !protocols.is_empty() {
+            _ = writeln!(text, "allow = [{}]", quoted(protocols));
+        }
+        if !products.is_empty() {
+            _ = writeln!(text, "allow_rules = [{}]", quoted(products));
+        }
+    }
+}
+
+/// The network that an address is counted to: 24 bits of IPv4, 64 of IPv6.
+fn network(address: IpAddr) -> IpNet {
+    let address = address.to_canonical();
+    let length = if address.is_ipv4() { 24 } else { 64 };
+    IpNet::new(address, length).map_or_else(|_| IpNet::from(address), |network| network.trunc())
+}
+
+/// Whether a file may take the place of `path`: only that of a file.
+///
+/// # Errors
+/// Why not.
+pub fn check(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no regular file"))
+        }
+        _ if path.file_name().is_none() => Err(io::ErrorKind::InvalidInput.into()),
+        _ => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            std::fs::metadata(folder.unwrap_or(Path::new("."))).map(|_| ())
+        }
+    }
+}
+
+/// A format that writes no line for an event, and at its end the file of policies.
+#[derive(Debug)]
+pub struct Learning {
+    learner: Learner,
+    path: PathBuf,
+}
+
+impl Learning {
+    /// Will write to `path`.
+    pub fn new(path: PathBuf) -> Self {
+        Self { learner: Learner::default(), path }
+    }
+}
+
+impl Format for Learning {
+    fn event(&mut self, event: &Event, _out: &mut Vec<u8>) -> io::Result<()> {
+        self.learner.take(event);
+        Ok(())
+    }
+
+    fn end(&mut self, _out: &mut Vec<u8>) -> io::Result<()> {
+        self.learner.write(&self.path).map_err(|error| {
+            let path = self.path.display();
+            io::Error::new(error.kind(), format!("cannot write policies to {path}: {error}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::event::{
+        Endpoint, Endpoints, FlowContext, GreetingFacts, HttpFacts, Source, SshFacts, SshSide, Timestamp,
+    };
+    use crate::rules::RuleSet;
+
+    fn event(client: &str, server: &str, said: Application) -> Event {
+        let end = |text: &str| {
+            let address: std::net::SocketAddr = text.parse().unwrap();
+            Endpoint { address: address.ip(), port: address.port() }
+        };
+        let flow = FlowContext {
+            id: 1,
+            endpoints: Endpoints { client: end(client), server: end(server) },
+            from: None,
+            interface: None,
+            vlan: Vec::new(),
+            packet_number: None,
+            transaction: None,
+            protocol: Some(said.protocol()),
+        };
+        let kind = EventKind::Application(said);
+        Event { timestamp: Timestamp::default(), source: Source::Replay, flow: Some(flow), kind }
+    }
+
+    fn ssh(software: &str) -> Application {
+        let side = SshSide { software_version: software.to_owned(), ..SshSide::default() };
+        Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side) }))
+    }
+
+    fn other(name: &'static str, octets: &[u8]) -> Application {
+        let from = Some(crate::event::Side::Client);
+        Application::Other(Arc::new(OtherFacts { name, from, client: octets.to_vec(), server: Vec::new() }))
+    }
+
+    fn samples() -> Vec<Event> {
+        let greeting = GreetingFacts {
+            greeting: crate::terms::Greeting::named("smtp").unwrap(),
+            code: "220".to_owned(),
+            lines: vec!["220 x".to_owned()],
+            texts: vec!["x".to_owned()],
+            welcome: true,
+            fingerprint: None,
+        };
+        vec![
+            event("192.0.2.7:4000", "198.51.100.1:22", ssh("OpenSSH_9.2p1 Debian-2")),
+            event("192.0.2.9:4000", "198.51.100.2:22", ssh("OpenSSH_9.8")),
+            event("[2001:db8::7]:4000", "[2001:db8::1]:22", ssh("dropbear_2022.83")),
+            event("192.0.2.7:4000", "198.51.100.1:443", other("tls", b"\x16")),
+            event("192.0.2.7:4000", "198.51.100.1:9000", other("unknown", b"']]]\"\nx = 1 \x1b")),
+            event("192.0.2.7:4000", "198.51.100.1:25", Application::Greeting(Arc::new(greeting))),
+            event("192.0.2.7:4000", "198.51.100.1:80", Application::Http(Arc::new(HttpFacts::default()))),
+            event("192.0.2.7:4000", "198.51.100.1:2222", ssh("\"'\n[[rule]]")),
+        ]
+    }
+
+    #[test]
+    fn the_file_is_the_same_whatever_the_order_and_holds_what_was_seen() {
+        let learn = |events: &mut dyn Iterator<Item = Event>| {
+            let mut learner = Learner::default();
+            events.for_each(|event| learner.take(&event));
+            learner.render()
+        };
+        let text = learn(&mut samples().into_iter());
+        assert_eq!(text, learn(&mut samples().into_iter().rev().chain(samples())));
+        let set =
+            RuleSet::parse("learned.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")).rules;
+        assert!(set.trials().all(|trial| trial.passed()));
+        let said: Vec<String> =
+            set.policies().iter().map(|policy| format!("{}{}", policy.allows(), policy.about())).collect();
+        assert_eq!(
+            said,
+            [
+                "rule learned-ssh-openssh to port 22 from 192.0.2.0/24 at 198.51.100.1, 198.51.100.2",
+                "rule learned-ssh-dropbear to port 22 from 2001:db8::/64 at 2001:db8::1",
+                "smtp to port 25 from 192.0.2.0/24 at 198.51.100.1",
+                "tls to port 443 from 192.0.2.0/24 at 198.51.100.1",
+                "ssh to port 2222 from 192.0.2.0/24 at 198.51.100.1",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut learner = Learner::default();
+        for number in 0..u32::try_from(2 * PLACES).unwrap() {
+            let [_, a, b, c] = number.to_be_bytes();
+            let client = format!("10.{a}.{b}.{c}:4000");
+            let server = format!("198.51.100.{}:{}", number % 200, 1 + number);
+            learner.take(&event(&client, &server, ssh("OpenSSH_9.8")));
+            let client = format!("10.{b}.{c}.1:4000");
+            let server = format!("203.0.113.{}:1", number % 250);
+            learner.take(&event(&client, &server, ssh("OpenSSH_9.8")));
+        }
+        assert_eq!(learner.places.len(), PLACES);
+        let text = learner.render();
+        assert!(text.contains("no room for") && text.contains("destination = [\"203.0.113.0/24\"]"));
+        RuleSet::parse("learned.toml", &text).unwrap();
+    }
+
+    #[test]
+    fn the_file_takes_its_place_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nothing but a file is replaced: `--learn /dev/null` must not make one of that.
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(Learner::default().write(&pipe).is_err() && check(&folder.path().join("no/such")).is_err());
+        std::fs::remove_file(&pipe).unwrap();
+        let path = folder.path().join("learned.toml");
+        std::fs::write(&path, "old").unwrap();
+        let mut learning = Learning::new(path.clone());
+        samples().iter().for_each(|event| learning.event(event, &mut Vec::new()).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        learning.end(&mut Vec::new()).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("[[policy]]"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
