@@ -27,7 +27,7 @@ pub(super) struct RulesFlag {
     /// /usr/share/bannerwall/rules and ./rules.
     #[arg(long, value_name = "PATH")]
     pub(super) rules: Vec<PathBuf>,
-    /// Local file, or folder of *.toml files, with overrides ([[override]]) and rules of one's own;
+    /// Local file, or folder of *.toml files, with overrides and rules of one's own;
     /// read after the rules; may be given several times [default: /etc/bannerwall/local.d].
     #[arg(long, value_name = "PATH", conflicts_with = "no_local")]
     local: Vec<PathBuf>,

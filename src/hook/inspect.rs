@@ -73,7 +73,7 @@ pub enum State {
     Up,
 }
 
-/// Judges what [`status`](super::status) found; `serves` says of a queue's number whether somebody
+/// Judges what [`status`](super::status()) found; `serves` says of a queue's number whether somebody
 /// listens on it.
 pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
     if places.iter().all(|place| place.installed == Installed::Absent) {

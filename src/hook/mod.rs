@@ -26,7 +26,7 @@
 //!
 //! The jumps stand *behind* the rules that a base chain has already: `NF_ACCEPT` ends the chain that
 //! queued the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first
-//! packets of a connection. What is added behind them later is seen by [`status`] and [`Lookout`], and the
+//! packets of a connection. What is added behind them later is seen by [`status()`] and [`Lookout`], and the
 //! next [`up`] moves the jumps behind it again.
 //!
 //! # Marks of others

@@ -417,7 +417,7 @@ fn compare(lower: &[u8], value: &[u8]) -> Ordering {
     lower.iter().copied().cmp(value.iter().map(u8::to_ascii_lowercase))
 }
 
-/// Compares names of header fields, low lines taken for hyphens as in [`same_name`](crate::banner::same_name).
+/// Compares names of header fields, low lines taken for hyphens as in [`same_name`].
 fn compare_names(one: &[u8], other: &[u8]) -> Ordering {
     let folded = |octet: &u8| if *octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
     one.iter().map(folded).cmp(other.iter().map(folded))
