@@ -164,6 +164,8 @@ impl Worker {
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
         let mut clock = Clock::start(read, wall());
+        // A loop that hangs before its first second is over has gone around at its start, not in 1970.
+        self.publish(clock.even(read));
         while !self.shared.stop.load(Ordering::Relaxed) {
             let now = self.turn(clock)?;
             if self.judge.inspector.is_due(clock.even(now)) {
