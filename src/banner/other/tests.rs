@@ -137,6 +137,15 @@ fn each_row_and_side_has_a_sample() {
 }
 
 #[test]
+fn no_row_begins_like_ssh() {
+    for side in [Side::Client, Side::Server] {
+        for octets in [&b"SSH-"[..], b"SSH-2.0-OpenSSH_9.9\r\n", b"SSH-1.99-x\r\n", b"SSH-\0\0\0\0"] {
+            assert!(Name::all().all(|known| known.fit(side, octets) == Fit::No), "{side:?} {octets:?}");
+        }
+    }
+}
+
+#[test]
 fn strangers_are_unknown() {
     for (from, octets) in STRANGERS {
         assert_eq!(settle(*from, octets), None, "{}", octets.escape_ascii());

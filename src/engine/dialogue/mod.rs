@@ -184,10 +184,12 @@ impl Dialogue {
         matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
     }
 
-    /// Whether both sides speak what is no protocol that is read here.
+    /// Whether both sides speak what is no protocol that is read here, and did from their first octet on: a
+    /// request that nobody answered is told yet.
     pub(super) const fn is_foreign(&self) -> bool {
         let [client, server] = &self.directions;
-        matches!((&client.reading, &server.reading), (Reading::Foreign(_), Reading::Foreign(_)))
+        !self.http.was_asked()
+            && matches!((&client.reading, &server.reading), (Reading::Foreign(_), Reading::Foreign(_)))
     }
 
     /// Whether one side speaks SSH and the other HTTP.

@@ -240,6 +240,24 @@ fn a_dialogue_that_does_not_ask_for_an_upgrade_passes_with_its_first_other_comma
     }
 }
 
+#[test]
+fn a_request_that_is_answered_by_no_http_is_told_as_a_request_alone() {
+    let said: &[(bool, &[u8])] =
+        &[(true, b"CONNECT h:1 HTTP/1.1\r\n\r\n"), (false, b"a OK\r\n"), (true, b"220 ESMTP x\r\n")];
+    for size in [1, 1400] {
+        let mut talk = Setup::monitoring(RULES).open();
+        for (from_client, octets) in said {
+            for piece in octets.chunks(size) {
+                talk.send(*from_client, Flags::ACK | Flags::PSH, piece);
+            }
+        }
+        talk.engine.finish(talk.now, &mut talk.events);
+        let mut told = told(&talk.events);
+        told.sort();
+        assert_eq!(told, ["http", "http_unknown_response"], "{size}");
+    }
+}
+
 /// What either side may say around a greeting.
 fn parts() -> impl Strategy<Value = &'static [u8]> {
     proptest::sample::select(vec![

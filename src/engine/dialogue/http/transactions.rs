@@ -125,6 +125,11 @@ impl Http {
         if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
     }
 
+    /// Whether there was a request.
+    pub(in crate::engine::dialogue) const fn was_asked(&self) -> bool {
+        self.next > 0
+    }
+
     /// Whether the last request was a `CONNECT`: the client may send what is to be relayed at once.
     pub(super) const fn asks_tunnel(&self) -> bool {
         self.asks_tunnel
