@@ -127,7 +127,8 @@ impl fmt::Debug for Name {
 ///
 /// A row has a say once those before it are out: rows that know more of a protocol stand first.
 pub fn name(from: Side, octets: &[u8]) -> Naming {
-    if is_read(octets) {
+    // What most flows of a guarded port say need not be held against every row: none begins like it.
+    if octets.starts_with(ssh::PREFIX) {
         return Naming::Unknown;
     }
     for known in Name::all().filter(|known| known.is_told_by(from)) {
@@ -142,14 +143,5 @@ pub fn name(from: Side, octets: &[u8]) -> Naming {
 
 /// What `from` speaks, where no more octets will come.
 pub fn settle(from: Side, octets: &[u8]) -> Option<Name> {
-    if is_read(octets) {
-        return None;
-    }
     Name::all().find(|known| known.is_told_by(from) && known.fit(from, octets) == Fit::Yes)
-}
-
-/// Whether these octets are SSH's, which no row of the table begins like: what most flows of a guarded port
-/// say need not be held against every row.
-fn is_read(octets: &[u8]) -> bool {
-    octets.starts_with(ssh::PREFIX)
 }

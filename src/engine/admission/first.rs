@@ -12,15 +12,49 @@ use crate::rules::Stage;
 /// What each side said first.
 #[derive(Debug, Default)]
 pub(super) struct First {
-    client: Vec<u8>,
-    server: Vec<u8>,
+    client: Heard,
+    server: Heard,
     /// Who spoke first.
     pub(super) from: Option<Side>,
-    /// How many octets of client and server the rules were asked about, and which matched.
-    asked: [usize; 2],
+    /// Which rules matched.
     matched: Matched,
     /// The flow was told as one that is not read.
     told: bool,
+}
+
+/// What one side said first.
+#[derive(Debug)]
+struct Heard {
+    octets: Vec<u8>,
+    /// What so many of them are called: final but for [`Naming::More`].
+    naming: Naming,
+    looked: usize,
+    /// How many of them the rules were asked about.
+    asked: usize,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { octets: Vec::new(), naming: Naming::More, looked: 0, asked: 0 }
+    }
+}
+
+impl Heard {
+    /// What they are called; looked for where there are more of them than the last time.
+    fn naming(&mut self, from: Side) -> Naming {
+        if self.naming == Naming::More && self.looked < self.octets.len() {
+            self.looked = self.octets.len();
+            self.naming = name(from, &self.octets);
+        }
+        self.naming
+    }
+
+    /// Forgets all but the room.
+    fn recycle(&mut self) -> Self {
+        let mut octets = std::mem::take(&mut self.octets);
+        octets.clear();
+        Self { octets, ..Self::default() }
+    }
 }
 
 impl First {
@@ -30,7 +64,7 @@ impl First {
             return;
         }
         self.from.get_or_insert(from);
-        let kept = self.of_mut(from);
+        let kept = &mut self.heard_mut(from).octets;
         let room = FIRST_OCTETS.saturating_sub(kept.len());
         kept.extend_from_slice(octets.get(..room).unwrap_or(octets));
     }
@@ -38,38 +72,36 @@ impl First {
     /// What a side said first.
     pub(super) fn of(&self, side: Side) -> &[u8] {
         match side {
-            Side::Client => &self.client,
-            Side::Server => &self.server,
+            Side::Client => &self.client.octets,
+            Side::Server => &self.server.octets,
         }
+    }
+
+    /// What the octets of a side are called.
+    pub(super) fn naming(&mut self, side: Side) -> Naming {
+        self.heard_mut(side).naming(side)
     }
 
     /// A side begins afresh.
     pub(super) fn forget(&mut self, side: Side) {
-        self.of_mut(side).clear();
-        *self.asked_mut(side) = 0;
+        let heard = self.heard_mut(side);
+        *heard = heard.recycle();
     }
 
     /// Forgets all but the room.
     pub(super) fn recycle(&mut self) -> Self {
-        let mut fresh = Self {
-            client: std::mem::take(&mut self.client),
-            server: std::mem::take(&mut self.server),
-            ..Self::default()
-        };
-        fresh.client.clear();
-        fresh.server.clear();
-        fresh
+        Self { client: self.client.recycle(), server: self.server.recycle(), ..Self::default() }
     }
 
     /// Whether more octets would not change what the flow is called.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&mut self) -> bool {
         let Some(first) = self.from else { return true };
-        match name(first, self.of(first)) {
+        match self.naming(first) {
             Naming::Named(_) => true,
             Naming::More => self.of(first).len() >= FIRST_OCTETS,
             Naming::Unknown => {
-                let other = self.of(first.other());
-                other.is_empty() || name(first.other(), other) != Naming::More
+                let other = first.other();
+                self.of(other).is_empty() || self.naming(other) != Naming::More
             }
         }
     }
@@ -77,7 +109,7 @@ impl First {
     /// Asks the rules about a side whose first octets have a name, as often as there are more of them.
     pub(super) fn ask_named(&mut self, judge: &mut Judge<'_>) {
         for side in [Side::Client, Side::Server] {
-            if matches!(name(side, self.of(side)), Naming::Named(_)) {
+            if matches!(self.naming(side), Naming::Named(_)) {
                 self.ask(side, judge);
             }
         }
@@ -103,7 +135,9 @@ impl First {
     /// Asks the rules about all that a side said first, where that is more than before.
     fn ask(&mut self, side: Side, judge: &mut Judge<'_>) {
         let length = self.of(side).len();
-        if std::mem::replace(self.asked_mut(side), length) >= length || !judge.law.rules.needs().other {
+        if std::mem::replace(&mut self.heard_mut(side).asked, length) >= length
+            || !judge.law.rules.needs().other
+        {
             return;
         }
         let mut matched = std::mem::take(&mut self.matched);
@@ -146,18 +180,10 @@ impl First {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.client.capacity() + self.server.capacity()
+        self.client.octets.capacity() + self.server.octets.capacity()
     }
 
-    const fn asked_mut(&mut self, side: Side) -> &mut usize {
-        let [client, server] = &mut self.asked;
-        match side {
-            Side::Client => client,
-            Side::Server => server,
-        }
-    }
-
-    const fn of_mut(&mut self, side: Side) -> &mut Vec<u8> {
+    const fn heard_mut(&mut self, side: Side) -> &mut Heard {
         match side {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,

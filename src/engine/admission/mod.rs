@@ -16,7 +16,7 @@ use self::first::First;
 use self::way::Way;
 use super::judge::Judge;
 use crate::banner::Banner;
-use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner, name};
+use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner};
 use crate::event::{Endpoints, OtherFacts, Protocol, Side};
 use crate::rules::{Opinion, Policy, RuleSet, Stage};
 
@@ -118,7 +118,7 @@ impl Admission {
             self.first.conclude(judge);
         }
         let Some(gate) = &mut self.gate else { return };
-        gate.consider(self.said, decided, &self.first, judge);
+        gate.consider(self.said, decided, &mut self.first, judge);
         if gate.ways.iter().any(|way| way.rule.is_none() && way.is_sure()) {
             self.gate = None;
         } else if gate.ways.is_empty() || gate.octets > gate.policy.budget() {
@@ -170,7 +170,7 @@ impl Gate {
     }
 
     /// Takes out the ways that the flow can't go any more, and the rule of one that has matched.
-    fn consider(&mut self, said: Option<Protocol>, decided: bool, first: &First, judge: &Judge<'_>) {
+    fn consider(&mut self, said: Option<Protocol>, decided: bool, first: &mut First, judge: &Judge<'_>) {
         if let Some(Protocol::Greeting(greeting)) = said {
             self.ways.iter_mut().for_each(|way| way.greeted(greeting));
         }
@@ -192,19 +192,19 @@ impl Gate {
 
 impl Gate {
     /// Asks rules about what is not read as soon as first octets have a name, or can't have one.
-    fn ask_about_octets(&mut self, first: &First, judge: &Judge<'_>) {
+    fn ask_about_octets(&mut self, first: &mut First, judge: &Judge<'_>) {
         let Self { policy, ways, .. } = self;
         for side in [Side::Client, Side::Server] {
-            let octets = first.of(side);
-            if octets.is_empty() || !ways.iter().any(|way| way.shape.is_none() && way.rule.is_some()) {
+            if first.of(side).is_empty() || !ways.iter().any(|way| way.shape.is_none() && way.rule.is_some())
+            {
                 continue;
             }
-            let name = match name(side, octets) {
+            let name = match first.naming(side) {
                 Naming::More => continue,
                 Naming::Named(name) => Some(name),
                 Naming::Unknown => None,
             };
-            let banner = Banner::Other(OtherBanner { from: side, name, first: octets });
+            let banner = Banner::Other(OtherBanner { from: side, name, first: first.of(side) });
             let context = judge.context(Stage::Whole, None, None);
             ways.retain_mut(|way| {
                 let (None, Some(at)) = (way.shape, way.rule) else { return true };
