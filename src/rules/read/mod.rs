@@ -112,20 +112,10 @@ fn rules(
     lists: &mut Lists,
     draft: &mut Draft,
 ) -> Option<()> {
-    let DeValue::Array(tables) = value.get_ref() else {
-        reader.error_with_help(&value.span(), "`rule` must be a list of tables", "write `[[rule]]`");
-        return Some(());
-    };
+    let Some(tables) = tables(reader, value, "rule") else { return Some(()) };
     for (index, table) in tables.iter().enumerate() {
-        if draft.rules.len() >= limits::RULES {
-            let message = format!("more than {} rules", limits::RULES);
-            reader.error(&table.span(), message);
-            return None;
-        }
-        if reader.report.is_full() {
-            return None;
-        }
-        let end = tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start);
+        room(reader, table, draft.rules.len(), (limits::RULES, "rules"))?;
+        let end = end(reader, tables, index);
         if let Some(rule) = rule::read(reader, table, end, belonging, lists, draft) {
             draft.rules.push(rule);
         }
@@ -142,20 +132,10 @@ fn policies(
     lists: &mut Lists,
     draft: &mut Draft,
 ) -> Option<()> {
-    let DeValue::Array(tables) = value.get_ref() else {
-        let message = "`policy` must be a list of tables";
-        reader.error_with_help(&value.span(), message, "write `[[policy]]`");
-        return Some(());
-    };
+    let Some(tables) = tables(reader, value, "policy") else { return Some(()) };
     for (index, table) in tables.iter().enumerate() {
-        if draft.policies.len() >= limits::POLICIES {
-            reader.error(&table.span(), format!("more than {} policies", limits::POLICIES));
-            return None;
-        }
-        if reader.report.is_full() {
-            return None;
-        }
-        let end = tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start);
+        room(reader, table, draft.policies.len(), (limits::POLICIES, "policies"))?;
+        let end = end(reader, tables, index);
         let read = policy::read(reader, table, end, file, lists, draft);
         draft.policies.extend(read);
     }
@@ -170,27 +150,50 @@ fn overrides(
     lists: &mut Lists,
     draft: &mut Draft,
 ) -> Option<()> {
-    let DeValue::Array(tables) = value.get_ref() else {
-        let message = "`override` must be a list of tables";
-        reader.error_with_help(&value.span(), message, "write `[[override]]`");
-        return Some(());
-    };
+    let Some(tables) = tables(reader, value, "override") else { return Some(()) };
     if !reader.source.is_local() {
         let help = "put the file into /etc/bannerwall/local.d, or name it with --local";
         reader.error_with_help(&value.span(), "a rule file holds no overrides", help);
         return Some(());
     }
     for table in tables {
-        if draft.overrides.len() >= limits::OVERRIDES {
-            reader.error(&table.span(), format!("more than {} overrides", limits::OVERRIDES));
-            return None;
-        }
-        if reader.report.is_full() {
-            return None;
-        }
+        room(reader, table, draft.overrides.len(), (limits::OVERRIDES, "overrides"))?;
         draft.overrides.extend(overrides::read(reader, table, file, lists));
     }
     Some(())
+}
+
+/// The tables of `[[name]]`; says so where it is anything else.
+fn tables<'v, 'i>(
+    reader: &mut Reader<'_>,
+    value: &'v Spanned<DeValue<'i>>,
+    name: &str,
+) -> Option<&'v [Spanned<DeValue<'i>>]> {
+    if let DeValue::Array(tables) = value.get_ref() {
+        return Some(tables);
+    }
+    let message = format!("`{name}` must be a list of tables");
+    reader.error_with_help(&value.span(), message, format!("write `[[{name}]]`"));
+    None
+}
+
+/// Whether one more table may be read: none where there are as many as `limit` allows, or too many errors.
+fn room(
+    reader: &mut Reader<'_>,
+    table: &Spanned<DeValue<'_>>,
+    count: usize,
+    (limit, of): (usize, &str),
+) -> Option<()> {
+    if count >= limit {
+        reader.error(&table.span(), format!("more than {limit} {of}"));
+        return None;
+    }
+    (!reader.report.is_full()).then_some(())
+}
+
+/// Where the text of a table ends: at the next one, or with the file.
+fn end(reader: &Reader<'_>, tables: &[Spanned<DeValue<'_>>], index: usize) -> usize {
+    tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start)
 }
 
 impl Draft {
