@@ -5,25 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall_test_support::{Guard, Line, Nginx, Running, Signal, as_root, eventually, json_lines};
+use bannerwall_test_support::{
+    Guard, Line, NO_SQLMAP, Nginx, Running, Signal, as_root, eventually, json_lines,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-/// Rejects HTTP clients that call themselves sqlmap.
-const RULES: &str = r#"
-[[rule]]
-id = "no-sqlmap"
-title = "A forbidden client"
-protocol = "http"
-from = "client"
-match."header.user-agent" = '^sqlmap/'
-action = "reject"
-severity = "high"
-examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
-counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
-"#;
 
 /// Packets and octets to the server, then to the client.
 type Counts = [u64; 4];
@@ -93,7 +81,7 @@ fn a_guard_that_sees_every_packet_counts_what_the_kernel_counts() {
     as_root(|| {
         let (line, _nginx) = stage();
         let flags = "--hook forward --enforce --flow-events --no-offload";
-        let guard = Guard::start(&line.router, PROGRAM, RULES, flags);
+        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, flags);
         assert!(PAGES.iter().all(|url| ask(&line, "curl/8.0", url)));
         let tracked = tracked(&closed_connections(&line));
         let events = stop(guard);
@@ -115,7 +103,7 @@ fn a_guard_that_sees_every_packet_counts_what_the_kernel_counts() {
 fn what_the_kernel_passes_on_and_what_is_blocked_is_counted_until_decided() {
     as_root(|| {
         let (line, _nginx) = stage();
-        let guard = Guard::start(&line.router, PROGRAM, RULES, "--hook forward --enforce --flow-events");
+        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, "--hook forward --enforce --flow-events");
         assert!(ask(&line, "curl/8.0", PAGES[0]));
         assert!(!ask(&line, "sqlmap/1.7", PAGES[1]));
         let blocked = eventually("the record of the blocked flow", || {

@@ -3,24 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use bannerwall_test_support::{Namespace, Nginx, Running, Signal, as_root, eventually};
+use bannerwall_test_support::{NO_SQLMAP, Namespace, Nginx, Running, Signal, as_root, eventually};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-/// Rejects HTTP clients that call themselves sqlmap.
-const RULES: &str = r#"
-[[rule]]
-id = "no-sqlmap"
-title = "A forbidden client"
-protocol = "http"
-from = "client"
-match."header.user-agent" = '^sqlmap/'
-action = "reject"
-severity = "high"
-examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
-counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
-"#;
 
 /// A network with a web server and a guard that shows its metrics.
 struct Scene {
@@ -42,7 +28,7 @@ impl Scene {
         let server = Nginx::start(&namespace, 80, "");
         let folder = TempDir::new().expect("a temporary folder");
         let rules = folder.path().join("rules.toml");
-        std::fs::write(&rules, RULES).expect("the folder is ours");
+        std::fs::write(&rules, NO_SQLMAP).expect("the folder is ours");
         let mut command = namespace.command(PROGRAM);
         command.arg("guard").arg("--rules").arg(&rules).args(["--enforce", "--format", "json"]);
         command.args(["--metrics", "127.0.0.1:9464"]).args(flags.split_whitespace());

@@ -3,23 +3,9 @@
 
 use std::process::Output;
 
-use bannerwall_test_support::{Guard, Line, Namespace, Nginx, Signal, as_root, eventually};
+use bannerwall_test_support::{Guard, Line, NO_SQLMAP, Namespace, Nginx, Signal, as_root, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-/// Rejects HTTP clients that call themselves sqlmap.
-const RULES: &str = r#"
-[[rule]]
-id = "no-sqlmap"
-title = "A forbidden client"
-protocol = "http"
-from = "client"
-match."header.user-agent" = '^sqlmap/'
-action = "reject"
-severity = "high"
-examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
-counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
-"#;
 
 const SERVER: &str = "203.0.113.7";
 
@@ -69,7 +55,7 @@ impl Uplinks {
 
     fn guard(&self, flags: &str) -> Guard {
         let flags = format!("--enforce --hook input,output,forward --iptables {} {flags}", self.variant);
-        Guard::start(&self.router, PROGRAM, RULES, &flags)
+        Guard::start(&self.router, PROGRAM, NO_SQLMAP, &flags)
     }
 
     /// What counts TCP packets to the server by uplink, behind all else.
@@ -196,7 +182,7 @@ fn behind_both_translations_a_reject_is_a_drop() {
             if masquerades {
                 nat("POSTROUTING -o right -j MASQUERADE");
             }
-            let guard = Guard::start(&line.router, PROGRAM, RULES, "--enforce --hook forward");
+            let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, "--enforce --hook forward");
             let ask = |agent: &str| {
                 let words = format!("curl --silent --max-time 4 --user-agent {agent} http://192.0.2.1:8080/");
                 line.client.output(&words).status.code()

@@ -5,24 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall_test_support::{Line, Namespace, Nginx, Running, Signal, as_root, eventually, json_lines};
+use bannerwall_test_support::{
+    Line, NO_SQLMAP, Namespace, Nginx, Running, Signal, as_root, eventually, json_lines,
+};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-/// Drops (or rejects) HTTP clients that call themselves sqlmap.
-const RULES: &str = r#"
-[[rule]]
-id = "no-sqlmap"
-title = "A forbidden client"
-protocol = "http"
-from = "client"
-match."header.user-agent" = '^sqlmap/'
-action = "ACTION"
-severity = "high"
-examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
-counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
-"#;
 
 /// A guard with its rules and its event file in a folder that everybody may read.
 struct Guard {
@@ -42,7 +30,7 @@ impl Guard {
 
     /// The same in a folder that has something in it already.
     fn start_in(folder: TempDir, mut command: Command, action: &str, flags: &str) -> Self {
-        std::fs::write(folder.path().join("rules.toml"), RULES.replace("ACTION", action))
+        std::fs::write(folder.path().join("rules.toml"), NO_SQLMAP.replace("reject", action))
             .expect("the folder is ours");
         command.current_dir(folder.path());
         command.args(["guard", "--rules", "rules.toml", "--events", "events.json"]);

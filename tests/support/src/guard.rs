@@ -6,6 +6,20 @@ use tempfile::TempDir;
 
 use crate::{Namespace, Running, json_lines};
 
+/// A rule that rejects HTTP clients that call themselves sqlmap.
+pub const NO_SQLMAP: &str = r#"
+[[rule]]
+id = "no-sqlmap"
+title = "A forbidden client"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^sqlmap/'
+action = "reject"
+severity = "high"
+examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
+counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
+"#;
+
 /// A guard that runs inside of a namespace, and ends with the value.
 #[derive(Debug)]
 pub struct Guard {

@@ -17,7 +17,7 @@ mod root;
 mod server;
 
 pub use application::{Application, Talk};
-pub use guard::Guard;
+pub use guard::{Guard, NO_SQLMAP};
 pub use namespace::{Line, Namespace};
 pub use process::{Running, Signal, eventually, json_lines};
 pub use root::as_root;
