@@ -17,7 +17,7 @@ use super::opening::Spoken;
 use super::{Dialogue, Step, Turn};
 use crate::banner::framing::{Framing, Message};
 use crate::banner::http::{HEAD_LIMIT, count_steps};
-use crate::banner::recognise::FIRST_LINE_LIMIT;
+use crate::banner::recognise::{FIRST_LINE_LIMIT, empty_lines};
 use crate::banner::{Beginning, Reason, beginning, ssh as identification};
 use crate::engine::HttpInspect;
 use crate::engine::judge::Judge;
@@ -150,9 +150,7 @@ impl Dialogue {
             Reached::Stopped => Step::Used(input.len(), super::Reading::Done),
             Reached::Ssh(count) => Step::Used(count, super::Reading::Lines(0)),
             Reached::Part(count) => {
-                let line = memchr::memchr(b'\n', input).map_or(count, |end| (end + 1).min(count));
-                let first = input.get(..line).unwrap_or_default().to_vec();
-                used(count, Reading::Late(first))
+                used(count, Reading::Late(first_line(input.get(..count).unwrap_or(input)).to_vec()))
             }
             Reached::Head(count, message) => self.behind_part(turn, Box::new(message), judge).after(count),
         }
@@ -328,6 +326,14 @@ impl Dialogue {
             reading => reading,
         }
     }
+}
+
+/// The first line of a head, empty lines before it left out: where its message begins may be anywhere in
+/// a segment.
+fn first_line(head: &[u8]) -> &[u8] {
+    let head = head.get(empty_lines(head)..).unwrap_or_default();
+    let end = memchr::memchr(b'\n', head).map_or(head.len(), |end| end + 1);
+    head.get(..end).unwrap_or_default()
 }
 
 /// Looks for the next message; `reading` says whether octets are missing before.
