@@ -1,6 +1,6 @@
 //! Which protocol a stream speaks, by its first octets and never by its port.
 
-use super::{Progress, Side, socks, ssh};
+use super::{Progress, Side, http, socks, ssh};
 
 /// Methods that are HTTP even where the request line has no version (HTTP/0.9) or no visible end,
 /// whatever the case of their letters.
@@ -104,6 +104,11 @@ fn client(octets: &[u8]) -> Recognition {
             Progress::Never(_) => {}
         }
     }
+    request(octets)
+}
+
+/// Tells a request from what is none.
+fn request(octets: &[u8]) -> Recognition {
     let text = skip_leading(octets);
     let readable = text.get(..FIRST_LINE_LIMIT).unwrap_or(text);
     match memchr::memchr(b'\n', readable) {
@@ -164,7 +169,7 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
     let text = skip_leading(octets);
     if text.is_empty() {
         // White space, other than empty lines, is the oddity of the message that follows.
-        let spaced = octets.iter().any(|octet| b" \t".contains(octet)) && octets.len() < LEADING_LIMIT;
+        let spaced = http::is_spaced(octets) && octets.len() < LEADING_LIMIT;
         return if contiguous && spaced { Beginning::More } else { Beginning::Other(octets.len()) };
     }
     let line = memchr::memchr(b'\n', text).map(|end| octets.len() - text.len() + end + 1);
@@ -175,7 +180,7 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
             Recognition::More => Beginning::More,
             _ => other,
         },
-        Side::Client => match client(text) {
+        Side::Client => match request(text) {
             Recognition::Http => Beginning::Message,
             Recognition::More if contiguous || begins_known_method(text) => Beginning::More,
             _ => other,
@@ -305,8 +310,10 @@ mod tests {
             (Side::Client, b"name=value", More, Other(10)),
             (Side::Client, b"--B\r\nX: y\r\n", Other(5), Other(5)),
             (Side::Client, b"\r\n", Other(2), Other(2)),
+            (Side::Client, b"\r\n\x0c", More, Other(3)),
             (Side::Client, b"P", More, More),
             (Side::Client, b"\0\0", More, Other(2)),
+            (Side::Client, b"\x05/ HTTP/1.1\n", Message, Message),
             (Side::Server, b"HT", More, More),
             (Side::Server, b"\nhttp/1.1 200 OK\n", Message, Message),
             (Side::Server, b"rest of a body", Other(14), Other(14)),
