@@ -132,7 +132,8 @@ pub fn engine(data: &[u8]) {
     // Behind what belongs to no message the next one is looked for at the start of segments, too.
     let lost = |told: &[String]| told.iter().any(|fact| fact == "http_unexpected_data");
     if !lost(&whole) && !lost(&cut) {
-        assert_eq!(cut, whole, "cuts of {pieces} octets change what is told");
+        let said = [client, server].map(|octets| octets.escape_ascii().to_string());
+        assert_eq!(cut, whole, "cuts of {pieces} octets change what is told of {said:?}");
     }
     disturb(data);
 }
