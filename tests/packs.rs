@@ -97,6 +97,19 @@ fn the_guide_s_policies_hold_and_so_does_the_one_of_three_lines() {
 }
 
 #[test]
+fn the_guide_s_advisory_holds() {
+    let blocks = guide_blocks("```toml advisory");
+    assert_eq!(blocks.len(), 1);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("advisory.toml");
+    std::fs::write(&file, blocks[0]).expect("it can be written");
+    let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{error}"));
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let passed: Vec<bool> = loaded.rules.trials().map(|trial| trial.passed()).collect();
+    assert_eq!(passed, [true; 4]);
+}
+
+#[test]
 fn the_guide_s_overrides_hold() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let local = folder.path().join("local.toml");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
+use super::advisories::{self, DebianFlags};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::rules::fingerprint::{Document, Fingerprints, subjects};
@@ -27,6 +28,15 @@ enum From {
         after_help = "Examples:\n  bannerwall rules import recog ssh_banners.xml http_servers.xml -o fingerprints.toml\n  bannerwall replay capture.pcap --fingerprints fingerprints.toml"
     )]
     Recog(RecogFlags),
+    /// Turn the data of Debian's security tracker into rules that say of a banner's package whether it is
+    /// vulnerable, mended, or cannot be told.
+    ///
+    /// The file is that of <https://security-tracker.debian.org/tracker/data/json>, or of another tracker of
+    /// the same shape, packed by gzip or not; nothing is fetched.
+    #[command(
+        after_help = "Examples:\n  bannerwall rules import debian tracker.json -o debian.toml\n  bannerwall rules import debian tracker.json --product openssh --since 2020 --severity medium --kev known_exploited_vulnerabilities.json -o debian.toml\n  bannerwall rules test debian.toml --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'"
+    )]
+    Debian(DebianFlags),
 }
 
 #[derive(Debug, Args)]
@@ -42,6 +52,7 @@ struct RecogFlags {
 pub(super) fn run(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> {
     match &arguments.from {
         From::Recog(flags) => import_recog(flags, quiet),
+        From::Debian(flags) => advisories::debian(flags, quiet),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing below this room sees clap. Results go to stdout, diagnostics and progress to stderr.
 
+mod advisories;
 mod config;
 mod doctor;
 mod exit;

@@ -376,7 +376,8 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
         Some(path) => example.identified(from, &Fingerprints::load(path).map_err(Failure::usage)?),
         None => example,
     };
-    let mut table = Table::new(&["rule", "matches", "action", "reason"]);
+    let mut table =
+        Table::new(&["rule", "matches", "action", "reason", "verdict", "fixed", "source", "date"]);
     let mut foreign = 0;
     let ends = Ends { source: arguments.source, destination: arguments.destination, port: arguments.port };
     for explanation in set.explain(&example, from, ends) {
@@ -396,11 +397,16 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
 }
 
 fn explained(explanation: &Explanation<'_>) -> serde_json::Value {
+    let told = explanation.verdict.as_ref();
     json!({
         "rule": explanation.rule.id(),
         "matches": explanation.matches,
         "action": explanation.rule.action().name(),
         "reason": explanation.reason,
+        "verdict": told.map(|told| told.verdict.name()),
+        "fixed": told.and_then(|told| told.fixed.as_deref()),
+        "source": told.map(|told| told.source.as_str()),
+        "date": told.and_then(|told| told.date.as_deref()),
     })
 }
 

@@ -196,6 +196,7 @@ impl Judge<'_> {
             product: ProductFacts::default(),
             from,
             resets: None,
+            verdict: None,
             banner: OtherFacts::text(facts.first(from)),
             application: Application::Other(Arc::new(facts)),
         };
@@ -250,19 +251,19 @@ impl Judge<'_> {
             self.desk.counters.suppressed += 1;
             return;
         }
-        let action = rule.action();
+        let action = found.action();
         if action == Action::Accept {
             return;
         }
         // A monitor changes nothing on the wire, nor how the kernel routes or shapes it.
-        if let Some(mark) = rule.mark()
+        if let Some(mark) = found.mark()
             && self.enforces()
         {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
         let banner = question.banner;
         let line = self.law.config.disclosure.line(banner.line());
-        let grave = action.blocks() || is_grave(rule.severity());
+        let grave = action.blocks() || is_grave(found.severity());
         if self.allowance.admit_alert(rule.index(), grave, line.len()) {
             self.tell_match(found, question, line, application());
         } else {

@@ -17,7 +17,9 @@ pub use self::application::{
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 use crate::terms::Anomaly;
 use crate::terms::hash::fnv32;
-pub use crate::terms::{Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp};
+pub use crate::terms::{
+    Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp, Verdict,
+};
 
 /// Which of the three paths saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,7 +65,9 @@ impl Event {
                 EventKind::Application(said) => said.weight(),
                 EventKind::Alert(facts) => {
                     let references: usize = facts.references.iter().map(String::len).sum();
-                    size_of::<AlertFacts>() + facts.title.len() + facts.banner.len() + references
+                    let verdict = facts.verdict.as_ref();
+                    let told = verdict.map_or(0, |told| size_of::<VerdictFacts>() + told.reason.len());
+                    size_of::<AlertFacts>() + facts.title.len() + facts.banner.len() + references + told
                 }
                 EventKind::Anomaly(facts) => facts.detail.len(),
                 EventKind::Connect(facts) => facts.said.len(),
@@ -147,6 +151,23 @@ pub struct AlertFacts {
     pub application: Application,
     /// What became of the resets, where the flow was rejected and somebody sends them.
     pub resets: Option<Box<ResetFacts>>,
+    /// What an advisory says of the package, where the rule holds one.
+    pub verdict: Option<Box<VerdictFacts>>,
+}
+
+/// What a distribution's data say of a package, with the evidence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerdictFacts {
+    /// One of the three values.
+    pub verdict: Verdict,
+    /// Why, on one line.
+    pub reason: String,
+    /// The package version that mends, of the package's own release where that is known.
+    pub fixed: Option<String>,
+    /// Whose data it is.
+    pub source: String,
+    /// When the data were taken, `2026-11-20`.
+    pub date: Option<String>,
 }
 
 /// The number that stands for a rule's id where EVE asks for one: the same in every run and on every

@@ -15,7 +15,7 @@ use super::time::EveTime;
 use super::{Format, escape};
 
 /// The columns in order; new ones are only ever added behind the last.
-pub const COLUMNS: [&str; 26] = [
+pub const COLUMNS: [&str; 28] = [
     "timestamp",
     "source",
     "event_type",
@@ -42,6 +42,8 @@ pub const COLUMNS: [&str; 26] = [
     "detail",
     "waited_ms",
     "protocol_version",
+    "verdict",
+    "fixed",
 ];
 
 /// CSV records as a [`Format`].
@@ -97,6 +99,8 @@ struct Row<'a> {
     detail: Cow<'a, str>,
     waited_ms: Option<u32>,
     protocol_version: &'a str,
+    verdict: &'static str,
+    fixed: &'a str,
 }
 
 impl<'a> Row<'a> {
@@ -160,6 +164,11 @@ impl<'a> Row<'a> {
         self.blocked = Some(facts.blocked);
         self.product = Some(&facts.product);
         self.detail = facts.references.join(" ").into();
+        if let Some(told) = &facts.verdict {
+            self.verdict = told.verdict.name();
+            self.reason = &told.reason;
+            self.fixed = told.fixed.as_deref().unwrap_or_default();
+        }
     }
 
     fn dropped(&mut self, facts: &'a DropFacts) {
@@ -240,6 +249,8 @@ impl<'a> Row<'a> {
             self.detail.as_ref().into(),
             text(self.waited_ms),
             self.protocol_version.into(),
+            self.verdict.into(),
+            self.fixed.into(),
         ]
     }
 }

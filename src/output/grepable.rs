@@ -46,8 +46,10 @@ impl Format for Grepable {
         let (address, port) = (finding.target.ip(), finding.target.port());
         write!(out, "Host: {address} ()\tPorts: {port}/{state}/tcp//{service}//{}/", version(&finding))?;
         if !finding.alerts.is_empty() {
-            let alerts =
-                finding.alerts.iter().map(|alert| format!("{}({})", alert.rule, alert.severity.name()));
+            let alerts = finding.alerts.iter().map(|alert| {
+                let verdict = alert.verdict.as_ref().map(|told| format!(", {}", told.verdict.name()));
+                format!("{}({}{})", alert.rule, alert.severity.name(), verdict.unwrap_or_default())
+            });
             write!(out, "\tAlerts: {}", escape(&alerts.collect::<Vec<_>>().join(", ")))?;
         }
         writeln!(out)

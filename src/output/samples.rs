@@ -78,6 +78,7 @@ pub(super) fn ssh() -> Vec<Event> {
         banner: banner.to_owned(),
         application: Application::Ssh(Arc::new(facts.clone())),
         resets: None,
+        verdict: None,
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),

@@ -59,8 +59,11 @@ impl Table {
             Escaped(&facts.rule),
             Escaped(&facts.title)
         )?;
-        match facts.references.first() {
-            Some(reference) => writeln!(out, " [{}]", Escaped(reference)),
+        if let Some(reference) = facts.references.first() {
+            write!(out, " [{}]", Escaped(reference))?;
+        }
+        match &facts.verdict {
+            Some(told) => writeln!(out, " {}: {}", told.verdict.words(), Escaped(&told.reason)),
             None => writeln!(out),
         }
     }

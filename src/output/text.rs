@@ -156,7 +156,11 @@ impl Line<'_> {
             write!(f, " (would {})", facts.action.name())?;
         }
         write!(f, "  [{}] {}", facts.from.name(), Escaped(&facts.banner))?;
-        product(Some(&facts.product), f)
+        product(Some(&facts.product), f)?;
+        match &facts.verdict {
+            Some(told) => write!(f, "  {}: {}", told.verdict.words(), Escaped(&told.reason)),
+            None => Ok(()),
+        }
     }
 
     fn dropped(&self, facts: &DropFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {

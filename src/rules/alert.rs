@@ -29,15 +29,16 @@ impl Match<'_> {
             rule: rule.id().to_owned(),
             title: rule.title().to_owned(),
             category: rule.category().to_owned(),
-            action: rule.action(),
-            blocked: rule.action().blocks() && occasion.enforced,
-            severity: rule.severity(),
+            action: self.action(),
+            blocked: self.action().blocks() && occasion.enforced,
+            severity: self.severity(),
             references: rule.references().to_vec(),
             product,
             from: occasion.from,
             banner: occasion.line,
             application: occasion.application,
             resets: None,
+            verdict: self.finding.map(|finding| Box::new(finding.facts())),
         }
     }
 }

@@ -25,7 +25,7 @@ use std::fmt;
 use super::version;
 
 /// dpkg's `verrevcmp`: runs of other characters and runs of digits, in turns.
-fn compare_part(mut left: &[u8], mut right: &[u8]) -> Ordering {
+pub(super) fn compare_part(mut left: &[u8], mut right: &[u8]) -> Ordering {
     while !left.is_empty() || !right.is_empty() {
         let digit = |part: &[u8]| part.first().is_none_or(u8::is_ascii_digit);
         while !digit(left) || !digit(right) {

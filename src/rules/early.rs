@@ -91,7 +91,7 @@ impl RuleSet {
         let effective = |rule: &Rule| source.is_none_or(|source| thresholds.would_admit(rule, source, now));
         let matches = self.evaluate(banner, context);
         let accepted = matches.iter().any(|found| found.rule.action == Action::Accept);
-        let blocks = matches.iter().any(|found| found.rule.action.blocks() && effective(found.rule));
+        let blocks = matches.iter().any(|found| found.action().blocks() && effective(found.rule));
         blocks && !accepted && !self.may_accept(banner, context)
     }
 

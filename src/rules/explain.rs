@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
+use super::advisory::Finding;
 use super::example::Example;
 use super::field::{Field, Sender};
-use super::judge::{Captured, Memo, Miss, Scoped, judge, scope_as_told};
+use super::judge::{Found, Memo, Miss, Scoped, judge, scope_as_told};
 use super::pattern::Pattern;
 use super::rule::{Condition, Rule, Test};
 use super::view::View;
 use super::{Action, RuleSet};
+use crate::event::VerdictFacts;
 
 /// What one rule says of a banner.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub struct Explanation<'r> {
     pub matches: bool,
     /// Why, on one line.
     pub reason: String,
+    /// What the rule's advisory says of the banner, where it was asked.
+    pub verdict: Option<VerdictFacts>,
 }
 
 /// The connection that a banner is thought to come by, as far as it is told.
@@ -98,13 +102,16 @@ impl RuleSet {
             let view = View::new(banner, context).with_hassh(hassh);
             let memo = Memo::default();
             let judged = judge(rule, &self.patterns, &view, &memo, Scoped::No);
-            match judged.and_then(|captured| scope_as_told(rule, ends).map(|()| captured)) {
-                Ok(captured) => (true, because(rule, captured, ends)),
-                Err(miss) => (false, self.why(rule, miss, &view)),
-            }
+            let (matches, reason, finding) =
+                match judged.and_then(|found| scope_as_told(rule, ends).map(|()| found)) {
+                    Ok(found) => (true, because(rule, found, ends), found.finding),
+                    Err(Miss::Unreported(finding)) => (false, unreported(&finding), Some(finding)),
+                    Err(miss) => (false, self.why(rule, miss, &view), None),
+                };
+            (matches, reason, finding.map(|finding| finding.facts()))
         });
-        let (matches, reason) = outcome.unwrap_or_else(|reason| (false, reason));
-        Explanation { rule, matches, reason }
+        let (matches, reason, verdict) = outcome.unwrap_or_else(|reason| (false, reason, None));
+        Explanation { rule, matches, reason, verdict }
     }
 
     fn why(&self, rule: &Rule, miss: Miss<'_, '_>, view: &View<'_>) -> String {
@@ -131,6 +138,8 @@ impl RuleSet {
                     self.tested(condition)
                 )
             }
+            Miss::Distribution => "its advisory is about another distribution's packages".to_owned(),
+            Miss::Unreported(finding) => unreported(&finding),
             Miss::NoVersion => "no version could be read".to_owned(),
             Miss::Version(version) => {
                 let wanted = rule.version.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -159,8 +168,11 @@ impl RuleSet {
 }
 
 /// What made a rule match, beside its patterns.
-fn because(rule: &Rule, captured: Captured<'_>, ends: Ends) -> String {
-    let mut reasons = vec!["all its conditions hold".to_owned()];
+fn because(rule: &Rule, Found { captured, finding }: Found<'_, '_>, ends: Ends) -> String {
+    let mut reasons = match finding {
+        Some(finding) => vec![format!("{}: {}", finding.verdict().words(), finding.reason())],
+        None => vec!["all its conditions hold".to_owned()],
+    };
     if let (Some(version), Some(requirement)) = (captured.version, &rule.version) {
         reasons.push(format!("the version {} is {requirement}", lossy(version)));
     }
@@ -181,6 +193,11 @@ fn because(rule: &Rule, captured: Captured<'_>, ends: Ends) -> String {
         reasons.push(format!("from {} times within {} s on", count.times, count.within.as_secs()));
     }
     reasons.join("; ")
+}
+
+/// The verdict of an advisory that is no match.
+fn unreported(finding: &Finding<'_>) -> String {
+    format!("{}: {}", finding.verdict().words(), finding.reason())
 }
 
 fn shown(field: &Field, view: &View<'_>) -> String {

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 
+use super::advisory::{Finding, Shown};
 use super::debian::{Fixed, Revision};
 use super::explain::Ends;
 use super::field::Field;
@@ -20,6 +21,13 @@ pub(super) struct Captured<'v> {
     pub(super) version: Option<&'v [u8]>,
     pub(super) distribution: Option<&'v [u8]>,
     pub(super) revision: Option<&'v [u8]>,
+}
+
+/// A rule that matches: what it captured, and what its advisory says.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Found<'r, 'v> {
+    pub(super) captured: Captured<'v>,
+    pub(super) finding: Option<Finding<'r>>,
 }
 
 /// Why a rule does not match.
@@ -57,6 +65,10 @@ pub(super) enum Miss<'r, 'v> {
     Version(&'v [u8]),
     /// The distribution has mended it.
     Fixed(&'r Fixed, Revision<'v>),
+    /// The advisory is about another distribution's packages.
+    Distribution,
+    /// The advisory's verdict is none that the rule reports.
+    Unreported(Finding<'r>),
 }
 
 /// Which parts of a rule are asked.
@@ -75,7 +87,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     view: &'v View<'_>,
     memo: &Memo<'v>,
     scoped: Scoped,
-) -> Result<Captured<'v>, Miss<'r, 'v>> {
+) -> Result<Found<'r, 'v>, Miss<'r, 'v>> {
     if rule.protocol != view.banner.protocol() {
         return Err(Miss::Protocol);
     }
@@ -104,7 +116,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     }
     captured = with_fingerprint(rule, captured, view);
     version(rule, captured, view)?;
-    Ok(captured)
+    Ok(Found { captured, finding: advised(rule, captured, view)? })
 }
 
 /// Rules about what comes behind the head are judged once that was seen.
@@ -329,11 +341,28 @@ fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -
     }
 }
 
+/// What the rule's advisory says of the package behind the banner.
+fn advised<'r, 'v>(
+    rule: &'r Rule,
+    captured: Captured<'v>,
+    view: &'v View<'_>,
+) -> Result<Option<Finding<'r>>, Miss<'r, 'v>> {
+    let Some(advisory) = &rule.advisory else { return Ok(None) };
+    let version = captured.version.ok_or(Miss::NoVersion)?;
+    let shown = match (package(captured, view), captured.distribution) {
+        (Some(package), _) => Shown::Package(package),
+        (None, Some(distribution)) => Shown::Distribution(distribution),
+        (None, None) => Shown::Nothing,
+    };
+    let finding = advisory.judge(version, shown).ok_or(Miss::Distribution)?;
+    if advisory.reports(finding.verdict()) { Ok(Some(finding)) } else { Err(Miss::Unreported(finding)) }
+}
+
 /// Whether a banner that `rule` matches names a distribution's package.
 pub(super) fn names_package(rule: &Rule, patterns: &[Pattern], view: &View<'_>) -> bool {
     let memo = Memo::default();
-    let captured = judge(rule, patterns, view, &memo, Scoped::No);
-    captured.is_ok_and(|captured| package(captured, view).is_some())
+    let found = judge(rule, patterns, view, &memo, Scoped::No);
+    found.is_ok_and(|found| package(found.captured, view).is_some())
 }
 
 /// The distribution's package that the banner names.

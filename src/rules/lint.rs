@@ -36,7 +36,9 @@ pub(super) fn lint(
     if depth == Depth::Thorough && report.errors() == 0 {
         let rules = rules.iter().chain(off).map(Rule::file);
         let files: HashSet<&str> = rules.chain(policies.iter().map(Policy::file)).collect();
-        let empty = |source: &&SourceFile| !files.contains(source.name()) && !source.is_local();
+        let empty = |source: &&SourceFile| {
+            !files.contains(source.name()) && !source.is_local() && !source.holds_products()
+        };
         for source in sources.iter().filter(empty) {
             let message = "the file holds no rule";
             report.push(Diagnostic::of_file(Level::Warning, source.name(), message));
@@ -55,7 +57,7 @@ pub(super) fn lint(
         if depth == Depth::Quick {
             continue;
         }
-        if rule.examples.is_empty() {
+        if rule.examples.is_empty() && rule.advisory.is_none() {
             let diagnostic = at_rule(rule, source, Level::Warning, "the rule has no example".to_owned())
                 .with_help("add a banner that it matches: `examples = [\"…\"]`; `rules test` tries it");
             report.push(diagnostic);
@@ -83,7 +85,8 @@ pub(super) fn lint(
 /// the package (`fixed_in`, where the rule asks for a banner that names one) or the key exchange.
 fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
     let weakness = rule.references.iter().any(|reference| reference.starts_with("CVE-"));
-    if !rule.action.blocks() || rule.version.is_none() || !weakness || rule.certain.is_some() {
+    let told = rule.certain.is_some() || rule.advisory.is_some();
+    if !rule.action.blocks() || rule.version.is_none() || !weakness || told {
         return false;
     }
     // Its examples show whether it matches a banner, too, that names no package.
@@ -169,6 +172,7 @@ fn covers(accept: &Rule, rule: &Rule) -> bool {
         && accept.present.iter().all(|name| rule.present.contains(name))
         && (accept.version.is_none() || accept.version == rule.version)
         && (accept.fixed_in.is_empty() || accept.fixed_in == rule.fixed_in)
+        && accept.advisory.is_none()
         && (accept.request.is_none() || accept.request == rule.request)
         && (accept.scope.is_any() || accept.scope == rule.scope)
         && accept.count.is_none()

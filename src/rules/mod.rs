@@ -26,6 +26,7 @@
 //! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
 //! `cpe` or `os`, from the fingerprint.
 
+mod advisory;
 mod alert;
 mod debian;
 mod diagnostic;
@@ -34,6 +35,7 @@ mod example;
 mod explain;
 mod field;
 pub mod fingerprint;
+pub mod import;
 mod index;
 mod judge;
 mod limits;
@@ -59,10 +61,11 @@ mod threshold;
 mod version;
 mod view;
 
+use self::advisory::Finding;
 use self::diagnostic::Report;
 use self::early::EarlySides;
 use self::index::Index;
-use self::judge::{Captured, Memo, Scoped, judge};
+use self::judge::{Found, Memo, Scoped, judge};
 use self::lint::{Depth, lint};
 use self::pattern::Pattern;
 use self::policy::Policies;
@@ -70,7 +73,7 @@ use self::read::Draft;
 use self::source::SourceFile;
 use self::view::View;
 use crate::banner::Banner;
-use crate::event::Action;
+use crate::event::{Action, Severity, Verdict};
 
 pub use self::alert::Occasion;
 pub use self::diagnostic::{Diagnostic, Level, LoadError};
@@ -132,6 +135,8 @@ pub struct Match<'r> {
     pub product: Option<String>,
     /// The version, from the group named `version` or a fingerprint.
     pub version: Option<String>,
+    /// What the rule's advisory says.
+    finding: Option<Finding<'r>>,
 }
 
 impl RuleSet {
@@ -237,8 +242,8 @@ impl RuleSet {
             if rule.action == Action::Allow {
                 continue;
             }
-            let Ok(captured) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
-            matches.push(Match::new(rule, captured));
+            let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
+            matches.push(Match::new(rule, found));
             if rule.action == Action::Accept {
                 break;
             }
@@ -256,8 +261,8 @@ impl RuleSet {
         let rules = candidates.into_iter().filter_map(|index| self.rule(index));
         let rules = rules.filter(|rule| rule.action != Action::Allow);
         let judged = |rule: &'r Rule| {
-            let captured = judge(rule, &self.patterns, &view, &memo, Scoped::No).ok()?;
-            Some(Match::new(rule, captured))
+            let found = judge(rule, &self.patterns, &view, &memo, Scoped::No).ok()?;
+            Some(Match::new(rule, found))
         };
         rules.filter_map(judged).collect()
     }
@@ -275,9 +280,35 @@ impl RuleSet {
 }
 
 impl<'r> Match<'r> {
-    fn new(rule: &'r Rule, captured: Captured<'_>) -> Self {
+    fn new(rule: &'r Rule, found: Found<'r, '_>) -> Self {
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        Self { rule, product: captured.product.map(text), version: captured.version.map(text) }
+        let Found { captured, finding } = found;
+        Self { rule, product: captured.product.map(text), version: captured.version.map(text), finding }
+    }
+
+    /// What the match asks for: the rule's action, unless its advisory does not say that the package is
+    /// vulnerable.
+    pub fn action(&self) -> Action {
+        match &self.finding {
+            Some(finding) if !finding.blocks() => Action::Alert,
+            _ => self.rule.action,
+        }
+    }
+
+    /// The mark to set.
+    pub fn mark(&self) -> Option<Mark> {
+        self.rule.mark.filter(|_| self.action() == Action::Mark)
+    }
+
+    /// How grave the match is: what is mended is only worth knowing, and what cannot be told is no more than
+    /// a weakness under conditions.
+    pub fn severity(&self) -> Severity {
+        let severity = self.rule.severity;
+        match self.finding.map(|finding| finding.verdict()) {
+            Some(Verdict::Mended) => Severity::Info,
+            Some(Verdict::Unknown) => severity.min(Severity::Medium),
+            Some(Verdict::Vulnerable) | None => severity,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::advisory::Advisory;
 use super::debian::Fixed;
 use super::diagnostic::Place;
 use super::example::Example;
@@ -47,6 +48,7 @@ pub struct Rule {
     pub(super) present: Vec<String>,
     pub(super) version: Option<Requirement>,
     pub(super) fixed_in: Vec<Fixed>,
+    pub(super) advisory: Option<Advisory>,
     pub(super) scope: Scope,
     pub(super) count: Option<Count>,
     pub(super) examples: Vec<Example>,

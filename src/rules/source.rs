@@ -31,6 +31,11 @@ impl SourceFile {
         self.local
     }
 
+    /// Whether it is about products, which are no rules: they are for `rules import`.
+    pub(super) fn holds_products(&self) -> bool {
+        self.text.lines().any(|line| line.trim_end() == "[[product]]")
+    }
+
     /// The name as it was given.
     pub(super) fn name(&self) -> &str {
         &self.name

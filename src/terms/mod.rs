@@ -221,6 +221,40 @@ impl Severity {
     }
 }
 
+/// Whether a package has a weakness that its distribution knows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It has.
+    Vulnerable,
+    /// It has it no longer, or never had.
+    Mended,
+    /// What was said does not tell.
+    Unknown,
+}
+
+impl Verdict {
+    /// All three, by the names that rules and events have for them.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("vulnerable", Self::Vulnerable), ("mended", Self::Mended), ("unknown", Self::Unknown)];
+
+    /// The name in rules and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vulnerable => "vulnerable",
+            Self::Mended => "mended",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// As people say it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => "cannot be told",
+            told => told.name(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

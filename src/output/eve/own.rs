@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, DropReason, Event, EventKind, FlowRecord,
-    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity,
+    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -46,6 +46,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    advisory: Option<Advisory<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_us: Option<u64>,
@@ -75,6 +77,30 @@ struct Product<'a> {
     cpe: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     os: Option<&'a str>,
+}
+
+/// What a distribution's data say of the package behind a banner.
+#[derive(Debug, Serialize)]
+struct Advisory<'a> {
+    verdict: &'static str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fixed: Option<&'a str>,
+    source: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    date: Option<&'a str>,
+}
+
+impl<'a> Advisory<'a> {
+    fn new(facts: &'a VerdictFacts) -> Self {
+        Self {
+            verdict: facts.verdict.name(),
+            reason: &facts.reason,
+            fixed: facts.fixed.as_deref(),
+            source: &facts.source,
+            date: facts.date.as_deref(),
+        }
+    }
 }
 
 /// How the rules that lead packets to the guard stand.
@@ -199,6 +225,7 @@ impl<'a> Own<'a> {
             name: other(&facts.application).map(|facts| facts.name),
             // In monitor mode: what `action` would have done.
             enforced: facts.action.blocks().then_some(facts.blocked),
+            advisory: facts.verdict.as_deref().map(Advisory::new),
             product: Product::new(&facts.product),
             ..Self::default()
         }

@@ -158,6 +158,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
         banner: server.banner.clone(),
         application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server) })),
         resets: None,
+        verdict: None,
     }))
 }
 

@@ -260,16 +260,23 @@ fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
 
 fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {
     let references = facts.references.join(" ");
-    let output = format!("{}: {} {references}", facts.severity.name(), facts.title);
+    let told = facts.verdict.as_deref();
+    let verdict = told.map_or_else(String::new, |told| format!(" {}: {}", told.verdict.words(), told.reason));
+    let output = format!("{}: {} {references}{verdict}", facts.severity.name(), facts.title);
     let id = format!("bannerwall-{}", facts.rule);
     start(xml, "script", &[("id", &id), ("output", output.trim_end())])?;
-    for (key, value) in [
+    let about = [
         ("rule", facts.rule.as_str()),
         ("severity", facts.severity.name()),
         ("title", &facts.title),
         ("references", &references),
         ("banner", &facts.banner),
-    ] {
+    ];
+    let evidence = told.into_iter().flat_map(|told| {
+        let fixed = told.fixed.as_deref().map(|fixed| ("fixed", fixed));
+        [("verdict", told.verdict.name()), ("reason", &told.reason)].into_iter().chain(fixed)
+    });
+    for (key, value) in about.into_iter().chain(evidence) {
         start(xml, "elem", &[("key", key)])?;
         xml.write_event(Xml::Text(BytesText::new(&clean(value))))?;
         end(xml, "elem")?;

@@ -3,6 +3,7 @@
 //! The file is first read as TOML with recovery; what was understood is then read as rules, so that
 //! a missing quote does not hide a misspelt field further down.
 
+mod advisory;
 mod conditions;
 mod examples;
 mod fields;
@@ -47,7 +48,7 @@ pub(super) struct Draft {
 }
 
 /// The keys of a rule file.
-const FILE_KEYS: &[&str] = &["pack", "rule", "policy", "override", "lists"];
+const FILE_KEYS: &[&str] = &["pack", "rule", "policy", "override", "lists", "product"];
 const PACK_KEYS: &[&str] = &["profiles", "tags"];
 
 /// What a file says of all its rules: `[pack]`.
@@ -85,7 +86,8 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
         match *key {
             "lists" => lists.read(&mut reader, value),
             "pack" => pack = Pack::read(&mut reader, value),
-            "rule" | "policy" | "override" => {}
+            // Products are the import's affair.
+            "rule" | "policy" | "override" | "product" => {}
             _ => reader.unknown_key(span, key, "a rule file", FILE_KEYS.iter().copied()),
         }
     }

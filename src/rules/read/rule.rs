@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
+use super::super::advisory::Advisory;
 use super::super::debian::Fixed;
 use super::super::example::Example;
 use super::super::field::{Field, Sender, header_name};
@@ -14,7 +15,7 @@ use super::super::rule::{Condition, Mark, ProbeRequest, Rule, Test};
 use super::super::threshold::Count;
 use super::super::version::Requirement;
 use super::value::{Entry, Reader, Text};
-use super::{Draft, Lists, Pack, conditions, fields, scope};
+use super::{Draft, Lists, Pack, advisory, conditions, fields, scope};
 use crate::event::{Action, Protocol, Severity};
 
 /// What is done with a key's value.
@@ -41,6 +42,9 @@ const KEYS: &[(&str, Take)] = &[
     ("present", |parts, reader, (key, _, value), _| parts.present = parts.header_names(reader, key, value)),
     ("version", |parts, reader, (_, _, value), _| parts.version = fields::version(reader, value)),
     ("fixed_in", |parts, reader, (_, _, value), _| parts.fixed_in = fields::fixed_in(reader, value)),
+    ("advisory", |parts, reader, (_, span, value), _| {
+        parts.advisory = advisory::read(reader, value).map(|advisory| (advisory, span.clone()));
+    }),
     ("mark", |parts, reader, (_, span, value), _| {
         parts.mark = fields::mark(reader, value).map(|mark| (mark, span.clone()));
     }),
@@ -113,6 +117,7 @@ struct Parts {
     present: Vec<String>,
     version: Option<(Requirement, Range<usize>)>,
     fixed_in: Vec<(Fixed, Range<usize>)>,
+    advisory: Option<(Advisory, Range<usize>)>,
     scope: super::super::scope::Scope,
     count: Option<Count>,
     examples: Vec<Example>,
@@ -283,6 +288,18 @@ impl Parts {
                 );
             }
         }
+        if let Some((_, span)) = &self.advisory {
+            if !versioned {
+                reader.error_with_help(span, "nothing says which version the banner has", help);
+            }
+            if let Some(action) =
+                self.action.filter(|action| matches!(action, Action::Accept | Action::Allow))
+            {
+                let message =
+                    format!("an advisory finds weaknesses: `{}` is no answer to one", action.name());
+                reader.error(span, message);
+            }
+        }
         for (fixed, span) in &self.fixed_in {
             if fixed.has_upstream() && !versioned {
                 reader.error_with_help(span, "nothing says which upstream version the banner has", help);
@@ -338,6 +355,7 @@ impl Parts {
             present: self.present,
             version: self.version.map(|(requirement, _)| requirement),
             fixed_in: self.fixed_in.into_iter().map(|(fixed, _)| fixed).collect(),
+            advisory: self.advisory.map(|(advisory, _)| advisory),
             scope: self.scope,
             count: self.count,
             examples: self.examples,

@@ -194,6 +194,7 @@ fn alert(rule: String, application: Application) -> AlertFacts {
         banner: "HTTP/1.1 200 OK".to_owned(),
         application,
         resets: None,
+        verdict: None,
     }
 }
 

@@ -1,0 +1,194 @@
+//! `bannerwall rules import debian`: advisories of distributions as rules.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, ValueEnum};
+
+use super::{Exit, Failure, print};
+use crate::diagnostics::tell;
+use crate::event::{Action, Severity, Verdict};
+use crate::rules::import::{self, Exploited, Imported, Products, Wanted};
+
+/// Flags of `bannerwall rules import debian`.
+#[derive(Debug, Args)]
+pub(super) struct DebianFlags {
+    /// The tracker's JSON.
+    #[arg(value_name = "FILE.json")]
+    file: PathBuf,
+    #[command(flatten)]
+    wanted: WantedFlags,
+}
+
+/// Flags of every source of advisories.
+#[derive(Debug, Args)]
+struct WantedFlags {
+    /// Only this source package; may be given several times. By default all whose banners are known.
+    #[arg(long, value_name = "PACKAGE")]
+    product: Vec<String>,
+    /// Only weaknesses named or published at this year or day, or later: 2020, 2020-05-01.
+    #[arg(long, value_name = "DATE", value_parser = since)]
+    since: Option<String>,
+    /// Only weaknesses that are at least so grave.
+    #[arg(long, value_name = "SEVERITY", default_value = "low")]
+    severity: SeverityName,
+    /// CISA's list of known exploited vulnerabilities (JSON): what it names is critical, and tagged `kev`.
+    #[arg(long, value_name = "FILE")]
+    kev: Option<PathBuf>,
+    /// What the rules ask for where a package is vulnerable.
+    #[arg(long, value_name = "ACTION", default_value = "alert")]
+    action: ActionName,
+    /// Block, too, where nobody can tell whether a package is vulnerable.
+    #[arg(long)]
+    block_unknown: bool,
+    /// Verdicts that are worth an alert.
+    #[arg(long, value_name = "VERDICTS", value_delimiter = ',', default_value = "vulnerable,unknown")]
+    report: Vec<VerdictName>,
+    /// When the data were taken (2026-11-20); by default when the file was last changed.
+    #[arg(long, value_name = "DATE", value_parser = day)]
+    date: Option<String>,
+    /// Which package shows what in which banner, in the form of rules/products.toml.
+    #[arg(long, value_name = "FILE")]
+    products: Option<PathBuf>,
+    /// Write the rules here instead of to stdout.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SeverityName {
+    Info,
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ActionName {
+    Alert,
+    Drop,
+    Reject,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum VerdictName {
+    Vulnerable,
+    Mended,
+    Unknown,
+}
+
+/// Runs `bannerwall rules import debian`.
+pub(super) fn debian(flags: &DebianFlags, quiet: bool) -> Result<Exit, Failure> {
+    let (products, wanted) = flags.wanted.wanted(&flags.file)?;
+    let imported = import::debian(&flags.file, &products, &wanted).map_err(Failure::usage)?;
+    flags.wanted.write(&imported, quiet)
+}
+
+impl WantedFlags {
+    fn wanted(&self, file: &Path) -> Result<(Products, Wanted), Failure> {
+        let products = match &self.products {
+            Some(path) => Products::read(path),
+            None => Products::shipped(),
+        };
+        let products = products.map_err(Failure::usage)?;
+        if let Some(unknown) = self.product.iter().find(|name| !products.has(name)) {
+            let known: Vec<&str> = products.packages().collect();
+            let known = known.join(", ");
+            let message = anyhow!("--product {unknown}: no banner is known to show it; these are: {known}");
+            return Err(Failure::Usage(message));
+        }
+        let exploited = self.kev.as_deref().map(Exploited::read).transpose().map_err(Failure::usage)?;
+        let wanted = Wanted {
+            packages: self.product.clone(),
+            since: self.since.clone(),
+            severity: self.severity.into(),
+            exploited: exploited.unwrap_or_default(),
+            action: self.action.into(),
+            report: self.report.iter().copied().map(Verdict::from).collect(),
+            block_unknown: self.block_unknown,
+            date: self.date.clone().or_else(|| changed(file)).unwrap_or_default(),
+        };
+        Ok((products, wanted))
+    }
+
+    /// Writes the rules, all or none of them.
+    fn write(&self, imported: &Imported, quiet: bool) -> Result<Exit, Failure> {
+        let exit = match &self.output {
+            None => print(imported.text.as_bytes())?,
+            Some(path) => {
+                replace(path, imported.text.as_bytes())
+                    .with_context(|| path.display().to_string())
+                    .map_err(Failure::Usage)?;
+                Exit::Done
+            }
+        };
+        if !quiet {
+            tell(format_args!("{} rules", imported.rules));
+        }
+        Ok(exit)
+    }
+}
+
+/// Puts a new file in the place of `path`, so that nobody ever reads a part of it.
+fn replace(path: &Path, octets: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".bannerwall-").tempfile_in(folder)?;
+    file.write_all(octets)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(mode)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// The day on which a file was last changed, in UTC.
+fn changed(file: &Path) -> Option<String> {
+    let changed = std::fs::metadata(file).ok()?.modified().ok()?;
+    let changed = jiff::Timestamp::try_from(changed).ok()?;
+    Some(changed.strftime("%Y-%m-%d").to_string())
+}
+
+fn day(text: &str) -> Result<String, String> {
+    match text.parse::<jiff::civil::Date>() {
+        Ok(date) => Ok(date.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn since(text: &str) -> Result<String, String> {
+    let year = text.len() == 4 && text.bytes().all(|octet| octet.is_ascii_digit());
+    if year { Ok(text.to_owned()) } else { day(text).map_err(|error| format!("no year and no day: {error}")) }
+}
+
+impl From<SeverityName> for Severity {
+    fn from(name: SeverityName) -> Self {
+        match name {
+            SeverityName::Info => Self::Info,
+            SeverityName::Low => Self::Low,
+            SeverityName::Medium => Self::Medium,
+            SeverityName::High => Self::High,
+            SeverityName::Critical => Self::Critical,
+        }
+    }
+}
+
+impl From<ActionName> for Action {
+    fn from(name: ActionName) -> Self {
+        match name {
+            ActionName::Alert => Self::Alert,
+            ActionName::Drop => Self::Drop,
+            ActionName::Reject => Self::Reject,
+        }
+    }
+}
+
+impl From<VerdictName> for Verdict {
+    fn from(name: VerdictName) -> Self {
+        match name {
+            VerdictName::Vulnerable => Self::Vulnerable,
+            VerdictName::Mended => Self::Mended,
+            VerdictName::Unknown => Self::Unknown,
+        }
+    }
+}

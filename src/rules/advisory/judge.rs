@@ -1,0 +1,385 @@
+//! One banner's package under one advisory.
+
+use super::super::debian::Revision;
+use super::package::{Installed, PackageVersion, released};
+use super::{Advisory, Line, State, Status};
+use crate::event::{Verdict, VerdictFacts};
+
+/// What a banner shows of the package behind it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::rules) enum Shown<'v> {
+    /// Distribution and revision.
+    Package(Revision<'v>),
+    /// The distribution alone, as `nginx/1.22.1 (Debian)` does.
+    Distribution(&'v [u8]),
+    /// Nothing but upstream's version.
+    Nothing,
+}
+
+/// What an advisory says of a banner, and why.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::rules) struct Finding<'r> {
+    advisory: &'r Advisory,
+    ground: Ground,
+    /// The line that decided.
+    line: Option<&'r Line>,
+}
+
+/// Why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    /// The line has a fix, and the package is older.
+    BelowFix,
+    /// The line has no fix.
+    Open,
+    /// The package is at least the line's fix.
+    Fixed,
+    /// The line never had the weakness.
+    NotAffected,
+    /// The package's release began with a version that was mended.
+    Inherited,
+    /// Upstream's version is later than the one that was mended.
+    LaterUpstream,
+    /// The banner does not show the package's revision.
+    Hidden,
+    /// The line has no fix, and the package is newer than the data.
+    NewerThanData,
+    /// The distribution has not said whether the line is affected.
+    Undetermined,
+    /// The data do not know the package's release.
+    UnknownRelease,
+    /// Nobody says whether the weakness was there yet.
+    PerhapsEarlier,
+    /// Somebody else has built the package.
+    Rebuilt,
+    /// Two releases say different things of the same package.
+    Contradiction,
+}
+
+impl Ground {
+    const fn verdict(self) -> Verdict {
+        match self {
+            Self::BelowFix | Self::Open => Verdict::Vulnerable,
+            Self::Fixed | Self::NotAffected | Self::Inherited | Self::LaterUpstream => Verdict::Mended,
+            Self::Hidden
+            | Self::NewerThanData
+            | Self::Undetermined
+            | Self::UnknownRelease
+            | Self::PerhapsEarlier
+            | Self::Rebuilt
+            | Self::Contradiction => Verdict::Unknown,
+        }
+    }
+}
+
+impl Finding<'_> {
+    /// One of the three values.
+    pub(in crate::rules) const fn verdict(&self) -> Verdict {
+        self.ground.verdict()
+    }
+
+    /// Whether a rule that blocks does so.
+    pub(in crate::rules) const fn blocks(&self) -> bool {
+        match self.verdict() {
+            Verdict::Vulnerable => true,
+            Verdict::Unknown => self.advisory.block_unknown,
+            Verdict::Mended => false,
+        }
+    }
+
+    /// The verdict with its evidence, as events tell it.
+    pub(in crate::rules) fn facts(&self) -> VerdictFacts {
+        VerdictFacts {
+            verdict: self.verdict(),
+            reason: self.reason(),
+            fixed: self.fix().map(ToString::to_string),
+            source: self.advisory.source.clone(),
+            date: Some(self.advisory.date.clone()).filter(|date| !date.is_empty()),
+        }
+    }
+
+    /// The version that mends, of the package's own release where that is known.
+    fn fix(&self) -> Option<&PackageVersion> {
+        self.line.and_then(Line::fix)
+    }
+
+    /// Why, on one line.
+    pub(in crate::rules) fn reason(&self) -> String {
+        let line = self.line.map_or_else(|| "the distribution".to_owned(), ToString::to_string);
+        let fixed = match self.fix() {
+            Some(fix) => format!("{line} is mended from {fix} on"),
+            None => format!("no fix is known for {line}"),
+        };
+        match self.ground {
+            Ground::BelowFix => fixed,
+            Ground::Open => format!("{line} has no fix"),
+            Ground::Fixed => format!("the package is at least what mended {line}: {fixed}"),
+            Ground::NotAffected => format!("{line} is not affected"),
+            Ground::Inherited => format!("its release began with a mended package: {fixed}"),
+            Ground::LaterUpstream => format!("upstream's version is later than the mended one: {fixed}"),
+            Ground::Hidden => format!("the banner does not show the package's revision; {fixed}"),
+            Ground::NewerThanData => {
+                format!("the package is newer than the data, in which {line} has no fix")
+            }
+            Ground::Undetermined => format!("the distribution has not said whether {line} is affected"),
+            Ground::UnknownRelease => format!("the data do not know the package's release; {fixed}"),
+            Ground::PerhapsEarlier => {
+                format!("the data do not say whether so old a package has the weakness; {fixed}")
+            }
+            Ground::Rebuilt => format!("somebody else has built the package and may have mended it; {fixed}"),
+            Ground::Contradiction => "releases that share the package say different things of it".to_owned(),
+        }
+    }
+}
+
+impl Advisory {
+    /// What follows for a banner with upstream's version `upstream`; nothing where the data are about
+    /// another distribution.
+    pub(in crate::rules) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
+        let upstream = self.respelled(upstream);
+        match shown {
+            Shown::Package(Revision { distribution, revision }) => {
+                let lines = self.lines_of(distribution)?;
+                let package = Installed { upstream, revision }.without_rebuild();
+                Some(self.judge_package(package, &lines))
+            }
+            Shown::Distribution(name) => Some(self.judge_hidden(upstream, &self.lines_of(name)?, true)),
+            Shown::Nothing => {
+                let lines: Vec<&Line> = self.lines.iter().collect();
+                Some(self.judge_hidden(upstream, &lines, false))
+            }
+        }
+    }
+
+    fn respelled<'r>(&'r self, upstream: &'r [u8]) -> &'r [u8] {
+        let spelled = self.spelled.iter().find(|(shown, _)| shown.as_bytes() == upstream);
+        spelled.map_or(upstream, |(_, package)| package.as_bytes())
+    }
+
+    /// The lines of a distribution, where there are any. Raspbian's packages are Debian's.
+    fn lines_of(&self, distribution: &[u8]) -> Option<Vec<&Line>> {
+        let raspbian = distribution.eq_ignore_ascii_case(b"Raspbian");
+        let name = if raspbian { b"Debian".as_slice() } else { distribution };
+        let own = self.lines.iter().filter(|line| line.distribution.as_bytes().eq_ignore_ascii_case(name));
+        Some(own.collect::<Vec<_>>()).filter(|lines| !lines.is_empty())
+    }
+
+    const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
+        Finding { advisory: self, ground, line }
+    }
+
+    fn judge_package<'r>(&'r self, package: Installed<'_>, lines: &[&'r Line]) -> Finding<'r> {
+        let development = lines.iter().copied().find(|line| line.is_development());
+        if let Some(update) = package.update() {
+            if let Some(line) = lines.iter().find(|line| line.release.as_bytes() == update.release) {
+                return self.finding(by_line(line, package), Some(line));
+            }
+            let began_mended = |line: &Line| line.fix().is_some_and(|fix| package.start() >= fix.shown());
+            let ground = match development {
+                Some(line) if began_mended(line) => Ground::Inherited,
+                _ => Ground::UnknownRelease,
+            };
+            return self.finding(ground, development);
+        }
+        let mut began = lines.iter().filter(|line| began_with(line, package));
+        if let Some(first) = began.next() {
+            let ground = by_line(first, package);
+            let agree = began.all(|line| by_line(line, package).verdict() == ground.verdict());
+            return self.finding(if agree { ground } else { Ground::Contradiction }, Some(first));
+        }
+        self.judge_between(package, lines, development)
+    }
+
+    /// A package of the line in which the next release grows.
+    fn judge_between<'r>(
+        &'r self,
+        package: Installed<'_>,
+        lines: &[&'r Line],
+        development: Option<&'r Line>,
+    ) -> Finding<'r> {
+        let Some(line) = development else { return self.finding(Ground::UnknownRelease, None) };
+        if lines.iter().all(|line| line.state == State::Said(Status::NotAffected)) {
+            return self.finding(Ground::NotAffected, Some(line));
+        }
+        let affected_before =
+            || lines.iter().any(|line| affected_start(line).is_some_and(|start| start <= package));
+        let ground = match &line.state {
+            State::Fixed(fix) if package >= fix.shown() => Ground::Fixed,
+            State::Fixed(_) | State::Said(Status::Open) if !package.is_plain() => Ground::Rebuilt,
+            State::Fixed(_) | State::Said(Status::Open) if !affected_before() => Ground::PerhapsEarlier,
+            State::Fixed(_) => Ground::BelowFix,
+            State::Said(Status::Open) if is_known(line, package) => Ground::Open,
+            State::Said(Status::Open) => Ground::NewerThanData,
+            State::Said(Status::NotAffected) => Ground::PerhapsEarlier,
+            State::Said(Status::Undetermined) => Ground::Undetermined,
+        };
+        self.finding(ground, Some(line))
+    }
+
+    /// A banner without a revision. `named`: it names the distribution whose lines these are.
+    fn judge_hidden<'r>(&'r self, upstream: &[u8], lines: &[&'r Line], named: bool) -> Finding<'r> {
+        let development = lines.iter().copied().find(|line| line.is_development());
+        let shares = |version: Option<&PackageVersion>| {
+            version.is_some_and(|version| released(version.shown().upstream) == released(upstream))
+        };
+        let own = lines.iter().copied().find(|line| shares(line.newest.as_ref()));
+        if lines.iter().all(|line| line.state == State::Said(Status::NotAffected)) {
+            return self.finding(Ground::NotAffected, own.or(development));
+        }
+        if let Some(own) = own.filter(|line| named && line.state == State::Said(Status::NotAffected)) {
+            return self.finding(Ground::NotAffected, Some(own));
+        }
+        let mended_before = |line: &&Line| {
+            line.fix().is_some_and(|fix| {
+                let fix = Installed { upstream: released(fix.shown().upstream), revision: b"" };
+                Installed { upstream: released(upstream), revision: b"" } > fix
+            })
+        };
+        if let Some(line) = development.into_iter().chain(own.filter(|_| named)).find(mended_before) {
+            return self.finding(Ground::LaterUpstream, Some(line));
+        }
+        let fixed_there = lines.iter().copied().find(|line| shares(line.fix()));
+        self.finding(Ground::Hidden, fixed_there.or(own).or(development))
+    }
+}
+
+/// A package that is known to be one of the line's.
+fn by_line(line: &Line, package: Installed<'_>) -> Ground {
+    let same_upstream = |other: &PackageVersion| other.shown().upstream == package.upstream;
+    match &line.state {
+        State::Said(Status::NotAffected) => Ground::NotAffected,
+        State::Said(Status::Undetermined) => Ground::Undetermined,
+        State::Fixed(fix) if package >= fix.shown() => Ground::Fixed,
+        State::Fixed(_) | State::Said(Status::Open) if !package.is_plain() => Ground::Rebuilt,
+        State::Fixed(fix) if same_upstream(fix) => Ground::BelowFix,
+        State::Fixed(_) => Ground::PerhapsEarlier,
+        State::Said(Status::Open) if !is_known(line, package) => Ground::NewerThanData,
+        State::Said(Status::Open) if line.newest.as_ref().is_some_and(same_upstream) => Ground::Open,
+        State::Said(Status::Open) => Ground::PerhapsEarlier,
+    }
+}
+
+/// Whether a release began with this very package.
+fn began_with(line: &Line, package: Installed<'_>) -> bool {
+    line.began().is_some_and(|began| began.shown() == package)
+}
+
+/// The package with which a release began, if it had the weakness then.
+fn affected_start(line: &Line) -> Option<Installed<'_>> {
+    let start = line.newest.as_ref()?.shown().start();
+    let affected = match &line.state {
+        State::Fixed(fix) => fix.shown() > start,
+        State::Said(Status::Open) => true,
+        State::Said(Status::NotAffected) | State::Said(Status::Undetermined) => false,
+    };
+    (affected && !line.is_development()).then_some(start)
+}
+
+fn is_known(line: &Line, package: Installed<'_>) -> bool {
+    line.newest.as_ref().is_some_and(|newest| package <= newest.shown())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line(release: &str, newest: &str, state: State) -> Line {
+        let newest = PackageVersion::parse(newest).ok();
+        Line { distribution: "Debian".to_owned(), release: release.to_owned(), newest, state }
+    }
+
+    fn fixed(version: &str) -> State {
+        State::Fixed(PackageVersion::parse(version).unwrap())
+    }
+
+    fn advisory(lines: Vec<Line>) -> Advisory {
+        let (source, date, report) = (String::new(), String::new(), Vec::new());
+        Advisory { source, date, report, block_unknown: false, spelled: Vec::new(), lines }
+    }
+
+    fn verdict(advisory: &Advisory, upstream: &str, revision: &str) -> Verdict {
+        let package = Revision { distribution: b"Debian", revision: revision.as_bytes() };
+        advisory.judge(upstream.as_bytes(), Shown::Package(package)).unwrap().verdict()
+    }
+
+    #[test]
+    fn a_newer_package_brought_into_a_release_is_judged_by_that_release() {
+        let advisory = advisory(vec![
+            line("12", "2.4.66-1~deb12u2", fixed("2.4.66-1~deb12u2")),
+            line("sid", "2.4.66-5", fixed("2.4.66-3")),
+        ]);
+        for (upstream, revision, expected) in [
+            ("2.4.66", "1~deb12u1", Verdict::Vulnerable),
+            ("2.4.66", "1~deb12u2", Verdict::Mended),
+            ("2.4.62", "1~deb12u2", Verdict::Unknown),
+            // Nobody speaks of the package that it was made of.
+            ("2.4.66", "1", Verdict::Unknown),
+            ("2.4.66", "3", Verdict::Mended),
+        ] {
+            assert_eq!(verdict(&advisory, upstream, revision), expected, "{upstream}-{revision}");
+        }
+    }
+
+    #[test]
+    fn releases_that_contradict_each_other_leave_it_open() {
+        let advisory = advisory(vec![
+            line("11", "1.0-2+deb11u1", State::Said(Status::NotAffected)),
+            line("12", "1.0-2+deb12u1", fixed("1.0-2+deb12u1")),
+            line("sid", "1.0-4", fixed("1.0-4")),
+        ]);
+        assert_eq!(verdict(&advisory, "1.0", "2"), Verdict::Unknown);
+        assert_eq!(verdict(&advisory, "1.0", "2+deb11u1"), Verdict::Mended);
+    }
+
+    #[test]
+    fn where_none_is_affected_a_hidden_package_is_not_either() {
+        let advisory = advisory(vec![line("sid", "1.0-4", State::Said(Status::NotAffected))]);
+        let finding = advisory.judge(b"0.9", Shown::Nothing).unwrap();
+        assert_eq!((finding.verdict(), finding.blocks()), (Verdict::Mended, false));
+        assert!(advisory.judge(b"0.9", Shown::Distribution(b"Ubuntu")).is_none());
+    }
+
+    fn version() -> impl Strategy<Value = (String, String)> {
+        ("[12]\\.[0-3]", "[0-3]([+~]deb1[12]u[0-3])?(\\.x)?")
+    }
+
+    fn any_line(release: &'static str) -> impl Strategy<Value = Line> {
+        (version(), version(), 0..4).prop_map(move |(newest, fix, state)| {
+            let state = match state {
+                0 => State::Said(Status::NotAffected),
+                1 => State::Said(Status::Open),
+                2 => State::Said(Status::Undetermined),
+                _ => fixed(&format!("{}-{}", fix.0, fix.1)),
+            };
+            line(release, &format!("{}-{}", newest.0, newest.1), state)
+        })
+    }
+
+    proptest! {
+        /// Order of the data decides nothing, and nobody's package is vulnerable from its release's fix on.
+        #[test]
+        fn the_order_of_releases_does_not_matter(
+            (upstream, revision) in version(), one in any_line("11"), two in any_line("12"), sid in any_line("sid"),
+        ) {
+            let forth = advisory(vec![one.clone(), two.clone(), sid.clone()]);
+            let back = advisory(vec![sid, two.clone(), one]);
+            prop_assert_eq!(verdict(&forth, &upstream, &revision), verdict(&back, &upstream, &revision));
+            let package = Installed { upstream: upstream.as_bytes(), revision: revision.as_bytes() };
+            let own = package.update().is_some_and(|update| update.release == b"12");
+            if let Some(fix) = two.fix().filter(|fix| own && package >= fix.shown()) {
+                prop_assert_eq!(verdict(&forth, &upstream, &revision), Verdict::Mended, "{}", fix);
+            }
+        }
+
+        #[test]
+        fn no_banner_panics(upstream in prop::collection::vec(any::<u8>(), 0..12), revision in prop::collection::vec(any::<u8>(), 0..16), sid in any_line("sid")) {
+            let advisory = advisory(vec![sid]);
+            for shown in [Shown::Nothing, Shown::Distribution(b"debian"), Shown::Package(Revision { distribution: b"Debian", revision: &revision })] {
+                let told = advisory.judge(&upstream, shown).map(|finding| finding.facts());
+                prop_assert!(told.is_some_and(|told| !told.reason.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What a distribution says of one weakness in one of its packages, and what follows for a banner: it is
+//! vulnerable, mended, or cannot be told.
+//!
+//! An advisory holds a [`Line`] for each release, and one for the line in which the next release grows
+//! (`sid`). A package is judged by its own line only: that another release has mended a greater or a
+//! smaller version says nothing of it.
+//!
+//! | the banner shows | the line | vulnerable | mended |
+//! |---|---|---|---|
+//! | `2+deb12u2` | Debian 12's | below the fix, or no fix and not newer than the data | from the fix on, or not affected |
+//! | `2`, with which Debian 12 began | Debian 12's | the same | the same |
+//! | `5`, between two releases | `sid` | below `sid`'s fix, where the release before was affected, too | from `sid`'s fix on |
+//! | `5+deb10u4`, of a release that is not in the data | `sid` | never | if the release began with `sid`'s fix |
+//! | an upstream version only | all | never | if `sid` mended an older upstream version |
+//!
+//! Everything else cannot be told, and the reason is said. So is a package that somebody else has built
+//! (`2+deb12u2.example1`) and that would be vulnerable by its number.
+
+mod judge;
+mod package;
+
+use std::fmt;
+
+pub(super) use self::judge::{Finding, Shown};
+pub(super) use self::package::PackageVersion;
+use crate::event::Verdict;
+
+/// What is known of one weakness in one package, release by release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Advisory {
+    /// Whose data it is.
+    pub(super) source: String,
+    /// When the data were taken, `2026-11-20`; perhaps empty.
+    pub(super) date: String,
+    /// What is worth a match.
+    pub(super) report: Vec<Verdict>,
+    /// Whether a rule that blocks does so, too, where nobody can tell.
+    pub(super) block_unknown: bool,
+    /// Upstream versions as banners show them, and as the package spells them.
+    pub(super) spelled: Vec<(String, String)>,
+    /// One for each release.
+    pub(super) lines: Vec<Line>,
+}
+
+/// One release's packages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// `Debian`.
+    pub(super) distribution: String,
+    /// `12`, or [`DEVELOPMENT`].
+    pub(super) release: String,
+    /// The newest package that the data know of.
+    pub(super) newest: Option<PackageVersion>,
+    /// What is said of them.
+    pub(super) state: State,
+}
+
+/// The release that is the next one's beginning.
+pub(super) const DEVELOPMENT: &str = "sid";
+
+/// What is said of a release's packages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// From this one on they are mended.
+    Fixed(PackageVersion),
+    /// The same of all of them.
+    Said(Status),
+}
+
+/// What is said of all packages of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// None ever had the weakness.
+    NotAffected,
+    /// None is mended.
+    Open,
+    /// The distribution itself does not say.
+    Undetermined,
+}
+
+impl Status {
+    /// Their names in rules.
+    pub(super) const NAMES: [(&'static str, Self); 3] =
+        [("not-affected", Self::NotAffected), ("open", Self::Open), ("undetermined", Self::Undetermined)];
+
+    /// The name in rules.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::NotAffected => "not-affected",
+            Self::Open => "open",
+            Self::Undetermined => "undetermined",
+        }
+    }
+}
+
+impl Line {
+    /// Whether it is the line in which the next release grows.
+    pub(super) fn is_development(&self) -> bool {
+        self.release == DEVELOPMENT
+    }
+
+    /// The package with which the release began, where its updates are marked as such.
+    pub(super) fn began(&self) -> Option<PackageVersion> {
+        let newest = self.newest.as_ref().filter(|_| !self.is_development())?;
+        newest.shown().update().is_none_or(|update| update.added).then(|| newest.start())
+    }
+
+    /// The version that mends it.
+    pub(super) const fn fix(&self) -> Option<&PackageVersion> {
+        match &self.state {
+            State::Fixed(version) => Some(version),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.distribution, self.release)
+    }
+}
+
+impl Advisory {
+    /// Whether `verdict` is worth a match.
+    pub(super) fn reports(&self, verdict: Verdict) -> bool {
+        self.report.contains(&verdict)
+    }
+}

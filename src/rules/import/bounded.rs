@@ -1,0 +1,111 @@
+//! JSON files as bounded streams: neither depth, nor the length of a text, nor that of the whole can fill
+//! the memory of whoever reads them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use super::Fault;
+
+/// Octets of one file, unpacked.
+const OCTETS: u64 = 4 << 30;
+
+/// Octets of one text.
+const TEXT: usize = 4 << 20;
+
+/// Objects and lists within each other.
+const DEPTH: usize = 64;
+
+/// Opens a JSON file, packed by gzip or not.
+pub(super) fn open(path: &Path) -> Result<Bounded<Box<dyn Read>>, Fault> {
+    let unreadable = |error| Fault::Unreadable { file: path.display().to_string(), error };
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(unreadable(io::Error::other("not a regular file")));
+    }
+    let mut file = BufReader::with_capacity(64 << 10, File::open(path).map_err(unreadable)?);
+    let packed = file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]);
+    Ok(Bounded::new(if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) }))
+}
+
+/// A stream of JSON that ends in an error where a bound is passed.
+pub(super) struct Bounded<R> {
+    inner: R,
+    octets: u64,
+    depth: usize,
+    /// Octets of the text that is being read.
+    text: Option<usize>,
+    /// The last octet was a backslash in a text.
+    escaped: bool,
+}
+
+impl<R: Read> Bounded<R> {
+    /// Bounds `inner`.
+    pub(super) const fn new(inner: R) -> Self {
+        Self { inner, octets: 0, depth: 0, text: None, escaped: false }
+    }
+
+    fn take(&mut self, octet: u8) -> Result<(), String> {
+        self.octets += 1;
+        if self.octets > OCTETS {
+            return Err(format!("more than {} GiB", OCTETS >> 30));
+        }
+        match (&mut self.text, octet) {
+            (Some(_), b'"') if !self.escaped => self.text = None,
+            (Some(length), _) => {
+                *length += 1;
+                self.escaped = octet == b'\\' && !self.escaped;
+                if *length > TEXT {
+                    return Err(format!("octet {}: a text of more than {} MiB", self.octets, TEXT >> 20));
+                }
+            }
+            (None, b'"') => (self.text, self.escaped) = (Some(0), false),
+            (None, b'{' | b'[') => {
+                self.depth += 1;
+                if self.depth > DEPTH {
+                    return Err(format!("octet {}: nested deeper than {DEPTH} levels", self.octets));
+                }
+            }
+            (None, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        for octet in buffer.iter().take(length) {
+            self.take(*octet).map_err(io::Error::other)?;
+        }
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(octets: &[u8]) -> Option<String> {
+        io::copy(&mut Bounded::new(octets), &mut io::sink()).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn depth_is_that_of_objects_and_lists_outside_of_texts() {
+        let deep = "[".repeat(DEPTH);
+        assert_eq!(error(format!("{deep}\"[[[\\\"[[\"").as_bytes()), None);
+        assert_eq!(error(format!("{deep}]{{").as_bytes()), None);
+        let told = error(format!("{deep}{{").as_bytes()).unwrap();
+        assert!(told.contains("octet 65") && told.contains("deeper than 64"), "{told}");
+    }
+
+    #[test]
+    fn a_text_has_an_end() {
+        let long = "x".repeat(TEXT);
+        assert_eq!(error(format!("\"{long}\"").as_bytes()), None);
+        assert!(error(format!("\"{long}x\"").as_bytes()).unwrap().contains("4 MiB"));
+    }
+}

@@ -1,0 +1,190 @@
+//! Advisories of distributions as rules: what `bannerwall rules import` makes of their data.
+//!
+//! Each format has a module that reads files into [`Weakness`]es; [`products`] says which package shows
+//! what in which banner, and [`write`] makes a rule of the two. Files are read as streams, nothing is
+//! fetched, and the same files give the same rules.
+
+mod bounded;
+mod debian;
+mod kev;
+mod products;
+mod write;
+
+use std::fmt;
+use std::path::Path;
+
+use super::advisory::Line;
+use super::{LoadError, RuleSet, limits};
+use crate::event::{Action, Severity, Verdict};
+
+pub use self::kev::Exploited;
+pub use self::products::Products;
+
+/// What is wanted of the data, and what its rules do.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Source packages; all that have a product where there are none.
+    pub packages: Vec<String>,
+    /// Weaknesses named or published at this year or day (`2020`, `2020-05-01`) or later.
+    pub since: Option<String>,
+    /// At least so grave.
+    pub severity: Severity,
+    /// Weaknesses that are known to be exploited: critical, and tagged `kev`.
+    pub exploited: Exploited,
+    /// What rules ask for where a package is vulnerable.
+    pub action: Action,
+    /// Verdicts that are worth a match.
+    pub report: Vec<Verdict>,
+    /// Whether blocking rules block, too, where nobody can tell.
+    pub block_unknown: bool,
+    /// When the data were taken, `2026-11-20`.
+    pub date: String,
+}
+
+/// Rules, as the text of a rule file.
+#[derive(Debug)]
+pub struct Imported {
+    /// The file's text.
+    pub text: String,
+    /// How many rules it holds.
+    pub rules: usize,
+}
+
+/// Why data are no rules.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// A file cannot be read.
+    #[error("{file}: {error}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{place}: {message}")]
+    Malformed {
+        /// The file, with line and column where these are known.
+        place: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// There are no rules to write.
+    #[error("{0}")]
+    Nothing(String),
+    /// The rules are no rules.
+    #[error("the rules that were made are refused: {0}")]
+    Refused(#[from] LoadError),
+}
+
+impl Fault {
+    /// What JSON's reader found, with its place.
+    fn json(file: &Path, error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let behind = format!(" at line {} column {}", error.line(), error.column());
+        let message = text.strip_suffix(&behind).unwrap_or(&text).to_owned();
+        let mut place = file.display().to_string();
+        if error.line() > 0 {
+            place.push_str(&format!(":{}:{}", error.line(), error.column()));
+        }
+        Self::Malformed { place, message }
+    }
+}
+
+/// One weakness of one source package, as a distribution's data tell it.
+#[derive(Debug, Clone)]
+struct Weakness {
+    package: String,
+    /// `CVE-2024-6387`.
+    name: String,
+    description: String,
+    severity: Severity,
+    /// When it was published, or the year of its name.
+    published: String,
+    references: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// Whose data it is.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// What rules' ids begin with.
+    prefix: &'static str,
+    /// For people.
+    name: &'static str,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// Makes rules of Debian's security tracker, as <https://security-tracker.debian.org/tracker/data/json> gives
+/// it, or of another tracker of the same shape.
+///
+/// # Errors
+///
+/// What is wrong with the file, with its place; or that no rule came out of it.
+pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "debian", name: "Debian security tracker" };
+    finish(origin, debian::read(file, products, wanted)?, products, wanted)
+}
+
+fn finish(
+    origin: Origin,
+    mut weaknesses: Vec<Weakness>,
+    products: &Products,
+    wanted: &Wanted,
+) -> Result<Imported, Fault> {
+    for weakness in &mut weaknesses {
+        if wanted.exploited.holds(&weakness.name) {
+            weakness.severity = Severity::Critical;
+        }
+    }
+    weaknesses.retain(|weakness| wanted.takes(weakness));
+    weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
+    if weaknesses.is_empty() {
+        let message = "no weakness in the data is one of those asked for (--product, --since, --severity)";
+        return Err(Fault::Nothing(message.to_owned()));
+    }
+    let text = write::file(origin, &weaknesses, products, wanted);
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
+        let message = format!(
+            "{} rules are more than one file may hold ({} MiB): ask for less (--product, --since, --severity)",
+            weaknesses.len(),
+            limits::FILE_OCTETS >> 20
+        );
+        return Err(Fault::Nothing(message));
+    }
+    RuleSet::parse("the rules", &text)?;
+    Ok(Imported { text, rules: weaknesses.len() })
+}
+
+impl Wanted {
+    /// Whether a package is asked for.
+    fn names(&self, package: &str) -> bool {
+        self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package)
+    }
+
+    fn takes(&self, weakness: &Weakness) -> bool {
+        // A year is not before a day of it.
+        let recent = self.since.as_ref().is_none_or(|since| {
+            let published = weakness.published.as_str();
+            !published.is_empty() && published >= since.get(..published.len()).unwrap_or(since)
+        });
+        recent && weakness.severity >= self.severity
+    }
+}
+
+/// The year of a weakness's name, `2024` of `CVE-2024-6387`; empty where it has none.
+fn year(name: &str) -> String {
+    let year = name.strip_prefix("CVE-").and_then(|rest| rest.split_once('-')).map(|(year, _)| year);
+    year.unwrap_or_default().to_owned()
+}
+
+/// Whether a name can stand in a rule's id and on a line.
+fn is_name(name: &str) -> bool {
+    let allowed = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
+}

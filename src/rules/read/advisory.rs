@@ -1,0 +1,115 @@
+//! `advisory = { … }` of a rule: what a distribution says of a weakness, release by release.
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::super::advisory::{Advisory, Line, PackageVersion, State, Status};
+use super::fields;
+use super::value::{Reader, Text};
+use crate::event::Verdict;
+
+const KEYS: &[&str] = &["source", "date", "report", "block_unknown", "spelled", "packages"];
+const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "fixed", "status"];
+
+/// Reads an advisory; none where anything of it is at fault.
+pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Advisory> {
+    let errors = reader.report.errors();
+    let mut advisory = Advisory {
+        source: String::new(),
+        date: String::new(),
+        report: vec![Verdict::Vulnerable, Verdict::Unknown],
+        block_unknown: false,
+        spelled: Vec::new(),
+        lines: Vec::new(),
+    };
+    for (key, span, value) in reader.table("advisory", value)? {
+        match key {
+            "source" => advisory.source = own_line(reader, key, value),
+            "date" => advisory.date = own_line(reader, key, value),
+            "report" => advisory.report = report(reader, value),
+            "block_unknown" => match value.get_ref() {
+                DeValue::Boolean(choice) => advisory.block_unknown = *choice,
+                _ => reader.error(&value.span(), "`block_unknown` must be true or false"),
+            },
+            "spelled" => advisory.spelled = spelled(reader, value),
+            "packages" => advisory.lines = lines(reader, value),
+            _ => reader.unknown_key(&span, key, "an advisory", KEYS.iter().copied()),
+        }
+    }
+    if advisory.source.is_empty() {
+        reader.error(&value.span(), "the advisory has no `source`: say whose data it is");
+    }
+    if advisory.lines.is_empty() && reader.report.errors() == errors {
+        let help =
+            "`packages = [{ distribution = \"Debian\", release = \"12\", fixed = \"1:9.2p1-2+deb12u3\" }]`";
+        reader.error_with_help(&value.span(), "the advisory says nothing of any package", help);
+    }
+    (reader.report.errors() == errors).then_some(advisory)
+}
+
+fn own_line(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> String {
+    fields::line(reader, key, value).map(|text| text.value).unwrap_or_default()
+}
+
+/// `report = ["vulnerable", "unknown"]`.
+fn report(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Verdict> {
+    match value.get_ref() {
+        DeValue::Array(values) => {
+            values.iter().filter_map(|value| reader.name("report", value, &Verdict::NAMES)).collect()
+        }
+        _ => reader.name("report", value, &Verdict::NAMES).into_iter().collect(),
+    }
+}
+
+/// `spelled = { "10.0p2" = "10.0p1" }`: what banners show, and what the package is called.
+fn spelled(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (shown, _, value) in reader.table("spelled", value).unwrap_or_default() {
+        let package = fields::line(reader, shown, value);
+        all.extend(package.map(|package| (shown.to_owned(), package.value)));
+    }
+    all
+}
+
+fn lines(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Line> {
+    let DeValue::Array(values) = value.get_ref() else {
+        reader.error(&value.span(), "`packages` must be a list of tables, one for each release");
+        return Vec::new();
+    };
+    values.iter().filter_map(|value| line(reader, value)).collect()
+}
+
+fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
+    let (mut distribution, mut release) = (None, None);
+    let (mut newest, mut fixed, mut status) = (None, None, None);
+    for (key, span, value) in reader.table("packages[…]", value)? {
+        match key {
+            "distribution" => distribution = fields::line(reader, key, value),
+            "release" => release = fields::line(reader, key, value),
+            "newest" => newest = version(reader, key, value),
+            "fixed" => fixed = version(reader, key, value),
+            "status" => status = reader.name(key, value, &Status::NAMES),
+            _ => reader.unknown_key(&span, key, "a release of an advisory", LINE_KEYS.iter().copied()),
+        }
+    }
+    let state = match (fixed, status) {
+        (Some(fixed), None) => State::Fixed(fixed),
+        (None, Some(status)) => State::Said(status),
+        _ => {
+            let message = "a release has either `fixed`, the version that mends it, or `status`";
+            reader.error(&value.span(), message);
+            return None;
+        }
+    };
+    let named = |text: Option<Text>| text.map(|text| text.value).filter(|text| !text.is_empty());
+    let (Some(distribution), Some(release)) = (named(distribution), named(release)) else {
+        reader.error(&value.span(), "a release has a `distribution` and a `release`");
+        return None;
+    };
+    Some(Line { distribution, release, newest, state })
+}
+
+fn version(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<PackageVersion> {
+    let text = reader.text(key, value)?;
+    PackageVersion::parse(&text.value).map_err(|reason| reader.error(&text.span, reason)).ok()
+}

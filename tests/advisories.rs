@@ -1,0 +1,289 @@
+//! Advisories of distributions as rules: what `rules import` makes of them, and what the rules then say.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bannerwall_test_support::json_lines;
+use serde_json::Value;
+
+fn bannerwall(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bannerwall")).arg("rules").args(arguments).output().unwrap()
+}
+
+fn data(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/advisories").join(name).display().to_string()
+}
+
+/// Rules that were imported, in a folder of their own.
+struct Rules {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+}
+
+impl Rules {
+    fn import(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("imported.toml");
+        let output = bannerwall(&[&["import"], arguments, &["-o", file.to_str().unwrap()]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self { _folder: folder, file }
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.file).unwrap()
+    }
+
+    /// What each rule says of a banner that it was asked about.
+    fn say(&self, banner: &str) -> Vec<Value> {
+        let file = self.file.to_str().unwrap();
+        let output = bannerwall(&["test", file, "--format", "json", "--banner", banner]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        json_lines(&output.stdout).into_iter().filter(|said| !said["verdict"].is_null()).collect()
+    }
+
+    /// The verdict and the fix that one rule gives.
+    fn verdict(&self, rule: &str, banner: &str) -> Option<(String, Option<String>)> {
+        let said = self.say(banner).into_iter().find(|said| said["rule"] == rule)?;
+        let text = |key: &str| said[key].as_str().map(str::to_owned);
+        Some((text("verdict")?, text("fixed")))
+    }
+}
+
+fn imported() -> Rules {
+    Rules::import(&["debian", &data("debian.json"), "--date", "2026-11-20"])
+}
+
+#[test]
+fn a_package_is_judged_by_its_own_release_and_the_fix_is_named() {
+    let rules = imported();
+    let (race, terrapin) = ("debian-openssh-cve-2024-6387", "debian-openssh-cve-2023-48795");
+    let bookworm = Some("1:9.2p1-2+deb12u3");
+    let sid = Some("1:9.7p1-7");
+    for (rule, banner, verdict, fixed) in [
+        (race, "9.2p1 Debian-2+deb12u2", "vulnerable", bookworm),
+        (race, "9.2p1 Debian-2+deb12u3", "mended", bookworm),
+        (race, "9.2p1 Debian-2+deb12u10", "mended", bookworm),
+        (race, "9.2p1 Debian-2", "vulnerable", bookworm),
+        (race, "9.2p1 Debian-2~bpo11+1", "vulnerable", bookworm),
+        (race, "9.2p1 Raspbian-2+deb12u2+rpt1", "vulnerable", bookworm),
+        (race, "9.2p1 Debian-2+deb12u2.example1", "unknown", bookworm),
+        (race, "8.4p1 Debian-5+deb11u1", "mended", None),
+        (race, "8.4p1 Debian-5", "mended", None),
+        // Of a release that the data do not know: older than any that is affected, or begun with the fix.
+        (race, "7.9p1 Debian-10+deb10u4", "unknown", sid),
+        (race, "9.8p1 Debian-1+deb99u1", "mended", sid),
+        (race, "9.3p1 Debian-1", "vulnerable", sid),
+        (race, "9.7p1 Debian-7", "mended", sid),
+        (race, "10.0p2 Debian-7+deb13u1", "mended", sid),
+        (race, "8.9p1 Debian-1", "unknown", sid),
+        // No revision: the upstream version may tell.
+        (race, "9.2p1", "unknown", bookworm),
+        (race, "9.2p1 a word", "unknown", bookworm),
+        (race, "8.7", "unknown", sid),
+        (race, "9.8p1", "mended", sid),
+        (terrapin, "8.4p1 Debian-5+deb11u2", "vulnerable", Some("1:8.4p1-5+deb11u3")),
+        (terrapin, "9.2p1 Debian-2+deb12u2", "mended", Some("1:9.2p1-2+deb12u2")),
+        ("debian-openssh-cve-2099-1001", "9.2p1 Debian-2+deb12u7", "vulnerable", None),
+        ("debian-openssh-cve-2099-1001", "9.2p1 Debian-2+deb12u8", "unknown", None),
+        ("debian-openssh-cve-2099-1001", "8.4p1 Debian-5+deb11u3", "unknown", None),
+        ("debian-openssh-cve-2099-1001", "10.0p2 Debian-7", "unknown", None),
+    ] {
+        let said = rules.verdict(rule, &format!("SSH-2.0-OpenSSH_{banner}"));
+        assert_eq!(said, Some((verdict.to_owned(), fixed.map(str::to_owned))), "{rule} of {banner}");
+    }
+    // Another distribution's package is no affair of Debian's data.
+    assert_eq!(rules.verdict(race, "SSH-2.0-OpenSSH_8.9p1 Ubuntu-3ubuntu0.7"), None);
+    assert_eq!(rules.verdict(race, "SSH-2.0-OpenSSH_9.6 FreeBSD-20240318"), None);
+}
+
+#[test]
+fn a_banner_that_hides_its_package_is_told_so() {
+    let rules = imported();
+    let answer = |server: &str| {
+        let banner = format!("HTTP/1.1 200 OK\\r\\nServer: {server}");
+        rules.verdict("debian-nginx-cve-2099-2002", &banner).map(|(verdict, _)| verdict)
+    };
+    for (server, verdict) in [
+        ("nginx/1.22.1 (Debian)", Some("unknown")),
+        ("nginx/1.22.1", Some("unknown")),
+        ("nginx/1.18.0 (Debian)", Some("mended")),
+        ("nginx/1.18.0", Some("unknown")),
+        ("nginx/1.28.0", Some("mended")),
+        ("nginx/1.26.0", Some("unknown")),
+        ("nginx/1.22.1 (Ubuntu)", None),
+        ("openresty/1.22.1", None),
+    ] {
+        assert_eq!(answer(server).as_deref(), verdict, "{server}");
+    }
+    let fix =
+        rules.verdict("debian-nginx-cve-2099-2002", "HTTP/1.1 200 OK\\r\\nServer: nginx/1.22.1 (Debian)");
+    assert_eq!(fix, Some(("unknown".to_owned(), Some("1.22.1-9+deb12u2".to_owned()))));
+    let dropbear = rules.verdict("debian-dropbear-cve-2023-48795", "SSH-2.0-dropbear_2022.83");
+    assert_eq!(dropbear, Some(("unknown".to_owned(), Some("2022.83-1+deb12u1".to_owned()))));
+}
+
+/// What the security tracker says of every package of OpenSSH from 2018 on.
+const PACKAGES: &str = include_str!("data/openssh-packages.csv");
+
+#[test]
+fn no_package_is_called_what_it_is_not() {
+    let rules = imported();
+    let mut reader = csv::Reader::from_reader(PACKAGES.as_bytes());
+    let (mut told, mut wrong) = (0, Vec::new());
+    for row in reader.records().map(|row| row.unwrap()).filter(|row| &row[0] == "Debian") {
+        let (upstream, revision) = row[1].strip_prefix("1:").unwrap().rsplit_once('-').unwrap();
+        let shown = if upstream == "10.0p1" { "10.0p2" } else { upstream };
+        let banner = format!("SSH-2.0-OpenSSH_{shown} Debian-{revision}");
+        for said in rules.say(&banner) {
+            let truth = match said["rule"].as_str() {
+                Some("debian-openssh-cve-2024-6387") => &row[2],
+                Some("debian-openssh-cve-2023-48795") => &row[3],
+                _ => continue,
+            };
+            told += usize::from(said["verdict"] != "unknown");
+            if matches!(
+                (said["verdict"].as_str(), truth),
+                (Some("vulnerable"), "no") | (Some("mended"), "vulnerable")
+            ) {
+                wrong.push(format!("{banner}: {said}"));
+            }
+        }
+    }
+    assert!(told >= 140, "only {told} answers");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_guard_stops_what_is_vulnerable_and_what_cannot_be_told_only_by_choice() {
+    let expect = |rules: &Rules, banner: &str, verdict: &str| {
+        let said = format!("server: SSH-2.0-OpenSSH_{banner}\\r\\n");
+        let file = rules.file.to_str().unwrap();
+        let output = bannerwall(&["test", file, "--flow", "22", "--say", &said, "--expect", verdict]);
+        assert!(output.status.success(), "{banner}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    let blocking = Rules::import(&["debian", &data("debian.json"), "--since", "2024", "--action", "drop"]);
+    expect(&blocking, "9.2p1 Debian-2+deb12u2", "drop");
+    expect(&blocking, "9.2p1 Debian-2+deb12u8", "alert");
+    expect(&blocking, "9.2p1", "alert");
+    expect(&blocking, "9.6p1 Ubuntu-3ubuntu13", "pass");
+    let choice = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--block-unknown"];
+    expect(&Rules::import(&choice), "9.2p1", "drop");
+    let told = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--report", "mended"];
+    expect(&Rules::import(&told), "9.2p1 Debian-2+deb12u3", "alert");
+}
+
+#[test]
+fn a_scan_tells_the_verdict_in_every_format() {
+    let rules = imported();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        for mut client in server.incoming().flatten() {
+            let _ = client.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n");
+        }
+    });
+    let scan = |format: &str| {
+        let file = rules.file.to_str().unwrap();
+        let arguments = ["scan", "ssh", "127.0.0.1", "-p", &port, "--rules", file, "--format", format];
+        let output = Command::new(env!("CARGO_BIN_EXE_bannerwall")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let events = json_lines(&scan("json"));
+    let rule = "debian-openssh-cve-2024-6387";
+    let alert = events.iter().find(|event| event["bannerwall"]["rule"] == rule).unwrap();
+    let advisory = &alert["bannerwall"]["advisory"];
+    assert_eq!(advisory["verdict"], "vulnerable");
+    assert_eq!(advisory["fixed"], "1:9.2p1-2+deb12u3");
+    assert_eq!(
+        (&advisory["source"], &advisory["date"]),
+        (&"Debian security tracker".into(), &"2026-11-20".into())
+    );
+    let reason = advisory["reason"].as_str().unwrap();
+    assert_eq!(reason, "Debian 12 is mended from 1:9.2p1-2+deb12u3 on");
+    for (format, wanted) in [
+        ("text", format!("vulnerable: {reason}")),
+        ("csv", format!("vulnerable,{}", "1:9.2p1-2+deb12u3")),
+        ("xml", "<elem key=\"verdict\">vulnerable</elem>".to_owned()),
+        ("grepable", format!("{rule}(high, vulnerable)")),
+    ] {
+        let text = String::from_utf8(scan(format)).unwrap();
+        assert!(text.contains(&wanted) && text.contains(rule), "{format}: {text}");
+    }
+}
+
+#[test]
+fn the_rules_hold_their_own_examples_and_have_no_warning() {
+    let rules = imported();
+    let file = rules.file.to_str().unwrap();
+    for command in ["check", "test"] {
+        let output = bannerwall(&[command, file]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let text = rules.text();
+    assert!(text.contains("examples = [\"SSH-2.0-OpenSSH_9.2p1 Debian-2\"]"), "{text}");
+    assert!(text.contains("from the Debian security tracker of 2026-11-20"), "{text}");
+}
+
+#[test]
+fn the_same_file_gives_the_same_rules_and_options_choose_among_them() {
+    let count = |more: &[&str]| {
+        let rules = Rules::import(&[&["debian", &data("debian.json")], more].concat());
+        (rules.text().matches("[[rule]]").count(), rules.text())
+    };
+    assert_eq!(count(&[]), count(&[]));
+    for (options, rules) in [
+        (&[][..], 5),
+        (&["--severity", "info"], 6),
+        (&["--severity", "high"], 1),
+        (&["--product", "openssh"], 3),
+        (&["--product", "openssh", "--product", "nginx"], 4),
+        (&["--since", "2024"], 3),
+        (&["--since", "2099-05-01"], 2),
+    ] {
+        assert_eq!(count(options).0, rules, "{options:?}");
+    }
+    let kev = data("kev.json");
+    let (rules, text) = count(&["--kev", &kev, "--severity", "critical"]);
+    assert_eq!(rules, 1, "{text}");
+    assert!(text.contains("cve-2099-1001") && text.contains("tags = [\"openssh\", \"kev\"]"), "{text}");
+    let unimportant = Rules::import(&["debian", &data("debian.json"), "--severity", "info"]);
+    let said = unimportant.verdict("debian-openssh-cve-2007-9999", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7");
+    assert_eq!(said, Some(("unknown".to_owned(), None)), "what is unimportant may not be in the package");
+}
+
+#[test]
+fn what_is_no_data_is_refused_with_its_place_and_no_rule_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tracker.json");
+    let rules = folder.path().join("rules.toml");
+    let release = |status: &str, fixed: &str| {
+        format!(
+            "{{\"openssh\": {{\"CVE-2024-1\": {{\n\"releases\": {{\"sid\": {{\"status\": \"{status}\", \"repositories\": {{}},\n\"fixed_version\": {fixed}}}}}}}}}}}"
+        )
+    };
+    let whole = fs::read_to_string(data("debian.json")).unwrap();
+    for (text, place, word) in [
+        (whole[..whole.len() / 2].to_owned(), ":", "EOF"),
+        ("[]".to_owned(), ":1:", "object of source packages"),
+        (release("resolved", "7"), ":3:", "invalid type"),
+        (release("resolved", "\"1_2\""), ":3:", "no package version"),
+        (release("sleeping", "\"1.0\""), ":2:", "unknown variant"),
+        (format!("{{\"linux\": {}", "[".repeat(1 << 20)), ": octet 74:", "nested deeper"),
+        (format!("{whole} x"), ":", "trailing"),
+        ("{}".to_owned(), "no weakness", "asked for"),
+        ("{\"openssh\": {\"CVE 1\": {\"releases\": {}}}}".to_owned(), ":1:", "no name of a weakness"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let arguments = ["import", "debian", file.to_str().unwrap(), "-o", rules.to_str().unwrap()];
+        let output = bannerwall(&arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(word) && said.contains(place), "{word}: {said}");
+        assert!(!rules.exists(), "{said}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+}
