@@ -120,8 +120,9 @@ fn request(octets: &[u8]) -> Recognition {
     }
 }
 
-/// Whether some server takes this line (without LF) for a request line: it ends with a version, begins with
-/// a method that is known, or has a path for the second of three words (Twisted asks for no more).
+/// Whether some server takes this line (without LF) for a request line: a word behind the first is a version
+/// (Twisted has one in `GET/x HTTP/ 1.1`), it begins with a method that is known, or has a path for the second
+/// of three words (Twisted asks for no more).
 ///
 /// Servers differ in what divides words and what a word may hold, so that nothing is asked of that.
 pub fn is_request_line(line: &[u8]) -> bool {
@@ -135,8 +136,9 @@ pub fn is_request_line(line: &[u8]) -> bool {
     let last = line.rsplit(|octet| is_space(*octet)).next().unwrap_or_default();
     let foreign = [&b"SIP/"[..], b"ICAP/"].iter().any(|prefix| last.starts_with(prefix));
     let mut words = line.split(|octet| is_space(*octet)).skip(1);
+    let versioned = words.clone().any(is_version);
     let path = words.next().is_some_and(|word| word.starts_with(b"/")) && words.next().is_some();
-    is_version(last) || ((is_known_method(first) || path) && !foreign)
+    versioned || ((is_known_method(first) || path) && !foreign)
 }
 
 /// Whether `word` begins like a version.
@@ -338,6 +340,7 @@ mod tests {
             b"PRI * HTTP/2.0",
             b"PRI /HTTP/1.1",
             b"BREW / #",
+            b"GET/x HTTP/ 1.1",
             &long,
         ] {
             assert!(is_request_line(line), "{}", line.escape_ascii());
