@@ -194,8 +194,12 @@ impl Worker {
         let tally = &self.shared.tally;
         let received = source.next_batch(&mut |queued| {
             tally.receive();
-            let now = clock.even(*begun.get_or_insert_with(Instant::now));
-            if waiting.is_over(clock.step().of_day(now), queued.timestamp) {
+            let (_, now, day) = *begun.get_or_insert_with(|| {
+                let instant = Instant::now();
+                let now = clock.even(instant);
+                (instant, now, clock.step().of_day(now))
+            });
+            if waiting.is_over(day, queued.timestamp) {
                 return judge.pass_over(queued);
             }
             judge.judge(now, queued)
@@ -203,7 +207,7 @@ impl Worker {
         let ended = Instant::now();
         judge.send_resets(ended);
         let received = received?;
-        if let Some(begun) = begun {
+        if let Some((begun, ..)) = begun {
             self.publisher.batch(received, Some(ended.duration_since(begun)));
         }
         Ok(ended)

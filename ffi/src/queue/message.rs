@@ -190,42 +190,40 @@ fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
     };
     let mut packet = PacketMessage { queue, ..PacketMessage::default() };
     let mut id = None;
-    let mut whole_length = 0;
     let mut rest = body.get(NETFILTER_HEADER..).unwrap_or_default();
     while !rest.is_empty() {
         let (attribute, behind) = Attribute::split(rest).ok_or(Malformed { packet: id })?;
         rest = behind;
-        let value = attribute.value;
-        let read = match attribute.kind {
-            sys::NFQA_PACKET_HDR => packet_header(value, &mut packet).map(|read| id = Some(read)),
-            sys::NFQA_MARK => big_u32(value, 0).map(|mark| packet.mark = mark),
-            sys::NFQA_TIMESTAMP => timestamp(value).map(|time| packet.timestamp = Some(time)),
-            sys::NFQA_IFINDEX_INDEV => big_u32(value, 0).map(|index| packet.input_interface = index),
-            sys::NFQA_IFINDEX_OUTDEV => big_u32(value, 0).map(|index| packet.output_interface = index),
-            sys::NFQA_IFINDEX_PHYSINDEV => big_u32(value, 0).map(|index| packet.input_bridge_port = index),
-            sys::NFQA_IFINDEX_PHYSOUTDEV => big_u32(value, 0).map(|index| packet.output_bridge_port = index),
-            sys::NFQA_HWADDR => {
-                packet.hardware_address = hardware_address(value);
-                Some(())
-            }
-            sys::NFQA_CAP_LEN => big_u32(value, 0).map(|length| whole_length = length as usize),
-            sys::NFQA_SKB_INFO => big_u32(value, 0).map(|flags| packet.flags = flags),
-            sys::NFQA_PAYLOAD => {
-                packet.payload = value;
-                packet.wire_length = attribute.length;
-                Some(())
-            }
-            _ => Some(()),
-        };
-        // Only the payload, which is the last attribute, is of use when a short buffer cut it.
-        let usable = value.len() == attribute.length || attribute.kind == sys::NFQA_PAYLOAD;
-        if read.is_none() || !usable {
+        let Attribute { kind, length, value } = attribute;
+        if kind == sys::NFQA_PAYLOAD {
+            // The last attribute: of use even where a short buffer cut it.
+            packet.payload = value;
+            packet.wire_length = packet.wire_length.max(length);
+        } else if value.len() != length || describe(kind, value, &mut packet, &mut id).is_none() {
             return Err(Malformed { packet: id });
         }
     }
     packet.id = id.ok_or(Malformed { packet: None })?;
-    packet.wire_length = packet.wire_length.max(whole_length);
     Ok(packet)
+}
+
+/// Takes one attribute of a packet; `None` where it is too short.
+fn describe(kind: u16, value: &[u8], packet: &mut PacketMessage<'_>, id: &mut Option<u32>) -> Option<()> {
+    let number = big_u32(value, 0);
+    match kind {
+        sys::NFQA_PACKET_HDR => *id = Some(packet_header(value, packet)?),
+        sys::NFQA_MARK => packet.mark = number?,
+        sys::NFQA_TIMESTAMP => packet.timestamp = Some(timestamp(value)?),
+        sys::NFQA_IFINDEX_INDEV => packet.input_interface = number?,
+        sys::NFQA_IFINDEX_OUTDEV => packet.output_interface = number?,
+        sys::NFQA_IFINDEX_PHYSINDEV => packet.input_bridge_port = number?,
+        sys::NFQA_IFINDEX_PHYSOUTDEV => packet.output_bridge_port = number?,
+        sys::NFQA_HWADDR => packet.hardware_address = hardware_address(value),
+        sys::NFQA_CAP_LEN => packet.wire_length = packet.wire_length.max(number? as usize),
+        sys::NFQA_SKB_INFO => packet.flags = number?,
+        _ => {}
+    }
+    Some(())
 }
 
 /// `struct nfqnl_msg_packet_hdr`; returns the identification.
