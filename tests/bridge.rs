@@ -141,6 +141,7 @@ impl Bump {
         assert_eq!(told.len(), 2 * flows);
         for event in told {
             assert_eq!(event["verdict"]["reject_target"], "both", "{event}");
+            assert_eq!(event["in_iface"], "right", "the port of the server: {event}");
             let resets = &event["bannerwall"]["resets"];
             assert_eq!([&resets["to_client"], &resets["to_server"]], ["bridged", "bridged"], "{event}");
         }

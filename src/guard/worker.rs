@@ -103,14 +103,12 @@ impl Judge {
     }
 
     fn inspect(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
-        let interface =
-            if queued.input_interface == 0 { queued.output_interface } else { queued.input_interface };
         let packet = PacketInput {
             now,
             ip: queued.payload,
             wire_length: queued.wire_length,
             checksums: if queued.checksum_ready { Checksums::Verify } else { Checksums::NotReady },
-            interface: self.interfaces.name(interface),
+            interface: self.interfaces.name(queued.interface()),
             vlan: &[],
             packet_number: None,
         };

@@ -186,6 +186,14 @@ pub struct Queued<'a> {
     pub timestamp: Option<Timestamp>,
 }
 
+impl Queued<'_> {
+    /// Index of the interface to name: where it came in, by the port and not the bridge, or else goes out.
+    pub fn interface(&self) -> u32 {
+        let known = [self.input_port, self.input_interface, self.output_interface];
+        known.into_iter().find(|index| *index != 0).unwrap_or_default()
+    }
+}
+
 /// What one call brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Received {
