@@ -9,6 +9,7 @@
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
+//! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
@@ -39,6 +40,7 @@ mod flow;
 mod guard;
 mod hook;
 mod inline;
+mod inventory;
 mod metrics;
 mod output;
 mod packet;

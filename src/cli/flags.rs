@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
 use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
+use crate::inventory::RecordConfig;
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
@@ -38,6 +39,27 @@ pub(super) fn protocol() -> impl TypedValueParser<Value = Protocol> {
 pub(super) fn greeting() -> impl TypedValueParser<Value = Greeting> {
     PossibleValuesParser::new(Greeting::all().map(Greeting::name))
         .try_map(|name| Greeting::named(&name).ok_or("no such protocol"))
+}
+
+/// `--inventory FILE`, and how the runs that write it are told apart.
+#[derive(Debug, Clone, Args)]
+pub(super) struct InventoryFlags {
+    /// Keep in FILE (SQLite, made where there is none) what is seen: hosts, services, clients, what they
+    /// say, since when, what rules tell of them, and what changes.
+    #[arg(long, value_name = "FILE", help_heading = "Inventory")]
+    inventory: Option<PathBuf>,
+    /// The name that the inventory has for this place of observation [default: the host's name].
+    #[arg(long, value_name = "NAME", requires = "inventory", help_heading = "Inventory")]
+    sensor: Option<String>,
+}
+
+impl InventoryFlags {
+    /// The inventory to keep, if any; `about` says what is seen.
+    pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
+        let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let sensor = self.sensor.clone().unwrap_or_else(own_name);
+        self.inventory.clone().map(|path| RecordConfig { path, sensor, about })
+    }
 }
 
 /// `--fingerprints PATH`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag};
 use super::hook::{FamilyFlag, OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
@@ -131,6 +131,8 @@ pub(super) struct GuardArgs {
     /// kernel passes on by itself is counted until then; --no-offload counts all of it.
     #[arg(long, help_heading = "Events")]
     flow_events: bool,
+    #[command(flatten)]
+    inventory: InventoryFlags,
     /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
@@ -236,6 +238,7 @@ impl GuardArgs {
             }),
             metrics: self.metrics,
             disclosure: self.log_headers.disclosure(),
+            inventory: self.inventory.config(format!("queue {}", self.queue)),
             flow_events: self.flow_events,
         })
     }

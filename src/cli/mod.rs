@@ -10,6 +10,7 @@ mod flags;
 mod guard;
 mod hook;
 mod import;
+mod inventory;
 mod man;
 mod reload;
 mod replay;
@@ -70,6 +71,8 @@ enum Command {
         after_help = "Examples:\n  bannerwall replay capture.pcap\n  bannerwall replay --format json *.pcapng.gz > events.json\n  tcpdump -w - tcp | bannerwall replay -\n\nExit code 2 where a file is damaged or no capture; what could be read of it was."
     )]
     Replay(replay::ReplayArgs),
+    /// Ask what is on the network: what guard, scan and replay have kept with --inventory.
+    Inventory(inventory::InventoryArgs),
     /// Tell what of this machine the guard and the scan can rely on; exit code 1 with faults.
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell.
@@ -104,6 +107,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Guard(arguments) => guard::run(arguments),
         Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
+        Command::Inventory(arguments) => inventory::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
@@ -122,6 +126,14 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
 fn check_learn(path: &std::path::Path) -> Result<(), Failure> {
     let fault = |error| anyhow::anyhow!("--learn {}: {error}", path.display());
     crate::output::learn::check(path).map_err(fault).map_err(Failure::Usage)
+}
+
+/// Whether the inventory has taken everything; scan and replay are not over well where it has not.
+fn check_kept(lost: u64) -> Result<(), Failure> {
+    match lost {
+        0 => Ok(()),
+        lost => Err(Failure::Usage(anyhow::anyhow!("{lost} sightings are missing in the inventory"))),
+    }
 }
 
 /// Writes a finished text to stdout; a reader that went away is not an error.

@@ -11,12 +11,13 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, LogHeadersFlag, OnAnomalyFlag};
+use super::flags::{FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag};
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
-use crate::event::{Event, EventSink};
+use crate::event::{Event, EventSink, Source};
+use crate::inventory::{Inventory, Observer};
 use crate::output::eve::EveOptions;
 use crate::output::learn::Learner;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
@@ -69,6 +70,8 @@ pub(super) struct ReplayArgs {
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    inventory: InventoryFlags,
     /// At the end, write to FILE the policies that would allow just what was seen (ports, networks,
     /// protocols and products), to be reviewed.
     #[arg(long, value_name = "FILE")]
@@ -99,8 +102,12 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
             arguments.output.as_ref().map_or_else(String::new, |file| file.display().to_string())
         })
         .map_err(Failure::usage)?;
-    let mut sink =
-        Listeners { events: writer.handle(), learner: arguments.learn.is_some().then(Learner::default) };
+    let inventory = arguments.inventory()?;
+    let mut sink = Listeners {
+        events: writer.handle(),
+        learner: arguments.learn.is_some().then(Learner::default),
+        inventory: inventory.as_ref().map(Inventory::observer),
+    };
     let mut terminal = Terminal {
         quiet,
         on_screen: arguments.output.is_none() && std::io::stdout().is_terminal(),
@@ -114,6 +121,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     let learner = sink.learner.take();
     drop((sink, terminal));
     let report = writer.finish();
+    let unkept = inventory.map_or(0, Inventory::finish);
     if let (Some(learner), Some(path)) = (learner, &arguments.learn) {
         let written = learner.write(path).with_context(|| format!("cannot write {}", path.display()));
         written.map_err(Failure::Usage)?;
@@ -124,6 +132,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     if outcome.is_break() && interrupted.load(Relaxed) {
         return Ok(Exit::Interrupted);
     }
+    super::check_kept(unkept)?;
     if let Some(error) = report.first_error {
         return Err(Failure::usage(anyhow!("{} events could not be written: {error}", report.failed)));
     }
@@ -158,6 +167,13 @@ impl ReplayArgs {
         }
     }
 
+    /// Opens the inventory, where one is to be kept.
+    fn inventory(&self) -> Result<Option<Inventory>, Failure> {
+        let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        let started = self.inventory.config(names.join(" ")).map(|inventory| inventory.start(Source::Replay));
+        started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
+    }
+
     fn destination(&self) -> Destination {
         self.output.clone().map_or(Destination::Stdout, Destination::File)
     }
@@ -170,16 +186,20 @@ impl ReplayArgs {
     }
 }
 
-/// Whoever wants events: the writer, and the learner where one is.
+/// Whoever wants events: the writer, and the learner and the inventory where there are some.
 struct Listeners {
     events: Handle,
     learner: Option<Learner>,
+    inventory: Option<Observer>,
 }
 
 impl EventSink for Listeners {
     fn emit(&mut self, event: Event) {
         if let Some(learner) = &mut self.learner {
             learner.take(&event);
+        }
+        if let Some(inventory) = &mut self.inventory {
+            inventory.show(&event);
         }
         self.events.emit(event);
     }

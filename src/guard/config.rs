@@ -8,6 +8,7 @@ use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
+use crate::inventory::RecordConfig;
 use crate::output::{Destination, Format};
 use crate::rules::Selection;
 
@@ -79,6 +80,8 @@ pub struct GuardConfig {
     pub metrics: Option<SocketAddr>,
     /// How much of messages events show.
     pub disclosure: Disclosure,
+    /// The inventory to keep.
+    pub inventory: Option<RecordConfig>,
     /// Whether each flow is told of at its end.
     pub flow_events: bool,
 }

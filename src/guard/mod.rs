@@ -37,6 +37,7 @@ use std::io;
 use crossbeam_channel::Sender;
 
 use crate::hook::HookError;
+use crate::inventory::StoreError;
 use crate::metrics::MetricsError;
 use crate::privileges::{self, FILES, NETWORK};
 use crate::rules::LoadError;
@@ -74,6 +75,9 @@ pub enum GuardError {
     /// The destination of events cannot be opened.
     #[error("cannot write events: {0}")]
     Output(io::Error),
+    /// The inventory cannot be kept.
+    #[error("--inventory {0}")]
+    Inventory(#[from] StoreError),
     /// Raw sockets for resets cannot be opened.
     #[error("resets need CAP_NET_RAW and CAP_NET_ADMIN: {0}")]
     Resets(io::Error),

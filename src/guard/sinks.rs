@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::clock::Step;
 use super::resets::Outcomes;
 use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
+use crate::inventory::Observer;
 use crate::output::Handle;
 
-/// Every writer gets each event, with the time of day.
+/// Every writer gets each event, with the time of day, and the inventory what concerns it.
 #[derive(Debug, Clone)]
 pub(super) struct Sinks {
     writers: Vec<Handle>,
+    inventory: Option<Observer>,
     step: Step,
     /// Events that are not told yet, in their order.
     held: Vec<Event>,
@@ -19,9 +21,9 @@ pub(super) struct Sinks {
 }
 
 impl Sinks {
-    /// Events for these writers, whose times are those of the day.
-    pub(super) fn new(writers: Vec<Handle>) -> Self {
-        Self { writers, step: Step::default(), held: Vec::new(), holding: false }
+    /// Events for these readers, whose times are those of the day.
+    pub(super) fn new(writers: Vec<Handle>, inventory: Option<Observer>) -> Self {
+        Self { writers, inventory, step: Step::default(), held: Vec::new(), holding: false }
     }
 
     /// From the clock that events are told by to the time of day.
@@ -78,6 +80,9 @@ impl Sinks {
     }
 
     fn tell(&mut self, event: Event) {
+        if let Some(inventory) = &mut self.inventory {
+            inventory.show(&event);
+        }
         let Some((last, others)) = self.writers.split_last_mut() else { return };
         for other in others {
             other.emit(event.clone());

@@ -17,7 +17,6 @@ use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::recent::Recent;
 use super::resets::{Allowance, Injector};
-use super::sinks::Sinks;
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::Run;
 use super::tally::{Answers, Publisher, Tally};
@@ -70,6 +69,8 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         .map(|output| Writer::start(WriterConfig::COUNTING, output.destination, output.format))
         .collect::<Result<Vec<Writer>, _>>()
         .map_err(GuardError::Output)?;
+    let inventory =
+        config.inventory.as_ref().map(|inventory| inventory.start(event::Source::Guard)).transpose()?;
     metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
     metrics.note_rules(ReloadResult::Success);
     metrics.enforcing.set(i64::from(config.enforce));
@@ -88,6 +89,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         messages,
         sender,
         writers,
+        inventory,
         workers: Vec::new(),
         _listener: listener,
         _control: control,
@@ -187,7 +189,7 @@ impl Parts<'_> {
             allowance: Allowance::default(),
             resets: Vec::new(),
             own: Recent::new(),
-            sink: Sinks::new(run.writers.iter().map(Writer::handle).collect()),
+            sink: run.sinks(),
             interfaces: Interfaces::new(),
             answers: Answers::default(),
             grown: None,

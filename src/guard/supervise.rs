@@ -25,6 +25,7 @@ use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
 use crate::hook::HookError;
+use crate::inventory::Inventory;
 use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
 use crate::output::Writer;
 use crate::rules::{RuleSet, Selection};
@@ -48,6 +49,7 @@ pub(super) struct Run {
     pub(super) messages: Receiver<Message>,
     pub(super) sender: Sender<Message>,
     pub(super) writers: Vec<Writer>,
+    pub(super) inventory: Option<Inventory>,
     pub(super) workers: Vec<Running>,
     /// Whether the workers go around.
     pub(super) rounds: Arc<Rounds>,
@@ -106,10 +108,15 @@ impl Run {
         served.and(ended)
     }
 
+    /// Where events go, for one thread.
+    pub(super) fn sinks(&self) -> Sinks {
+        let writers = self.writers.iter().map(Writer::handle).collect();
+        Sinks::new(writers, self.inventory.as_ref().map(Inventory::observer))
+    }
+
     fn keeper(&self) -> Result<Keeper, GuardError> {
         let config = &self.config;
-        let sinks = Sinks::new(self.writers.iter().map(Writer::handle).collect());
-        let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), sinks);
+        let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), self.sinks());
         let loss = Loss::new(config.queues, config.mark, config.on_failure, &self.metrics);
         let tallies: Vec<(u16, Arc<Tally>)> =
             self.workers.iter().map(|worker| (worker.number, Arc::clone(&worker.tally))).collect();
@@ -295,8 +302,13 @@ impl Run {
     fn count_lost_events(&self) {
         let lost: u64 = self.writers.iter().map(|writer| writer.handle().lost()).sum();
         let written: u64 = self.writers.iter().map(|writer| writer.handle().written()).sum();
-        for (counter, now) in [(&self.metrics.events_dropped, lost), (&self.metrics.events_written, written)]
-        {
+        let metrics = &self.metrics;
+        let unkept = self.inventory.as_ref().map_or(0, Inventory::lost);
+        for (counter, now) in [
+            (&metrics.events_dropped, lost),
+            (&metrics.events_written, written),
+            (&metrics.inventory_lost, unkept),
+        ] {
             counter.inc_by(now.saturating_sub(counter.get()));
         }
     }
@@ -325,6 +337,13 @@ impl Run {
         for worker in self.workers.into_iter().filter(|worker| worker.thread.is_finished()) {
             // How it ended was told by its farewell.
             let _ = worker.thread.join();
+        }
+        match self.inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
+            Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
+            Some(Some(lost)) if lost > 0 => {
+                tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
+            }
+            _ => {}
         }
         for writer in self.writers {
             let report = writer.finish_within(WRITERS_END);

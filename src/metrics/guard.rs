@@ -115,6 +115,8 @@ families! {
     pub events_dropped: counter "events_dropped_total" "Events lost because their writer could not keep up or their reader was gone",
     /// Events that their destinations took.
     pub events_written: counter "events_written_total" "Events that their destinations took",
+    /// What was seen and could not be kept in the inventory.
+    pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory could not take",
     /// Rules in force.
     pub rules: gauge "rules" "Rules in force",
     /// 1 where blocking rules block, 0 where they only tell.

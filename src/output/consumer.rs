@@ -1,7 +1,7 @@
 //! Readers of events: whatever takes them off the path that they were made on.
 //!
 //! A [`Consumer`] runs on a thread of its own behind a channel that is bounded in events and in octets.
-//! Today's one spells events in a format and writes them; an inventory or a live page is another one.
+//! One spells events in a format and writes them, another one keeps an inventory.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
-use super::channel::{Handle, Message, Overflow, Queue};
+use super::channel::{Handle, Message, Overflow, Queue, WriterConfig, channel};
 use crate::event::Event;
 use crate::privileges::{FILES, keep_or_tell};
 
@@ -64,6 +64,14 @@ pub struct Feed<C> {
 }
 
 impl<C: Consumer + 'static> Feed<C> {
+    /// Starts a thread of this name at the end of a new channel.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn open(name: &str, config: WriterConfig, consumer: C) -> io::Result<Self> {
+        Self::start(name, channel(config), consumer)
+    }
+
     /// Starts a thread of this name at the end of a channel. A consumer that must not lose anything gets
     /// one in which callers [wait](Overflow::Wait) for room, so that it has no place on the packet path
     /// unless little is led to it (what was never seen before, for instance).

@@ -56,7 +56,7 @@ impl Format for Csv {
     }
 
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
-        record(out, Row::new(event).cells().iter().map(|cell| inert(&escape(cell)).into_owned()))
+        record(out, Row::new(event).cells().iter().map(|cell| plain(cell)))
     }
 }
 
@@ -68,6 +68,11 @@ where
     let mut writer = ::csv::Writer::from_writer(out);
     writer.write_record(cells)?;
     writer.flush()
+}
+
+/// Text of the network as a cell: on one line, and no formula.
+pub fn plain(text: &str) -> String {
+    inert(&escape(text)).into_owned()
 }
 
 /// A cell that no spreadsheet takes for a formula: an apostrophe stands before what could begin one.

@@ -25,7 +25,9 @@ use std::io;
 
 use crate::event::Event;
 
+pub use channel::Overflow;
 pub use consumer::Consumer;
+pub use sink::create;
 pub use text_safe::{Escaped, escape};
 pub use writer::{Destination, Handle, Report, Writer, WriterConfig};
 

@@ -136,6 +136,15 @@ impl Sink {
     }
 }
 
+/// Makes a file of ours where there is none, readable for its owner and group, and never what a link that
+/// somebody planted leads to.
+///
+/// # Errors
+/// What the system says.
+pub fn create(path: &Path) -> io::Result<()> {
+    open(path, true).map(drop)
+}
+
 /// Opens a file to be written, and names it where that fails.
 fn open(path: &Path, append: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();

@@ -84,6 +84,7 @@ pub use self::policy::{Allowed, Opinion, Policy};
 pub use self::rule::{Mark, ProbeRequest, Rule};
 pub use self::selection::{Profiles, Selection};
 pub use self::threshold::Thresholds;
+pub use self::version::Requirement;
 pub use self::view::{Context, Stage};
 
 /// Validated rules, compiled; shared by `Arc` and never changed.

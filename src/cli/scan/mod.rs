@@ -15,7 +15,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
-use super::flags::{FingerprintsFlag, LogHeadersFlag, duration};
+use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure, Global};
 use crate::event::HeaderField;
@@ -197,6 +197,8 @@ struct Common {
     eve_strict: bool,
     #[command(flatten)]
     log_headers: LogHeadersFlag,
+    #[command(flatten)]
+    inventory: InventoryFlags,
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,

@@ -36,13 +36,14 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     terminal.begin(&session)?;
     let ended = session.run(&mut terminal);
     terminal.bar.finish_and_clear();
-    let Ending { account, interrupted, written } = ended?;
+    let Ending { account, interrupted, written, unkept } = ended?;
     if !global.quiet {
         tell(Summary(&account));
     }
     if let Some(error) = written.first_error {
         return Err(Failure::Usage(anyhow!("{} results could not be written: {error}", written.failed)));
     }
+    crate::cli::check_kept(unkept)?;
     Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
@@ -85,6 +86,7 @@ fn options(request: &Request<'_>, global: &Global) -> Result<Options, Failure> {
         seed: common.seed,
         shard: common.shard,
         keep: keep(request),
+        inventory: common.inventory.config(arguments().join(" ")),
         metrics: common.metrics,
         ..Options::new(targets, request.ports.clone(), request.probe.clone())
     })

@@ -19,6 +19,7 @@ use super::{Conversation, Outcome, Report};
 use crate::event::{
     Application, Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source,
 };
+use crate::inventory::Observer;
 use crate::output::Handle;
 use held::Held;
 
@@ -76,12 +77,15 @@ pub struct ScanReport {
     plan: Arc<Plan>,
     tracker: Arc<Tracker>,
     writer: Handle,
+    inventory: Option<Observer>,
     selection: Arc<Selection>,
     /// Events of targets that are not over, by the target's index: what is stopped halfway is asked
     /// again when the scan is resumed, and must not be reported twice.
     pending: AHashMap<u64, Held>,
     /// Results to hand over, and all targets that are over since that was last done.
     groups: Vec<Vec<Event>>,
+    /// What the inventory is to be shown, whether or not it is written.
+    seen: Vec<Vec<Event>>,
     over: Vec<Finished>,
     handed_over: Instant,
     here: Here,
@@ -94,21 +98,39 @@ impl ScanReport {
             plan,
             tracker,
             writer,
+            inventory: None,
             selection,
             pending: AHashMap::new(),
             groups: Vec::new(),
+            seen: Vec::new(),
             over: Vec::with_capacity(BATCH),
             handed_over: Instant::now(),
             here: Here::default(),
         }
     }
 
+    /// The same, which shows an inventory what it finds.
+    pub fn shown_to(self, inventory: Option<Observer>) -> Self {
+        Self { inventory, ..self }
+    }
+
     fn hand_over(&mut self) {
+        if let Some(inventory) = &self.inventory {
+            inventory.show_groups(std::mem::take(&mut self.seen));
+        }
         self.writer.emit_groups(std::mem::take(&mut self.groups));
         // Counted as over only now that the results are on their way: a checkpoint first waits for
         // those that are.
         self.plan.finish(&self.tracker, &self.over);
         self.over.clear();
+    }
+
+    /// What the inventory is to be shown of a target, if anything.
+    fn seen(&self, outcome: &Outcome<'_>, events: &[Event]) -> Option<Vec<Event>> {
+        let address = outcome.target.address;
+        let wants = |inventory: &Observer| inventory.wants(address.ip(), address.port(), outcome.state);
+        self.inventory.as_ref().filter(|inventory| wants(inventory))?;
+        Some(std::iter::once(connect_event(outcome)).chain(events.iter().cloned()).collect())
     }
 
     fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
@@ -135,6 +157,9 @@ impl Report for ScanReport {
             true => Vec::new(),
             false => self.pending.remove(&outcome.target.index).map(Held::into_events).unwrap_or_default(),
         };
+        if let Some(seen) = self.seen(outcome, &events) {
+            self.seen.push(seen);
+        }
         let patterns = &self.selection.patterns;
         let matched = match patterns.is_empty() {
             true => outcome.matches > 0,

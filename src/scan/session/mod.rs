@@ -20,6 +20,8 @@ use super::pacing::Rate;
 use super::report::{ScanReport, Selection};
 use super::targets::{Builder, Counts, LeftOut, Plan, SetOptions, Skipped, TargetError, TargetSet};
 use super::{Config, ProbeOptions, ScanError};
+use crate::event::Source;
+use crate::inventory::{Inventory, StoreError};
 use crate::metrics::MetricsError;
 use crate::output::{self, Handle, Writer};
 
@@ -92,6 +94,9 @@ pub enum SessionError {
     /// Metrics cannot be shown.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The inventory cannot be kept.
+    #[error("--inventory {0}")]
+    Inventory(#[from] StoreError),
     /// The scan itself.
     #[error(transparent)]
     Scan(#[from] ScanError),
@@ -114,6 +119,7 @@ pub struct Session {
     selection: Arc<Selection>,
     resume: Resume,
     writer: Writer,
+    inventory: Option<Inventory>,
     metrics: Option<Metrics>,
 }
 
@@ -144,6 +150,8 @@ pub struct Ending {
     pub interrupted: bool,
     /// What became of the results.
     pub written: output::Report,
+    /// What was seen and could not be kept in the inventory.
+    pub unkept: u64,
 }
 
 impl Session {
@@ -170,6 +178,7 @@ impl Session {
             threads,
             selection: Arc::new(selection),
             writer: results.start(resume.goes_on)?,
+            inventory: options.inventory.map(|inventory| inventory.start(Source::Scan)).transpose()?,
             metrics: options.metrics.map(Metrics::start).transpose()?,
             resume,
             plan,
@@ -209,7 +218,8 @@ impl Session {
         };
         let parts = self.plan.feeds(self.rate).into_iter().map(|(feed, tracker)| {
             let (plan, selection) = (Arc::clone(&self.plan), Arc::clone(&self.selection));
-            (feed, ScanReport::new(plan, tracker, self.writer.handle(), selection))
+            let inventory = self.inventory.as_ref().map(Inventory::observer);
+            (feed, ScanReport::new(plan, tracker, self.writer.handle(), selection).shown_to(inventory))
         });
         let parts = parts.collect();
         let (outcome, interrupted) = std::thread::scope(|scope| {
@@ -227,9 +237,10 @@ impl Session {
         let account = watch.account();
         drop(watch);
         let written = self.writer.finish();
+        let unkept = self.inventory.map_or(0, Inventory::finish);
         kept?;
         outcome?;
-        Ok(Ending { account, interrupted, written })
+        Ok(Ending { account, interrupted, written, unkept })
     }
 }
 

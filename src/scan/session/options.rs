@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::banner::disclosure::Disclosure;
+use crate::inventory::RecordConfig;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 use crate::scan::pacing::Rate;
@@ -55,6 +56,8 @@ pub struct Options {
     pub shard: Shard,
     /// Where it is kept how far the scan is.
     pub keep: Option<Keep>,
+    /// The inventory to keep.
+    pub inventory: Option<RecordConfig>,
     /// Where metrics are shown.
     pub metrics: Option<SocketAddr>,
 }
@@ -110,6 +113,7 @@ impl Options {
             seed: None,
             shard: Shard::WHOLE,
             keep: None,
+            inventory: None,
             metrics: None,
         }
     }

@@ -1,0 +1,111 @@
+//! Results one by one, as text, JSON lines or CSV: there may be millions.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::flags::FormatName;
+use crate::cli::{Exit, Failure};
+use crate::output::csv::plain;
+
+/// How results are written, and where.
+#[derive(Debug, Args)]
+pub(super) struct Output {
+    /// How results are written; `json` is one object a line.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: FormatName,
+    /// Write results to this file.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Writes results of one kind.
+pub(super) struct Rows {
+    format: FormatName,
+    columns: &'static [&'static str],
+    out: Box<dyn Write>,
+    /// Whoever reads has seen enough.
+    closed: bool,
+}
+
+impl Rows {
+    /// Begins; `columns` are the fields of a result that CSV has, in their order.
+    pub(super) fn start(output: &Output, columns: &'static [&'static str]) -> Result<Self, Failure> {
+        let out: Box<dyn Write> = match &output.output {
+            None => Box::new(BufWriter::new(io::stdout())),
+            Some(path) => {
+                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
+                Box::new(BufWriter::new(file.map_err(Failure::Usage)?))
+            }
+        };
+        let mut rows = Self { format: output.format, columns, out, closed: false };
+        if rows.format == FormatName::Csv {
+            rows.record(columns.iter().map(|column| (*column).to_owned()))?;
+        }
+        Ok(rows)
+    }
+
+    /// Writes a result; `text` is what a person is told.
+    pub(super) fn add(
+        &mut self,
+        result: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            FormatName::Text => self.put(text().as_bytes(), b"\n"),
+            FormatName::Json => self.put(&serde_json::to_vec(result).map_err(Failure::usage)?, b"\n"),
+            FormatName::Csv => {
+                let object = serde_json::to_value(result).map_err(Failure::usage)?;
+                self.record(self.columns.iter().map(|column| plain(&cell(&object[*column]))))
+            }
+        }
+    }
+
+    /// Everything was added.
+    pub(super) fn finish(mut self) -> Result<Exit, Failure> {
+        let flushed = self.out.flush();
+        self.forgive(flushed).map(|()| Exit::Done)
+    }
+
+    fn record(&mut self, cells: impl Iterator<Item = String>) -> Result<(), Failure> {
+        let mut line = csv::Writer::from_writer(Vec::new());
+        line.write_record(cells).map_err(Failure::usage)?;
+        let octets = line.into_inner().map_err(|error| Failure::usage(error.into_error()))?;
+        self.put(&octets, b"")
+    }
+
+    fn put(&mut self, octets: &[u8], end: &[u8]) -> Result<(), Failure> {
+        if self.closed {
+            return Ok(());
+        }
+        let written = self.out.write_all(octets).and_then(|()| self.out.write_all(end));
+        self.forgive(written)
+    }
+
+    /// A reader that went away is not an error.
+    fn forgive(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// A JSON value as a cell: of what a rule tells, the rule.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(" "),
+        Value::Object(fields) => fields.get("rule").map(cell).unwrap_or_default(),
+        other => other.to_string(),
+    }
+}

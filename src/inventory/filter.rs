@@ -1,0 +1,178 @@
+//! The words that services are looked for by: `product:openssh version:<9.6 net:198.51.100.0/24 seen:>7d`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::rules::Requirement;
+
+/// Services for which every term holds.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub(super) terms: Vec<Term>,
+}
+
+/// One term; a `!` before it turns it around.
+#[derive(Debug, Clone)]
+pub(super) struct Term {
+    pub(super) holds: bool,
+    pub(super) test: Test,
+}
+
+/// What a term asks.
+#[derive(Debug, Clone)]
+pub(super) enum Test {
+    /// A column of text is this, whatever the case.
+    Is(&'static str, String),
+    /// The banner has this in it, whatever the case.
+    Says(String),
+    /// The version is one of these; what has none is not.
+    Version(Requirement),
+    /// The address is in this network.
+    Net(IpNet),
+    /// The port.
+    Port(u16),
+    /// A time (`first_seen`, `last_seen`) is less than so long ago, or not.
+    Within(&'static str, Duration),
+    /// A rule that is open tells of it: of this severity, or of this name.
+    Finding(String),
+    /// This sensor has seen it.
+    Sensor(String),
+}
+
+/// What is wrong with a word.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FilterError {
+    /// There is no such field.
+    #[error("`{0}`: fields are {NAMES}; a word without one is looked for in banners")]
+    Field(String),
+    /// The value is none of the field's.
+    #[error("`{word}`: {why}")]
+    Value {
+        /// The word.
+        word: String,
+        /// What it should be.
+        why: String,
+    },
+}
+
+/// The fields.
+const NAMES: &str = "product, version, vendor, cpe, os, patch, protocol, side, state, net, port, seen, first, finding, sensor and banner";
+
+/// Fields that are columns of text.
+const COLUMNS: [(&str, &str); 8] = [
+    ("product", "b.product"),
+    ("vendor", "b.vendor"),
+    ("cpe", "b.cpe"),
+    ("os", "b.os"),
+    ("patch", "b.patch"),
+    ("protocol", "s.protocol"),
+    ("side", "s.side"),
+    ("state", "s.state"),
+];
+
+impl Filter {
+    /// Reads words.
+    ///
+    /// # Errors
+    /// The first word that asks for nothing.
+    pub fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self, FilterError> {
+        let terms = words.into_iter().map(term).collect::<Result<_, _>>()?;
+        Ok(Self { terms })
+    }
+
+    /// The versions that are asked for, which SQL cannot compare.
+    pub(super) fn admits(&self, version: Option<&str>) -> bool {
+        self.terms.iter().all(|term| match &term.test {
+            Test::Version(wanted) => {
+                version.is_some_and(|version| wanted.admits(version.as_bytes())) == term.holds
+            }
+            _ => true,
+        })
+    }
+}
+
+fn term(word: &str) -> Result<Term, FilterError> {
+    let (holds, rest) = match word.strip_prefix('!') {
+        Some(rest) => (false, rest),
+        None => (true, word),
+    };
+    let fault = |why: &str| FilterError::Value { word: word.to_owned(), why: why.to_owned() };
+    let Some((field, value)) = rest.split_once(':') else {
+        return Ok(Term { holds, test: Test::Says(rest.to_owned()) });
+    };
+    if value.is_empty() {
+        return Err(fault("nothing stands behind the colon"));
+    }
+    let text = value.to_owned();
+    let test = match field {
+        "banner" => Test::Says(text),
+        "version" => {
+            let bounds = if value.starts_with(['<', '>', '=', '!']) { text } else { format!("={value}") };
+            Test::Version(Requirement::parse(&bounds).map_err(|error| fault(&error.message))?)
+        }
+        "net" | "host" => Test::Net(network(value).ok_or_else(|| fault("no address or network"))?),
+        "port" => Test::Port(value.parse().map_err(|_| fault("no port"))?),
+        "seen" => return within("s.last_seen", value, holds).ok_or_else(|| fault(AGES)),
+        "first" => return within("s.first_seen", value, holds).ok_or_else(|| fault(AGES)),
+        "finding" => Test::Finding(text),
+        "sensor" => Test::Sensor(text),
+        _ => {
+            let column = COLUMNS.iter().find(|(name, _)| *name == field);
+            let Some((_, column)) = column else { return Err(FilterError::Field(word.to_owned())) };
+            Test::Is(column, text)
+        }
+    };
+    Ok(Term { holds, test })
+}
+
+const AGES: &str = "an age is >7d (longer ago) or <24h";
+
+fn network(text: &str) -> Option<IpNet> {
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.ok().map(|network| network.trunc())
+}
+
+/// `<24h`: less than so long ago; `>7d`: longer.
+fn within(column: &'static str, value: &str, holds: bool) -> Option<Term> {
+    let (is_within, age) = match (value.strip_prefix('<'), value.strip_prefix('>')) {
+        (Some(age), _) => (true, age),
+        (_, Some(age)) => (false, age),
+        (None, None) => return None,
+    };
+    Some(Term { holds: holds == is_within, test: Test::Within(column, age_of(age)?) })
+}
+
+/// `7d`, `24h`, `90m`: days have 24 hours.
+pub(super) fn age_of(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    let options = jiff::SpanRelativeTo::days_are_24_hours();
+    Duration::try_from(span.to_duration(options).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_or_refused() {
+        let good = "product:openssh version:<9.6 version:9.6 net:198.51.100.7/24 host:2001:db8::1 !port:22 seen:>7d \
+                    first:<24h finding:critical sensor:edge side:client state:gone debian banner:x:y";
+        let filter = Filter::parse(good.split(' ')).unwrap();
+        assert_eq!(filter.terms.len(), 14);
+        assert!(matches!(&filter.terms[3].test, Test::Net(net) if net.to_string() == "198.51.100.0/24"));
+        assert!(!filter.terms[5].holds && !filter.terms[6].holds && filter.terms[7].holds);
+        for bad in ["colour:red", "port:ssh", "net:here", "seen:7d", "seen:>soon", "version:<", "product:"] {
+            assert!(Filter::parse([bad]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_compared_as_rules_compare_it() {
+        let filter = Filter::parse(["version:<9.6"]).unwrap();
+        assert!(filter.admits(Some("9.2p1")) && !filter.admits(Some("9.10p1")) && !filter.admits(None));
+        let filter = Filter::parse(["!version:<9.6"]).unwrap();
+        assert!(filter.admits(None) && !filter.admits(Some("9.2p1")));
+    }
+}

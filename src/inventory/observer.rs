@@ -1,0 +1,132 @@
+//! The way of events to the inventory.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::AHashSet;
+
+use super::recorder::{Losses, Recorder};
+use super::sighting::concerns;
+use super::sqlite::Writer;
+use super::store::{Run, StoreError};
+use crate::event::{Event, EventSink as _, PortState, Source};
+use crate::output::consumer::Feed;
+use crate::output::{Handle, Overflow, WriterConfig};
+
+/// Where the inventory is, and who writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordConfig {
+    /// The file.
+    pub path: PathBuf,
+    /// The name of this place of observation.
+    pub sensor: String,
+    /// What is scanned or read, for a person.
+    pub about: String,
+}
+
+impl RecordConfig {
+    /// For the packet path, which never waits: room for what comes while the disk is busy.
+    const COUNTING: WriterConfig =
+        WriterConfig { capacity: 1 << 16, octets: 64 << 20, overflow: Overflow::Count };
+
+    /// Opens or makes the inventory, and starts the thread that writes it. A guard never waits for it;
+    /// scan and replay do.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn start(&self, source: Source) -> Result<Inventory, StoreError> {
+        let run = Run { source, sensor: self.sensor.clone(), about: self.about.clone() };
+        let store = Writer::open(&self.path, &run)?;
+        let known = match source {
+            Source::Scan => Some(Arc::new(store.known_servers()?)),
+            Source::Guard | Source::Replay => None,
+        };
+        let channel = match source {
+            Source::Guard => Self::COUNTING,
+            Source::Replay => WriterConfig::WAITING,
+            Source::Scan => WriterConfig::BATCHES,
+        };
+        let losses = Losses::default();
+        let recorder = Recorder::new(Box::new(store), losses.clone());
+        let feed = Feed::open("inventory", channel, recorder)
+            .map_err(|error| StoreError::File { path: self.path.clone(), error })?;
+        Ok(Inventory { feed, losses, known })
+    }
+}
+
+/// The inventory that a run writes, to be finished at its end.
+#[derive(Debug)]
+pub struct Inventory {
+    feed: Feed<Recorder>,
+    losses: Losses,
+    known: Option<Arc<AHashSet<SocketAddr>>>,
+}
+
+impl Inventory {
+    /// A way to it.
+    pub fn observer(&self) -> Observer {
+        Observer { handle: self.feed.handle(), known: self.known.clone() }
+    }
+
+    /// Events that found no room, and sightings that the store refused.
+    pub fn lost(&self) -> u64 {
+        self.feed.handle().lost() + self.losses.count()
+    }
+
+    /// Writes everything, and says how much was lost.
+    ///
+    /// # Panics
+    /// Hands on a panic of the recorder's thread.
+    pub fn finish(self) -> u64 {
+        let (handle, losses) = (self.feed.handle(), self.losses);
+        drop(self.feed.finish());
+        handle.lost() + losses.count()
+    }
+
+    /// As [`Inventory::finish`], but gives a store up that takes nothing for so long; none then.
+    ///
+    /// # Panics
+    /// As [`Inventory::finish`].
+    pub fn finish_within(self, patience: Duration) -> Option<u64> {
+        let (handle, losses) = (self.feed.handle(), self.losses);
+        self.feed.finish_within(patience)?;
+        Some(handle.lost() + losses.count())
+    }
+}
+
+/// Shows events to the inventory; one for each thread that has some.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    handle: Handle,
+    /// Servers that were known before the scan.
+    known: Option<Arc<AHashSet<SocketAddr>>>,
+}
+
+impl Observer {
+    /// Shows an event.
+    pub fn show(&mut self, event: &Event) {
+        if concerns(event) {
+            self.handle.emit(event.clone());
+        }
+    }
+
+    /// Whether it matters to the inventory that a scan has found a port so: nobody needs to hear of one
+    /// without a server that never had one.
+    pub fn wants(&self, address: IpAddr, port: u16, state: PortState) -> bool {
+        let server = SocketAddr::new(address.to_canonical(), port);
+        match state {
+            PortState::Open => true,
+            PortState::Closed | PortState::Filtered => {
+                self.known.as_ref().is_some_and(|known| known.contains(&server))
+            }
+            PortState::Error => false,
+        }
+    }
+
+    /// Shows groups of events, each about one target.
+    pub fn show_groups(&self, groups: Vec<Vec<Event>>) {
+        self.handle.emit_groups(groups);
+    }
+}

@@ -1,0 +1,242 @@
+//! Sums up what is seen, and hands it to the store in batches.
+//!
+//! What is new is written within a tenth of a second. What was seen before is counted in memory and written
+//! once a minute, so that a busy service costs a look-up a connection and a row a minute.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ahash::AHashMap;
+
+use super::sighting::{self, Asset, Sighting, Software, What};
+use super::store::{Record, Store, StoreError};
+use crate::diagnostics::tell;
+use crate::event::{Event, Timestamp};
+use crate::output::Consumer;
+
+/// How long what was seen before is only counted.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Records that are written together without waiting for the clock.
+const BATCH: usize = 1_000;
+
+/// Records that wait for a store that takes nothing; more are lost.
+const WAITING: usize = 16 * BATCH;
+
+/// Things that are remembered at once; when there are more, all are told and remembered anew.
+const REMEMBERED: usize = 1 << 16;
+
+/// How long a store that took nothing is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What was told of a thing, and what was not yet.
+#[derive(Debug)]
+struct Recent {
+    software: Software,
+    told: Timestamp,
+    first: Timestamp,
+    last: Timestamp,
+    /// Sightings that are not told.
+    count: u64,
+}
+
+/// What could not be kept, shared with those that tell of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Losses(Arc<AtomicU64>);
+
+impl Losses {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The consumer of events that feeds a store.
+pub(super) struct Recorder {
+    store: Box<dyn Store>,
+    recent: AHashMap<(Asset, What), Recent>,
+    batch: Vec<Record>,
+    since: Option<Instant>,
+    swept: Instant,
+    losses: Losses,
+    /// What was lost when the store began to refuse, and when it last did.
+    failing: Option<(u64, Instant)>,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("waiting", &self.batch.len()).finish_non_exhaustive()
+    }
+}
+
+impl Consumer for Recorder {
+    fn take(&mut self, event: &Event) {
+        self.group(std::slice::from_ref(event));
+    }
+
+    fn group(&mut self, events: &[Event]) {
+        for sighting in sighting::of_events(events) {
+            self.see(sighting);
+        }
+        if self.batch.len() >= BATCH {
+            self.flush();
+        }
+    }
+
+    fn holds_since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    fn flush(&mut self) {
+        if self.swept.elapsed() >= QUIET {
+            self.tell_counts();
+        }
+        let rests = self.failing.is_some_and(|(_, when)| when.elapsed() < RETRY);
+        if !rests || self.batch.len() >= WAITING {
+            self.write();
+        }
+        self.since = (!self.batch.is_empty()).then(Instant::now);
+    }
+
+    fn idle(&mut self) {
+        if self.swept.elapsed() >= QUIET {
+            self.flush();
+        }
+    }
+
+    fn end(&mut self) {
+        self.tell_counts();
+        self.write();
+        if !self.batch.is_empty() {
+            self.lose();
+        }
+        if let Err(error) = self.store.end(self.losses.count()) {
+            self.complain(&error);
+        }
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(store: Box<dyn Store>, losses: Losses) -> Self {
+        Self {
+            store,
+            recent: AHashMap::new(),
+            batch: Vec::new(),
+            since: None,
+            swept: Instant::now(),
+            losses,
+            failing: None,
+        }
+    }
+
+    fn see(&mut self, sighting: Sighting) {
+        let Sighting { asset, what, software, at } = sighting;
+        if matches!(what, What::Gone) {
+            self.push(Record { asset, what, software, first: at, last: at, count: 1 });
+            return;
+        }
+        let key = (asset, what);
+        if let Some(recent) = self.recent.get_mut(&key) {
+            recent.add(at);
+            if at.since(recent.told) >= QUIET {
+                recent.told = at;
+                let record = recent.take(&key);
+                self.push(record);
+            }
+            return;
+        }
+        if self.recent.len() >= REMEMBERED {
+            self.tell_counts();
+            self.recent.clear();
+        }
+        let record = Record {
+            asset: key.0.clone(),
+            what: key.1.clone(),
+            software: software.clone(),
+            first: at,
+            last: at,
+            count: 1,
+        };
+        self.recent.insert(key, Recent { software, told: at, first: at, last: at, count: 0 });
+        self.push(record);
+    }
+
+    fn push(&mut self, record: Record) {
+        self.since.get_or_insert_with(Instant::now);
+        self.batch.push(record);
+    }
+
+    /// Tells what was only counted so far.
+    fn tell_counts(&mut self) {
+        self.swept = Instant::now();
+        let counted = self.recent.iter_mut().filter(|(_, recent)| recent.count > 0);
+        self.batch.extend(counted.map(|(key, recent)| {
+            recent.told = recent.last;
+            recent.take(key)
+        }));
+    }
+
+    fn write(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        match self.store.write(&self.batch) {
+            Ok(()) => {
+                self.batch.clear();
+                if let Some((before, _)) = self.failing.take() {
+                    let lost = self.losses.count() - before;
+                    tell(format_args!(
+                        "bannerwall: the inventory is written again; {lost} sightings were lost"
+                    ));
+                }
+            }
+            Err(error) => {
+                self.complain(&error);
+                if self.batch.len() >= WAITING {
+                    self.lose();
+                }
+            }
+        }
+    }
+
+    /// Gives up what waits. What is lost is news when it is seen again.
+    fn lose(&mut self) {
+        let waiting = self.batch.iter().map(|record| record.count);
+        let counted = self.recent.values().map(|recent| recent.count);
+        self.losses.0.fetch_add(waiting.chain(counted).sum(), Relaxed);
+        self.batch.clear();
+        self.recent.clear();
+    }
+
+    /// Tells that the store refuses, once until it takes something again.
+    fn complain(&mut self, error: &StoreError) {
+        if self.failing.is_none() {
+            tell(format_args!("bannerwall: cannot write the inventory: {error}; what is lost is counted"));
+        }
+        let before = self.failing.map_or(self.losses.count(), |(before, _)| before);
+        self.failing = Some((before, Instant::now()));
+    }
+}
+
+impl Recent {
+    /// Counts a sighting.
+    fn add(&mut self, at: Timestamp) {
+        if self.count == 0 {
+            (self.first, self.last) = (at, at);
+        }
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
+        self.count += 1;
+    }
+
+    /// What was not told, as a record.
+    fn take(&mut self, (asset, what): &(Asset, What)) -> Record {
+        Record {
+            asset: asset.clone(),
+            what: what.clone(),
+            software: self.software.clone(),
+            first: self.first,
+            last: self.last,
+            count: std::mem::take(&mut self.count),
+        }
+    }
+}

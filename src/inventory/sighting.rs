@@ -1,0 +1,262 @@
+//! An event in the words of the inventory: what was seen where.
+
+use std::net::IpAddr;
+
+use super::product::named;
+use crate::event::{
+    AlertFacts, Application, Endpoint, Endpoints, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
+    Source, SshSide, Timestamp,
+};
+
+/// Characters of a banner that are kept.
+const TEXT: usize = 1_024;
+
+/// The protocol of an open port that says nothing.
+pub(super) const UNKNOWN: &str = "unknown";
+
+/// Software at an address: a server at its port, or a client, whose port is 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Asset {
+    /// Its address, IPv4 as such.
+    pub(super) address: IpAddr,
+    /// A server's TCP port, 0 for a client.
+    pub(super) port: u16,
+    /// Server or client.
+    pub(super) side: Side,
+    /// What it speaks: `ssh`, `http`, `tls`, [`UNKNOWN`].
+    pub(super) protocol: &'static str,
+}
+
+/// What is kept of what an asset said.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Banner {
+    /// What it is.
+    pub(super) kind: Kind,
+    /// The text; empty where it said nothing that names its software.
+    pub(super) text: String,
+}
+
+/// What a banner is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// What names the software: an SSH identification, a `Server` or `User-Agent` field, a greeting's line.
+    Banner,
+    /// The fingerprint of an SSH key exchange.
+    Hassh,
+}
+
+impl Kind {
+    /// The name in the store.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Banner => "banner",
+            Self::Hassh => "hassh",
+        }
+    }
+}
+
+/// What a rule said of a banner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Finding {
+    pub(super) rule: String,
+    pub(super) title: String,
+    pub(super) severity: &'static str,
+    pub(super) action: &'static str,
+    /// What an advisory says of the package, where the rule holds one.
+    pub(super) verdict: Option<&'static str>,
+    /// Whether the connection was stopped.
+    pub(super) blocked: bool,
+}
+
+/// What was seen of an asset.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    /// It said this.
+    Said(Banner),
+    /// It said this, of which a rule has told.
+    Found(Banner, Finding),
+    /// This client came to it.
+    Met(IpAddr),
+    /// It was asked and did not accept.
+    Gone,
+}
+
+/// The software that a banner names: not part of what tells sightings apart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Software {
+    /// Vendor, product, version, CPE, operating system.
+    pub(super) product: ProductFacts,
+    /// The package's revision: `Debian-2+deb12u3`.
+    pub(super) patch: Option<String>,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone)]
+pub(super) struct Sighting {
+    pub(super) asset: Asset,
+    pub(super) what: What,
+    pub(super) software: Software,
+    pub(super) at: Timestamp,
+}
+
+/// Whether an event says anything that is kept.
+pub(super) fn concerns(event: &Event) -> bool {
+    let kept = match &event.kind {
+        EventKind::Application(_) | EventKind::Alert(_) => true,
+        EventKind::Connect(facts) => facts.state != PortState::Error,
+        _ => false,
+    };
+    kept && event.flow.is_some()
+}
+
+/// Everything that the events of one target or one packet say.
+///
+/// A target that was found open and then told of by its banner is told of once.
+pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
+    let spoke = events.iter().any(|event| matches!(event.kind, EventKind::Application(_)));
+    let mut sightings = Vec::new();
+    for event in events {
+        let Some(flow) = &event.flow else { continue };
+        let mut teller = Teller { event, ends: &flow.endpoints, sightings: &mut sightings };
+        match &event.kind {
+            EventKind::Application(said) => teller.said(said),
+            EventKind::Alert(facts) => teller.alert(facts),
+            EventKind::Connect(facts) if facts.state == PortState::Open && !spoke => {
+                let asset = teller.server(UNKNOWN);
+                teller.tell(asset, What::Said(banner("")), Software::default());
+            }
+            EventKind::Connect(facts) if matches!(facts.state, PortState::Closed | PortState::Filtered) => {
+                let asset = teller.server(UNKNOWN);
+                teller.tell(asset, What::Gone, Software::default());
+            }
+            _ => {}
+        }
+    }
+    sightings
+}
+
+/// Turns one event around.
+struct Teller<'a> {
+    event: &'a Event,
+    ends: &'a Endpoints,
+    sightings: &'a mut Vec<Sighting>,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, asset: Asset, what: What, software: Software) {
+        self.sightings.push(Sighting { asset, what, software, at: self.event.timestamp });
+    }
+
+    fn said(&mut self, said: &Application) {
+        for (side, text, software) in sides(said) {
+            self.side(side, name_of(said), text, software);
+        }
+        if let Application::Ssh(facts) = said {
+            let sides = [(Side::Server, &facts.server), (Side::Client, &facts.client)];
+            for (side, hassh) in sides.map(|(side, it)| (side, it.as_ref().and_then(|it| it.hassh.as_ref())))
+            {
+                let (Some(hassh), Some(asset)) = (hassh, self.asset(side, "ssh")) else { continue };
+                let banner = Banner { kind: Kind::Hassh, text: hassh.hash.clone() };
+                self.tell(asset, What::Said(banner), Software::default());
+            }
+        }
+        // Of a scan the client is the scan itself.
+        if self.event.source != Source::Scan {
+            let asset = self.server(name_of(said));
+            self.tell(asset, What::Met(canonical(self.ends.client)), Software::default());
+        }
+    }
+
+    fn side(&mut self, side: Side, protocol: &'static str, text: &str, software: Software) {
+        if let Some(asset) = self.asset(side, protocol) {
+            self.tell(asset, What::Said(banner(text)), software);
+        }
+    }
+
+    fn alert(&mut self, facts: &AlertFacts) {
+        let said = &facts.application;
+        let Some(asset) = self.asset(facts.from, name_of(said)) else { return };
+        let (text, software) = sides(said)
+            .into_iter()
+            .find(|(side, ..)| *side == facts.from)
+            .map_or(("", Software::default()), |(_, text, software)| (text, software));
+        let finding = Finding {
+            rule: facts.rule.clone(),
+            title: facts.title.clone(),
+            severity: facts.severity.name(),
+            action: facts.action.name(),
+            verdict: facts.verdict.as_ref().map(|told| told.verdict.name()),
+            blocked: facts.blocked,
+        };
+        self.tell(asset, What::Found(banner(text), finding), software);
+    }
+
+    fn server(&self, protocol: &'static str) -> Asset {
+        let end = self.ends.server;
+        Asset { address: canonical(end), port: end.port, side: Side::Server, protocol }
+    }
+
+    /// The asset at one end; none for the scan itself.
+    fn asset(&self, side: Side, protocol: &'static str) -> Option<Asset> {
+        match side {
+            Side::Server => Some(self.server(protocol)),
+            Side::Client if self.event.source == Source::Scan => None,
+            Side::Client => Some(Asset { address: canonical(self.ends.client), port: 0, side, protocol }),
+        }
+    }
+}
+
+fn canonical(end: Endpoint) -> IpAddr {
+    end.address.to_canonical()
+}
+
+/// A banner of this text, cut where it is too long to keep.
+fn banner(text: &str) -> Banner {
+    Banner { kind: Kind::Banner, text: text.chars().take(TEXT).collect() }
+}
+
+fn name_of(said: &Application) -> &'static str {
+    match said {
+        Application::Other(facts) => facts.name,
+        said => said.protocol().name(),
+    }
+}
+
+/// What each side that was heard said, and what that names.
+fn sides(said: &Application) -> Vec<(Side, &str, Software)> {
+    match said {
+        Application::Ssh(facts) => {
+            let sides = [(Side::Server, facts.server.as_ref()), (Side::Client, facts.client.as_ref())];
+            let heard = sides.into_iter().filter_map(|(side, said)| said.map(|said| (side, said)));
+            heard.map(|(side, said)| (side, said.banner.as_str(), ssh(said))).collect()
+        }
+        Application::Http(facts) => http(facts),
+        Application::Greeting(facts) => {
+            let text = facts.lines.first().map_or("", String::as_str);
+            let product = facts.fingerprint.clone().unwrap_or_default();
+            vec![(Side::Server, text, Software { product, patch: None })]
+        }
+        // Its first octets are as often chance as they are a name.
+        Application::Other(_) => vec![(Side::Server, "", Software::default())],
+    }
+}
+
+fn ssh(said: &SshSide) -> Software {
+    let patch = said.software_version.split_once(' ').map(|(_, comments)| comments.trim().to_owned());
+    let patch = patch.filter(|comments| !comments.is_empty());
+    let product = said.fingerprint.clone().unwrap_or_else(|| named(&said.software_version));
+    Software { product, patch }
+}
+
+fn http(facts: &HttpFacts) -> Vec<(Side, &str, Software)> {
+    let mut sides = Vec::new();
+    if let Some(response) = &facts.response {
+        let text = response.header("Server").unwrap_or_default();
+        let product = response.fingerprint.clone().unwrap_or_else(|| named(text));
+        sides.push((Side::Server, text, Software { product, patch: None }));
+    }
+    if let Some(agent) = facts.request.as_ref().and_then(|request| request.header("User-Agent")) {
+        sides.push((Side::Client, agent, Software { product: named(agent), patch: None }));
+    }
+    sides
+}

@@ -1,0 +1,279 @@
+//! Questions to the tables.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::SystemTime;
+
+use ipnet::IpNet;
+use rusqlite::types::Value;
+use rusqlite::{Row, params, params_from_iter};
+use serde::{Serialize, Serializer};
+
+use super::{Sqlite, millis};
+use crate::event::Timestamp;
+use crate::inventory::filter::{Filter, Term, Test};
+use crate::inventory::store::StoreError;
+
+/// A time in the inventory: milliseconds since the Unix epoch, shown in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub(super) i64);
+
+/// A service as it is listed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Service {
+    #[serde(skip)]
+    pub(super) id: i64,
+    /// Its host.
+    pub address: String,
+    /// Its TCP port, 0 of a client.
+    pub port: u16,
+    /// `tcp`.
+    pub transport: String,
+    /// What it speaks.
+    pub protocol: String,
+    /// `server` or `client`.
+    pub side: String,
+    /// `open`, or `gone`: it was asked and did not accept.
+    pub state: String,
+    /// What it says, perhaps nothing.
+    pub banner: String,
+    /// Vendor, product and version, as far as they are known.
+    pub vendor: Option<String>,
+    /// See `vendor`.
+    pub product: Option<String>,
+    /// See `vendor`.
+    pub version: Option<String>,
+    /// The package's revision.
+    pub patch: Option<String>,
+    /// CPE name.
+    pub cpe: Option<String>,
+    /// Operating system.
+    pub os: Option<String>,
+    /// Fingerprint of its SSH key exchange.
+    pub hassh: Option<String>,
+    /// When it was first seen.
+    pub first_seen: Time,
+    /// When it was last seen.
+    pub last_seen: Time,
+    /// Who saw it, `guard/edge`.
+    pub sensors: Vec<String>,
+    /// What rules tell of it now.
+    pub findings: Vec<Found>,
+}
+
+/// What a rule tells of a service.
+#[derive(Debug, Clone, Serialize)]
+pub struct Found {
+    /// The rule's id.
+    pub rule: String,
+    /// Its title.
+    pub title: String,
+    /// Its severity.
+    pub severity: String,
+    /// What an advisory says of the package: `vulnerable`, `mended`, `unknown`.
+    pub verdict: Option<String>,
+    /// `open`, or `gone`: the service says something else now.
+    pub state: String,
+    /// When it was first told.
+    pub first_seen: Time,
+    /// When it was last told.
+    pub last_seen: Time,
+    /// How often it was told.
+    pub count: i64,
+    /// How often a connection was stopped for it.
+    pub blocked: i64,
+}
+
+const SERVICES: &str =
+    "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, s.first_seen, s.last_seen
+  FROM services s JOIN hosts h ON h.id = s.host JOIN banners b ON b.id = s.banner
+  LEFT JOIN banners x ON x.id = s.hassh";
+
+impl Sqlite {
+    /// Shows every service that a filter is about, in the order of addresses and ports.
+    ///
+    /// # Errors
+    /// What the database says, or `show`.
+    pub fn services<E: From<StoreError>>(
+        &self,
+        filter: &Filter,
+        mut show: impl FnMut(Service) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (condition, values) = condition(filter, millis(SystemTime::now().into()));
+        let text =
+            format!("{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side");
+        let fault = |error| E::from(self.fault(error));
+        let mut statement = self.connection.prepare(&text).map_err(fault)?;
+        let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
+        while let Some(row) = rows.next().map_err(fault)? {
+            let mut service = service(row).map_err(fault)?;
+            if !filter.admits(service.version.as_deref()) {
+                continue;
+            }
+            service.findings = self.findings(service.id, true).map_err(fault)?;
+            service.sensors = self.sensors(service.id).map_err(fault)?;
+            show(service)?;
+        }
+        Ok(())
+    }
+
+    /// What rules tell of a service, or have ever told, the gravest first; what several sensors saw, once,
+    /// and open (the greater word) where it is for one of them.
+    fn findings(&self, service: i64, open_only: bool) -> rusqlite::Result<Vec<Found>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT rule, title, severity, verdict, max(state), min(first_seen), max(last_seen), sum(count), sum(blocked)
+             FROM findings WHERE service = ?1 AND (state = 'open' OR NOT ?2) GROUP BY rule",
+        )?;
+        let found = statement.query_map(params![service, open_only], |row| {
+            Ok(Found {
+                rule: row.get(0)?,
+                title: row.get(1)?,
+                severity: row.get(2)?,
+                verdict: row.get(3)?,
+                state: row.get(4)?,
+                first_seen: Time(row.get(5)?),
+                last_seen: Time(row.get(6)?),
+                count: row.get(7)?,
+                blocked: row.get(8)?,
+            })
+        })?;
+        let mut found: Vec<Found> = found.collect::<Result<_, _>>()?;
+        found.sort_by_key(|found| std::cmp::Reverse(rank(&found.severity)));
+        Ok(found)
+    }
+
+    fn sensors(&self, service: i64) -> rusqlite::Result<Vec<String>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT DISTINCT source || '/' || name FROM sightings JOIN sensors ON sensors.id = sensor
+             WHERE service = ?1 ORDER BY 1",
+        )?;
+        statement.query_map([service], |row| row.get(0))?.collect()
+    }
+}
+
+/// How grave, from its name.
+fn rank(severity: &str) -> usize {
+    ["info", "low", "medium", "high", "critical"].iter().position(|name| *name == severity).unwrap_or(0)
+}
+
+fn service(row: &Row<'_>) -> rusqlite::Result<Service> {
+    Ok(Service {
+        id: row.get(0)?,
+        address: row.get(1)?,
+        port: row.get(2)?,
+        transport: row.get(3)?,
+        protocol: row.get(4)?,
+        side: row.get(5)?,
+        state: row.get(6)?,
+        banner: row.get(7)?,
+        vendor: row.get(8)?,
+        product: row.get(9)?,
+        version: row.get(10)?,
+        patch: row.get(11)?,
+        cpe: row.get(12)?,
+        os: row.get(13)?,
+        hassh: row.get(14)?,
+        first_seen: Time(row.get(15)?),
+        last_seen: Time(row.get(16)?),
+        sensors: Vec::new(),
+        findings: Vec::new(),
+    })
+}
+
+/// A filter as a condition of SQL, but for versions.
+fn condition(filter: &Filter, now: i64) -> (String, Vec<Value>) {
+    let mut values = Vec::new();
+    let mut text = String::from("1");
+    for Term { holds, test } in &filter.terms {
+        let Some(condition) = one(test, now, &mut values) else { continue };
+        text.push_str(if *holds { " AND " } else { " AND NOT " });
+        // What is not known is not so.
+        text.push_str(&format!("coalesce({condition}, 0)"));
+    }
+    (text, values)
+}
+
+fn one(test: &Test, now: i64, values: &mut Vec<Value>) -> Option<String> {
+    Some(match test {
+        Test::Is(column, text) => {
+            values.push(text.clone().into());
+            format!("{column} = ? COLLATE NOCASE")
+        }
+        Test::Says(text) => {
+            values.push(text.to_lowercase().into());
+            "instr(lower(b.text), ?) > 0".to_owned()
+        }
+        Test::Version(_) => return None,
+        Test::Net(network) => {
+            let (first, last) = range(network);
+            values.extend([first.clone().into(), last.into(), (first.len() as i64).into()]);
+            "(h.octets BETWEEN ? AND ? AND length(h.octets) = ?)".to_owned()
+        }
+        Test::Port(port) => {
+            values.push(i64::from(*port).into());
+            "s.port = ?".to_owned()
+        }
+        Test::Within(column, age) => {
+            let since = now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+            values.push(since.into());
+            format!("{column} >= ?")
+        }
+        Test::Finding(text) => {
+            values.extend([text.to_lowercase().into(), text.clone().into()]);
+            "EXISTS (SELECT 1 FROM findings f WHERE f.service = s.id AND f.state = 'open' AND (f.severity = ? OR f.rule = ?))"
+                .to_owned()
+        }
+        Test::Sensor(text) => {
+            values.extend([text.clone().into(), text.clone().into()]);
+            "EXISTS (SELECT 1 FROM sightings g JOIN sensors n ON n.id = g.sensor
+               WHERE g.service = s.id AND (n.name = ? OR n.source || '/' || n.name = ?))"
+                .to_owned()
+        }
+    })
+}
+
+/// The first and last address of a network, as they are in the table of hosts.
+fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {
+    match network {
+        IpNet::V4(network) => (network.network().octets().to_vec(), network.broadcast().octets().to_vec()),
+        IpNet::V6(network) => (network.network().octets().to_vec(), network.broadcast().octets().to_vec()),
+    }
+}
+
+/// The address in a column of octets.
+pub(super) fn address_of(row: &Row<'_>, column: usize) -> rusqlite::Result<IpAddr> {
+    let octets: Vec<u8> = row.get(column)?;
+    let four = <[u8; 4]>::try_from(octets.as_slice()).map(|octets| Ipv4Addr::from(octets).into());
+    let six = || <[u8; 16]>::try_from(octets.as_slice()).map(|octets| Ipv6Addr::from(octets).into());
+    four.or_else(|_| six()).map_err(|_| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Blob, "no address".into())
+    })
+}
+
+impl Time {
+    fn text(self, format: &str) -> String {
+        let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
+        time.strftime(format).to_string()
+    }
+}
+
+/// `2026-01-31 12:00:00`, UTC.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text("%Y-%m-%d %H:%M:%S"))
+    }
+}
+
+/// RFC 3339 with milliseconds.
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text("%Y-%m-%dT%H:%M:%S%.3fZ"))
+    }
+}
+
+impl From<Timestamp> for Time {
+    fn from(time: Timestamp) -> Self {
+        Self(millis(time))
+    }
+}

@@ -1,0 +1,441 @@
+//! What events leave in a store.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use super::observer::RecordConfig;
+use super::recorder::{Losses, Recorder};
+use super::sqlite::Writer;
+use super::store::{Record, Run, Store, StoreError};
+use super::{Filter, Inventory, Service, Sqlite};
+use crate::event::*;
+use crate::output::Consumer as _;
+
+const HOUR: u64 = 3_600;
+
+/// An event `at` seconds after the beginning of 2026.
+fn event(source: Source, at: u64, kind: EventKind) -> Event {
+    let end = |text: &str| {
+        let address: std::net::SocketAddr = text.parse().unwrap();
+        Endpoint { address: address.ip(), port: address.port() }
+    };
+    let flow = FlowContext {
+        id: 1,
+        endpoints: Endpoints { client: end("192.0.2.7:4000"), server: end("198.51.100.1:22") },
+        from: None,
+        interface: None,
+        vlan: Vec::new(),
+        packet_number: None,
+        transaction: None,
+        protocol: None,
+    };
+    let timestamp = Timestamp::from_nanos((1_767_225_600 + at) * 1_000_000_000);
+    Event { timestamp, source, flow: Some(flow), kind }
+}
+
+fn said(software: &str) -> Application {
+    let side = |software: &str| SshSide {
+        software_version: software.to_owned(),
+        banner: format!("SSH-2.0-{software}"),
+        ..SshSide::default()
+    };
+    Application::Ssh(Arc::new(SshFacts { client: Some(side("client_1")), server: Some(side(software)) }))
+}
+
+fn ssh(source: Source, at: u64, software: &str) -> Event {
+    event(source, at, EventKind::Application(said(software)))
+}
+
+fn alert(source: Source, at: u64, software: &str, rule: &str, blocked: bool) -> Event {
+    let facts = AlertFacts {
+        rule: rule.to_owned(),
+        title: "A title".to_owned(),
+        category: String::new(),
+        action: Action::Drop,
+        blocked,
+        severity: Severity::High,
+        references: Vec::new(),
+        product: ProductFacts::default(),
+        from: Side::Server,
+        banner: String::new(),
+        application: said(software),
+        resets: None,
+        verdict: None,
+    };
+    event(source, at, EventKind::Alert(Arc::new(facts)))
+}
+
+fn port(source: Source, at: u64, state: PortState) -> Event {
+    let facts =
+        ConnectFacts { state, reason: "".into(), said: String::new(), round_trip: None, waited_ms: None };
+    event(source, at, EventKind::Connect(facts))
+}
+
+/// A store that never has anything.
+#[derive(Debug, Default, Clone)]
+struct Broken(Arc<Mutex<(bool, Vec<Record>)>>);
+
+impl Store for Broken {
+    fn write(&mut self, batch: &[Record]) -> Result<(), StoreError> {
+        let (works, taken) = &mut *self.0.lock().unwrap();
+        if !*works {
+            return Err(StoreError::Create(std::io::ErrorKind::StorageFull.into()));
+        }
+        taken.extend_from_slice(batch);
+        Ok(())
+    }
+
+    fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// An inventory in a folder of its own.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.path().join("inventory.db")
+    }
+
+    /// Has a run see events.
+    fn see(&self, source: Source, events: &[Event]) {
+        let run = Run { source, sensor: "edge".to_owned(), about: String::new() };
+        let store = Writer::open(&self.file(), &run).unwrap();
+        let losses = Losses::default();
+        let mut recorder = Recorder::new(Box::new(store), losses.clone());
+        for event in events {
+            recorder.take(event);
+            recorder.flush();
+        }
+        recorder.end();
+        assert_eq!(losses.count(), 0);
+    }
+
+    fn list(&self, filters: &[&str]) -> Vec<Service> {
+        let mut services = Vec::new();
+        let filter = Filter::parse(filters.iter().copied()).unwrap();
+        let show = |service| -> Result<(), StoreError> {
+            services.push(service);
+            Ok(())
+        };
+        Sqlite::open(&self.file()).unwrap().services(&filter, show).unwrap();
+        services
+    }
+
+    /// What a query says, a line a row, cells parted by `|`.
+    fn ask(&self, query: &str) -> String {
+        let connection = rusqlite::Connection::open(self.file()).unwrap();
+        let mut statement = connection.prepare(query).unwrap();
+        let columns = statement.column_count();
+        let rows = statement.query_map([], |row| {
+            let cells = (0..columns).map(|column| match row.get_ref(column).unwrap() {
+                rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                other => format!("{other:?}"),
+            });
+            Ok(cells.collect::<Vec<_>>().join("|"))
+        });
+        rows.unwrap().map(Result::unwrap).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Changes of the server, in their order.
+    fn changes(&self) -> String {
+        self.ask(
+            "SELECT kind || coalesce(' ' || rule, '') FROM changes JOIN services ON services.id = service
+             WHERE side = 'server' ORDER BY changes.id",
+        )
+    }
+
+    /// Everything but the runs.
+    fn contents(&self) -> String {
+        let tables =
+            ["hosts", "banners", "services", "sightings", "findings", "contacts", "changes", "sensors"];
+        tables.map(|table| self.ask(&format!("SELECT * FROM {table}"))).join("\n\n")
+    }
+}
+
+#[test]
+fn who_said_what_when_and_how_often_is_kept() {
+    let place = Place::new();
+    place.see(
+        Source::Guard,
+        &[
+            ssh(Source::Guard, 0, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+            ssh(Source::Guard, 10, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+            ssh(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+            alert(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
+            alert(Source::Guard, 91, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
+        ],
+    );
+    let services = place.list(&["side:server"]);
+    let [service] = services.as_slice() else { panic!("{services:?}") };
+    assert_eq!(
+        (service.address.as_str(), service.port, service.protocol.as_str()),
+        ("198.51.100.1", 22, "ssh")
+    );
+    assert_eq!(service.banner, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3");
+    assert_eq!((service.product.as_deref(), service.version.as_deref()), (Some("OpenSSH"), Some("9.2p1")));
+    assert_eq!(service.patch.as_deref(), Some("Debian-2+deb12u3"));
+    assert_eq!(service.first_seen.to_string(), "2026-01-01 00:00:00");
+    assert_eq!(service.last_seen.to_string(), "2026-01-01 00:01:31");
+    assert_eq!(service.sensors, ["guard/edge"]);
+    assert_eq!((service.findings[0].count, service.findings[0].blocked), (2, 2));
+    assert_eq!(
+        place.ask("SELECT count FROM sightings JOIN services ON services.id = service WHERE side = 'server'"),
+        "3"
+    );
+    assert_eq!(
+        place.ask("SELECT address, count FROM contacts JOIN hosts ON hosts.id = client"),
+        "192.0.2.7|3"
+    );
+    assert_eq!(place.changes(), "new_host\nnew_service\nfinding_new old");
+    let client = place.list(&["side:client"]).pop().unwrap();
+    assert_eq!(
+        (client.address.as_str(), client.port, client.banner.as_str()),
+        ("192.0.2.7", 0, "SSH-2.0-client_1")
+    );
+}
+
+#[test]
+fn filters_find_what_they_ask_for() {
+    let place = Place::new();
+    place.see(
+        Source::Scan,
+        &[ssh(Source::Scan, 0, "OpenSSH_9.2p1"), alert(Source::Scan, 0, "OpenSSH_9.2p1", "old", false)],
+    );
+    for (filter, found) in [
+        ("product:openssh", 1),
+        ("!product:openssh", 0),
+        ("version:<9.6", 1),
+        ("version:>9.6", 0),
+        ("cpe:x", 0),
+        ("!cpe:x", 1),
+        ("net:198.51.100.0/24", 1),
+        ("net:198.51.0.0/24", 0),
+        ("net:::/0", 0),
+        ("host:198.51.100.1", 1),
+        ("port:22", 1),
+        ("!port:22", 0),
+        ("seen:>1m", 1),
+        ("seen:<1m", 0),
+        ("finding:high", 1),
+        ("finding:old", 1),
+        ("finding:critical", 0),
+        ("sensor:edge", 1),
+        ("sensor:scan/edge", 1),
+        ("sensor:guard/edge", 0),
+        ("OPENSSH", 1),
+        ("banner:dropbear", 0),
+        ("state:open", 1),
+        ("side:client", 0),
+    ] {
+        assert_eq!(place.list(&[filter]).len(), found, "{filter}");
+    }
+}
+
+#[test]
+fn an_upgrade_is_a_change_and_what_rules_told_of_before_is_gone() {
+    let place = Place::new();
+    let (old, new) = ("OpenSSH_9.2p1", "OpenSSH_9.9");
+    place.see(
+        Source::Guard,
+        &[
+            ssh(Source::Guard, 0, old),
+            alert(Source::Guard, 0, old, "regresshion", false),
+            alert(Source::Guard, 0, old, "terrapin", false),
+            ssh(Source::Guard, HOUR, new),
+            alert(Source::Guard, HOUR, new, "terrapin", false),
+        ],
+    );
+    let findings = |place: &Place| place.ask("SELECT rule, state FROM findings ORDER BY first_seen, rule");
+    assert_eq!(findings(&place), "regresshion|gone\nterrapin|gone\nterrapin|open");
+    assert!(place.changes().contains("banner_changed\nfinding_gone regresshion"), "{}", place.changes());
+    assert_eq!(place.list(&["finding:regresshion"]).len(), 0);
+    assert_eq!(place.list(&["finding:terrapin"]).len(), 1);
+    // And back again, which is one more.
+    place.see(Source::Guard, &[ssh(Source::Guard, 2 * HOUR, old)]);
+    assert_eq!(place.changes().matches("banner_changed").count(), 2);
+    assert_eq!(place.list(&["version:9.2p1", "side:server"]).len(), 1);
+}
+
+#[test]
+fn servers_that_answer_by_turns_do_not_change() {
+    let place = Place::new();
+    let by_turns: Vec<Event> = (0..200)
+        .map(|turn| ssh(Source::Guard, 61 * turn, if turn % 2 == 0 { "a_1" } else { "b_1" }))
+        .collect();
+    place.see(Source::Guard, &by_turns);
+    assert!(place.changes().matches("banner_changed").count() <= 2, "{}", place.changes());
+    // Once one of them is away for long, the other one stands.
+    place.see(Source::Guard, &[ssh(Source::Guard, 10 * HOUR, "b_1"), ssh(Source::Guard, 12 * HOUR, "b_1")]);
+    assert_eq!(place.list(&["product:b"]).len(), 1);
+}
+
+#[test]
+fn a_port_that_refuses_is_gone_until_it_answers() {
+    let place = Place::new();
+    place.see(Source::Scan, &[ssh(Source::Scan, 0, "a_1")]);
+    place.see(Source::Scan, &[port(Source::Scan, HOUR, PortState::Closed)]);
+    assert_eq!(place.list(&["state:gone"]).len(), 1);
+    place.see(Source::Scan, &[port(Source::Scan, 2 * HOUR, PortState::Filtered)]);
+    place.see(Source::Scan, &[port(Source::Scan, 3 * HOUR, PortState::Open)]);
+    assert_eq!(place.list(&["state:open", "protocol:ssh", "product:a"]).len(), 1);
+    assert_eq!(place.changes(), "new_host\nnew_service\nservice_gone\nservice_back");
+}
+
+#[test]
+fn an_open_port_becomes_the_service_that_speaks_there() {
+    let place = Place::new();
+    place.see(Source::Scan, &[port(Source::Scan, 0, PortState::Open)]);
+    assert_eq!(place.list(&["protocol:unknown"]).len(), 1);
+    place.see(Source::Scan, &[ssh(Source::Scan, HOUR, "a_1"), port(Source::Scan, 2 * HOUR, PortState::Open)]);
+    let services = place.list(&[]);
+    assert_eq!(services.len(), 1, "{services:?}");
+    assert_eq!((services[0].protocol.as_str(), services[0].banner.as_str()), ("ssh", "SSH-2.0-a_1"));
+    assert_eq!(place.changes(), "new_host\nnew_service");
+}
+
+#[test]
+fn a_capture_that_is_read_twice_is_counted_once_and_another_one_too() {
+    let place = Place::new();
+    let capture = |from: u64| -> Vec<Event> {
+        let at = move |step: u64| from + 45 * step;
+        (0..40)
+            .flat_map(|step| {
+                let software = if step < 20 { "a_1" } else { "b_1" };
+                [
+                    ssh(Source::Replay, at(step), software),
+                    alert(Source::Replay, at(step), software, "old", false),
+                ]
+            })
+            .collect()
+    };
+    place.see(Source::Replay, &capture(10 * HOUR));
+    let once = place.contents();
+    place.see(Source::Replay, &capture(10 * HOUR));
+    assert_eq!(place.contents(), once);
+    // An older one says nothing of how things stand, but counts.
+    place.see(Source::Replay, &capture(0));
+    let count =
+        "SELECT sum(count) FROM sightings JOIN services ON services.id = service WHERE side = 'server'";
+    assert_eq!(place.ask(count), "80");
+    assert_eq!(place.list(&["product:b"]).len(), 1);
+    assert_eq!(place.changes().matches("banner_changed").count(), 1);
+    let all = place.contents();
+    place.see(Source::Replay, &capture(0));
+    place.see(Source::Replay, &capture(10 * HOUR));
+    assert_eq!(place.contents(), all);
+    // Another sensor's sightings are its own.
+    place.see(Source::Guard, &[ssh(Source::Guard, 10 * HOUR, "b_1")]);
+    assert_eq!(place.list(&["product:b"])[0].sensors, ["guard/edge", "replay/edge"]);
+}
+
+#[test]
+fn a_server_that_says_something_else_each_time_is_bounded() {
+    let place = Place::new();
+    let many: Vec<Event> =
+        (0..600).map(|number| ssh(Source::Guard, number, &format!("x_{number}"))).collect();
+    place.see(Source::Guard, &many);
+    assert_eq!(place.ask("SELECT banners, left_out FROM services WHERE side = 'server'"), "256|344");
+    assert_eq!(place.ask("SELECT count(*) FROM banners WHERE side = 'server'"), "256");
+}
+
+#[test]
+fn what_was_seen_before_costs_one_row_a_minute() {
+    let store = Broken::default();
+    store.0.lock().unwrap().0 = true;
+    let mut recorder = Recorder::new(Box::new(store.clone()), Losses::default());
+    for at in 0..600 {
+        recorder.take(&ssh(Source::Guard, at, "a_1"));
+        recorder.flush();
+    }
+    recorder.end();
+    let taken = &store.0.lock().unwrap().1;
+    // Of the server, the client, and the client's coming: at once, ten minutes, and the rest.
+    assert!(taken.len() <= 3 * 12, "{}", taken.len());
+    assert_eq!(taken.iter().map(|record| record.count).sum::<u64>(), 3 * 600);
+}
+
+#[test]
+fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
+    let store = Broken::default();
+    let losses = Losses::default();
+    let mut recorder = Recorder::new(Box::new(store.clone()), losses.clone());
+    recorder.take(&ssh(Source::Guard, 0, "a_1"));
+    recorder.flush();
+    assert_eq!(losses.count(), 0);
+    for number in 0..20_000 {
+        recorder.take(&ssh(Source::Guard, 1, &format!("x_{number}")));
+    }
+    let lost = losses.count();
+    assert!(lost > 0);
+    store.0.lock().unwrap().0 = true;
+    recorder.take(&ssh(Source::Guard, 2, "a_1"));
+    recorder.end();
+    let taken: u64 = store.0.lock().unwrap().1.iter().map(|record| record.count).sum();
+    // Each event is of a server, a client, and the client's coming.
+    assert_eq!(taken + losses.count(), 3 * 20_002);
+    let says = |record: &Record| format!("{:?}", record.what).contains("SSH-2.0-a_1");
+    assert!(store.0.lock().unwrap().1.iter().any(says), "what was lost is told when it is seen again");
+}
+
+#[test]
+fn only_an_inventory_that_is_understood_is_opened() {
+    let place = Place::new();
+    let open = |path: &Path| {
+        let config = RecordConfig { path: path.to_owned(), sensor: "edge".to_owned(), about: String::new() };
+        config.start(Source::Guard).map(Inventory::finish).map_err(|error| error.to_string())
+    };
+    assert!(Sqlite::open(&place.file()).unwrap_err().to_string().contains("no such inventory"));
+    std::fs::write(place.file(), "").unwrap();
+    assert!(Sqlite::open(&place.file()).unwrap_err().to_string().contains("no inventory"));
+    assert_eq!(open(&place.file()), Ok(0));
+    assert_eq!(open(&place.file()), Ok(0), "again");
+    assert_eq!(place.ask("SELECT count(*) FROM runs WHERE state = 'done'"), "2");
+    place.ask("PRAGMA user_version = 99");
+    let refused = open(&place.file()).unwrap_err();
+    assert!(refused.contains("version 99") && refused.contains("use a newer one"), "{refused}");
+    assert!(Sqlite::open(&place.file()).is_err());
+    let foreign = place.0.path().join("foreign.db");
+    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
+    assert!(open(&foreign).unwrap_err().contains("no inventory of bannerwall"));
+    std::fs::write(
+        &foreign,
+        "neither is this one, which is text and a bit longer than a header of 100 octets. ".repeat(2),
+    )
+    .unwrap();
+    assert!(open(&foreign).unwrap_err().contains("not a database"));
+    let link = place.0.path().join("no/such/folder.db");
+    assert!(open(&link).unwrap_err().contains("No such file"));
+}
+
+#[test]
+fn a_run_that_did_not_end_is_known_as_killed() {
+    let place = Place::new();
+    place.see(Source::Guard, &[ssh(Source::Guard, 0, "a_1")]);
+    // No process has this number.
+    place.ask("UPDATE runs SET state = 'running', ended = NULL, pid = 2147483647 RETURNING id");
+    place.see(Source::Guard, &[ssh(Source::Guard, 9, "a_1")]);
+    assert_eq!(place.ask("SELECT state FROM runs ORDER BY id"), "killed\ndone");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
+    #[test]
+    fn whatever_is_said_is_kept_as_text(texts in proptest::collection::vec(".{0,80}|[\\x00-\\x1f'\"]{0,9}", 1..6)) {
+        let place = Place::new();
+        let events: Vec<Event> = texts.iter().zip(0..).map(|(text, at)| ssh(Source::Scan, at, text)).collect();
+        place.see(Source::Scan, &events);
+        let kept: std::collections::BTreeSet<String> =
+            place.ask("SELECT hex(text) FROM banners").lines().map(str::to_owned).collect();
+        let hex = |text: &String| format!("SSH-2.0-{text}").bytes().map(|octet| format!("{octet:02X}")).collect();
+        let wanted: std::collections::BTreeSet<String> = texts.iter().map(hex).collect();
+        proptest::prop_assert_eq!(kept, wanted);
+        proptest::prop_assert_eq!(place.list(&[]).len(), 1);
+    }
+}
