@@ -307,3 +307,120 @@ fn what_cannot_be_used_is_refused_with_its_name() {
     let wrong = run(&["inventory", "list", "--inventory", &file, "colour:red"]);
     assert!(wrong.contains("colour:red") && wrong.contains("fields are"), "{wrong}");
 }
+
+#[test]
+fn what_a_rule_would_cut_off_is_told_before_it_is_enforced() {
+    as_root(|| {
+        let (place, line) = (Place::new(), Line::new());
+        let _dropbear = Dropbear::start(&line.server, 2223);
+        let _sshd = Sshd::start(&line.server, 2222);
+        let watch = RULES.replace("\"drop\"", "\"alert\"");
+        let flags = format!("--hook forward --sensor router --inventory {}", place.file().display());
+        let mut guard = Guard::start(&line.router, PROGRAM, &watch, &flags);
+        for port in [2222, 2223, 2223] {
+            let mut stream = line.client.connect((Ipv4Addr::new(198, 51, 100, 2), port)).expect("it passes");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
+            stream.write_all(b"SSH-2.0-probe_1.5\r\n").expect("it passes");
+            assert!(stream.read(&mut [0; 64]).expect("a monitor stops nothing") > 0);
+        }
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let rules = place.path("rules.toml").display().to_string();
+        let all = json_lines(&place.ask(&["impact", &rules, "--format", "json"], &[]));
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!((&all[0]["rule"], &all[0]["port"]), (&"no-dropbear".into(), &2223.into()));
+        assert_eq!(
+            (&all[0]["peers"], &all[0]["connections"]),
+            (&serde_json::json!(["192.0.2.2"]), &2.into())
+        );
+        let text = String::from_utf8(place.ask(&["impact", &rules], &["port:2222"])).expect("text");
+        assert_eq!(text, "");
+        let text = String::from_utf8(place.ask(&["impact", &rules], &[])).expect("text");
+        assert!(text.contains("rule no-dropbear would drop it: 2 connections of 1 clients"), "{text}");
+
+        // And so it is.
+        let guard = Guard::start(&line.router, PROGRAM, RULES, "--hook forward --enforce");
+        let mut heard = Vec::new();
+        for port in [2222, 2223] {
+            let mut stream =
+                line.client.connect((Ipv4Addr::new(198, 51, 100, 2), port)).expect("handshakes pass");
+            stream.set_read_timeout(Some(Duration::from_secs(2))).expect("sets");
+            heard.push(stream.read(&mut [0; 64]).is_ok_and(|length| length > 0));
+        }
+        assert_eq!(heard, [true, false]);
+        drop(guard);
+    });
+}
+
+#[test]
+fn what_changed_is_told_by_date_and_by_run() {
+    as_root(|| {
+        let (place, namespace) = (Place::new(), Namespace::new());
+        let sshd = Sshd::start(&namespace, 2222);
+        place.scan(&namespace, "ssh 127.0.0.1 -p 2222 --sensor edge");
+        drop(sshd);
+        let _dropbear = Dropbear::start(&namespace, 2222);
+        place.scan(&namespace, "ssh 127.0.0.1 -p 2222 --sensor edge");
+        place.scan(&namespace, "ssh 127.0.0.1 -p 2222 --sensor edge");
+        let text = |words: &[&str]| String::from_utf8(place.ask(words, &[])).expect("text");
+        let kinds = |words: &[&str]| -> Vec<String> {
+            let changes = json_lines(&place.ask(words, &["--format", "json"]));
+            changes.iter().map(|change| change["kind"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let all = ["new_host", "new_service", "banner_changed", "finding_new"];
+        assert_eq!(kinds(&["changes", "--since", "1h"]), all);
+        assert_eq!(kinds(&["diff", "#1", "#2"]), ["banner_changed", "finding_new"]);
+        assert_eq!(kinds(&["diff", "#2", "#3"]), Vec::<String>::new());
+        assert_eq!(kinds(&["changes", "--until", "2026-01-01"]), Vec::<String>::new());
+        let changed = text(&["diff", "#1", "#2"]);
+        assert!(
+            changed.contains("SSH-2.0-OpenSSH_") && changed.contains(" -> SSH-2.0-dropbear"),
+            "{changed}"
+        );
+        assert_eq!(text(&["runs"]).lines().count(), 3);
+        assert_eq!(
+            text(&["top", "product", "side:server"]).split_whitespace().collect::<Vec<_>>(),
+            ["1", "dropbear"]
+        );
+        let host = text(&["show", "127.0.0.1"]);
+        assert!(
+            host.contains("what it said") && host.contains("finding new") && host.contains("no-dropbear"),
+            "{host}"
+        );
+        assert!(text(&["check"]).contains("whole"));
+        assert!(text(&["prune", "--keep", "1d"]).contains("0 hosts"));
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(text(&["prune", "--keep", "1ms"]).contains("1 hosts"));
+        assert_eq!(place.list(&[]).len(), 0);
+    });
+}
+
+#[test]
+fn hostile_banners_are_text_wherever_they_are_shown() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let hostile =
+                "SSH-2.0-=cmd|' /C calc'!A0_\x1b[2J\u{202e}<img onerror=alert(1)>\"';DROP TABLE hosts;--\r\n";
+            let _ = connection.write_all(hostile.as_bytes());
+        }
+    });
+    let mut command = Command::new(PROGRAM);
+    command.args(["scan", "ssh", "127.0.0.1", "-q", "-p", &port.to_string(), "-o", "/dev/null"]);
+    command.arg("--rules").arg(place.path("rules.toml")).arg("--inventory").arg(place.file());
+    assert_eq!(command.output().expect("it runs").status.code(), Some(0));
+    for words in [
+        vec!["list"],
+        vec!["list", "--format", "csv"],
+        vec!["show", "127.0.0.1"],
+        vec!["changes"],
+        vec!["top", "banner"],
+    ] {
+        let said = String::from_utf8(place.ask(&words, &[])).expect("text");
+        assert!(said.contains("DROP TABLE"), "{words:?}: {said}");
+        assert!(!said.contains(['\x1b', '\u{202e}']), "{words:?}: {said}");
+    }
+    assert_eq!(sqlite(&place.file(), "SELECT count(*) FROM hosts"), "1");
+}

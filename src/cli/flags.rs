@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
 use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
-use crate::inventory::RecordConfig;
+use crate::inventory::{RecordConfig, parse_age};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
@@ -51,6 +51,9 @@ pub(super) struct InventoryFlags {
     /// The name that the inventory has for this place of observation [default: the host's name].
     #[arg(long, value_name = "NAME", requires = "inventory", help_heading = "Inventory")]
     sensor: Option<String>,
+    /// Take out of the inventory what was not seen for so long (90d).
+    #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
+    keep: Option<Duration>,
 }
 
 impl InventoryFlags {
@@ -58,7 +61,7 @@ impl InventoryFlags {
     pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
         let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sensor = self.sensor.clone().unwrap_or_else(own_name);
-        self.inventory.clone().map(|path| RecordConfig { path, sensor, about })
+        self.inventory.clone().map(|path| RecordConfig { path, sensor, about, keep: self.keep })
     }
 }
 

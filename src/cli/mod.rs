@@ -107,7 +107,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Guard(arguments) => guard::run(arguments),
         Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
-        Command::Inventory(arguments) => inventory::run(arguments),
+        Command::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),

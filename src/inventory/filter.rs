@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::moment;
 use crate::rules::Requirement;
 
 /// Services for which every term holds.
@@ -68,7 +69,7 @@ const COLUMNS: [(&str, &str); 8] = [
     ("os", "b.os"),
     ("patch", "b.patch"),
     ("protocol", "s.protocol"),
-    ("side", "s.side"),
+    ("side", "b.side"),
     ("state", "s.state"),
 ];
 
@@ -80,6 +81,15 @@ impl Filter {
     pub fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self, FilterError> {
         let terms = words.into_iter().map(term).collect::<Result<_, _>>()?;
         Ok(Self { terms })
+    }
+
+    /// Whether only banners are asked about, not where they were seen.
+    pub(super) fn is_of_banners(&self) -> bool {
+        self.terms.iter().all(|term| match &term.test {
+            Test::Is(column, _) => column.starts_with("b."),
+            Test::Says(_) | Test::Version(_) => true,
+            _ => false,
+        })
     }
 
     /// The versions that are asked for, which SQL cannot compare.
@@ -141,14 +151,7 @@ fn within(column: &'static str, value: &str, holds: bool) -> Option<Term> {
         (_, Some(age)) => (false, age),
         (None, None) => return None,
     };
-    Some(Term { holds: holds == is_within, test: Test::Within(column, age_of(age)?) })
-}
-
-/// `7d`, `24h`, `90m`: days have 24 hours.
-pub(super) fn age_of(text: &str) -> Option<Duration> {
-    let span: jiff::Span = text.parse().ok()?;
-    let options = jiff::SpanRelativeTo::days_are_24_hours();
-    Duration::try_from(span.to_duration(options).ok()?).ok()
+    Some(Term { holds: holds == is_within, test: Test::Within(column, moment::age(age)?) })
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! packet path waits for it.
 
 mod filter;
+mod impact;
+mod moment;
 mod observer;
 mod product;
 mod recorder;
@@ -15,6 +17,17 @@ mod store;
 mod tests;
 
 pub use filter::Filter;
+pub use impact::{Impact, impact};
+pub use moment::{Moment, parse_age};
 pub use observer::{Inventory, Observer, RecordConfig};
-pub use sqlite::{Found, Service, Sqlite};
+pub use sqlite::{Change, Contact, Found, History, HostRecord, PastRun, Said, Service, Sqlite, Time};
 pub use store::StoreError;
+
+/// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client, whose port is 0, the address.
+pub fn place(address: &str, port: u16) -> String {
+    match (port, address.contains(':')) {
+        (0, _) => address.to_owned(),
+        (port, true) => format!("[{address}]:{port}"),
+        (port, false) => format!("{address}:{port}"),
+    }
+}

@@ -24,6 +24,8 @@ pub struct RecordConfig {
     pub sensor: String,
     /// What is scanned or read, for a person.
     pub about: String,
+    /// How long things are kept since they were last seen; for ever where absent.
+    pub keep: Option<Duration>,
 }
 
 impl RecordConfig {
@@ -49,7 +51,7 @@ impl RecordConfig {
             Source::Scan => WriterConfig::BATCHES,
         };
         let losses = Losses::default();
-        let recorder = Recorder::new(Box::new(store), losses.clone());
+        let recorder = Recorder::new(Box::new(store), losses.clone()).keeping(self.keep);
         let feed = Feed::open("inventory", channel, recorder)
             .map_err(|error| StoreError::File { path: self.path.clone(), error })?;
         Ok(Inventory { feed, losses, known })

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ahash::AHashMap;
 
@@ -29,6 +29,9 @@ const REMEMBERED: usize = 1 << 16;
 
 /// How long a store that took nothing is left alone.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How often what is too old is taken out.
+const PRUNING: Duration = Duration::from_secs(3_600);
 
 /// What was told of a thing, and what was not yet.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub(super) struct Recorder {
     since: Option<Instant>,
     swept: Instant,
     losses: Losses,
+    /// How long things are kept since they were last seen, and when old ones were last taken out.
+    keep: Option<(Duration, Option<Instant>)>,
     /// What was lost when the store began to refuse, and when it last did.
     failing: Option<(u64, Instant)>,
 }
@@ -102,11 +107,13 @@ impl Consumer for Recorder {
         if self.swept.elapsed() >= QUIET {
             self.flush();
         }
+        self.prune();
     }
 
     fn end(&mut self) {
         self.tell_counts();
         self.write();
+        self.prune();
         if !self.batch.is_empty() {
             self.lose();
         }
@@ -125,7 +132,27 @@ impl Recorder {
             since: None,
             swept: Instant::now(),
             losses,
+            keep: None,
             failing: None,
+        }
+    }
+
+    /// The same, which takes out what was not seen for so long.
+    pub(super) fn keeping(self, keep: Option<Duration>) -> Self {
+        Self { keep: keep.map(|keep| (keep, None)), ..self }
+    }
+
+    /// Takes out what is too old, now and then.
+    fn prune(&mut self) {
+        let Some((keep, last)) = &mut self.keep else { return };
+        if last.is_some_and(|last| last.elapsed() < PRUNING) {
+            return;
+        }
+        *last = Some(Instant::now());
+        let now = SystemTime::now();
+        let before = Timestamp::from(now.checked_sub(*keep).unwrap_or(SystemTime::UNIX_EPOCH));
+        if let Err(error) = self.store.prune(before) {
+            tell(format_args!("bannerwall: old things stay in the inventory: {error}"));
         }
     }
 

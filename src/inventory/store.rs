@@ -35,6 +35,12 @@ pub(super) trait Store: Send {
     /// Nothing of the batch was taken, and it may be told again.
     fn write(&mut self, batch: &[Record]) -> Result<(), StoreError>;
 
+    /// Takes out what was last seen before a time.
+    ///
+    /// # Errors
+    /// Nothing was taken out.
+    fn prune(&mut self, before: Timestamp) -> Result<(), StoreError>;
+
     /// The run is over, cleanly; `lost` things that were seen could not be kept.
     ///
     /// # Errors
@@ -62,6 +68,9 @@ pub enum StoreError {
     /// It is a database, but no inventory.
     #[error("{}: a database, but no inventory of bannerwall", .0.display())]
     Foreign(PathBuf),
+    /// There is no run of that number, or it has not ended.
+    #[error("#{0}: no run of that number has ended; `bannerwall inventory runs` lists them")]
+    Run(i64),
     /// A newer program has made it.
     #[error("{}: its schema is version {found}, and this bannerwall knows up to {known}: use a newer one", path.display())]
     Newer {

@@ -91,7 +91,7 @@ impl RuleSet {
         explanations
     }
 
-    fn explain_rule<'r>(
+    pub(super) fn explain_rule<'r>(
         &'r self,
         rule: &'r Rule,
         example: &Example,

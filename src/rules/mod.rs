@@ -35,6 +35,7 @@ mod example;
 mod explain;
 mod field;
 pub mod fingerprint;
+mod foresight;
 pub mod import;
 mod index;
 mod judge;

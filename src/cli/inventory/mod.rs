@@ -1,21 +1,30 @@
 //! `bannerwall inventory`: questions to what guard, scan and replay have kept.
 
 mod rows;
+mod text;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use anyhow::anyhow;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use self::rows::{Output, Rows};
 use super::{Exit, Failure};
-use crate::inventory::{Filter, Found, Service, Sqlite, StoreError};
+use crate::diagnostics::tell;
+use crate::inventory::{Filter, Moment, Sqlite, StoreError, Time, impact, parse_age};
 use crate::output::Escaped;
+use crate::rules::{Rule, RuleSet, Selection};
 
 /// Flags of `bannerwall inventory`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall scan ssh 192.0.2.0/24 --inventory net.db
-  bannerwall inventory list --inventory net.db product:openssh version:<9.6
+  bannerwall inventory list --inventory net.db product:openssh 'version:<9.6'
+  bannerwall inventory changes --inventory net.db --since 24h
   sqlite3 net.db 'SELECT product, count(*) FROM service_list GROUP BY product'")]
 pub(super) struct InventoryArgs {
     #[command(subcommand)]
@@ -34,14 +43,97 @@ Examples:
   bannerwall inventory list --inventory net.db side:server 'seen:>7d' --format csv -o old.csv
   bannerwall inventory list --inventory net.db finding:critical '!state:gone'"
     )]
-    List {
+    List(Filtered),
+    /// Show all that is known of a host: what it says and has said, who comes to it, where it goes, what changed.
+    #[command(after_help = "Example:\n  bannerwall inventory show 198.51.100.7 --inventory net.db")]
+    Show {
+        /// Its address.
+        #[arg(value_name = "HOST")]
+        host: IpAddr,
         #[command(flatten)]
         place: Place,
-        /// What a service must be.
-        #[arg(value_name = "FILTER")]
-        filters: Vec<String>,
         #[command(flatten)]
         output: Output,
+    },
+    /// Count the values of a field, the most frequent first.
+    #[command(
+        after_help = "Examples:\n  bannerwall inventory top product --inventory net.db\n  bannerwall inventory top finding --inventory net.db net:198.51.100.0/24"
+    )]
+    Top {
+        /// What is counted.
+        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(Sqlite::fields()))]
+        field: String,
+        /// How many values are shown.
+        #[arg(short, long, value_name = "N", default_value_t = 15)]
+        number: usize,
+        #[command(flatten)]
+        filtered: Filtered,
+    },
+    /// Show what changed, in the order of time.
+    #[command(
+        after_help = "Examples:\n  bannerwall inventory changes --inventory net.db --since 24h\n  bannerwall inventory changes --inventory net.db --since 2026-11-20 --until 2026-11-21 side:server"
+    )]
+    Changes {
+        /// From this time on: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a run (#3).
+        #[arg(long, value_name = "TIME", default_value = "24h")]
+        since: Moment,
+        /// Up to this time.
+        #[arg(long, value_name = "TIME", default_value = "0s")]
+        until: Moment,
+        #[command(flatten)]
+        filtered: Filtered,
+    },
+    /// Show what is different between two times or runs: changes that do not cancel out, by address and port.
+    #[command(
+        after_help = "Examples:\n  bannerwall inventory diff 2026-11-01 2026-11-08 --inventory net.db\n  bannerwall inventory diff '#3' '#5' --inventory net.db    runs, as `inventory runs` numbers them"
+    )]
+    Diff {
+        /// From this time on: an age, a date, or the end of a run (#3).
+        #[arg(value_name = "FROM")]
+        from: Moment,
+        /// Up to this time.
+        #[arg(value_name = "TO")]
+        to: Moment,
+        #[command(flatten)]
+        filtered: Filtered,
+    },
+    /// Show what rules and policies would stop of what was seen: which services and clients, how often they were
+    /// there, and when last.
+    ///
+    /// A rule is judged by what names software, as the inventory keeps it (SSH identifications, `Server` and `User-Agent`
+    /// fields, greetings); of one that asks more it counts what it has told of already.
+    #[command(
+        after_help = "Examples:\n  bannerwall inventory impact mine.toml --inventory net.db\n  bannerwall inventory impact rules/ --inventory net.db --format json net:198.51.100.0/24"
+    )]
+    Impact {
+        /// A rule file, or a folder of *.toml files.
+        #[arg(value_name = "RULES")]
+        rules: PathBuf,
+        #[command(flatten)]
+        filtered: Filtered,
+    },
+    /// List the runs of guard, scan and replay that wrote into the inventory.
+    #[command(after_help = "Example:\n  bannerwall inventory runs --inventory net.db")]
+    Runs {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Take out what was not seen for long, and give its room back.
+    #[command(after_help = "Example:\n  bannerwall inventory prune --inventory net.db --keep 90d")]
+    Prune {
+        #[command(flatten)]
+        place: Place,
+        /// How long things are kept since they were last seen.
+        #[arg(long, value_name = "TIME", value_parser = parse_age)]
+        keep: Duration,
+    },
+    /// Look whether the file is whole; exit code 1 where it is not.
+    #[command(after_help = "Example:\n  bannerwall inventory check --inventory net.db")]
+    Check {
+        #[command(flatten)]
+        place: Place,
     },
 }
 
@@ -53,9 +145,27 @@ struct Place {
     inventory: PathBuf,
 }
 
+/// Which services, of which inventory, and how results are written.
+#[derive(Debug, Args)]
+struct Filtered {
+    #[command(flatten)]
+    place: Place,
+    /// What a service must be; see `bannerwall inventory list --help`.
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    #[command(flatten)]
+    output: Output,
+}
+
 impl Place {
     fn open(&self) -> Result<Sqlite, Failure> {
-        Sqlite::open(&self.inventory).map_err(Failure::usage)
+        Ok(Sqlite::open(&self.inventory)?)
+    }
+}
+
+impl Filtered {
+    fn filter(&self) -> Result<Filter, Failure> {
+        Filter::parse(self.filters.iter().map(String::as_str)).map_err(Failure::usage)
     }
 }
 
@@ -66,9 +176,17 @@ impl From<StoreError> for Failure {
 }
 
 /// Runs `bannerwall inventory`.
-pub(super) fn run(arguments: &InventoryArgs) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<Exit, Failure> {
     match &arguments.command {
-        InventoryCommand::List { place, filters, output } => list(place, filters, output),
+        InventoryCommand::List(filtered) => list(filtered),
+        InventoryCommand::Show { host, place, output } => show(*host, place, output),
+        InventoryCommand::Top { field, number, filtered } => top(field, *number, filtered),
+        InventoryCommand::Changes { since, until, filtered } => changes((*since, *until), filtered),
+        InventoryCommand::Diff { from, to, filtered } => diff((*from, *to), filtered),
+        InventoryCommand::Impact { rules, filtered } => show_impact(rules, filtered, quiet),
+        InventoryCommand::Runs { place, output } => runs(place, output),
+        InventoryCommand::Prune { place, keep } => prune(place, *keep, quiet),
+        InventoryCommand::Check { place } => check(place, quiet),
     }
 }
 
@@ -94,40 +212,133 @@ const SERVICE: &[&str] = &[
     "findings",
 ];
 
-fn list(place: &Place, filters: &[String], output: &Output) -> Result<Exit, Failure> {
-    let filter = Filter::parse(filters.iter().map(String::as_str)).map_err(Failure::usage)?;
-    let inventory = place.open()?;
-    let mut rows = Rows::start(output, SERVICE)?;
-    inventory.services(&filter, |service| rows.add(&service, || line(&service)))?;
+/// The columns of a change.
+const CHANGE: &[&str] = &["at", "kind", "address", "port", "protocol", "old", "new", "rule", "sensor"];
+
+/// The columns of what would be stopped.
+const IMPACT: &[&str] = &[
+    "rule",
+    "kind",
+    "action",
+    "address",
+    "port",
+    "protocol",
+    "side",
+    "banner",
+    "evidence",
+    "peers",
+    "connections",
+    "last_seen",
+];
+
+fn list(filtered: &Filtered) -> Result<Exit, Failure> {
+    let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
+    let mut rows = Rows::start(&filtered.output, SERVICE)?;
+    inventory.services(&filter, |service| rows.add(&service, || text::service(&service)))?;
     rows.finish()
 }
 
-/// A service on one line, and what rules tell of it below.
-fn line(service: &Service) -> String {
-    let place = place(service);
-    let mut text = format!("{place:<21}  {:<8}  {}", service.protocol, Escaped(&service.banner));
-    if let Some(product) = &service.product {
-        let version = service.version.iter().map(|version| format!(" {}", Escaped(version)));
-        text.push_str(&format!("  ({}{})", Escaped(product), version.collect::<String>()));
+fn show(host: IpAddr, place: &Place, output: &Output) -> Result<Exit, Failure> {
+    let Some(record) = place.open()?.host(host)? else {
+        return Err(Failure::Usage(anyhow!("{host} was never seen")));
+    };
+    // One row a service where there are columns.
+    let mut rows = Rows::start(output, SERVICE)?;
+    if output.has_columns() {
+        record.services.iter().try_for_each(|history| rows.add(&history.service, String::new))?;
+    } else {
+        rows.add(&record, || text::host(&record))?;
     }
-    let gone = if service.state == "open" { "" } else { ", gone" };
-    text.push_str(&format!("  seen {}{gone}", service.last_seen));
-    service.findings.iter().for_each(|found| text.push_str(&format!("\n{:21}  {}", "", told(found))));
-    text
+    rows.finish()
 }
 
-/// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client the address.
-fn place(service: &Service) -> String {
-    match (service.port, service.address.contains(':')) {
-        (0, _) => service.address.clone(),
-        (port, true) => format!("[{}]:{port}", service.address),
-        (port, false) => format!("{}:{port}", service.address),
+fn top(field: &str, number: usize, filtered: &Filtered) -> Result<Exit, Failure> {
+    let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
+    let mut rows = Rows::start(&filtered.output, &["value", "services"])?;
+    for count in inventory.top(field, &filter, number)? {
+        let value = if count.value.is_empty() { "(not known)" } else { &count.value };
+        rows.add(&count, || format!("{:>9}  {}", count.services, Escaped(value)))?;
     }
+    rows.finish()
 }
 
-fn told(found: &Found) -> String {
-    let blocked =
-        if found.blocked > 0 { format!(", blocked {} times", found.blocked) } else { String::new() };
-    let verdict = found.verdict.as_ref().map_or_else(String::new, |verdict| format!(" ({verdict})"));
-    format!("{:<8}  {}: {}{verdict}{blocked}", found.severity, Escaped(&found.rule), Escaped(&found.title))
+fn changes((since, until): (Moment, Moment), filtered: &Filtered) -> Result<Exit, Failure> {
+    let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
+    let times = (inventory.time_of(since)?, inventory.time_of(until)?);
+    let mut rows = Rows::start(&filtered.output, CHANGE)?;
+    inventory.changes(times, &filter, |change| rows.add(&change, || text::change(&change)))?;
+    rows.finish()
+}
+
+fn diff((from, to): (Moment, Moment), filtered: &Filtered) -> Result<Exit, Failure> {
+    let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
+    let times = (inventory.time_of(from)?, inventory.time_of(to)?);
+    if times.0 > times.1 {
+        return Err(Failure::Usage(anyhow!(
+            "{} is later than {}: the earlier time comes first",
+            times.0,
+            times.1
+        )));
+    }
+    let mut rows = Rows::start(&filtered.output, CHANGE)?;
+    for change in inventory.difference(times, &filter)? {
+        rows.add(&change, || text::change(&change))?;
+    }
+    rows.finish()
+}
+
+fn show_impact(rules: &Path, filtered: &Filtered, quiet: bool) -> Result<Exit, Failure> {
+    let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
+    let loaded = RuleSet::load(&Selection::of(vec![rules.to_owned()])).map_err(Failure::usage)?;
+    let mut rows = Rows::start(&filtered.output, IMPACT)?;
+    let mut sums: BTreeMap<String, (usize, i64)> = BTreeMap::new();
+    impact(&inventory, &loaded.rules, &filter, |impact| {
+        let sum = sums.entry(format!("{} {}", impact.kind, impact.rule)).or_default();
+        *sum = (sum.0 + 1, sum.1 + impact.connections);
+        rows.add(&impact, || text::impact(&impact))
+    })?;
+    let exit = rows.finish()?;
+    if !quiet {
+        for (rule, (assets, connections)) in sums {
+            tell(format_args!("{rule}: {assets} services and clients, {connections} connections"));
+        }
+        let unforeseen: Vec<&str> = loaded.rules.unforeseen().map(Rule::id).collect();
+        if !unforeseen.is_empty() {
+            let ids = unforeseen.join(", ");
+            tell(format_args!(
+                "bannerwall: judged only by what they have told of already, since they ask more than names: {ids}"
+            ));
+        }
+    }
+    Ok(exit)
+}
+
+fn runs(place: &Place, output: &Output) -> Result<Exit, Failure> {
+    let mut rows = Rows::start(output, &["run", "sensor", "about", "started", "ended", "state", "lost"])?;
+    for run in place.open()?.runs()? {
+        rows.add(&run, || text::run(&run))?;
+    }
+    rows.finish()
+}
+
+fn prune(place: &Place, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
+    let before = Time::from(SystemTime::now()).before(keep);
+    let pruned = Sqlite::open_to_prune(&place.inventory)?.prune(before)?;
+    if quiet {
+        return Ok(Exit::Done);
+    }
+    let text = format!(
+        "taken out: {} hosts, {} services and clients, {} sightings, {} changes\n",
+        pruned.hosts, pruned.services, pruned.sightings, pruned.changes
+    );
+    super::print(text.as_bytes())
+}
+
+fn check(place: &Place, quiet: bool) -> Result<Exit, Failure> {
+    let faults = place.open()?.faults()?;
+    if faults.is_empty() {
+        return if quiet { Ok(Exit::Done) } else { super::print(b"the inventory is whole\n") };
+    }
+    let text: String = faults.iter().map(|fault| format!("{}\n", Escaped(fault))).collect();
+    super::print(text.as_bytes()).map(|_| Exit::Findings)
 }

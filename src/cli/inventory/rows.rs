@@ -24,6 +24,13 @@ pub(super) struct Output {
     output: Option<PathBuf>,
 }
 
+impl Output {
+    /// Whether results are rows of columns.
+    pub(super) fn has_columns(&self) -> bool {
+        self.format == FormatName::Csv
+    }
+}
+
 /// Writes results of one kind.
 pub(super) struct Rows {
     format: FormatName,

@@ -5,14 +5,16 @@
 
 mod read;
 mod schema;
+mod tend;
 mod write;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-pub use self::read::{Found, Service};
+pub use self::read::{Change, Contact, Found, History, HostRecord, PastRun, Said, Service, Time};
 pub(super) use self::write::Writer;
 use super::store::StoreError;
 use crate::event::Timestamp;
@@ -77,4 +79,12 @@ impl Sqlite {
 /// Milliseconds since the Unix epoch; a 64-bit number of nanoseconds always fits.
 fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// An address as it is in the table of hosts.
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
 }

@@ -12,7 +12,8 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use rustix::process::{Pid, getpid, test_kill_process};
 
 use super::read::address_of;
-use super::{Sqlite, millis};
+use super::tend::prune;
+use super::{Sqlite, millis, octets};
 use crate::diagnostics::tell;
 use crate::event::{Source, Timestamp};
 use crate::inventory::sighting::{Asset, Banner};
@@ -110,6 +111,12 @@ impl Store for Writer {
             self.memory = Memory::default();
         }
         outcome.map_err(|error| self.database.fault(error))
+    }
+
+    fn prune(&mut self, before: Timestamp) -> Result<(), StoreError> {
+        let pruned = prune(&mut self.database.connection, before.into());
+        self.memory = Memory::default();
+        pruned.map(drop).map_err(|error| self.database.fault(error))
     }
 
     fn end(&mut self, lost: u64) -> Result<(), StoreError> {

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use rusqlite::{Transaction, params};
 
-use super::rows::octets;
-use super::{Known, Memory, Row, millis};
+use super::{Known, Memory, Row, millis, octets};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Finding, Kind, Software, What};
 use crate::inventory::store::Record;

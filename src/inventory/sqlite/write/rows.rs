@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use rusqlite::{OptionalExtension as _, params};
 
 use super::pen::{Pen, Span};
-use super::{Known, Row};
+use super::{Known, Row, octets};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
 
@@ -188,13 +188,5 @@ impl Pen<'_> {
             .query_row(params![service, client, self.sensor], times),
         }
         .optional()
-    }
-}
-
-/// An address as it is in the table of hosts.
-pub(super) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
     }
 }

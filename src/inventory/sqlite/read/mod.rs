@@ -1,28 +1,32 @@
 //! Questions to the tables.
 
+mod history;
+mod top;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
 use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
 use serde::{Serialize, Serializer};
 
-use super::{Sqlite, millis};
+pub use self::history::{Change, Contact, History, HostRecord, PastRun, Said};
+use super::{Sqlite, millis, octets};
 use crate::event::Timestamp;
 use crate::inventory::filter::{Filter, Term, Test};
 use crate::inventory::store::StoreError;
 
 /// A time in the inventory: milliseconds since the Unix epoch, shown in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(pub(super) i64);
+pub struct Time(i64);
 
 /// A service as it is listed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Service {
     #[serde(skip)]
-    pub(super) id: i64,
+    id: i64,
     /// Its host.
     pub address: String,
     /// Its TCP port, 0 of a client.
@@ -90,6 +94,11 @@ const SERVICES: &str =
   FROM services s JOIN hosts h ON h.id = s.host JOIN banners b ON b.id = s.banner
   LEFT JOIN banners x ON x.id = s.hassh";
 
+/// What several sensors saw is told once, and is open (the greater word) where it is for one of them.
+const FOUND: &str =
+    "SELECT rule, title, severity, verdict, max(state), min(first_seen), max(last_seen), sum(count),
+  sum(blocked) FROM findings";
+
 impl Sqlite {
     /// Shows every service that a filter is about, in the order of addresses and ports.
     ///
@@ -100,7 +109,7 @@ impl Sqlite {
         filter: &Filter,
         mut show: impl FnMut(Service) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (condition, values) = condition(filter, millis(SystemTime::now().into()));
+        let (condition, values) = condition(filter, Time::now());
         let text =
             format!("{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side");
         let fault = |error| E::from(self.fault(error));
@@ -111,34 +120,20 @@ impl Sqlite {
             if !filter.admits(service.version.as_deref()) {
                 continue;
             }
-            service.findings = self.findings(service.id, true).map_err(fault)?;
+            service.findings = self.findings(service.id).map_err(fault)?;
             service.sensors = self.sensors(service.id).map_err(fault)?;
             show(service)?;
         }
         Ok(())
     }
 
-    /// What rules tell of a service, or have ever told, the gravest first; what several sensors saw, once,
-    /// and open (the greater word) where it is for one of them.
-    fn findings(&self, service: i64, open_only: bool) -> rusqlite::Result<Vec<Found>> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT rule, title, severity, verdict, max(state), min(first_seen), max(last_seen), sum(count), sum(blocked)
-             FROM findings WHERE service = ?1 AND (state = 'open' OR NOT ?2) GROUP BY rule",
-        )?;
-        let found = statement.query_map(params![service, open_only], |row| {
-            Ok(Found {
-                rule: row.get(0)?,
-                title: row.get(1)?,
-                severity: row.get(2)?,
-                verdict: row.get(3)?,
-                state: row.get(4)?,
-                first_seen: Time(row.get(5)?),
-                last_seen: Time(row.get(6)?),
-                count: row.get(7)?,
-                blocked: row.get(8)?,
-            })
-        })?;
-        let mut found: Vec<Found> = found.collect::<Result<_, _>>()?;
+    /// What rules tell of a service now, the gravest first.
+    fn findings(&self, service: i64) -> rusqlite::Result<Vec<Found>> {
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!("{FOUND} WHERE service = ?1 AND state = 'open' GROUP BY rule"))?;
+        let mut found: Vec<Found> =
+            statement.query_map(params![service], found)?.collect::<Result<_, _>>()?;
         found.sort_by_key(|found| std::cmp::Reverse(rank(&found.severity)));
         Ok(found)
     }
@@ -150,6 +145,20 @@ impl Sqlite {
         )?;
         statement.query_map([service], |row| row.get(0))?.collect()
     }
+}
+
+fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+    Ok(Found {
+        rule: row.get(0)?,
+        title: row.get(1)?,
+        severity: row.get(2)?,
+        verdict: row.get(3)?,
+        state: row.get(4)?,
+        first_seen: Time(row.get(5)?),
+        last_seen: Time(row.get(6)?),
+        count: row.get(7)?,
+        blocked: row.get(8)?,
+    })
 }
 
 /// How grave, from its name.
@@ -182,11 +191,11 @@ fn service(row: &Row<'_>) -> rusqlite::Result<Service> {
 }
 
 /// A filter as a condition of SQL, but for versions.
-fn condition(filter: &Filter, now: i64) -> (String, Vec<Value>) {
+fn condition(filter: &Filter, now: Time) -> (String, Vec<Value>) {
     let mut values = Vec::new();
     let mut text = String::from("1");
     for Term { holds, test } in &filter.terms {
-        let Some(condition) = one(test, now, &mut values) else { continue };
+        let Some(condition) = one(test, now.0, &mut values) else { continue };
         text.push_str(if *holds { " AND " } else { " AND NOT " });
         // What is not known is not so.
         text.push_str(&format!("coalesce({condition}, 0)"));
@@ -252,6 +261,27 @@ pub(super) fn address_of(row: &Row<'_>, column: usize) -> rusqlite::Result<IpAdd
 }
 
 impl Time {
+    /// This very moment.
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+
+    /// From milliseconds since the Unix epoch.
+    pub(in crate::inventory) const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub(in crate::inventory) const fn millis(self) -> i64 {
+        self.0
+    }
+
+    /// So much earlier.
+    #[must_use]
+    pub fn before(self, age: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)))
+    }
+
     fn text(self, format: &str) -> String {
         let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
         time.strftime(format).to_string()
@@ -269,6 +299,12 @@ impl fmt::Display for Time {
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text("%Y-%m-%dT%H:%M:%S%.3fZ"))
+    }
+}
+
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        Timestamp::from(time).into()
     }
 }
 

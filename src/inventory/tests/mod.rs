@@ -1,5 +1,7 @@
 //! What events leave in a store.
 
+mod asking;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -82,6 +84,10 @@ impl Store for Broken {
             return Err(StoreError::Create(std::io::ErrorKind::StorageFull.into()));
         }
         taken.extend_from_slice(batch);
+        Ok(())
+    }
+
+    fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -388,7 +394,12 @@ fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
 fn only_an_inventory_that_is_understood_is_opened() {
     let place = Place::new();
     let open = |path: &Path| {
-        let config = RecordConfig { path: path.to_owned(), sensor: "edge".to_owned(), about: String::new() };
+        let config = RecordConfig {
+            path: path.to_owned(),
+            sensor: "edge".to_owned(),
+            about: String::new(),
+            keep: None,
+        };
         config.start(Source::Guard).map(Inventory::finish).map_err(|error| error.to_string())
     };
     assert!(Sqlite::open(&place.file()).unwrap_err().to_string().contains("no such inventory"));

@@ -1,0 +1,161 @@
+//! The inventory for a person.
+
+use std::fmt::Write as _;
+
+use crate::inventory::{Change, Contact, Found, History, HostRecord, Impact, PastRun, Said, Service, place};
+use crate::output::Escaped;
+
+/// Clients and services of a host that are named; of more the number is.
+const NAMED: usize = 20;
+
+/// A service on one line, and what rules tell of it below.
+pub(super) fn service(service: &Service) -> String {
+    let place = place(&service.address, service.port);
+    let mut text = format!("{place:<21}  {}", about(service));
+    let gone = if service.state == "open" { "" } else { ", gone" };
+    _ = write!(text, "  seen {}{gone}", service.last_seen);
+    service.findings.iter().for_each(|found| _ = write!(text, "\n{:21}  {}", "", told(found)));
+    text
+}
+
+fn about(service: &Service) -> String {
+    let mut text = format!("{:<8}  {}", service.protocol, Escaped(&service.banner));
+    if let Some(product) = &service.product {
+        let version = service.version.iter().map(|version| format!(" {}", Escaped(version)));
+        _ = write!(text, "  ({}{})", Escaped(product), version.collect::<String>());
+    }
+    text
+}
+
+fn told(found: &Found) -> String {
+    let verdict = found.verdict.as_ref().map_or_else(String::new, |verdict| format!(" ({verdict})"));
+    let blocked =
+        if found.blocked > 0 { format!(", blocked {} times", found.blocked) } else { String::new() };
+    let gone =
+        if found.state == "open" { String::new() } else { format!(", gone since {}", found.last_seen) };
+    format!(
+        "{:<8}  {}: {}{verdict}{blocked}{gone}",
+        found.severity,
+        Escaped(&found.rule),
+        Escaped(&found.title)
+    )
+}
+
+/// All that is known of a host.
+pub(super) fn host(record: &HostRecord) -> String {
+    let mut text = format!("{}  first seen {}", record.address, record.first_seen);
+    record.services.iter().for_each(|it| history(it, &mut text));
+    if !record.visited.is_empty() {
+        text.push_str("\n\nwhere it goes");
+        record.visited.iter().take(NAMED).for_each(|contact| met(contact, &mut text));
+        more(record.visited.len(), &mut text);
+    }
+    text
+}
+
+fn history(history: &History, text: &mut String) {
+    let service = &history.service;
+    let port = if service.port == 0 { "client".to_owned() } else { service.port.to_string() };
+    let state = if service.state == "open" { "" } else { "  gone" };
+    _ = write!(text, "\n\n{port:<6}  {}{state}", about(service));
+    _ = write!(
+        text,
+        "\n  seen {} to {} by {}",
+        service.first_seen,
+        service.last_seen,
+        service.sensors.join(", ")
+    );
+    service.findings.iter().for_each(|found| _ = write!(text, "\n  {}", told(found)));
+    if !history.said.is_empty() {
+        text.push_str("\n  what it said");
+        history.said.iter().take(NAMED).for_each(|it| said(it, text));
+        more(history.said.len(), text);
+    }
+    if !history.clients.is_empty() {
+        text.push_str("\n  who came");
+        history
+            .clients
+            .iter()
+            .take(NAMED)
+            .for_each(|contact| met(&Contact { port: 0, ..contact.clone() }, text));
+        more(history.clients.len(), text);
+    }
+    if !history.changes.is_empty() {
+        text.push_str("\n  what changed");
+        history.changes.iter().take(NAMED).for_each(|it| _ = write!(text, "\n    {}", change(it)));
+        more(history.changes.len(), text);
+    }
+}
+
+fn said(said: &Said, text: &mut String) {
+    let what = match said.text.as_str() {
+        "" => "nothing that names it".to_owned(),
+        words => Escaped(words).to_string(),
+    };
+    _ = write!(
+        text,
+        "\n    {} to {}  {:>6} times  {:<12}  {what}",
+        said.first_seen, said.last_seen, said.count, said.sensor
+    );
+}
+
+fn met(contact: &Contact, text: &mut String) {
+    let place = place(&contact.address, contact.port);
+    _ = write!(
+        text,
+        "\n    {} to {}  {:>6} times  {:<8}  {place}",
+        contact.first_seen, contact.last_seen, contact.count, contact.protocol
+    );
+}
+
+fn more(count: usize, text: &mut String) {
+    if count > NAMED {
+        _ = write!(text, "\n    and {} more", count - NAMED);
+    }
+}
+
+/// A change on one line.
+pub(super) fn change(change: &Change) -> String {
+    let kind = change.kind.replace('_', " ");
+    let mut text = format!(
+        "{}  {:<21}  {:<8}  {kind:<14}",
+        change.at,
+        place(&change.address, change.port),
+        change.protocol
+    );
+    if let Some(rule) = &change.rule {
+        _ = write!(text, "  {}", Escaped(rule));
+    }
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => _ = write!(text, "  {} -> {}", Escaped(old), Escaped(new)),
+        (Some(one), None) | (None, Some(one)) => _ = write!(text, "  {}", Escaped(one)),
+        (None, None) => {}
+    }
+    text.trim_end().to_owned()
+}
+
+/// A run on one line.
+pub(super) fn run(run: &PastRun) -> String {
+    let ended = run.ended.map_or_else(|| format!("{:<19}", run.state), |time| time.to_string());
+    let lost = if run.lost > 0 { format!("  {} lost", run.lost) } else { String::new() };
+    format!("#{:<4}  {} to {ended}  {:<16}  {}{lost}", run.run, run.started, run.sensor, Escaped(&run.about))
+}
+
+/// What a rule would stop, on one line.
+pub(super) fn impact(impact: &Impact) -> String {
+    let place = place(&impact.address, impact.port);
+    let peers = match (impact.peers.len(), impact.side.as_str()) {
+        (0, _) => "nobody was seen there".to_owned(),
+        (count, "client") => format!("{} connections to {count} services", impact.connections),
+        (count, _) => format!("{} connections of {count} clients", impact.connections),
+    };
+    format!(
+        "{place:<21}  {:<8}  {}  {} {} would {} it: {peers}, last {}",
+        impact.protocol,
+        Escaped(&impact.banner),
+        impact.kind,
+        Escaped(&impact.rule),
+        impact.action,
+        impact.last_seen
+    )
+}

@@ -1,0 +1,88 @@
+//! A point in time, as people say it.
+
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use super::sqlite::Time;
+use crate::event::Timestamp;
+
+/// `24h` ago, `2026-11-20`, `2026-11-20T08:30`, or the end of run `#3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// So long ago.
+    Ago(Duration),
+    /// At this time.
+    At(Time),
+    /// When this run ended.
+    Run(i64),
+}
+
+impl std::str::FromStr for Moment {
+    type Err = &'static str;
+
+    /// Times without an offset are UTC; a day begins at midnight.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(run) = text.strip_prefix('#') {
+            return run.parse().map(Self::Run).map_err(|_| "`#` stands before a run's number");
+        }
+        let of_day =
+            || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());
+        if let Some(time) = text.parse::<jiff::Timestamp>().ok().or_else(of_day) {
+            return Ok(Self::At(Time::from_millis(time.as_millisecond())));
+        }
+        age(text)
+            .map(Self::Ago)
+            .ok_or("a time is an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30) or a run (#3)")
+    }
+}
+
+impl Moment {
+    /// The time that it is; of a run nothing.
+    pub(super) fn time(self, now: Timestamp) -> Option<Time> {
+        match self {
+            Self::Ago(age) => Some(Time::from(now).before(age)),
+            Self::At(time) => Some(time),
+            Self::Run(_) => None,
+        }
+    }
+}
+
+/// `7d`, `24h`, `90m`: days have 24 hours.
+pub(super) fn age(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    Duration::try_from(span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?).ok()
+}
+
+/// The value of a flag that says how long.
+///
+/// # Errors
+/// What it should be.
+pub fn parse_age(text: &str) -> Result<Duration, &'static str> {
+    age(text).ok_or("a time with its unit, as in 90d or 12h")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_say_them() {
+        let now = Timestamp::from_nanos(1_767_225_600_000_000_000);
+        for (text, said) in [
+            ("24h", "2025-12-31 00:00:00"),
+            ("7d", "2025-12-25 00:00:00"),
+            ("2026-11-20", "2026-11-20 00:00:00"),
+            ("2026-11-20T08:30", "2026-11-20 08:30:00"),
+            ("2026-11-20T08:30:00+01:00", "2026-11-20 07:30:00"),
+        ] {
+            let moment: Moment = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(moment.time(now).map(|time| time.to_string()).as_deref(), Some(said), "{text}");
+        }
+        assert_eq!("#3".parse(), Ok(Moment::Run(3)));
+        for text in ["", "soon", "#", "#x", "2026-13-01", "7"] {
+            assert!(text.parse::<Moment>().is_err(), "{text}");
+        }
+    }
+}

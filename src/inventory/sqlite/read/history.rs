@@ -1,0 +1,358 @@
+//! What was, when: changes, runs, and all that is known of one host.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use rusqlite::{OptionalExtension as _, params, params_from_iter};
+use serde::Serialize;
+
+use super::{FOUND, Found, SERVICES, Service, Sqlite, Time, condition, found, octets, service};
+use crate::inventory::filter::Filter;
+use crate::inventory::moment::Moment;
+use crate::inventory::store::StoreError;
+
+/// Something that became different.
+#[derive(Debug, Clone, Serialize)]
+pub struct Change {
+    /// When.
+    pub at: Time,
+    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `finding_new`,
+    /// `finding_gone`, `service_gone`, `service_back`.
+    pub kind: String,
+    /// The host.
+    pub address: String,
+    /// The TCP port, 0 of a client.
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: String,
+    /// What was said before.
+    pub old: Option<String>,
+    /// What is said since.
+    pub new: Option<String>,
+    /// The rule that tells of it, or did.
+    pub rule: Option<String>,
+    /// Who saw it, `guard/edge`.
+    pub sensor: String,
+}
+
+/// A run that wrote into the inventory.
+#[derive(Debug, Clone, Serialize)]
+pub struct PastRun {
+    /// Its number.
+    pub run: i64,
+    /// Who, `scan/edge`.
+    pub sensor: String,
+    /// What was scanned or read.
+    pub about: String,
+    /// When it began.
+    pub started: Time,
+    /// When it ended, if it did.
+    pub ended: Option<Time>,
+    /// `running`, `done`, `killed`.
+    pub state: String,
+    /// What was seen and could not be kept.
+    pub lost: i64,
+}
+
+/// All that is known of a host.
+#[derive(Debug, Clone, Serialize)]
+pub struct HostRecord {
+    /// Its address.
+    pub address: String,
+    /// When it was first seen.
+    pub first_seen: Time,
+    /// Its services, and what it is as a client.
+    pub services: Vec<History>,
+    /// The services that it came to.
+    pub visited: Vec<Contact>,
+}
+
+/// All that is known of a service.
+#[derive(Debug, Clone, Serialize)]
+pub struct History {
+    /// As it is listed, with findings that are gone as well.
+    #[serde(flatten)]
+    pub service: Service,
+    /// All that it has said, the latest first.
+    pub said: Vec<Said>,
+    /// The clients that came.
+    pub clients: Vec<Contact>,
+    /// What changed, the latest first.
+    pub changes: Vec<Change>,
+}
+
+/// Something that a service has said.
+#[derive(Debug, Clone, Serialize)]
+pub struct Said {
+    /// `banner` or `hassh`.
+    pub kind: String,
+    /// The text, perhaps empty.
+    pub text: String,
+    /// Who heard it, `guard/edge`.
+    pub sensor: String,
+    /// When it was first heard.
+    pub first_seen: Time,
+    /// When it was last heard.
+    pub last_seen: Time,
+    /// How often.
+    pub count: i64,
+}
+
+/// A client and a service, of which one is known from where this stands.
+#[derive(Debug, Clone, Serialize)]
+pub struct Contact {
+    /// The other one's address.
+    pub address: String,
+    /// The service's port.
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: String,
+    /// When they first met.
+    pub first_seen: Time,
+    /// When they last met.
+    pub last_seen: Time,
+    /// How often.
+    pub count: i64,
+}
+
+const CHANGES: &str = "SELECT c.at, c.kind, h.address, s.port, s.protocol, o.text, n.text, c.rule,
+  e.source || '/' || e.name, h.octets
+  FROM changes c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
+  JOIN banners b ON b.id = s.banner LEFT JOIN banners o ON o.id = c.old LEFT JOIN banners n ON n.id = c.new
+  JOIN sensors e ON e.id = c.sensor";
+
+/// The clients of a service.
+const CLIENTS: &str =
+    "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), sum(c.count)
+  FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = c.client
+  WHERE s.id = ?1 GROUP BY c.client ORDER BY 5 DESC";
+
+/// The services that a host comes to.
+const GOES_TO: &str =
+    "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), sum(c.count)
+  FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
+  WHERE c.client = ?1 GROUP BY s.id ORDER BY 5 DESC";
+
+/// The services that a host comes to as the client of this row, which speaks one protocol.
+const VISITED: &str = "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), sum(c.count)
+  FROM services own JOIN contacts c ON c.client = own.host JOIN services s ON s.id = c.service AND s.protocol = own.protocol
+  JOIN hosts h ON h.id = s.host
+  WHERE own.id = ?1 GROUP BY s.id ORDER BY 5 DESC";
+
+impl Sqlite {
+    /// Shows what changed after `since` and until `until`, of the services that a filter is about, in the order of
+    /// time.
+    ///
+    /// # Errors
+    /// What the database says, or `show`.
+    pub fn changes<E: From<StoreError>>(
+        &self,
+        (since, until): (Time, Time),
+        filter: &Filter,
+        mut show: impl FnMut(Change) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (condition, values) = condition(filter, Time::now());
+        let text = format!(
+            "{CHANGES} WHERE c.at > {} AND c.at <= {} AND {condition} ORDER BY c.at, c.id",
+            since.millis(),
+            until.millis()
+        );
+        let fault = |error| E::from(self.fault(error));
+        let mut statement = self.connection.prepare(&text).map_err(fault)?;
+        let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
+        while let Some(row) = rows.next().map_err(fault)? {
+            show(change(row).map_err(fault)?)?;
+        }
+        Ok(())
+    }
+
+    /// What is different between two times: of each service what of its changes does not cancel out.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn difference(&self, times: (Time, Time), filter: &Filter) -> Result<Vec<Change>, StoreError> {
+        let mut places: BTreeMap<(IpAddr, u16, String), Vec<Change>> = BTreeMap::new();
+        self.changes(times, filter, |change| -> Result<(), StoreError> {
+            let address = change.address.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
+            let place = places.entry((address, change.port, change.protocol.clone())).or_default();
+            net(place, change);
+            Ok(())
+        })?;
+        Ok(places.into_values().flatten().collect())
+    }
+
+    /// The time of a moment.
+    ///
+    /// # Errors
+    /// There is no such run, or it has not ended.
+    pub fn time_of(&self, moment: Moment) -> Result<Time, StoreError> {
+        let run = match moment {
+            Moment::Run(run) => run,
+            other => return Ok(other.time(SystemTime::now().into()).unwrap_or(Time::now())),
+        };
+        let ended =
+            self.connection.query_row("SELECT ended FROM runs WHERE id = ?1", [run], |row| row.get(0));
+        let ended: Option<Option<i64>> = ended.optional().map_err(|error| self.fault(error))?;
+        ended.flatten().map(Time::from_millis).ok_or(StoreError::Run(run))
+    }
+
+    /// Every run, in the order of their beginnings.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn runs(&self) -> Result<Vec<PastRun>, StoreError> {
+        let read = || {
+            let mut statement = self.connection.prepare(
+                "SELECT runs.id, source || '/' || name, about, started, ended, state, lost
+                 FROM runs JOIN sensors ON sensors.id = sensor ORDER BY started, runs.id",
+            )?;
+            let runs = statement.query_map([], |row| {
+                Ok(PastRun {
+                    run: row.get(0)?,
+                    sensor: row.get(1)?,
+                    about: row.get(2)?,
+                    started: Time(row.get(3)?),
+                    ended: row.get::<_, Option<i64>>(4)?.map(Time),
+                    state: row.get(5)?,
+                    lost: row.get(6)?,
+                })
+            })?;
+            runs.collect::<Result<_, _>>()
+        };
+        read().map_err(|error| self.fault(error))
+    }
+
+    /// What is known of a host, if anything.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn host(&self, address: IpAddr) -> Result<Option<HostRecord>, StoreError> {
+        self.read_host(address).map_err(|error| self.fault(error))
+    }
+
+    /// The clients that came to a service, the latest first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn clients(&self, service: &Service) -> Result<Vec<Contact>, StoreError> {
+        self.contacts(CLIENTS, service.id).map_err(|error| self.fault(error))
+    }
+
+    /// The services that a client came to with what it is listed for, the latest first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn visited(&self, client: &Service) -> Result<Vec<Contact>, StoreError> {
+        self.contacts(VISITED, client.id).map_err(|error| self.fault(error))
+    }
+
+    fn read_host(&self, address: IpAddr) -> rusqlite::Result<Option<HostRecord>> {
+        let found = self
+            .connection
+            .query_row(
+                "SELECT id, address, first_seen FROM hosts WHERE octets = ?1",
+                [octets(address.to_canonical())],
+                |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, Time(row.get(2)?))),
+            )
+            .optional()?;
+        let Some((id, address, first_seen)) = found else { return Ok(None) };
+        let mut statement =
+            self.connection.prepare(&format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.port, s.protocol"))?;
+        let services = statement.query_map([id], service)?.collect::<Result<Vec<_>, _>>()?;
+        let services = services.into_iter().map(|service| self.history(service)).collect::<Result<_, _>>()?;
+        let visited = self.contacts(GOES_TO, id)?;
+        Ok(Some(HostRecord { address, first_seen, services, visited }))
+    }
+
+    fn history(&self, mut service: Service) -> rusqlite::Result<History> {
+        let id = service.id;
+        service.findings = self.all_findings(id)?;
+        service.sensors = self.sensors(id)?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT kind, text, source || '/' || name, first_seen, last_seen, count FROM sightings
+             JOIN banners ON banners.id = banner JOIN sensors ON sensors.id = sensor
+             WHERE service = ?1 ORDER BY last_seen DESC, kind",
+        )?;
+        let said = statement.query_map([id], |row| {
+            Ok(Said {
+                kind: row.get(0)?,
+                text: row.get(1)?,
+                sensor: row.get(2)?,
+                first_seen: Time(row.get(3)?),
+                last_seen: Time(row.get(4)?),
+                count: row.get(5)?,
+            })
+        })?;
+        let said = said.collect::<Result<_, _>>()?;
+        let clients = self.contacts(CLIENTS, id)?;
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!("{CHANGES} WHERE c.service = ?1 ORDER BY c.at DESC, c.id DESC"))?;
+        let changes = statement.query_map([id], change)?.collect::<Result<_, _>>()?;
+        Ok(History { service, said, clients, changes })
+    }
+
+    fn all_findings(&self, service: i64) -> rusqlite::Result<Vec<Found>> {
+        let mut statement =
+            self.connection.prepare_cached(&format!("{FOUND} WHERE service = ?1 GROUP BY rule"))?;
+        statement.query_map(params![service], found)?.collect()
+    }
+
+    fn contacts(&self, query: &str, id: i64) -> rusqlite::Result<Vec<Contact>> {
+        let mut statement = self.connection.prepare_cached(query)?;
+        let contacts = statement.query_map([id], |row| {
+            Ok(Contact {
+                address: row.get(0)?,
+                port: row.get(1)?,
+                protocol: row.get(2)?,
+                first_seen: Time(row.get(3)?),
+                last_seen: Time(row.get(4)?),
+                count: row.get(5)?,
+            })
+        })?;
+        contacts.collect()
+    }
+}
+
+fn change(row: &rusqlite::Row<'_>) -> rusqlite::Result<Change> {
+    Ok(Change {
+        at: Time(row.get(0)?),
+        kind: row.get(1)?,
+        address: row.get(2)?,
+        port: row.get(3)?,
+        protocol: row.get(4)?,
+        old: row.get(5)?,
+        new: row.get(6)?,
+        rule: row.get(7)?,
+        sensor: row.get(8)?,
+    })
+}
+
+/// Adds a change to those of its service, of which one may be undone by it or go on in it.
+fn net(changes: &mut Vec<Change>, change: Change) {
+    let undone = match change.kind.as_str() {
+        "service_back" => Some("service_gone"),
+        "service_gone" => Some("service_back"),
+        "finding_gone" => Some("finding_new"),
+        "finding_new" => Some("finding_gone"),
+        _ => None,
+    };
+    let earlier = |kind: &str| changes.iter().position(|it| it.kind == kind && it.rule == change.rule);
+    if let Some(at) = undone.and_then(earlier) {
+        changes.remove(at);
+        return;
+    }
+    let goes_on = change.kind.ends_with("_changed").then(|| earlier(&change.kind)).flatten();
+    if let Some(known) = goes_on.and_then(|at| changes.get_mut(at)) {
+        (known.at, known.new, known.sensor) = (change.at, change.new, change.sensor);
+        changes.retain(|it| it.old.is_none() || it.old != it.new);
+        return;
+    }
+    // Of what is new all the rest is news anyway.
+    let is_new = changes.iter_mut().find(|it| matches!(it.kind.as_str(), "new_service" | "new_client"));
+    match (is_new, change.kind.as_str()) {
+        (Some(known), "banner_changed") => known.new = change.new,
+        _ => changes.push(change),
+    }
+}

@@ -1,0 +1,95 @@
+//! What there is most of.
+
+use std::collections::HashMap;
+
+use rusqlite::params_from_iter;
+use serde::Serialize;
+
+use super::{Sqlite, Time, condition};
+use crate::inventory::filter::Filter;
+use crate::inventory::store::StoreError;
+
+/// A value, and how many services have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// The value; empty where it is not known.
+    pub value: String,
+    /// Services, or clients.
+    pub services: i64,
+}
+
+/// Fields that can be counted, and the column of each.
+const FIELDS: [(&str, &str); 14] = [
+    ("product", "b.product"),
+    ("version", "b.product || ' ' || b.version"),
+    ("vendor", "b.vendor"),
+    ("banner", "b.text"),
+    ("cpe", "b.cpe"),
+    ("os", "b.os"),
+    ("patch", "b.patch"),
+    ("protocol", "s.protocol"),
+    ("port", "s.port"),
+    ("state", "s.state"),
+    ("address", "h.address"),
+    ("hassh", "(SELECT text FROM banners x WHERE x.id = s.hassh)"),
+    ("finding", "f.rule"),
+    ("severity", "f.severity"),
+];
+
+impl Sqlite {
+    /// The names of the fields that [`Sqlite::top`] counts.
+    pub fn fields() -> impl Iterator<Item = &'static str> {
+        FIELDS.iter().map(|(name, _)| *name)
+    }
+
+    /// The `most` frequent values of a field among the services that a filter is about, the most frequent first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn top(&self, field: &str, filter: &Filter, most: usize) -> Result<Vec<Count>, StoreError> {
+        let column = FIELDS.iter().find(|(name, _)| *name == field).map_or("b.product", |(_, column)| column);
+        self.count(column, filter, most).map_err(|error| self.fault(error))
+    }
+
+    fn count(&self, column: &str, filter: &Filter, most: usize) -> rusqlite::Result<Vec<Count>> {
+        let (condition, values) = condition(filter, Time::now());
+        let (count, tables) = match column {
+            // Each banner stands once, whoever says it.
+            _ if column.starts_with("b.") && filter.is_of_banners() => (
+                "sum(s.number)",
+                "(SELECT banner, count(*) AS number FROM services GROUP BY banner) s JOIN banners b ON b.id = s.banner",
+            ),
+            _ if column.starts_with("f.") => (
+                "count(DISTINCT s.id)",
+                "findings f JOIN services s ON s.id = f.service AND f.state = 'open' JOIN hosts h ON h.id = s.host
+                 JOIN banners b ON b.id = s.banner",
+            ),
+            _ => (
+                "count(*)",
+                "services s JOIN hosts h ON h.id = s.host JOIN banners b ON b.id = s.banner",
+            ),
+        };
+        let text =
+            format!("SELECT {column}, b.version, {count} FROM {tables} WHERE {condition} GROUP BY 1, 2");
+        let mut statement = self.connection.prepare(&text)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut counts: HashMap<String, i64> = HashMap::new();
+        while let Some(row) = rows.next()? {
+            let version: Option<String> = row.get(1)?;
+            if filter.admits(version.as_deref()) {
+                let value = match row.get_ref(0)? {
+                    rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                    _ => row.get::<_, Option<String>>(0)?.unwrap_or_default(),
+                };
+                *counts.entry(value).or_default() += row.get::<_, i64>(2)?;
+            }
+        }
+        let mut counts: Vec<Count> =
+            counts.into_iter().map(|(value, services)| Count { value, services }).collect();
+        counts.sort_by(|one, other| {
+            other.services.cmp(&one.services).then_with(|| one.value.cmp(&other.value))
+        });
+        counts.truncate(most);
+        Ok(counts)
+    }
+}

@@ -1,0 +1,98 @@
+//! What rules would do about software of which only the line that names it is known.
+
+use super::field::Field;
+use super::judge::scope_as_told;
+use super::{Ends, Example, Policy, Rule, RuleSet, Sender};
+use crate::event::{Protocol, Side};
+
+impl RuleSet {
+    /// The rules that would stop a connection for what `from` says, among those that the line naming its software
+    /// decides, as far as addresses and port are told.
+    pub fn would_stop(&self, said: &Example, from: Side, ends: Ends) -> Vec<&Rule> {
+        let sender = match from {
+            Side::Client => Sender::Client,
+            Side::Server => Sender::Server,
+        };
+        let told = self.explain(said, sender, ends).into_iter().filter(|told| told.matches);
+        told.map(|told| told.rule).filter(|rule| rule.action.blocks() && rule.asks_names_only()).collect()
+    }
+
+    /// Whether a rule that a policy names lets pass what says this.
+    pub fn is_allowed_by(&self, policy: &Policy, said: &Example) -> bool {
+        policy.allow_rules().any(|(index, _)| {
+            let rule = self.rules.get(index);
+            rule.is_some_and(|rule| self.explain_rule(rule, said, rule.from(), Ends::default()).matches)
+        })
+    }
+
+    /// The rules that stop connections for what that line does not tell.
+    pub fn unforeseen(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.action.blocks() && !rule.asks_names_only())
+    }
+}
+
+impl Rule {
+    /// Whether it is about a connection, as far as that is told.
+    pub fn admits(&self, ends: Ends) -> bool {
+        scope_as_told(self, ends).is_ok()
+    }
+
+    /// Whether it asks nothing but what names software: an SSH identification, a `Server` or `User-Agent` field, the
+    /// first line of a greeting.
+    fn asks_names_only(&self) -> bool {
+        let names = |field: &Field| match (self.protocol, field) {
+            (Protocol::Http, Field::Header(name)) => {
+                name == "server" || (name == "user-agent" && self.from == Sender::Client)
+            }
+            (Protocol::Http | Protocol::Other, _) => false,
+            (_, field) => {
+                matches!(field, Field::Banner | Field::Software | Field::Comments | Field::Code | Field::Text)
+            }
+        };
+        let conditions = self.all.iter().chain(&self.unless);
+        self.request.is_none()
+            && self.count.is_none()
+            && self.absent.is_empty()
+            && self.present.is_empty()
+            && !self.later
+            && conditions.map(|condition| &condition.field).all(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_name_decides_is_foreseen() {
+        let rule = |id: &str, rest: &str| format!("[[rule]]\nid = \"{id}\"\n{rest}\naction = \"drop\"\n");
+        let text = [
+            rule("old", "protocol = \"ssh\"\nmatch.software = '^OpenSSH_(?<version>.*)'\nversion = \"<9\""),
+            rule("net", "protocol = \"ssh\"\nmatch.software = '^OpenSSH'\ndestination = \"192.0.2.0/24\""),
+            rule("kex", "protocol = \"ssh\"\nfrom = \"server\"\nmatch.kex = 'sha1'"),
+            rule("page", "protocol = \"http\"\nfrom = \"server\"\nmatch.status = '^200'"),
+            rule(
+                "asked",
+                "protocol = \"http\"\nfrom = \"server\"\nrequest = { method = \"GET\", path = \"/x\" }\nmatch.\"header.server\" = 'nginx'",
+            ),
+            rule("nginx", "protocol = \"http\"\nfrom = \"server\"\nmatch.\"header.server\" = 'nginx'"),
+            "[[rule]]\nid = \"watched\"\nprotocol = \"ssh\"\nmatch.software = 'SSH'\naction = \"alert\"\n"
+                .to_owned(),
+        ];
+        let set = RuleSet::parse("a.toml", &text.concat()).unwrap_or_else(|error| panic!("{error}")).rules;
+        let stops = |text: &str, protocol, ends| -> Vec<String> {
+            let said = Example::from_text(text, protocol, Sender::Server).unwrap();
+            set.would_stop(&said, Side::Server, ends).iter().map(|rule| rule.id().to_owned()).collect()
+        };
+        let at = |text: &str| Ends { destination: text.parse().ok(), ..Ends::default() };
+        assert_eq!(stops("SSH-2.0-OpenSSH_8.4", Protocol::Ssh, at("192.0.2.7")), ["old", "net"]);
+        assert_eq!(stops("SSH-2.0-OpenSSH_8.4", Protocol::Ssh, at("198.51.100.7")), ["old"]);
+        assert_eq!(stops("SSH-2.0-OpenSSH_9.9", Protocol::Ssh, at("198.51.100.7")), Vec::<String>::new());
+        assert_eq!(
+            stops("HTTP/1.1 200 OK\r\nServer: nginx\r\n\r\n", Protocol::Http, Ends::default()),
+            ["nginx"]
+        );
+        let unforeseen: Vec<&str> = set.unforeseen().map(Rule::id).collect();
+        assert_eq!(unforeseen, ["kex", "page", "asked"]);
+    }
+}
