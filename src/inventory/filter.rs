@@ -85,11 +85,12 @@ impl Filter {
 
     /// Whether only banners are asked about, not where they were seen.
     pub(super) fn is_of_banners(&self) -> bool {
-        self.terms.iter().all(|term| match &term.test {
-            Test::Is(column, _) => column.starts_with("b."),
-            Test::Says(_) | Test::Version(_) => true,
-            _ => false,
-        })
+        self.terms.iter().all(|term| term.test.is_of_banners())
+    }
+
+    /// Whether versions are asked for.
+    pub(super) fn asks_versions(&self) -> bool {
+        self.terms.iter().any(|term| matches!(term.test, Test::Version(_)))
     }
 
     /// The versions that are asked for, which SQL cannot compare.
@@ -135,6 +136,17 @@ fn term(word: &str) -> Result<Term, FilterError> {
         }
     };
     Ok(Term { holds, test })
+}
+
+impl Test {
+    /// Whether a banner decides it, wherever it was seen.
+    pub(super) fn is_of_banners(&self) -> bool {
+        match self {
+            Self::Is(column, _) => column.starts_with("b."),
+            Self::Says(_) | Self::Version(_) => true,
+            _ => false,
+        }
+    }
 }
 
 const AGES: &str = "an age is >7d (longer ago) or <24h";

@@ -196,9 +196,13 @@ fn condition(filter: &Filter, now: Time) -> (String, Vec<Value>) {
     let mut text = String::from("1");
     for Term { holds, test } in &filter.terms {
         let Some(condition) = one(test, now.0, &mut values) else { continue };
-        text.push_str(if *holds { " AND " } else { " AND NOT " });
-        // What is not known is not so.
-        text.push_str(&format!("coalesce({condition}, 0)"));
+        text.push_str(&match (holds, test.is_of_banners()) {
+            // Of a million services those with one of a few banners are found by the index.
+            (true, true) => format!(" AND s.banner IN (SELECT b.id FROM banners b WHERE {condition})"),
+            (true, false) => format!(" AND {condition}"),
+            // What is not known is not so.
+            (false, _) => format!(" AND NOT coalesce({condition}, 0)"),
+        });
     }
     (text, values)
 }
