@@ -1,4 +1,4 @@
-//! `bannerwall rules import debian`: advisories of distributions as rules.
+//! `bannerwall rules import debian|osv`: advisories of distributions as rules.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,16 @@ pub(super) struct DebianFlags {
     /// The tracker's JSON.
     #[arg(value_name = "FILE.json")]
     file: PathBuf,
+    #[command(flatten)]
+    wanted: WantedFlags,
+}
+
+/// Flags of `bannerwall rules import osv`.
+#[derive(Debug, Args)]
+pub(super) struct OsvFlags {
+    /// Records, folders of them, and zip archives.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
     #[command(flatten)]
     wanted: WantedFlags,
 }
@@ -45,7 +55,7 @@ struct WantedFlags {
     /// Verdicts that are worth an alert.
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',', default_value = "vulnerable,unknown")]
     report: Vec<VerdictName>,
-    /// When the data were taken (2026-11-20); by default when the file was last changed.
+    /// When the data were taken (2026-11-20); by default when the files were last changed.
     #[arg(long, value_name = "DATE", value_parser = day)]
     date: Option<String>,
     /// Which package shows what in which banner, in the form of rules/products.toml.
@@ -81,13 +91,20 @@ enum VerdictName {
 
 /// Runs `bannerwall rules import debian`.
 pub(super) fn debian(flags: &DebianFlags, quiet: bool) -> Result<Exit, Failure> {
-    let (products, wanted) = flags.wanted.wanted(&flags.file)?;
+    let (products, wanted) = flags.wanted.wanted(std::slice::from_ref(&flags.file))?;
     let imported = import::debian(&flags.file, &products, &wanted).map_err(Failure::usage)?;
     flags.wanted.write(&imported, quiet)
 }
 
+/// Runs `bannerwall rules import osv`.
+pub(super) fn osv(flags: &OsvFlags, quiet: bool) -> Result<Exit, Failure> {
+    let (products, wanted) = flags.wanted.wanted(&flags.paths)?;
+    let imported = import::osv(&flags.paths, &products, &wanted).map_err(Failure::usage)?;
+    flags.wanted.write(&imported, quiet)
+}
+
 impl WantedFlags {
-    fn wanted(&self, file: &Path) -> Result<(Products, Wanted), Failure> {
+    fn wanted(&self, files: &[PathBuf]) -> Result<(Products, Wanted), Failure> {
         let products = match &self.products {
             Some(path) => Products::read(path),
             None => Products::shipped(),
@@ -108,7 +125,11 @@ impl WantedFlags {
             action: self.action.into(),
             report: self.report.iter().copied().map(Verdict::from).collect(),
             block_unknown: self.block_unknown,
-            date: self.date.clone().or_else(|| changed(file)).unwrap_or_default(),
+            date: self
+                .date
+                .clone()
+                .or_else(|| files.iter().filter_map(|file| changed(file)).max())
+                .unwrap_or_default(),
         };
         Ok((products, wanted))
     }

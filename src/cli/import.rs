@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::advisories::{self, DebianFlags};
+use super::advisories::{self, DebianFlags, OsvFlags};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::rules::fingerprint::{Document, Fingerprints, subjects};
@@ -37,6 +37,16 @@ enum From {
         after_help = "Examples:\n  bannerwall rules import debian tracker.json -o debian.toml\n  bannerwall rules import debian tracker.json --product openssh --since 2020 --severity medium --kev known_exploited_vulnerabilities.json -o debian.toml\n  bannerwall rules test debian.toml --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'"
     )]
     Debian(DebianFlags),
+    /// Turn OSV records into the same kind of rules: of Debian's and Ubuntu's packages, and of upstream's own
+    /// (`PyPI`, Maven and so on) where a banner names them.
+    ///
+    /// Files of one record, folders of them, and zip archives; nothing is fetched. Ubuntu's records list
+    /// every version that is affected: give all of a package's, so that a release which one of them does not
+    /// list is known to be none.
+    #[command(
+        after_help = "Examples:\n  bannerwall rules import osv UBUNTU-CVE-2024-6387.json -o ubuntu.toml\n  bannerwall rules import osv ubuntu-security-notices/osv/cve --product openssh --since 2020 -o ubuntu.toml\n  bannerwall rules import osv PyPI.zip --product PyPI:werkzeug -o pypi.toml"
+    )]
+    Osv(OsvFlags),
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +63,7 @@ pub(super) fn run(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> 
     match &arguments.from {
         From::Recog(flags) => import_recog(flags, quiet),
         From::Debian(flags) => advisories::debian(flags, quiet),
+        From::Osv(flags) => advisories::osv(flags, quiet),
     }
 }
 

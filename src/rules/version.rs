@@ -207,6 +207,12 @@ impl Requirement {
         self.alternatives.iter().any(|bounds| bounds.iter().all(|bound| bound.admits(version)))
     }
 
+    /// The version with which the run that `version` is in ends: the next one without what is asked for.
+    pub(super) fn end_of(&self, version: &[u8]) -> Option<&str> {
+        let own = self.alternatives.iter().find(|bounds| bounds.iter().all(|bound| bound.admits(version)))?;
+        own.iter().find(|bound| bound.operator == Operator::Less).map(|bound| bound.version.as_str())
+    }
+
     /// Every version that a bound names.
     pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().flatten().map(|bound| bound.version.as_str())

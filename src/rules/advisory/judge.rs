@@ -23,11 +23,15 @@ pub(in crate::rules) struct Finding<'r> {
     ground: Ground,
     /// The line that decided.
     line: Option<&'r Line>,
+    /// Upstream's version that mends.
+    upstream_fix: Option<&'r str>,
 }
 
 /// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ground {
+pub(super) enum Ground {
+    /// The data list the package.
+    Listed,
     /// The line has a fix, and the package is older.
     BelowFix,
     /// The line has no fix.
@@ -40,6 +44,14 @@ enum Ground {
     Inherited,
     /// Upstream's version is later than the one that was mended.
     LaterUpstream,
+    /// The data know the package and do not list it.
+    NotListed,
+    /// Upstream's version does not have the weakness.
+    UpstreamUnaffected,
+    /// Upstream's version has the weakness, and whoever built it may have mended it.
+    UpstreamAffected,
+    /// The data do not know the package.
+    Unlisted,
     /// The banner does not show the package's revision.
     Hidden,
     /// The line has no fix, and the package is newer than the data.
@@ -59,9 +71,16 @@ enum Ground {
 impl Ground {
     const fn verdict(self) -> Verdict {
         match self {
-            Self::BelowFix | Self::Open => Verdict::Vulnerable,
-            Self::Fixed | Self::NotAffected | Self::Inherited | Self::LaterUpstream => Verdict::Mended,
+            Self::Listed | Self::BelowFix | Self::Open => Verdict::Vulnerable,
+            Self::Fixed
+            | Self::NotAffected
+            | Self::NotListed
+            | Self::Inherited
+            | Self::LaterUpstream
+            | Self::UpstreamUnaffected => Verdict::Mended,
             Self::Hidden
+            | Self::UpstreamAffected
+            | Self::Unlisted
             | Self::NewerThanData
             | Self::Undetermined
             | Self::UnknownRelease
@@ -92,7 +111,7 @@ impl Finding<'_> {
         VerdictFacts {
             verdict: self.verdict(),
             reason: self.reason(),
-            fixed: self.fix().map(ToString::to_string),
+            fixed: self.fix().map(PackageVersion::text).or(self.upstream_fix).map(str::to_owned),
             source: self.advisory.source.clone(),
             date: Some(self.advisory.date.clone()).filter(|date| !date.is_empty()),
         }
@@ -111,10 +130,20 @@ impl Finding<'_> {
             None => format!("no fix is known for {line}"),
         };
         match self.ground {
+            Ground::Listed => format!("the data list the package as affected; {fixed}"),
             Ground::BelowFix => fixed,
             Ground::Open => format!("{line} has no fix"),
             Ground::Fixed => format!("the package is at least what mended {line}: {fixed}"),
             Ground::NotAffected => format!("{line} is not affected"),
+            Ground::NotListed => format!("{line} was known and is not among those that are affected"),
+            Ground::Unlisted => format!("the data do not list the package; {fixed}"),
+            Ground::UpstreamUnaffected => "upstream's version does not have the weakness".to_owned(),
+            Ground::UpstreamAffected => match self.upstream_fix {
+                Some(fix) => {
+                    format!("upstream mended it in {fix}; whoever built an earlier one may have, too")
+                }
+                None => "upstream's version has it; whoever built it may have mended it".to_owned(),
+            },
             Ground::Inherited => format!("its release began with a mended package: {fixed}"),
             Ground::LaterUpstream => format!("upstream's version is later than the mended one: {fixed}"),
             Ground::Hidden => format!("the banner does not show the package's revision; {fixed}"),
@@ -136,19 +165,41 @@ impl Advisory {
     /// What follows for a banner with upstream's version `upstream`; nothing where the data are about
     /// another distribution.
     pub(in crate::rules) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
-        let upstream = self.respelled(upstream);
+        let by_lines = self.judge_by_lines(self.respelled(upstream), shown);
+        by_lines.or_else(|| self.judge_upstream(upstream))
+    }
+
+    fn judge_by_lines(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
         match shown {
             Shown::Package(Revision { distribution, revision }) => {
                 let lines = self.lines_of(distribution)?;
                 let package = Installed { upstream, revision }.without_rebuild();
-                Some(self.judge_package(package, &lines))
+                Some(match distribution.eq_ignore_ascii_case(b"Ubuntu") {
+                    true => self.judge_ubuntu(package, &lines),
+                    false => self.judge_package(package, &lines),
+                })
             }
             Shown::Distribution(name) => Some(self.judge_hidden(upstream, &self.lines_of(name)?, true)),
             Shown::Nothing => {
                 let lines: Vec<&Line> = self.lines.iter().collect();
-                Some(self.judge_hidden(upstream, &lines, false))
+                // Without a development line the data are about the versions that they name.
+                let about = |line: &&Line| line.is_development() || line.names(upstream);
+                lines.iter().any(about).then(|| self.judge_hidden(upstream, &lines, false))
             }
         }
+    }
+
+    /// By what upstream says of its versions.
+    fn judge_upstream(&self, upstream: &[u8]) -> Option<Finding<'_>> {
+        let affected = self.upstream.as_ref()?;
+        // A portable release (`9.7p1`) is named without that, too.
+        let versions = || [upstream, without_patch_level(upstream)].into_iter();
+        let fix = versions().find_map(|version| affected.end_of(version));
+        let ground = match versions().any(|version| affected.admits(version)) {
+            true => Ground::UpstreamAffected,
+            false => Ground::UpstreamUnaffected,
+        };
+        Some(Finding { upstream_fix: fix, ..self.finding(ground, None) })
     }
 
     fn respelled<'r>(&'r self, upstream: &'r [u8]) -> &'r [u8] {
@@ -164,8 +215,8 @@ impl Advisory {
         Some(own.collect::<Vec<_>>()).filter(|lines| !lines.is_empty())
     }
 
-    const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
-        Finding { advisory: self, ground, line }
+    pub(super) const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
+        Finding { advisory: self, ground, line, upstream_fix: None }
     }
 
     fn judge_package<'r>(&'r self, package: Installed<'_>, lines: &[&'r Line]) -> Finding<'r> {
@@ -210,7 +261,7 @@ impl Advisory {
             State::Fixed(_) => Ground::BelowFix,
             State::Said(Status::Open) if is_known(line, package) => Ground::Open,
             State::Said(Status::Open) => Ground::NewerThanData,
-            State::Said(Status::NotAffected) => Ground::PerhapsEarlier,
+            State::Said(Status::NotAffected | Status::NotListed) => Ground::PerhapsEarlier,
             State::Said(Status::Undetermined) => Ground::Undetermined,
         };
         self.finding(ground, Some(line))
@@ -219,15 +270,18 @@ impl Advisory {
     /// A banner without a revision. `named`: it names the distribution whose lines these are.
     fn judge_hidden<'r>(&'r self, upstream: &[u8], lines: &[&'r Line], named: bool) -> Finding<'r> {
         let development = lines.iter().copied().find(|line| line.is_development());
-        let shares = |version: Option<&PackageVersion>| {
-            version.is_some_and(|version| released(version.shown().upstream) == released(upstream))
-        };
+        let shares =
+            |version: Option<&PackageVersion>| version.is_some_and(|version| has_upstream(version, upstream));
         let own = lines.iter().copied().find(|line| shares(line.newest.as_ref()));
         if lines.iter().all(|line| line.state == State::Said(Status::NotAffected)) {
             return self.finding(Ground::NotAffected, own.or(development));
         }
-        if let Some(own) = own.filter(|line| named && line.state == State::Said(Status::NotAffected)) {
-            return self.finding(Ground::NotAffected, Some(own));
+        if let Some(own) = own.filter(|_| named) {
+            match own.state {
+                State::Said(Status::NotAffected) => return self.finding(Ground::NotAffected, Some(own)),
+                State::Said(Status::NotListed) => return self.finding(Ground::NotListed, Some(own)),
+                State::Fixed(_) | State::Said(_) => {}
+            }
         }
         let mended_before = |line: &&Line| {
             line.fix().is_some_and(|fix| {
@@ -243,11 +297,35 @@ impl Advisory {
     }
 }
 
+impl Line {
+    /// Whether the data name a package of upstream's version that has the weakness, or had it.
+    fn names(&self, upstream: &[u8]) -> bool {
+        let unaffected = matches!(self.state, State::Said(Status::NotAffected | Status::NotListed));
+        let newest = self.newest.as_ref().filter(|_| !unaffected);
+        let mut versions = self.affected.iter().chain(newest).chain(self.fix());
+        versions.any(|version| has_upstream(version, upstream))
+    }
+}
+
+/// Whether a package was made of upstream's version, as far as a banner shows that.
+fn has_upstream(version: &PackageVersion, upstream: &[u8]) -> bool {
+    let own = released(version.shown().upstream);
+    own == upstream || without_patch_level(own) == upstream
+}
+
+/// `9.7` of `9.7p1`.
+fn without_patch_level(upstream: &[u8]) -> &[u8] {
+    let digits = upstream.iter().rev().take_while(|octet| octet.is_ascii_digit()).count();
+    let (before, _) = upstream.split_at_checked(upstream.len() - digits).unwrap_or_default();
+    before.strip_suffix(b"p").filter(|_| digits > 0).unwrap_or(upstream)
+}
+
 /// A package that is known to be one of the line's.
 fn by_line(line: &Line, package: Installed<'_>) -> Ground {
     let same_upstream = |other: &PackageVersion| other.shown().upstream == package.upstream;
     match &line.state {
         State::Said(Status::NotAffected) => Ground::NotAffected,
+        State::Said(Status::NotListed) => Ground::Unlisted,
         State::Said(Status::Undetermined) => Ground::Undetermined,
         State::Fixed(fix) if package >= fix.shown() => Ground::Fixed,
         State::Fixed(_) | State::Said(Status::Open) if !package.is_plain() => Ground::Rebuilt,
@@ -270,7 +348,7 @@ fn affected_start(line: &Line) -> Option<Installed<'_>> {
     let affected = match &line.state {
         State::Fixed(fix) => fix.shown() > start,
         State::Said(Status::Open) => true,
-        State::Said(Status::NotAffected) | State::Said(Status::Undetermined) => false,
+        State::Said(Status::NotAffected | Status::Undetermined | Status::NotListed) => false,
     };
     (affected && !line.is_development()).then_some(start)
 }
@@ -287,7 +365,8 @@ mod tests {
 
     fn line(release: &str, newest: &str, state: State) -> Line {
         let newest = PackageVersion::parse(newest).ok();
-        Line { distribution: "Debian".to_owned(), release: release.to_owned(), newest, state }
+        let (distribution, affected) = ("Debian".to_owned(), Vec::new());
+        Line { distribution, release: release.to_owned(), newest, affected, state }
     }
 
     fn fixed(version: &str) -> State {
@@ -296,7 +375,8 @@ mod tests {
 
     fn advisory(lines: Vec<Line>) -> Advisory {
         let (source, date, report) = (String::new(), String::new(), Vec::new());
-        Advisory { source, date, report, block_unknown: false, spelled: Vec::new(), lines }
+        let (spelled, upstream) = (Vec::new(), None);
+        Advisory { source, date, report, block_unknown: false, spelled, lines, upstream }
     }
 
     fn verdict(advisory: &Advisory, upstream: &str, revision: &str) -> Verdict {

@@ -13,16 +13,21 @@
 //! | `5+deb10u4`, of a release that is not in the data | `sid` | never | if the release began with `sid`'s fix |
 //! | an upstream version only | all | never | if `sid` mended an older upstream version |
 //!
+//! Ubuntu's data list every version that is affected, and are judged by that ([`ubuntu`]). What upstream says of
+//! its versions mends those outside of its ranges; those within may be mended by whoever built the package.
+//!
 //! Everything else cannot be told, and the reason is said. So is a package that somebody else has built
 //! (`2+deb12u2.example1`) and that would be vulnerable by its number.
 
 mod judge;
 mod package;
+mod ubuntu;
 
 use std::fmt;
 
 pub(super) use self::judge::{Finding, Shown};
 pub(super) use self::package::PackageVersion;
+use super::version::Requirement;
 use crate::event::Verdict;
 
 /// What is known of one weakness in one package, release by release.
@@ -40,6 +45,8 @@ pub(super) struct Advisory {
     pub(super) spelled: Vec<(String, String)>,
     /// One for each release.
     pub(super) lines: Vec<Line>,
+    /// Upstream's versions that have the weakness.
+    pub(super) upstream: Option<Requirement>,
 }
 
 /// One release's packages.
@@ -51,6 +58,8 @@ pub(super) struct Line {
     pub(super) release: String,
     /// The newest package that the data know of.
     pub(super) newest: Option<PackageVersion>,
+    /// Every package that has the weakness, in the order of versions, where the data list them.
+    pub(super) affected: Vec<PackageVersion>,
     /// What is said of them.
     pub(super) state: State,
 }
@@ -76,12 +85,18 @@ pub(super) enum Status {
     Open,
     /// The distribution itself does not say.
     Undetermined,
+    /// They were known and are not among those that are affected.
+    NotListed,
 }
 
 impl Status {
     /// Their names in rules.
-    pub(super) const NAMES: [(&'static str, Self); 3] =
-        [("not-affected", Self::NotAffected), ("open", Self::Open), ("undetermined", Self::Undetermined)];
+    pub(super) const NAMES: [(&'static str, Self); 4] = [
+        ("not-affected", Self::NotAffected),
+        ("open", Self::Open),
+        ("undetermined", Self::Undetermined),
+        ("not-listed", Self::NotListed),
+    ];
 
     /// The name in rules.
     pub(super) const fn name(self) -> &'static str {
@@ -89,6 +104,7 @@ impl Status {
             Self::NotAffected => "not-affected",
             Self::Open => "open",
             Self::Undetermined => "undetermined",
+            Self::NotListed => "not-listed",
         }
     }
 }

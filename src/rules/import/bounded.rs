@@ -9,30 +9,29 @@ use flate2::read::MultiGzDecoder;
 
 use super::Fault;
 
-/// Octets of one file, unpacked.
-const OCTETS: u64 = 4 << 30;
-
 /// Octets of one text.
 const TEXT: usize = 4 << 20;
 
 /// Objects and lists within each other.
 const DEPTH: usize = 64;
 
-/// Opens a JSON file, packed by gzip or not.
-pub(super) fn open(path: &Path) -> Result<Bounded<Box<dyn Read>>, Fault> {
-    let unreadable = |error| Fault::Unreadable { file: path.display().to_string(), error };
+/// Opens a JSON file of at most `limit` octets unpacked, packed by gzip or not.
+pub(super) fn open(path: &Path, limit: u64) -> Result<Bounded<Box<dyn Read>>, Fault> {
+    let unreadable = |error| Fault::unreadable(path, error);
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(unreadable(io::Error::other("not a regular file")));
     }
     let mut file = BufReader::with_capacity(64 << 10, File::open(path).map_err(unreadable)?);
     let packed = file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]);
-    Ok(Bounded::new(if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) }))
+    let inner: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    Ok(Bounded::new(inner, limit))
 }
 
 /// A stream of JSON that ends in an error where a bound is passed.
 pub(super) struct Bounded<R> {
     inner: R,
+    limit: u64,
     octets: u64,
     depth: usize,
     /// Octets of the text that is being read.
@@ -42,15 +41,20 @@ pub(super) struct Bounded<R> {
 }
 
 impl<R: Read> Bounded<R> {
-    /// Bounds `inner`.
-    pub(super) const fn new(inner: R) -> Self {
-        Self { inner, octets: 0, depth: 0, text: None, escaped: false }
+    /// Bounds `inner` to `limit` octets.
+    pub(super) const fn new(inner: R, limit: u64) -> Self {
+        Self { inner, limit, octets: 0, depth: 0, text: None, escaped: false }
+    }
+
+    /// Octets that were read.
+    pub(super) const fn octets(&self) -> u64 {
+        self.octets
     }
 
     fn take(&mut self, octet: u8) -> Result<(), String> {
         self.octets += 1;
-        if self.octets > OCTETS {
-            return Err(format!("more than {} GiB", OCTETS >> 30));
+        if self.octets > self.limit {
+            return Err(format!("more than {} MiB", self.limit >> 20));
         }
         match (&mut self.text, octet) {
             (Some(_), b'"') if !self.escaped => self.text = None,
@@ -90,7 +94,7 @@ mod tests {
     use super::*;
 
     fn error(octets: &[u8]) -> Option<String> {
-        io::copy(&mut Bounded::new(octets), &mut io::sink()).err().map(|error| error.to_string())
+        io::copy(&mut Bounded::new(octets, 1 << 30), &mut io::sink()).err().map(|error| error.to_string())
     }
 
     #[test]

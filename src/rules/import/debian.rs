@@ -16,6 +16,9 @@ use super::super::advisory::{Line, PackageVersion, State, Status};
 use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
 use crate::event::Severity;
 
+/// Octets of the file, unpacked.
+const OCTETS: u64 = 4 << 30;
+
 /// Debian's releases by their names, with the numbers that package versions have for them.
 const RELEASES: &[(&str, &str)] = &[
     ("wheezy", "7"),
@@ -31,11 +34,11 @@ const RELEASES: &[(&str, &str)] = &[
 
 /// Reads the weaknesses of the packages that are wanted.
 pub(super) fn read(file: &Path, products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
-    let reader = bounded::open(file)?;
+    let reader = bounded::open(file, OCTETS)?;
     let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(reader));
     let weaknesses = Tracker { products, wanted }.deserialize(&mut json);
     let weaknesses = weaknesses.and_then(|weaknesses| json.end().map(|()| weaknesses));
-    weaknesses.map_err(|error| Fault::json(file, &error))
+    weaknesses.map_err(|error| Fault::json(&file.display().to_string(), &error))
 }
 
 /// The whole object: what is not wanted is passed over and never kept.
@@ -133,6 +136,7 @@ impl Issue {
             severity,
             references,
             lines,
+            upstream: Vec::new(),
         }
     }
 }
@@ -161,7 +165,7 @@ impl Release {
             (Said::Resolved | Said::Open | Said::Undetermined, _) => State::Said(Status::Undetermined),
         };
         let release = number.unwrap_or(codename).to_owned();
-        Line { distribution: "Debian".to_owned(), release, newest, state }
+        Line { distribution: "Debian".to_owned(), release, newest, affected: Vec::new(), state }
     }
 }
 

@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use super::{Fault, bounded, is_name};
 
+/// Octets of the list.
+const LIST: u64 = 1 << 30;
+
 /// Names of weaknesses that are known to be exploited.
 #[derive(Debug, Clone, Default)]
 pub struct Exploited(HashSet<String>);
@@ -29,9 +32,9 @@ impl Exploited {
     ///
     /// What is wrong with the file, with its place.
     pub fn read(path: &Path) -> Result<Self, Fault> {
-        let reader = std::io::BufReader::new(bounded::open(path)?);
-        let catalogue: Catalogue =
-            serde_json::from_reader(reader).map_err(|error| Fault::json(path, &error))?;
+        let reader = std::io::BufReader::new(bounded::open(path, LIST)?);
+        let catalogue: Catalogue = serde_json::from_reader(reader)
+            .map_err(|error| Fault::json(&path.display().to_string(), &error))?;
         let names: HashSet<String> = catalogue.vulnerabilities.into_iter().map(|entry| entry.name).collect();
         match names.iter().find(|name| !is_name(name)) {
             Some(name) => {

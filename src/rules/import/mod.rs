@@ -7,11 +7,13 @@
 mod bounded;
 mod debian;
 mod kev;
+mod osv;
 mod products;
+mod ubuntu;
 mod write;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::advisory::Line;
 use super::{LoadError, RuleSet, limits};
@@ -78,12 +80,16 @@ pub enum Fault {
 }
 
 impl Fault {
+    fn unreadable(file: &Path, error: std::io::Error) -> Self {
+        Self::Unreadable { file: file.display().to_string(), error }
+    }
+
     /// What JSON's reader found, with its place.
-    fn json(file: &Path, error: &serde_json::Error) -> Self {
+    fn json(file: &str, error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let behind = format!(" at line {} column {}", error.line(), error.column());
         let message = text.strip_suffix(&behind).unwrap_or(&text).to_owned();
-        let mut place = file.display().to_string();
+        let mut place = file.to_owned();
         if error.line() > 0 {
             place.push_str(&format!(":{}:{}", error.line(), error.column()));
         }
@@ -103,6 +109,16 @@ struct Weakness {
     published: String,
     references: Vec<String>,
     lines: Vec<Line>,
+    /// Ranges of upstream's versions that have it, as rules write them.
+    upstream: Vec<String>,
+}
+
+impl Weakness {
+    fn add_upstream(&mut self, range: &str) {
+        if !self.upstream.iter().any(|known| known == range) {
+            self.upstream.push(range.to_owned());
+        }
+    }
 }
 
 /// Whose data it is.
@@ -131,6 +147,16 @@ pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Impor
     finish(origin, debian::read(file, products, wanted)?, products, wanted)
 }
 
+/// Makes rules of OSV records: files, folders of them, and zip archives.
+///
+/// # Errors
+///
+/// What is wrong with a record, with its place; or that no rule came out of them.
+pub fn osv(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "osv", name: "OSV" };
+    finish(origin, osv::read(paths, products, wanted)?, products, wanted)
+}
+
 fn finish(
     origin: Origin,
     mut weaknesses: Vec<Weakness>,
@@ -142,7 +168,8 @@ fn finish(
             weakness.severity = Severity::Critical;
         }
     }
-    weaknesses.retain(|weakness| wanted.takes(weakness));
+    let says_something = |weakness: &Weakness| !weakness.lines.is_empty() || !weakness.upstream.is_empty();
+    weaknesses.retain(|weakness| wanted.takes(weakness) && says_something(weakness));
     weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
     if weaknesses.is_empty() {
         let message = "no weakness in the data is one of those asked for (--product, --since, --severity)";

@@ -60,27 +60,40 @@ fn rule(text: &mut String, origin: Origin, weakness: &Weakness, product: &Produc
         let pairs = product.spelled.iter().map(|(shown, own)| format!("{} = {}", quoted(shown), quoted(own)));
         key("advisory.spelled", format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", ")));
     }
+    if !weakness.upstream.is_empty() {
+        key("advisory.upstream", quoted(&weakness.upstream.join(" || ")));
+    }
     let lines: Vec<String> = weakness.lines.iter().map(|line| format!("    {},\n", package(line))).collect();
-    key("advisory.packages", format!("[\n{}]", lines.concat()));
+    if !lines.is_empty() {
+        key("advisory.packages", format!("[\n{}]", lines.concat()));
+    }
     let Some(template) = &product.banner else { return };
-    let shown = |version: &PackageVersion| quoted(&banner(template, version, product));
+    let shown = |line: &Line, version: &PackageVersion| {
+        quoted(&banner(template, &line.distribution, version, product))
+    };
     let mut examples: Vec<String> = Vec::new();
     let mut counterexamples: Vec<String> = Vec::new();
-    for (line, began) in weakness.lines.iter().filter_map(|line| Some((line, line.began()?))) {
+    for line in weakness.lines.iter().filter(|line| line.distribution == "Ubuntu") {
+        if wanted.report.contains(&Verdict::Vulnerable) {
+            examples.extend(line.affected.last().map(|version| shown(line, version)));
+        }
+    }
+    let debian = weakness.lines.iter().filter(|line| line.distribution == "Debian");
+    for (line, began) in debian.filter_map(|line| Some((line, line.began()?))) {
         match &line.state {
             State::Fixed(fix) if began.shown() < fix.shown() => {
                 if began.shown().upstream != fix.shown().upstream {
                     continue;
                 }
                 if wanted.report.contains(&Verdict::Vulnerable) {
-                    examples.push(shown(&began));
+                    examples.push(shown(line, &began));
                 }
                 if !wanted.report.contains(&Verdict::Mended) {
-                    counterexamples.push(shown(fix));
+                    counterexamples.push(shown(line, fix));
                 }
             }
             State::Said(Status::NotAffected) if !wanted.report.contains(&Verdict::Mended) => {
-                counterexamples.push(shown(&began));
+                counterexamples.push(shown(line, &began));
             }
             _ => {}
         }
@@ -120,6 +133,9 @@ fn package(line: &Line) -> String {
     if let Some(newest) = &line.newest {
         text.push_str(&format!(", newest = {}", quoted(newest.text())));
     }
+    if !line.affected.is_empty() {
+        text.push_str(&format!(", affected = {}", list(line.affected.iter().map(|one| quoted(one.text())))));
+    }
     let (key, value) = match &line.state {
         State::Fixed(fix) => ("fixed", fix.text()),
         State::Said(status) => ("status", status.name()),
@@ -129,14 +145,14 @@ fn package(line: &Line) -> String {
 }
 
 /// A package version as a banner shows it.
-fn banner(template: &str, version: &PackageVersion, product: &Product) -> String {
+fn banner(template: &str, distribution: &str, version: &PackageVersion, product: &Product) -> String {
     let lossy = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
     let own = lossy(version.shown().upstream);
     let spelled = product.spelled.iter().find(|(_, package)| **package == own);
     let upstream = spelled.map_or(own.as_str(), |(shown, _)| shown);
     template
         .replace("{version}", upstream)
-        .replace("{distribution}", "Debian")
+        .replace("{distribution}", distribution)
         .replace("{revision}", &lossy(version.shown().revision))
 }
 

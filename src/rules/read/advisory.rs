@@ -8,8 +8,8 @@ use super::fields;
 use super::value::{Reader, Text};
 use crate::event::Verdict;
 
-const KEYS: &[&str] = &["source", "date", "report", "block_unknown", "spelled", "packages"];
-const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "fixed", "status"];
+const KEYS: &[&str] = &["source", "date", "report", "block_unknown", "spelled", "packages", "upstream"];
+const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "affected", "fixed", "status"];
 
 /// Reads an advisory; none where anything of it is at fault.
 pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Advisory> {
@@ -21,6 +21,7 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
         block_unknown: false,
         spelled: Vec::new(),
         lines: Vec::new(),
+        upstream: None,
     };
     for (key, span, value) in reader.table("advisory", value)? {
         match key {
@@ -33,13 +34,15 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
             },
             "spelled" => advisory.spelled = spelled(reader, value),
             "packages" => advisory.lines = lines(reader, value),
+            "upstream" => advisory.upstream = fields::requirement(reader, key, value).map(|(asked, _)| asked),
             _ => reader.unknown_key(&span, key, "an advisory", KEYS.iter().copied()),
         }
     }
     if advisory.source.is_empty() {
         reader.error(&value.span(), "the advisory has no `source`: say whose data it is");
     }
-    if advisory.lines.is_empty() && reader.report.errors() == errors {
+    let silent = advisory.lines.is_empty() && advisory.upstream.is_none();
+    if silent && reader.report.errors() == errors {
         let help =
             "`packages = [{ distribution = \"Debian\", release = \"12\", fixed = \"1:9.2p1-2+deb12u3\" }]`";
         reader.error_with_help(&value.span(), "the advisory says nothing of any package", help);
@@ -81,12 +84,13 @@ fn lines(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Line> {
 
 fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
     let (mut distribution, mut release) = (None, None);
-    let (mut newest, mut fixed, mut status) = (None, None, None);
+    let (mut newest, mut affected, mut fixed, mut status) = (None, Vec::new(), None, None);
     for (key, span, value) in reader.table("packages[…]", value)? {
         match key {
             "distribution" => distribution = fields::line(reader, key, value),
             "release" => release = fields::line(reader, key, value),
             "newest" => newest = version(reader, key, value),
+            "affected" => affected = versions(reader, key, value),
             "fixed" => fixed = version(reader, key, value),
             "status" => status = reader.name(key, value, &Status::NAMES),
             _ => reader.unknown_key(&span, key, "a release of an advisory", LINE_KEYS.iter().copied()),
@@ -106,7 +110,18 @@ fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
         reader.error(&value.span(), "a release has a `distribution` and a `release`");
         return None;
     };
-    Some(Line { distribution, release, newest, state })
+    Some(Line { distribution, release, newest, affected, state })
+}
+
+fn versions(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<PackageVersion> {
+    let mut all = Vec::new();
+    for text in reader.texts(key, value) {
+        match PackageVersion::parse(&text.value) {
+            Ok(version) => all.push(version),
+            Err(reason) => reader.error(&text.span, reason),
+        }
+    }
+    all
 }
 
 fn version(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<PackageVersion> {

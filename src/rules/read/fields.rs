@@ -72,11 +72,12 @@ fn check_line(reader: &mut Reader<'_>, key: &str, text: &Text) -> bool {
 }
 
 /// `version = ">=8.5p1, <9.8p1"`.
-pub(super) fn version(
+pub(super) fn requirement(
     reader: &mut Reader<'_>,
+    key: &str,
     value: &Spanned<DeValue<'_>>,
 ) -> Option<(Requirement, Range<usize>)> {
-    let text = reader.text("version", value)?;
+    let text = reader.text(key, value)?;
     match Requirement::parse(&text.value) {
         Ok(requirement) => Some((requirement, text.span)),
         Err(fault) => {

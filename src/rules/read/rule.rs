@@ -40,7 +40,9 @@ const KEYS: &[(&str, Take)] = &[
     }),
     ("absent", |parts, reader, (key, _, value), _| parts.absent = parts.header_names(reader, key, value)),
     ("present", |parts, reader, (key, _, value), _| parts.present = parts.header_names(reader, key, value)),
-    ("version", |parts, reader, (_, _, value), _| parts.version = fields::version(reader, value)),
+    ("version", |parts, reader, (key, _, value), _| {
+        parts.version = fields::requirement(reader, key, value);
+    }),
     ("fixed_in", |parts, reader, (_, _, value), _| parts.fixed_in = fields::fixed_in(reader, value)),
     ("advisory", |parts, reader, (_, span, value), _| {
         parts.advisory = advisory::read(reader, value).map(|advisory| (advisory, span.clone()));

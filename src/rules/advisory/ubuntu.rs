@@ -1,0 +1,181 @@
+//! Ubuntu's packages: the data list every version that is affected, so that being in the list decides. What
+//! a range says serves only versions newer than the list.
+//!
+//! A release's packages share upstream's version and the revision with which they left the development
+//! line: `3ubuntu0.7` and `3ubuntu0.10` are one [`Series`], `3ubuntu0.20.04.1` is another. Packages of the
+//! extended maintenance and of FIPS (`+esm1`, `+Fips2`) are lines of their own.
+
+use super::judge::{Finding, Ground};
+use super::package::{Installed, PackageVersion};
+use super::{Advisory, Line, State, Status};
+
+impl Advisory {
+    /// What follows for one of Ubuntu's packages.
+    pub(super) fn judge_ubuntu<'r>(&'r self, package: Installed<'_>, lines: &[&'r Line]) -> Finding<'r> {
+        let listed = |line: &&Line| line.affected.iter().any(|version| version.shown() == package);
+        let mut listing = lines.iter().copied().filter(listed);
+        if let Some(first) = listing.next() {
+            let mended = listing.find(|line| first.fix().is_none() && line.fix().is_some());
+            return self.finding(Ground::Listed, mended.or(Some(first)));
+        }
+        let service = Service::of(package);
+        let own = |line: &&Line| line.service() == service && line.shares_series(package);
+        // What was mended before a service made its package of it is mended there, too.
+        let before = service.made_of(package);
+        let mended = |line: &&Line| {
+            before.is_some_and(|before| line.service() == Service::Release && line.mends_of_series(before))
+        };
+        let line = lines.iter().copied().find(own).or_else(|| lines.iter().copied().find(mended));
+        let ground = line.map_or(Ground::UnknownRelease, |line| unlisted(line, package));
+        self.finding(ground, line)
+    }
+}
+
+/// What a line says of a package of its series that it does not list.
+fn unlisted(line: &Line, package: Installed<'_>) -> Ground {
+    let newer = line.known().all(|version| version.shown() < package);
+    match &line.state {
+        State::Fixed(fix) if package >= fix.shown() => Ground::Fixed,
+        State::Fixed(_) if line.affected.iter().all(|version| version.shown() < package) => Ground::BelowFix,
+        State::Said(Status::NotAffected) => Ground::NotAffected,
+        State::Said(Status::NotListed) if !newer => Ground::NotListed,
+        State::Said(Status::Open | Status::NotListed) if newer => Ground::NewerThanData,
+        State::Said(Status::Undetermined) => Ground::Undetermined,
+        State::Fixed(_) | State::Said(_) => Ground::Unlisted,
+    }
+}
+
+impl Line {
+    /// Every version that the data name.
+    fn known(&self) -> impl Iterator<Item = &PackageVersion> {
+        self.affected.iter().chain(self.newest.as_ref()).chain(self.fix())
+    }
+
+    /// Whose packages it is about, by the release's name: `22.04`, `Pro:22.04`, `Pro:FIPS:22.04`.
+    fn service(&self) -> Service {
+        match self.release.to_ascii_uppercase() {
+            name if name.contains("FIPS") => Service::Fips,
+            name if name.contains(':') => Service::Extended,
+            _ => Service::Release,
+        }
+    }
+
+    fn shares_series(&self, package: Installed<'_>) -> bool {
+        let series = Series::of(package);
+        self.known().any(|version| series.is_one_with(&Series::of(version.shown())))
+    }
+
+    fn mends_of_series(&self, package: Installed<'_>) -> bool {
+        self.shares_series(package) && self.fix().is_some_and(|fix| package >= fix.shown())
+    }
+}
+
+/// Whose packages they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// The release's own.
+    Release,
+    /// The extended maintenance's: `+esm1`.
+    Extended,
+    /// Those with certified cryptography: `+Fips1`, `.fips.0.7`.
+    Fips,
+}
+
+impl Service {
+    fn of(package: Installed<'_>) -> Self {
+        match (mark(package, b"fips"), mark(package, b"+esm")) {
+            (Some(_), _) => Self::Fips,
+            (None, Some(_)) => Self::Extended,
+            (None, None) => Self::Release,
+        }
+    }
+
+    /// The release's own package of which a package was made, where its revision says that.
+    fn made_of(self, package: Installed<'_>) -> Option<Installed<'_>> {
+        let at = match self {
+            Self::Release => return None,
+            Self::Extended => mark(package, b"+esm"),
+            Self::Fips => mark(package, b"+fips"),
+        };
+        at.and_then(|at| package.revision.get(..at)).map(|revision| Installed { revision, ..package })
+    }
+}
+
+/// Where a mark stands in a revision, whatever the case of its letters.
+fn mark(package: Installed<'_>, mark: &[u8]) -> Option<usize> {
+    package.revision.windows(mark.len()).position(|part| part.eq_ignore_ascii_case(mark))
+}
+
+/// What the packages of one release share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Series<'a> {
+    upstream: &'a [u8],
+    /// The revision with which they left the development line: `3` of `3ubuntu0.10`.
+    start: &'a [u8],
+    /// What an update says of its release: `20.04` of `4ubuntu0.20.04.1`; none for what is no update.
+    release: Option<&'a [u8]>,
+}
+
+impl<'a> Series<'a> {
+    fn of(package: Installed<'a>) -> Self {
+        let Installed { upstream, revision } = package;
+        let bare = Self { upstream, start: without_build(revision), release: None };
+        let Some(mark) = revision.windows(6).position(|part| part == b"ubuntu") else { return bare };
+        let behind = revision.get(mark + 6..).unwrap_or_default();
+        let number = behind.iter().take_while(|octet| octet.is_ascii_digit()).count();
+        let (digits, update) = behind.split_at_checked(number).unwrap_or_default();
+        // `3ubuntu0` never was: the release began with Debian's `3`.
+        let end = if digits == b"0" { mark } else { mark + 6 + number };
+        let start = revision.get(..end).unwrap_or_default();
+        let release = match update.strip_prefix(b".") {
+            Some([a, b, b'.', c, d, ..]) if [a, b, c, d].iter().all(|octet| octet.is_ascii_digit()) => {
+                update.get(1..6)
+            }
+            Some(_) => Some(b"".as_slice()),
+            None if update.first() == Some(&b'+') => Some(b"".as_slice()),
+            None => None,
+        };
+        Self { upstream, start, release }
+    }
+
+    fn is_one_with(&self, other: &Self) -> bool {
+        let release = match (self.release, other.release) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        self.upstream == other.upstream && self.start == other.start && release
+    }
+}
+
+/// Cuts the mark of a build without a change of the source: `1build2`.
+fn without_build(revision: &[u8]) -> &[u8] {
+    let at = revision.windows(5).position(|part| part == b"build");
+    at.and_then(|at| revision.get(..at)).unwrap_or(revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(text: &str) -> Series<'_> {
+        let (upstream, revision) = text.rsplit_once('-').unwrap();
+        Series::of(Installed { upstream: upstream.as_bytes(), revision: revision.as_bytes() })
+    }
+
+    #[test]
+    fn a_release_s_packages_are_one_series() {
+        for (one, other, same) in [
+            ("8.9p1-3ubuntu0.7", "8.9p1-3ubuntu0.10", true),
+            ("8.9p1-3", "8.9p1-3ubuntu0.10", true),
+            ("9.6p1-3ubuntu13", "9.6p1-3ubuntu13.3", true),
+            ("9.6p1-3ubuntu13", "9.6p1-3ubuntu12", false),
+            ("8.2p1-4ubuntu0.20.04.1", "8.2p1-4ubuntu0.22.04.1", false),
+            ("8.2p1-4", "8.2p1-4ubuntu0.22.04.1", true),
+            ("8.2p1-4ubuntu0.9", "8.2p1-4ubuntu0.13+esm1", true),
+            ("8.9p1-3ubuntu0.7", "8.8p1-3ubuntu0.7", false),
+            ("9.9p1-3build1", "9.9p1-3ubuntu0.1", true),
+        ] {
+            assert_eq!(series(one).is_one_with(&series(other)), same, "{one} {other}");
+        }
+    }
+}
