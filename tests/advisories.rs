@@ -221,6 +221,97 @@ fn upstream_s_own_packages_are_mended_outside_of_the_ranges() {
 }
 
 #[test]
+fn the_national_database_tells_what_upstream_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nvd.toml");
+    let output = bannerwall(&["import", "nvd", &data("nvd.json"), "-o", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("1 rules\n") && said.contains("1 left out"), "{said}");
+    let rules = Rules { _folder: folder, file };
+    let text = rules.text();
+    assert!(text.contains("severity = \"high\"") && text.contains("An example in a range"), "{text}");
+    for (banner, verdict, fixed) in [
+        ("9.7p1 Debian-7", "unknown", Some("9.8")),
+        ("9.7", "unknown", Some("9.8")),
+        ("9.8p1", "mended", None),
+        ("8.5p1", "unknown", None),
+        ("8.5p2", "mended", None),
+        ("8.4p1 Ubuntu-6ubuntu2", "mended", None),
+        ("4.3p2", "unknown", Some("4.4")),
+    ] {
+        let said = rules.verdict("nvd-openssh-cve-2099-5005", &format!("SSH-2.0-OpenSSH_{banner}"));
+        assert_eq!(said, Some((verdict.to_owned(), fixed.map(str::to_owned))), "{banner}");
+    }
+}
+
+#[test]
+fn distributions_whose_banners_show_no_package_name_what_mends() {
+    let alpine = Rules::import(&["alpine", &data("alpine.json")]);
+    let redhat = Rules::import(&["redhat", &data("redhat.json"), "--severity", "high"]);
+    let unknown = |fixed: &str| Some(("unknown".to_owned(), Some(fixed.to_owned())));
+    let fixed = "9.3_p2-r0";
+    assert_eq!(alpine.verdict("alpine-openssh-cve-2099-6006", "SSH-2.0-OpenSSH_9.3"), unknown(fixed));
+    assert_eq!(alpine.verdict("alpine-openssh-cve-2099-6006", "SSH-2.0-OpenSSH_9.2p1 Debian-2"), None);
+    assert_eq!(alpine.verdict("alpine-openssh-cve-2099-6007", "SSH-2.0-OpenSSH_9.3"), None);
+    let fixed = "0:8.7p1-38.el9_4.1";
+    assert_eq!(redhat.verdict("redhat-openssh-cve-2099-7007", "SSH-2.0-OpenSSH_8.7"), unknown(fixed));
+    assert_eq!(redhat.verdict("redhat-openssh-cve-2099-7007", "SSH-2.0-OpenSSH_8.0"), None);
+    for rules in [alpine, redhat] {
+        let output = bannerwall(&["check", rules.file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn other_formats_are_refused_with_their_place_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, rules) = (folder.path().join("data.json"), folder.path().join("rules.toml"));
+    let nvd = |criteria: &str| {
+        format!(
+            "{{\"vulnerabilities\": [\n{{\"cve\": {{\"id\": \"CVE-2099-1\", \"configurations\": [{{\"nodes\": [{{\"cpeMatch\": [{{\"vulnerable\": true, \"criteria\": {criteria}}}]}}]}}]}}}}]}}"
+        )
+    };
+    let deep = format!("{{\"vulnerabilities\": {}", "[".repeat(1 << 16));
+    for (source, text, word) in [
+        ("nvd", "{}".to_owned(), "missing field `vulnerabilities`"),
+        ("nvd", nvd("\"cpe:/a:b:c\""), "data.json:2:"),
+        ("nvd", nvd("\"cpe:/a:b:c\""), "is no CPE 2.3 name"),
+        ("nvd", nvd("7"), "invalid type"),
+        ("nvd", deep, "nested deeper"),
+        ("alpine", "{\"distroversion\": \"v3\"}".to_owned(), "data.json:1:"),
+        ("alpine", "{\"distroversion\": \"v3\", \"packages\": [{\"pkg\": {\"name\": \"openssh\", \"secfixes\": {\"x y\": []}}}]}".to_owned(), "no package version"),
+        ("redhat", "[]".to_owned(), "data.json:1:"),
+        ("redhat", "{\"document\": {}, \"vulnerabilities\": [{\"cve\": \"a b\"}]}".to_owned(), "no name of a weakness"),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let output = bannerwall(&["import", source, file.to_str().unwrap(), "-o", rules.to_str().unwrap()]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(word) && !rules.exists(), "{source}, {word}: {said}");
+    }
+}
+
+/// Real data, where there are any: `tracker.json` and whatever `*.zip` of OSV records lies beside it.
+#[test]
+fn real_data_give_rules_that_hold() {
+    let Some(folder) = std::env::var_os("BANNERWALL_ADVISORIES").map(PathBuf::from) else { return };
+    let path = |name: &str| folder.join(name).display().to_string();
+    let osv = |entry: fs::DirEntry| {
+        entry.path().extension().is_some_and(|ending| ending == "zip").then(|| entry.path())
+    };
+    let archives: Vec<PathBuf> = fs::read_dir(&folder).unwrap().flatten().filter_map(osv).collect();
+    let mut imports: Vec<Rules> =
+        archives.iter().map(|zip| Rules::import(&["osv", zip.to_str().unwrap()])).collect();
+    if folder.join("tracker.json").exists() {
+        imports.push(Rules::import(&["debian", &path("tracker.json")]));
+    }
+    for rules in imports {
+        let output = bannerwall(&["test", rules.file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
 fn archives_give_what_folders_do_and_a_bomb_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("all.zip");

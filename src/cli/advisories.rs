@@ -1,4 +1,4 @@
-//! `bannerwall rules import debian|osv`: advisories of distributions as rules.
+//! `bannerwall rules import debian|osv|nvd|alpine|redhat`: advisories as rules.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::event::{Action, Severity, Verdict};
-use crate::rules::import::{self, Exploited, Imported, Products, Wanted};
+use crate::rules::import::{self, Exploited, Fault, Imported, Products, Wanted};
 
 /// Flags of `bannerwall rules import debian`.
 #[derive(Debug, Args)]
@@ -27,6 +27,16 @@ pub(super) struct OsvFlags {
     /// Records, folders of them, and zip archives.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    wanted: WantedFlags,
+}
+
+/// Flags of the sources that come as files.
+#[derive(Debug, Args)]
+pub(super) struct FilesFlags {
+    /// JSON files, packed by gzip or not.
+    #[arg(required = true, value_name = "FILE.json")]
+    files: Vec<PathBuf>,
     #[command(flatten)]
     wanted: WantedFlags,
 }
@@ -103,6 +113,17 @@ pub(super) fn osv(flags: &OsvFlags, quiet: bool) -> Result<Exit, Failure> {
     flags.wanted.write(&imported, quiet)
 }
 
+/// Runs `bannerwall rules import` for files that `import` reads.
+pub(super) fn files(
+    flags: &FilesFlags,
+    import: fn(&[PathBuf], &Products, &Wanted) -> Result<Imported, Fault>,
+    quiet: bool,
+) -> Result<Exit, Failure> {
+    let (products, wanted) = flags.wanted.wanted(&flags.files)?;
+    let imported = import(&flags.files, &products, &wanted).map_err(Failure::usage)?;
+    flags.wanted.write(&imported, quiet)
+}
+
 impl WantedFlags {
     fn wanted(&self, files: &[PathBuf]) -> Result<(Products, Wanted), Failure> {
         let products = match &self.products {
@@ -147,6 +168,10 @@ impl WantedFlags {
         };
         if !quiet {
             tell(format_args!("{} rules", imported.rules));
+            if imported.left_out > 0 {
+                let left_out = imported.left_out;
+                tell(format_args!("{left_out} left out: which versions have them cannot be told"));
+            }
         }
         Ok(exit)
     }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::advisories::{self, DebianFlags, OsvFlags};
+use super::advisories::{self, DebianFlags, FilesFlags, OsvFlags};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::rules::fingerprint::{Document, Fingerprints, subjects};
-use crate::rules::recog;
+use crate::rules::{import, recog};
 
 /// Flags of `bannerwall rules import`.
 #[derive(Debug, Args)]
@@ -47,6 +47,20 @@ enum From {
         after_help = "Examples:\n  bannerwall rules import osv UBUNTU-CVE-2024-6387.json -o ubuntu.toml\n  bannerwall rules import osv ubuntu-security-notices/osv/cve --product openssh --since 2020 -o ubuntu.toml\n  bannerwall rules import osv PyPI.zip --product PyPI:werkzeug -o pypi.toml"
     )]
     Osv(OsvFlags),
+    /// Turn the National Vulnerability Database's CVE records (version 2.0 of its interface) into rules about
+    /// upstream's versions: those outside of the ranges are mended, those within cannot be told.
+    #[command(
+        after_help = "Example:\n  bannerwall rules import nvd nvdcve-2.0-2024.json.gz --product openssh -o nvd.toml"
+    )]
+    Nvd(FilesFlags),
+    /// Turn Alpine's secdb, a file a branch, into rules that name the package which mends. No banner of Alpine's
+    /// shows its package, so that these never call one vulnerable.
+    #[command(after_help = "Example:\n  bannerwall rules import alpine v3.20/main.json -o alpine.toml")]
+    Alpine(FilesFlags),
+    /// Turn Red Hat's statements (CSAF VEX, a file a weakness) into rules that name the package which mends. No
+    /// banner of Red Hat's shows its package, so that these never call one vulnerable.
+    #[command(after_help = "Example:\n  bannerwall rules import redhat cve-2024-6387.json -o redhat.toml")]
+    Redhat(FilesFlags),
 }
 
 #[derive(Debug, Args)]
@@ -64,6 +78,9 @@ pub(super) fn run(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> 
         From::Recog(flags) => import_recog(flags, quiet),
         From::Debian(flags) => advisories::debian(flags, quiet),
         From::Osv(flags) => advisories::osv(flags, quiet),
+        From::Nvd(flags) => advisories::files(flags, import::nvd, quiet),
+        From::Alpine(flags) => advisories::files(flags, import::alpine, quiet),
+        From::Redhat(flags) => advisories::files(flags, import::redhat, quiet),
     }
 }
 

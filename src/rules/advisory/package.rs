@@ -23,6 +23,20 @@ impl PackageVersion {
     ///
     /// Why dpkg refuses it.
     pub(in crate::rules) fn parse(text: &str) -> Result<Self, String> {
+        Self::read(text, "")
+    }
+
+    /// Reads a version of a distribution whose packages are not dpkg's, `9.3_p2-r0` or `0:8.7p1-38.el9_4.1`: it
+    /// is shown, and never compared but by upstream's part.
+    ///
+    /// # Errors
+    ///
+    /// Why it is no version.
+    pub(in crate::rules) fn foreign(text: &str) -> Result<Self, String> {
+        Self::read(text, "_^")
+    }
+
+    fn read(text: &str, more: &str) -> Result<Self, String> {
         let refuse = |why: &str| Err(format!("`{}` is no package version: {why}", text.escape_default()));
         let (epoch, start) = match text.split_once(':') {
             None => (0, 0),
@@ -44,7 +58,8 @@ impl PackageVersion {
             return refuse("it does not start with a digit");
         }
         let strange = |part: &str, allowed: &str| {
-            part.chars().find(|one| !one.is_ascii_alphanumeric() && !allowed.contains(*one))
+            let is_strange = |one: &char| !allowed.contains(*one) && !more.contains(*one);
+            part.chars().find(|one| !one.is_ascii_alphanumeric() && is_strange(one))
         };
         match strange(upstream, ".-+~:").or_else(|| strange(revision, ".+~")) {
             Some(character) => refuse(&format!("it holds {character:?}")),
@@ -174,9 +189,10 @@ fn digits(part: &[u8]) -> (&[u8], &[u8]) {
     part.split_at_checked(length).unwrap_or((part, &[]))
 }
 
-/// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`.
+/// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`, `9.3` of
+/// Alpine's `9.3_p2`.
 pub(in crate::rules) fn released(upstream: &[u8]) -> &[u8] {
-    let marks = [b"+dfsg".as_slice(), b"~dfsg", b".dfsg", b"+ds", b"~ds", b"+repack", b"+really"];
+    let marks = [b"_".as_slice(), b"+dfsg", b"~dfsg", b".dfsg", b"+ds", b"~ds", b"+repack", b"+really"];
     let at =
         marks.iter().filter_map(|mark| upstream.windows(mark.len()).position(|part| part == *mark)).min();
     at.and_then(|at| upstream.get(..at)).unwrap_or(upstream)

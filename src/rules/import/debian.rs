@@ -137,6 +137,7 @@ impl Issue {
             references,
             lines,
             upstream: Vec::new(),
+            unclear: false,
         }
     }
 }

@@ -4,11 +4,14 @@
 //! what in which banner, and [`write`] makes a rule of the two. Files are read as streams, nothing is
 //! fetched, and the same files give the same rules.
 
+mod alpine;
 mod bounded;
 mod debian;
 mod kev;
+mod nvd;
 mod osv;
 mod products;
+mod redhat;
 mod ubuntu;
 mod write;
 
@@ -50,6 +53,8 @@ pub struct Imported {
     pub text: String,
     /// How many rules it holds.
     pub rules: usize,
+    /// Weaknesses that were left out, as rules cannot say which versions have them.
+    pub left_out: usize,
 }
 
 /// Why data are no rules.
@@ -111,6 +116,8 @@ struct Weakness {
     lines: Vec<Line>,
     /// Ranges of upstream's versions that have it, as rules write them.
     upstream: Vec<String>,
+    /// Some of its versions could not be told: nothing that is left is known to be mended.
+    unclear: bool,
 }
 
 impl Weakness {
@@ -157,6 +164,35 @@ pub fn osv(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Im
     finish(origin, osv::read(paths, products, wanted)?, products, wanted)
 }
 
+/// Makes rules of the National Vulnerability Database's records, as version 2.0 of its interface gives them.
+///
+/// # Errors
+///
+/// What is wrong with a file, with its place; or that no rule came out of it.
+pub fn nvd(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    finish(Origin { prefix: "nvd", name: "NVD" }, nvd::read(files, products, wanted)?, products, wanted)
+}
+
+/// Makes rules of Alpine's secdb, a file a branch.
+///
+/// # Errors
+///
+/// What is wrong with a file, with its place; or that no rule came out of it.
+pub fn alpine(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "alpine", name: "Alpine secdb" };
+    finish(origin, alpine::read(files, products, wanted)?, products, wanted)
+}
+
+/// Makes rules of Red Hat's statements in CSAF's VEX profile, a file a weakness.
+///
+/// # Errors
+///
+/// What is wrong with a file, with its place; or that no rule came out of it.
+pub fn redhat(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "redhat", name: "Red Hat CSAF VEX" };
+    finish(origin, redhat::read(files, products, wanted)?, products, wanted)
+}
+
 fn finish(
     origin: Origin,
     mut weaknesses: Vec<Weakness>,
@@ -170,6 +206,9 @@ fn finish(
     }
     let says_something = |weakness: &Weakness| !weakness.lines.is_empty() || !weakness.upstream.is_empty();
     weaknesses.retain(|weakness| wanted.takes(weakness) && says_something(weakness));
+    let wanted_ones = weaknesses.len();
+    weaknesses.retain(|weakness| !weakness.unclear);
+    let left_out = wanted_ones - weaknesses.len();
     weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
     if weaknesses.is_empty() {
         let message = "no weakness in the data is one of those asked for (--product, --since, --severity)";
@@ -185,7 +224,7 @@ fn finish(
         return Err(Fault::Nothing(message));
     }
     RuleSet::parse("the rules", &text)?;
-    Ok(Imported { text, rules: weaknesses.len() })
+    Ok(Imported { text, rules: weaknesses.len(), left_out })
 }
 
 impl Wanted {
@@ -208,6 +247,23 @@ impl Wanted {
 fn year(name: &str) -> String {
     let year = name.strip_prefix("CVE-").and_then(|rest| rest.split_once('-')).map(|(year, _)| year);
     year.unwrap_or_default().to_owned()
+}
+
+/// Severities as distributions, GitHub and CVSS name them.
+fn severity(word: &str) -> Option<Severity> {
+    match word.to_ascii_lowercase().trim_end_matches('*') {
+        "negligible" | "unimportant" => Some(Severity::Info),
+        "low" => Some(Severity::Low),
+        "medium" | "moderate" => Some(Severity::Medium),
+        "high" | "important" => Some(Severity::High),
+        "critical" => Some(Severity::Critical),
+        _ => None,
+    }
+}
+
+/// Whether a reference can stand in a rule.
+fn is_reference(text: &str) -> bool {
+    !text.is_empty() && text.len() < limits::NAME_OCTETS && !text.chars().any(char::is_control)
 }
 
 /// Whether a name can stand in a rule's id and on a line.

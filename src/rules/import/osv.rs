@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::super::advisory::{Line, PackageVersion, State, Status};
 use super::super::version::Requirement;
 use super::bounded::{self, Bounded};
-use super::{Fault, Products, Wanted, Weakness, is_name, ubuntu, year};
+use super::{Fault, Products, Wanted, Weakness, is_name, is_reference, severity, ubuntu, year};
 use crate::event::Severity;
 
 /// Octets of one record.
@@ -109,7 +109,8 @@ impl Collected<'_> {
             match about {
                 About::Line(line) if !weakness.lines.contains(&line) => weakness.lines.push(line),
                 About::Upstream(range) => weakness.add_upstream(&range),
-                About::Line(_) | About::Nothing => {}
+                About::Line(_) => {}
+                About::Nothing => weakness.unclear = true,
             }
         }
         Ok(())
@@ -225,7 +226,7 @@ impl Record {
         let mut references = vec![name.to_owned()];
         references.extend((self.id != name).then(|| self.id.clone()));
         references.extend(self.references.iter().take(REFERENCES).map(|reference| reference.url.clone()));
-        references.retain(|reference| !reference.chars().any(char::is_control) && reference.len() < 512);
+        references.retain(|reference| is_reference(reference));
         references.dedup();
         Weakness {
             package: package.to_owned(),
@@ -236,6 +237,7 @@ impl Record {
             references,
             lines: Vec::new(),
             upstream: Vec::new(),
+            unclear: false,
         }
     }
 
@@ -249,18 +251,6 @@ impl Record {
 
 /// References of one record that a rule keeps.
 const REFERENCES: usize = 4;
-
-/// Severities as Debian, Ubuntu and GitHub name them.
-fn severity(word: &str) -> Option<Severity> {
-    match word.to_ascii_lowercase().trim_end_matches('*') {
-        "negligible" | "unimportant" => Some(Severity::Info),
-        "low" => Some(Severity::Low),
-        "medium" | "moderate" => Some(Severity::Medium),
-        "high" | "important" => Some(Severity::High),
-        "critical" => Some(Severity::Critical),
-        _ => None,
-    }
-}
 
 impl Package {
     /// The name that products have for it: a source package's, or `PyPI:paramiko`.

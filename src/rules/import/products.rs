@@ -21,6 +21,9 @@ pub struct Products(Vec<Product>);
 pub(super) struct Product {
     /// Source packages whose advisories speak of it.
     pub(super) packages: Vec<String>,
+    /// What the National Vulnerability Database calls it: `openbsd:openssh`.
+    #[serde(default)]
+    pub(super) cpe: Vec<String>,
     /// The protocol of its banners, as rules name it.
     pub(super) protocol: String,
     /// Who sends them, as rules name it.
@@ -91,6 +94,12 @@ impl Products {
     /// The product that a source package belongs to.
     pub(super) fn of(&self, package: &str) -> Option<&Product> {
         self.0.iter().find(|product| product.packages.iter().any(|known| known == package))
+    }
+
+    /// The packages of the software that CPE names `vendor:product`, one a product.
+    pub(super) fn of_cpe(&self, software: &str) -> impl Iterator<Item = &str> {
+        let called = move |product: &&Product| product.cpe.iter().any(|known| known == software);
+        self.0.iter().filter(called).filter_map(|product| product.packages.first().map(String::as_str))
     }
 
     /// Whether a package has a product.

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::super::advisory::{Advisory, Line, PackageVersion, State, Status};
 use super::fields;
-use super::value::{Reader, Text};
+use super::value::{Entry, Reader, Text};
 use crate::event::Verdict;
 
 const KEYS: &[&str] = &["source", "date", "report", "block_unknown", "spelled", "packages", "upstream"];
@@ -85,13 +85,15 @@ fn lines(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Line> {
 fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
     let (mut distribution, mut release) = (None, None);
     let (mut newest, mut affected, mut fixed, mut status) = (None, Vec::new(), None, None);
-    for (key, span, value) in reader.table("packages[…]", value)? {
+    let entries = reader.table("packages[…]", value)?;
+    let read = reading(&entries);
+    for (key, span, value) in entries {
         match key {
             "distribution" => distribution = fields::line(reader, key, value),
             "release" => release = fields::line(reader, key, value),
-            "newest" => newest = version(reader, key, value),
-            "affected" => affected = versions(reader, key, value),
-            "fixed" => fixed = version(reader, key, value),
+            "newest" => newest = version(reader, key, value, read),
+            "affected" => affected = versions(reader, key, value, read),
+            "fixed" => fixed = version(reader, key, value, read),
             "status" => status = reader.name(key, value, &Status::NAMES),
             _ => reader.unknown_key(&span, key, "a release of an advisory", LINE_KEYS.iter().copied()),
         }
@@ -113,10 +115,27 @@ fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
     Some(Line { distribution, release, newest, affected, state })
 }
 
-fn versions(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<PackageVersion> {
+/// How a package version is read.
+type Reading = fn(&str) -> Result<PackageVersion, String>;
+
+/// Debian's and Ubuntu's versions are those that dpkg takes.
+fn reading(entries: &[Entry<'_, '_>]) -> Reading {
+    let dpkg = entries.iter().any(|(key, _, value)| {
+        let text = value.get_ref().as_str();
+        *key == "distribution" && text.is_some_and(|name| matches!(name, "Debian" | "Ubuntu"))
+    });
+    if dpkg { PackageVersion::parse } else { PackageVersion::foreign }
+}
+
+fn versions(
+    reader: &mut Reader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    read: Reading,
+) -> Vec<PackageVersion> {
     let mut all = Vec::new();
     for text in reader.texts(key, value) {
-        match PackageVersion::parse(&text.value) {
+        match read(&text.value) {
             Ok(version) => all.push(version),
             Err(reason) => reader.error(&text.span, reason),
         }
@@ -124,7 +143,12 @@ fn versions(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) ->
     all
 }
 
-fn version(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<PackageVersion> {
+fn version(
+    reader: &mut Reader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    read: Reading,
+) -> Option<PackageVersion> {
     let text = reader.text(key, value)?;
-    PackageVersion::parse(&text.value).map_err(|reason| reader.error(&text.span, reason)).ok()
+    read(&text.value).map_err(|reason| reader.error(&text.span, reason)).ok()
 }
