@@ -424,3 +424,36 @@ fn hostile_banners_are_text_wherever_they_are_shown() {
     }
     assert_eq!(sqlite(&place.file(), "SELECT count(*) FROM hosts"), "1");
 }
+
+#[test]
+fn a_guard_goes_on_while_its_inventory_takes_nothing_and_tells_it_later() {
+    as_root(|| {
+        let (place, line) = (Place::new(), Line::new());
+        let _sshd = Sshd::start(&line.server, 2222);
+        let flags = format!("--hook forward --enforce --inventory {}", place.file().display());
+        let mut guard = Guard::start(&line.router, PROGRAM, RULES, &flags);
+        let lock = rusqlite::Connection::open(place.file()).expect("it is there");
+        lock.busy_timeout(Duration::from_secs(20)).expect("sets");
+        lock.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes for long");
+        let talk = || {
+            let mut stream = line.client.connect((Ipv4Addr::new(198, 51, 100, 2), 2222)).expect("it passes");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
+            stream.write_all(b"SSH-2.0-probe_1.5\r\n").expect("it passes");
+            assert!(stream.read(&mut [0; 64]).expect("it passes") > 0);
+        };
+        talk();
+        guard.process.wait_stderr("the guard to tell", |text| {
+            text.contains("cannot write the inventory").then_some(())
+        });
+        talk();
+        assert_eq!(place.list(&[]).len(), 0, "who only looks is not kept out");
+        lock.execute_batch("ROLLBACK").expect("it was begun");
+        guard.process.wait_stderr("the guard to write again", |text| {
+            text.contains("written again; 0 sightings were lost").then_some(())
+        });
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let met = "SELECT count FROM contacts JOIN services ON services.id = service WHERE port = 2222";
+        assert_eq!(sqlite(&place.file(), met), "2");
+    });
+}
