@@ -27,6 +27,7 @@ use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
 pub use error::RingError;
+use operation::{Ended, Kind};
 pub use operation::{Family, Link, Operation, Socket, Unattended};
 
 use buffers::Buffers;
@@ -237,13 +238,13 @@ impl<T> Ring<T> {
         if let Some(buffer) = cqueue::buffer_select(entry.flags()) {
             self.buffers.take(buffer, result.unwrap_or(0));
         }
-        if let Some(unattended) = Unattended::of_user_data(entry.user_data()) {
-            return match (unattended, result.err()?) {
+        if let Some(Ended { kind, socket }) = Ended::of_user_data(entry.user_data()) {
+            return match (kind, result.err()?) {
                 // It had ended by itself: the race that every cancellation can lose.
-                (Unattended::Cancel { .. }, libc::ENOENT | libc::EALREADY) => None,
+                (Kind::Cancel, libc::ENOENT | libc::EALREADY) => None,
                 // What matters is told by what was to make the socket, or does not matter.
-                (Unattended::NoDelay { .. }, _) => None,
-                (unattended, error) => Some(Completed::Failed { socket: unattended.socket(), error }),
+                (Kind::NoDelay, _) => None,
+                (_, error) => Some(Completed::Failed { socket, error }),
             };
         }
         let (state, octets) = self.slab.remove(Key::of_user_data(entry.user_data()))?;
@@ -267,8 +268,8 @@ impl<T> Ring<T> {
             self.submit_and_wait(left, Duration::from_millis(100))?;
             while let Some(entry) = self.ring.0.completion().next() {
                 left = left.saturating_sub(1);
-                let operation = Unattended::of_user_data(entry.user_data());
-                able |= entry.result() >= 0 && matches!(operation, Some(Unattended::NoDelay { .. }));
+                let ended = Ended::of_user_data(entry.user_data());
+                able |= entry.result() >= 0 && ended.is_some_and(|ended| ended.kind == Kind::NoDelay);
             }
         }
         Ok(able)

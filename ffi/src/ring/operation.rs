@@ -191,40 +191,48 @@ impl Unattended {
     }
 
     pub(super) fn user_data(self) -> u64 {
-        let kind = match self {
-            Self::Open { .. } => 0,
-            Self::Disconnect { .. } => 1,
-            Self::Close { .. } => 2,
-            Self::NoDelay { .. } => 3,
-            Self::Cancel { .. } => 4,
+        let (kind, socket) = match self {
+            Self::Open { socket, .. } => (Kind::Open, socket),
+            Self::Disconnect { socket } => (Kind::Disconnect, socket),
+            Self::Close { socket } => (Kind::Close, socket),
+            Self::NoDelay { socket } => (Kind::NoDelay, socket),
+            Self::Cancel { .. } => (Kind::Cancel, NO_SOCKET),
         };
-        UNATTENDED | kind << KIND_SHIFT | u64::from(self.socket().0)
+        UNATTENDED | (kind as u64) << KIND_SHIFT | u64::from(socket.0)
     }
+}
 
-    /// Reads user data back; a cancelled key is not told.
+/// No socket in particular.
+const NO_SOCKET: Socket = Socket(u32::MAX);
+
+/// Which unattended operation it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Open,
+    Disconnect,
+    Close,
+    NoDelay,
+    Cancel,
+}
+
+/// What a completion tells of the unattended operation that it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) kind: Kind,
+    /// The socket that it was about; none in particular for a cancellation.
+    pub(super) socket: Socket,
+}
+
+impl Ended {
+    /// Reads user data back; `None` where it is that of an operation that somebody waits for.
     pub(super) fn of_user_data(user_data: u64) -> Option<Self> {
         if user_data & UNATTENDED == 0 {
             return None;
         }
-        let [a, b, c, d, ..] = user_data.to_le_bytes();
-        let socket = Socket(u32::from_le_bytes([a, b, c, d]));
-        Some(match (user_data & !UNATTENDED) >> KIND_SHIFT {
-            0 => Self::Open { socket, family: Family::Inet },
-            1 => Self::Disconnect { socket },
-            2 => Self::Close { socket },
-            3 => Self::NoDelay { socket },
-            _ => Self::Cancel { operation: Key::of_user_data(0) },
-        })
-    }
-
-    /// The socket that it is about; none in particular for a cancellation.
-    pub(super) fn socket(self) -> Socket {
-        match self {
-            Self::Open { socket, .. }
-            | Self::NoDelay { socket }
-            | Self::Disconnect { socket }
-            | Self::Close { socket } => socket,
-            Self::Cancel { .. } => Socket(u32::MAX),
-        }
+        let [a, b, c, d, kind, ..] = user_data.to_le_bytes();
+        let kinds = [Kind::Open, Kind::Disconnect, Kind::Close, Kind::NoDelay];
+        let kind = kinds.get(usize::from(kind)).copied().unwrap_or(Kind::Cancel);
+        Some(Self { kind, socket: Socket(u32::from_le_bytes([a, b, c, d])) })
     }
 }
