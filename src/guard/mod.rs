@@ -18,6 +18,7 @@ mod loss;
 mod notify;
 mod policy;
 mod pulse;
+mod queue;
 mod recent;
 mod resets;
 mod signals;

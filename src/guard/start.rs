@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::ArcSwap;
 use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Sender, unbounded};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::config::{GuardConfig, Output};
 use super::control::Control;
@@ -15,10 +15,11 @@ use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
+use super::queue::Queue;
 use super::recent::Recent;
 use super::resets::{Allowance, Injector};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
-use super::supervise::Run;
+use super::supervise::{Run, load_rules};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use super::worker::{Judge, Shared, TICK, Worker};
@@ -30,17 +31,7 @@ use crate::hook::MarkState;
 use crate::inline::Inspector;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
-use crate::privileges::{NETWORK, keep_or_tell};
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{RuleSet, Selection};
-
-/// A worker that is ready to run on a thread of its own.
-pub(super) struct Queue {
-    pub(super) number: u16,
-    pub(super) worker: Worker,
-    /// The CPU to stay on.
-    pub(super) cpu: Option<usize>,
-}
 
 /// Opens everything; what fails here leaves nothing behind.
 pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, Vec<Queue>), GuardError> {
@@ -100,15 +91,6 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
     let numbered = config.queues.numbers().zip(sources).enumerate();
     let queues = numbered.map(|(index, (number, source))| parts.queue(index, number, source)).collect();
     Ok((run, queues))
-}
-
-/// Reads the rules; warnings go to stderr.
-pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
-    let loaded = RuleSet::load(selection)?;
-    for warning in &loaded.warnings {
-        tell(warning);
-    }
-    Ok(loaded.rules)
 }
 
 /// The service manager that wants to be told, if any.
@@ -230,20 +212,5 @@ impl Parts<'_> {
             OnFailure::Open => Verdict::Accept,
             OnFailure::Closed => Verdict::Drop,
         }
-    }
-}
-
-impl Queue {
-    /// Runs the worker on this very thread.
-    pub(super) fn run(self) -> Result<(), SourceError> {
-        if let Some(cpu) = self.cpu {
-            let mut only = CpuSet::new();
-            only.set(cpu);
-            if let Err(error) = sched_setaffinity(None, &only) {
-                tell(format_args!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number));
-            }
-        }
-        keep_or_tell(&format!("queue-{}", self.number), NETWORK);
-        self.worker.run()
     }
 }

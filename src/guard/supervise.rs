@@ -15,10 +15,10 @@ use super::keeper::{Keeper, Reporter};
 use super::loss::{Loss, Seen};
 use super::notify::Notifier;
 use super::pulse::{Observer, Rounds};
+use super::queue::Queue;
 use super::signals::Listener;
 use super::sinks::Sinks;
 use super::source::SourceError;
-use super::start::{self, Queue};
 use super::tally::Tally;
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
@@ -260,7 +260,7 @@ impl Run {
     fn reload(&self) -> Answer {
         let before = self.rules.load().rules().len();
         let selection = Selection { complete: before > 0, ..self.config.rules.clone() };
-        let (result, answer) = match start::load_rules(&selection) {
+        let (result, answer) = match load_rules(&selection) {
             Ok(rules) => {
                 let count = rules.rules().len();
                 self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -368,4 +368,13 @@ fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<Guard
         Some(Err(source)) => Some(GuardError::Source { queue, source }),
         Some(Ok(())) => None,
     }
+}
+
+/// Reads the rules; warnings go to stderr.
+pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
+    let loaded = RuleSet::load(selection)?;
+    for warning in &loaded.warnings {
+        tell(warning);
+    }
+    Ok(loaded.rules)
 }

@@ -1,0 +1,31 @@
+//! A queue's worker, ready for its thread.
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::source::SourceError;
+use super::worker::Worker;
+use crate::diagnostics::tell;
+use crate::privileges::{NETWORK, keep_or_tell};
+
+/// A worker that is ready to run on a thread of its own.
+pub(super) struct Queue {
+    pub(super) number: u16,
+    pub(super) worker: Worker,
+    /// The CPU to stay on.
+    pub(super) cpu: Option<usize>,
+}
+
+impl Queue {
+    /// Runs the worker on this very thread.
+    pub(super) fn run(self) -> Result<(), SourceError> {
+        if let Some(cpu) = self.cpu {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            if let Err(error) = sched_setaffinity(None, &only) {
+                tell(format_args!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number));
+            }
+        }
+        keep_or_tell(&format!("queue-{}", self.number), NETWORK);
+        self.worker.run()
+    }
+}
