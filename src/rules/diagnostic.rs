@@ -9,7 +9,7 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level as Grade, Origin, Renderer, Snippet};
 
 use super::limits;
-use super::source::{SourceFile, floor};
+use super::text::{Place, SourceFile, floor};
 
 /// Whether a diagnostic refuses the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,21 +27,6 @@ impl Level {
             Self::Error => "error",
             Self::Warning => "warning",
         }
-    }
-}
-
-/// A place in a file, both counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Line.
-    pub line: usize,
-    /// Column in characters.
-    pub column: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}", self.line, self.column)
     }
 }
 

@@ -8,10 +8,10 @@ use crate::banner::{
 use crate::event::{ProductFacts, Protocol, Side, SshSide};
 use crate::terms::Greeting;
 
-use super::diagnostic::Place;
 use super::field::Sender;
 use super::fingerprint::Fingerprints;
-use super::rule::ProbeRequest;
+use super::probe::ProbeRequest;
+use super::text::Place;
 use super::view::{Context, Stage};
 
 /// One example or counterexample.

@@ -10,7 +10,8 @@ use super::debian::{Fixed, Revision};
 use super::explain::Ends;
 use super::field::Field;
 use super::pattern::{Pattern, PatternId};
-use super::rule::{Condition, ProbeRequest, Rule, Test};
+use super::probe::ProbeRequest;
+use super::rule::{Condition, Rule, Test};
 use super::view::{Context, Stage, View};
 use crate::banner::{Banner, Request, same_name};
 

@@ -10,7 +10,7 @@ use super::pattern::{Pattern, PatternId};
 use super::policy::Policy;
 use super::read::at_rule;
 use super::rule::{Condition, Rule, Test};
-use super::source::SourceFile;
+use super::text::SourceFile;
 use super::view::View;
 use crate::event::Action;
 

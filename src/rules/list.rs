@@ -6,7 +6,8 @@ use std::path::Path;
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::limits;
 use super::scope::{self, Addresses};
-use super::source::{SourceFile, read_text};
+use super::source::read_text;
+use super::text::SourceFile;
 
 /// A list's entries, kept as they are used: as values, or as networks.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use regex::Regex;
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::rule::{Mark, Rule};
 use super::scope::Addresses;
-use super::source::SourceFile;
 use super::suggest;
+use super::text::SourceFile;
 use crate::event::{Action, Severity};
 
 /// One `[[override]]`.

@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::diagnostic::Place;
 use super::judge::{Memo, Miss, Scoped, judge};
 use super::scope::{PortRule, Scope};
+use super::text::Place;
 use super::view::{Context, View};
 use super::{Rule, RuleSet};
 use crate::banner::Banner;

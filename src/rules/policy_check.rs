@@ -9,8 +9,8 @@ use super::policy::{Allowed, Policy};
 use super::read::{at_policy, at_rule};
 use super::rule::Rule;
 use super::scope::AddressRule;
-use super::source::SourceFile;
 use super::suggest;
+use super::text::SourceFile;
 use crate::event::Action;
 
 /// Finds the rules that policies name; one that is not there, or not in force, is an error, or, where the

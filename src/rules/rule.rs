@@ -1,17 +1,18 @@
 //! One validated rule.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::advisory::Advisory;
 use super::debian::Fixed;
-use super::diagnostic::Place;
 use super::example::Example;
 use super::field::{Field, Sender};
 use super::list::Values;
 use super::local::Change;
 use super::pattern::PatternId;
+use super::probe::ProbeRequest;
 use super::scope::Scope;
-use super::threshold::Count;
+use super::text::Place;
 use super::version::Requirement;
 use crate::event::{Action, Protocol, Severity};
 use crate::terms::hash::fnv64;
@@ -86,15 +87,13 @@ pub struct Mark {
     pub mask: u32,
 }
 
-/// A request that a scan must make for a rule to see what it is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProbeRequest {
-    /// `GET`.
-    pub method: String,
-    /// Request target in origin form.
-    pub path: String,
-    /// Header fields beside those that the scan sends anyway.
-    pub headers: Vec<(String, String)>,
+/// A rule's `count`: it takes effect from the `times`-th match of a source `within` that time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// Matches.
+    pub times: u32,
+    /// Length of the sliding window.
+    pub within: Duration,
 }
 
 impl Rule {

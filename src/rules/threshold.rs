@@ -6,19 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use super::rule::Rule;
 use crate::event::Timestamp;
-
-/// A rule's `count`: it takes effect from the `times`-th match of a source `within` that time on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
-    /// Matches.
-    pub times: u32,
-    /// Length of the sliding window.
-    pub within: Duration,
-}
 
 /// How often sources have matched rules with a `count`.
 #[derive(Debug)]

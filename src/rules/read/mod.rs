@@ -30,7 +30,7 @@ use super::pattern::Patterns;
 use super::policy::Policy;
 use super::rule::Rule;
 use super::scope::Addresses;
-use super::source::SourceFile;
+use super::text::SourceFile;
 
 /// What all files of a rule set share while they are read.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use toml::de::{DeTable, Error};
 use super::super::diagnostic::{Diagnostic, Level, Report};
 use super::super::limits;
 use super::super::nesting;
-use super::super::source::SourceFile;
+use super::super::text::SourceFile;
 
 /// The text without what is no TOML, and the lines (counted from 0) that were taken out.
 pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s, str>, Vec<Range<usize>>) {

@@ -6,8 +6,8 @@ use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::super::diagnostic::{Diagnostic, Level, Report};
-use super::super::source::SourceFile;
 use super::super::suggest;
+use super::super::text::SourceFile;
 
 /// The file that is being read and what was found wrong with it.
 pub(super) struct Reader<'a> {

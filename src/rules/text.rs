@@ -1,0 +1,105 @@
+//! The text of a rule file, with an index of its lines.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A place in a file, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column in characters.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.line, self.column)
+    }
+}
+
+/// One rule file's name and text.
+#[derive(Debug)]
+pub(super) struct SourceFile {
+    name: String,
+    text: String,
+    /// Whether it may change rules of other files.
+    local: bool,
+    /// Where each line starts, in octets.
+    starts: Vec<usize>,
+}
+
+impl SourceFile {
+    pub(super) fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { name: name.into(), text, local: false, starts }
+    }
+
+    /// The same as a local file: one that may change rules of other files.
+    pub(super) fn into_local(self) -> Self {
+        Self { local: true, ..self }
+    }
+
+    /// Whether it may change rules of other files.
+    pub(super) const fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// Whether it is about products, which are no rules: they are for `rules import`.
+    pub(super) fn holds_products(&self) -> bool {
+        self.text.lines().any(|line| line.trim_end() == "[[product]]")
+    }
+
+    /// The name as it was given.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The place of the octet `offset`, its line without the line end, and where that starts.
+    pub(super) fn locate(&self, offset: usize) -> (Place, &str, usize) {
+        let offset = floor(&self.text, offset);
+        let index = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        let start = self.starts.get(index).copied().unwrap_or(0);
+        let end = self.starts.get(index + 1).copied().unwrap_or(self.text.len());
+        let line = self.text.get(start..end).unwrap_or_default().trim_end_matches(['\n', '\r']);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        (Place { line: index + 1, column: before.chars().count() + 1 }, line, start)
+    }
+
+    /// The octet at which a place of this file lies, for places in lines of ASCII.
+    pub(super) fn start_of(&self, place: Place) -> usize {
+        self.starts.get(place.line.saturating_sub(1)).map_or(0, |start| start + place.column - 1)
+    }
+
+    /// The lines (counted from 0) that the octets `span` touch.
+    pub(super) fn lines(&self, span: &Range<usize>) -> Range<usize> {
+        let line = |offset| self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        line(span.start)..line(span.end.max(span.start)) + 1
+    }
+}
+
+/// The greatest character boundary of `text` that is not behind `index`.
+pub(super) fn floor(text: &str, index: usize) -> usize {
+    (0..=index.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_characters_from_one() {
+        let source = SourceFile::new("a", "one\r\nzwölf = x\n");
+        let at = source.text().find('x').unwrap_or_default();
+        assert_eq!(source.locate(at), (Place { line: 2, column: 9 }, "zwölf = x", 5));
+        assert_eq!(source.locate(0).0, Place { line: 1, column: 1 });
+        assert_eq!(source.locate(10_000).0, Place { line: 3, column: 1 });
+        assert_eq!(source.lines(&(0..at)), 0..2);
+    }
+}
