@@ -23,6 +23,7 @@
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`event`] | the one reportable fact, from every path |
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
+//! | [`files`] | files put in the place of others at once |
 //! | [`diagnostics`] | what is said on stderr |
 //! | [`privileges`] | what a thread may still do |
 //! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
@@ -36,6 +37,7 @@ mod diagnostics;
 mod doctor;
 mod engine;
 mod event;
+mod files;
 mod flow;
 mod guard;
 mod hook;

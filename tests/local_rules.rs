@@ -316,6 +316,11 @@ fn a_file_of_brackets_is_a_fault_and_no_crash() {
         command.args(["rules", "test", "--banner", "SSH-2.0-a", "--fingerprints"]).arg(&file);
         let named = command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/rules")).output().expect("it runs");
         assert_eq!(named.status.code(), Some(2), "{unit}: {}", text(&named.stderr));
+        for flags in [&["replay", "-", "--config"][..], &["rules", "import", "debian", "-", "--products"]] {
+            let refused = Command::new(PROGRAM).args(flags).arg(&file).output().expect("it runs");
+            assert_eq!(refused.status.code(), Some(2), "{flags:?}, {unit}: {}", text(&refused.stderr));
+            assert!(text(&refused.stderr).contains("nested too deeply"), "{}", text(&refused.stderr));
+        }
     }
 }
 

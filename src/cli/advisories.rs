@@ -1,6 +1,5 @@
 //! `bannerwall rules import debian|osv|nvd|alpine|redhat`: advisories as rules.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
@@ -9,6 +8,7 @@ use clap::{Args, ValueEnum};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::event::{Action, Severity, Verdict};
+use crate::files;
 use crate::rules::import::{self, Exploited, Fault, Imported, Products, Wanted};
 
 /// Flags of `bannerwall rules import debian`.
@@ -160,7 +160,7 @@ impl WantedFlags {
         let exit = match &self.output {
             None => print(imported.text.as_bytes())?,
             Some(path) => {
-                replace(path, imported.text.as_bytes())
+                files::replace(path, imported.text.as_bytes())
                     .with_context(|| path.display().to_string())
                     .map_err(Failure::Usage)?;
                 Exit::Done
@@ -175,17 +175,6 @@ impl WantedFlags {
         }
         Ok(exit)
     }
-}
-
-/// Puts a new file in the place of `path`, so that nobody ever reads a part of it.
-fn replace(path: &Path, octets: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".bannerwall-").tempfile_in(folder)?;
-    file.write_all(octets)?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(mode)?;
-    file.persist(path)?;
-    Ok(())
 }
 
 /// The day on which a file was last changed, in UTC.

@@ -18,6 +18,7 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 
 use super::Failure;
+use crate::rules::nesting;
 
 /// Adds to `arguments` what the file of `--config` holds for their subcommand.
 pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
@@ -58,6 +59,10 @@ fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
 fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Result<Vec<OsString>> {
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    if let Some(at) = nesting::too_deep(&text) {
+        let line = text.get(..at.start).unwrap_or_default().matches('\n').count() + 1;
+        bail!("{name}:{line}: brackets are nested too deeply");
+    }
     let mut table: toml::Table = text.parse().map_err(|error| anyhow!("{name}: {error}"))?;
     if let Some(key) = table.keys().find(|key| command.find_subcommand(key).is_none()) {
         bail!("{name}: `{key}` is no subcommand; flags stand in a table named after theirs, as in [guard]");

@@ -19,6 +19,9 @@ use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::learn::Learning;
 
+/// The most flows that may be remembered: room for an index of them is made at the start.
+const MOST_FLOWS: u64 = 1 << 26;
+
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -101,7 +104,7 @@ pub(super) struct GuardArgs {
     no_offload: bool,
     /// Flows remembered at once, over all queues.
     #[arg(long, value_name = "N", default_value_t = EngineConfig::default().flow_limit as u64,
-          help_heading = "Verdicts", value_parser = clap::value_parser!(u64).range(1..))]
+          help_heading = "Verdicts", value_parser = clap::value_parser!(u64).range(1..=MOST_FLOWS))]
     flow_limit: u64,
     /// Lowest of the two neighbouring mark bits that are ours.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Verdicts",

@@ -142,7 +142,10 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
 impl ReplayArgs {
     /// The rules; without `--rules` and without installed ones a replay just tells what it sees.
     fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, Failure> {
-        if self.rules.paths().is_err() {
+        if let Some(why) = self.rules.missing()? {
+            if !quiet {
+                tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
+            }
             return Ok(Arc::new(RuleSet::empty()));
         }
         self.rules.load(Use::Guard, quiet).map(Arc::new)

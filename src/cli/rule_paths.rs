@@ -98,6 +98,21 @@ impl RulesFlag {
         )))
     }
 
+    /// Why there are no rules to judge by, where nobody asked for any: what is seen is told all the same.
+    ///
+    /// # Errors
+    ///
+    /// There are none, and other flags are about them.
+    pub(super) fn missing(&self) -> Result<Option<anyhow::Error>, Failure> {
+        match self.paths() {
+            Err(Failure::Usage(why)) if self.rules.is_empty() => {
+                let asked = !self.local.is_empty() || !self.profile.is_empty();
+                if asked { Err(Failure::Usage(why)) } else { Ok(Some(why)) }
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn profiles(&self, by: Use) -> Profiles {
         let own = |name: &str| Profiles::Named(vec![name.to_owned()]);
         match (self.profile.is_empty(), by) {

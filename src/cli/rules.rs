@@ -71,19 +71,19 @@ struct TestArgs {
     #[arg(long, value_name = "STRING")]
     banner: Option<String>,
     /// What the banner is; by default told by its beginning.
-    #[arg(long, value_name = "PROTOCOL", requires = "banner", value_parser = super::flags::protocol())]
+    #[arg(long, value_name = "PROTOCOL", requires = "banner", conflicts_with = "flow", value_parser = super::flags::protocol())]
     protocol: Option<Protocol>,
     /// Who sent the banner; by default the server, unless it is an HTTP request.
-    #[arg(long, value_name = "SIDE", requires = "banner")]
+    #[arg(long, value_name = "SIDE", requires = "banner", conflicts_with = "flow")]
     from: Option<SideName>,
     /// The client's address: asks `source` of rules, and exemptions.
-    #[arg(long, value_name = "ADDR", requires = "banner")]
+    #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
     source: Option<IpAddr>,
     /// The server's address: asks `destination` of rules, and exemptions.
-    #[arg(long, value_name = "ADDR", requires = "banner")]
+    #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
     destination: Option<IpAddr>,
     /// The server's port: asks `port` of rules.
-    #[arg(long, value_name = "PORT", requires = "banner")]
+    #[arg(long, value_name = "PORT", requires = "banner", conflicts_with = "flow")]
     port: Option<u16>,
     /// A connection to try on policies and rules, as `[CLIENT >] SERVER:PORT`, or a port alone; what is said in
     /// it is told by --say.
@@ -91,13 +91,13 @@ struct TestArgs {
     flow: Option<FlowEnds>,
     /// What one end says next (`client: TEXT`, `server: TEXT`, where \r, \n, \t, \\ and \xHH stand for octets),
     /// or how long nobody says anything (`wait: 10s`); may be given several times, in order.
-    #[arg(long, value_name = "STEP", requires = "flow")]
+    #[arg(long, value_name = "STEP", requires = "flow", conflicts_with = "banner")]
     say: Vec<Step>,
     /// What must become of the connection; exit code 1 where it is something else.
-    #[arg(long, value_name = "VERDICT", requires = "flow")]
+    #[arg(long, value_name = "VERDICT", requires = "flow", conflicts_with = "banner")]
     expect: Option<FlowVerdict>,
     /// A fingerprint file, or a folder of them, that says which product the banner names.
-    #[arg(long, value_name = "PATH", requires = "banner")]
+    #[arg(long, value_name = "PATH", requires = "banner", conflicts_with = "flow")]
     fingerprints: Option<PathBuf>,
 }
 

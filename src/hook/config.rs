@@ -80,6 +80,9 @@ impl FromStr for Chain {
     }
 }
 
+/// The most queues of one guard: each has a thread with buffers of its own, and machines have fewer cores.
+pub const MOST_QUEUES: u16 = 256;
+
 /// Neighbouring queue numbers, one worker each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Queues {
@@ -104,7 +107,11 @@ impl FromStr for Queues {
         let number = |part: &str| part.parse::<u16>().map_err(|_| wrong());
         let (first, last) = text.split_once(':').unwrap_or((text, text));
         let queues = Self { first: number(first)?, last: number(last)? };
-        if queues.first <= queues.last { Ok(queues) } else { Err(wrong()) }
+        match queues.last.checked_sub(queues.first) {
+            None => Err(wrong()),
+            Some(more) if more >= MOST_QUEUES => Err(ConfigError::TooManyQueues(text.to_owned())),
+            Some(_) => Ok(queues),
+        }
     }
 }
 
@@ -167,6 +174,9 @@ pub enum ConfigError {
     /// Neither a queue number nor a range of them.
     #[error("`{0}` is not a queue: use a number from 0 to 65535 or a range A:B of them, A not above B")]
     Queues(String),
+    /// Not so many queues.
+    #[error("`{0}` is more than {MOST_QUEUES} queues")]
+    TooManyQueues(String),
     /// Neither a port nor a range of them.
     #[error("`{0}` is not a port: use a number from 0 to 65535 or a range A-B of them, A not above B")]
     Ports(String),
@@ -179,7 +189,9 @@ mod tests {
     #[test]
     fn queues_are_a_number_or_a_range() {
         assert_eq!("7".parse(), Ok(Queues { first: 7, last: 7 }));
-        assert_eq!("0:65535".parse(), Ok(Queues { first: 0, last: 65535 }));
+        assert_eq!("65280:65535".parse(), Ok(Queues { first: 65280, last: 65535 }));
+        let wide = "0:256".to_owned();
+        assert_eq!(wide.parse::<Queues>(), Err(ConfigError::TooManyQueues(wide)));
         for wrong in ["", "x", "3:2", "1:", ":1", "65536", "-1", "1-2"] {
             assert_eq!(wrong.parse::<Queues>(), Err(ConfigError::Queues(wrong.to_owned())));
         }

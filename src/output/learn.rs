@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use ipnet::IpNet;
 
 use super::Format;
 use crate::event::{Application, Event, EventKind, OtherFacts};
+use crate::files;
 
 /// Ports and networks of servers that are told apart.
 const PLACES: usize = 4_096;
@@ -112,19 +113,13 @@ impl Learner {
         text
     }
 
-    /// Writes the rule file beside `path` and puts it in that place at once.
+    /// Puts the rule file in the place of `path`.
     ///
     /// # Errors
     /// What the system says.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         check(path)?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let beside = path.with_file_name(name);
-        let mut file = std::fs::File::create(&beside)?;
-        file.write_all(self.render().as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
+        files::replace(path, self.render().as_bytes())
     }
 
     fn products(&self) -> BTreeSet<&Thing> {

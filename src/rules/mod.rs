@@ -44,7 +44,7 @@ mod lint;
 mod list;
 mod literals;
 mod local;
-mod nesting;
+pub(crate) mod nesting;
 mod pattern;
 mod policy;
 mod policy_check;

@@ -19,7 +19,7 @@ const NESTING: usize = 32;
 /// The count is never less than the depth to which the parser calls itself: both go down where a
 /// bracket meets its own kind, and only there; one of another kind closes nothing here, while the
 /// parser may give up what is open by then.
-pub(super) fn too_deep(text: &str) -> Option<Range<usize>> {
+pub(crate) fn too_deep(text: &str) -> Option<Range<usize>> {
     let mut open = Vec::new();
     for token in Source::new(text).lex() {
         match token.kind() {

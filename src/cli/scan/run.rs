@@ -99,11 +99,9 @@ fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fin
     if matches!(request.probe, ProbeOptions::Connect) {
         return Ok((RuleSet::empty(), None));
     }
-    if common.rules.rules.is_empty()
-        && let Err(Failure::Usage(missing)) = common.rules.paths()
-    {
+    if let Some(why) = common.rules.missing()? {
         if !quiet {
-            tell(format_args!("bannerwall: banners are shown but not judged: {missing}"));
+            tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
         }
         return Ok((RuleSet::empty(), fingerprints));
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Fault, is_name};
-use crate::rules::{limits, source};
+use crate::rules::{limits, nesting, source};
 
 /// The products that come with the program.
 const SHIPPED: &str = include_str!("../../../rules/products.toml");
@@ -72,6 +72,9 @@ impl Products {
         let line = |at: usize| text.get(..at).unwrap_or(text).matches('\n').count() + 1;
         let malformed =
             |at: usize, message: String| Fault::Malformed { place: format!("{name}:{}", line(at)), message };
+        if let Some(at) = nesting::too_deep(text) {
+            return Err(malformed(at.start, "brackets are nested too deeply".to_owned()));
+        }
         let document: Document = toml::from_str(text).map_err(|error| {
             malformed(error.span().map_or(0, |span| span.start), error.message().to_owned())
         })?;

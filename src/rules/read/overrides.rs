@@ -132,9 +132,5 @@ fn networks(
     if !rule.without.is_empty() {
         reader.error(&value.span(), "an exemption names addresses; `!` has no meaning here");
     }
-    let Some(within) = rule.within else {
-        reader.error(&value.span(), format!("`{key}` names no address"));
-        return Addresses::default();
-    };
-    within
+    rule.within.unwrap_or_default()
 }

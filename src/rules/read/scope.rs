@@ -15,6 +15,7 @@ pub(super) fn addresses(
     lists: &mut Lists,
 ) -> AddressRule {
     let (mut within, mut without) = (Gathered::default(), Gathered::default());
+    refuse_none(reader, key, value);
     for text in reader.texts(key, value) {
         let trimmed = text.value.trim();
         let (entry, gathered) = match trimmed.strip_prefix('!') {
@@ -24,6 +25,14 @@ pub(super) fn addresses(
         gathered.add(reader, entry, &text, lists);
     }
     AddressRule { within: within.any.then(|| within.finish()), without: without.finish() }
+}
+
+/// An empty list would match nothing by its look, and everything as what says nothing of it.
+fn refuse_none(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
+    if matches!(value.get_ref(), DeValue::Array(values) if values.is_empty()) {
+        let message = format!("`{key}` is an empty list");
+        reader.error_with_help(&value.span(), message, "leave it out to match everything");
+    }
 }
 
 /// Addresses of one sign.
@@ -60,6 +69,7 @@ impl Gathered {
 /// Port numbers and ranges, each perhaps negated with `!`.
 pub(super) fn ports(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> PortRule {
     let mut rule = PortRule::default();
+    refuse_none(reader, "port", value);
     let values = match value.get_ref() {
         DeValue::Array(values) => values.iter().collect(),
         _ => vec![value],

@@ -1,0 +1,78 @@
+//! Files put in the place of others at once, so that nobody ever reads a part of them.
+
+use std::fs::{File, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// What a new file may be, before the umask.
+const ANYBODY: u32 = 0o666;
+
+/// Puts these octets in the place of the file at `path`, which keeps its mode; where that is a link, in the
+/// place of what it leads to. What is no regular file (a device, a FIFO) is written to instead.
+///
+/// # Errors
+/// What the system says; the old file is still whole then.
+pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
+    let place = std::fs::canonicalize(path).unwrap_or_else(|_absent| path.to_owned());
+    let there = std::fs::metadata(&place).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return File::options().write(true).open(&place)?.write_all(octets);
+    }
+    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Its name can't be guessed, and it is made anew: no link that somebody planted is written through.
+    let mut file = tempfile::Builder::new()
+        .prefix(".bannerwall-")
+        .permissions(Permissions::from_mode(ANYBODY))
+        .tempfile_in(folder)?;
+    file.write_all(octets)?;
+    if let Some(there) = there {
+        file.as_file().set_permissions(there.permissions())?;
+    }
+    file.as_file().sync_all()?;
+    file.persist(&place)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_a_link_its_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!((std::fs::read(&file).unwrap(), mode(&file)), (b"new".to_vec(), 0o600));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read(pipe).unwrap()
+        });
+        replace(&pipe, b"octets").unwrap();
+        assert_eq!(reader.join().unwrap(), b"octets");
+        assert!(!std::fs::metadata(&pipe).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_made_is_an_error() {
+        let error = replace(Path::new("/nonexistent/file"), b"").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
