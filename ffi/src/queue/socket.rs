@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
-use libc::{c_int, c_void, socklen_t};
+use libc::{c_int, socklen_t};
 
 use crate::error::CallError;
 
@@ -66,7 +66,7 @@ pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, octets: usize) -> Resul
         set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted, "setsockopt(SO_RCVBUF)")?;
     }
     let mut granted: c_int = 0;
-    read(socket, libc::SO_RCVBUF, ptr::from_mut(&mut granted).cast(), size_of::<c_int>(), "SO_RCVBUF")?;
+    read(socket, libc::SO_RCVBUF, &mut granted, "getsockopt(SO_RCVBUF)")?;
     Ok(usize::try_from(granted).unwrap_or(0))
 }
 
@@ -88,8 +88,7 @@ pub(super) fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> 
 /// Messages that the kernel could not put into the socket's receive buffer since it was opened.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
     let mut memory = [0_u32; MEMORY_VARIABLES];
-    let length = size_of::<[u32; MEMORY_VARIABLES]>();
-    read(socket, libc::SO_MEMINFO, memory.as_mut_ptr().cast(), length, "getsockopt(SO_MEMINFO)")?;
+    read(socket, libc::SO_MEMINFO, &mut memory, "getsockopt(SO_MEMINFO)")?;
     Ok(memory.get(MEMORY_DROPS).copied().unwrap_or(0).into())
 }
 
@@ -97,7 +96,7 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
 pub(super) fn is_netfilter(socket: BorrowedFd<'_>) -> bool {
     let number = |option, call| {
         let mut value: c_int = -1;
-        read(socket, option, ptr::from_mut(&mut value).cast(), size_of::<c_int>(), call).map(|()| value)
+        read(socket, option, &mut value, call).map(|()| value)
     };
     number(libc::SO_DOMAIN, "getsockopt(SO_DOMAIN)").is_ok_and(|domain| domain == libc::AF_NETLINK)
         && number(libc::SO_PROTOCOL, "getsockopt(SO_PROTOCOL)")
@@ -150,16 +149,28 @@ fn set<T>(
     if result < 0 { Err(CallError::last(call)) } else { Ok(()) }
 }
 
-/// Reads an option of `SOL_SOCKET` into the `length` octets at `at`.
-fn read(
+/// A value that any octets make.
+///
+/// # Safety
+///
+/// Every pattern of bits is a valid value of the type, and it has no padding.
+unsafe trait Plain {}
+
+// SAFETY: a number.
+unsafe impl Plain for c_int {}
+// SAFETY: numbers without anything between them.
+unsafe impl Plain for [u32; MEMORY_VARIABLES] {}
+
+/// Reads an option of `SOL_SOCKET` into `value`; what the kernel has no octets for is left as it is.
+fn read<T: Plain>(
     socket: BorrowedFd<'_>,
     option: c_int,
-    at: *mut c_void,
-    length: usize,
+    value: &mut T,
     call: &'static str,
 ) -> Result<(), CallError> {
-    let mut length = socklen_t::try_from(length).unwrap_or(0);
-    // SAFETY: the callers in this module pass a live, writable object and its size.
+    let mut length = socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    let at = ptr::from_mut(value).cast();
+    // SAFETY: `at` points to a live T of `length` octets, which may be any.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, at, &raw mut length) };
     if result < 0 { Err(CallError::last(call)) } else { Ok(()) }

@@ -276,13 +276,20 @@ impl<T> Ring<T> {
     }
 
     /// Cancels what is in flight and takes the completions; true when nothing is left.
-    fn drain(&mut self) -> bool {
+    ///
+    /// Adds the values to `states` and drops none of them: a drop may panic, and while anything is in flight
+    /// the unwinding would free its memory.
+    fn drain(&mut self, states: &mut Vec<T>) -> bool {
         const ROUNDS: u32 = 50;
         for _ in 0..ROUNDS {
             if self.submit().is_err() {
                 return false;
             }
-            while self.pop().is_some() {}
+            while let Some(completed) = self.pop() {
+                if let Completed::Operation(Completion { state, .. }) = completed {
+                    states.push(state);
+                }
+            }
             if self.slab.len() == 0 {
                 return true;
             }
@@ -306,10 +313,13 @@ impl<T> AsFd for Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        if !self.drain() {
+        let mut states = Vec::new();
+        if !self.drain(&mut states) {
             self.slab.leak();
             self.buffers.leak();
         }
+        // The kernel holds nothing any more that could be freed.
+        drop(states);
     }
 }
 

@@ -239,3 +239,46 @@ fn ipv6_addresses_connect() {
     connect(&mut ring, listener.local_addr().expect("bound"), Link::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
 }
+
+/// Two connections whose servers say nothing, each with a receive in flight.
+fn silent<T>(states: [T; 2]) -> (Ring<T>, Vec<TcpStream>) {
+    let (listener, address) = listener();
+    let mut ring = ring();
+    let mut peers = Vec::new();
+    for (socket, state) in [Socket(0), Socket(1)].into_iter().zip(states) {
+        let family = Family::of(&address);
+        ring.push_unattended(Unattended::Open { socket, family }, true).expect("room");
+        ring.push(Operation::Connect { socket, address }, Link::End, state).expect("room");
+        let Completion { state, result, .. } = complete(&mut ring);
+        assert_eq!(result, Ok(0));
+        peers.push(listener.accept().expect("a client").0);
+        ring.push(Operation::Receive { socket }, Link::End, state).expect("room");
+    }
+    ring.submit().expect("enter works");
+    (ring, peers)
+}
+
+#[test]
+fn what_was_in_flight_is_dropped_only_when_nothing_is_any_more() {
+    let witness = Rc::new(());
+    let (mut ring, _peers) = silent([Rc::clone(&witness), Rc::clone(&witness)]);
+    let mut states = Vec::new();
+    assert!(ring.drain(&mut states));
+    assert_eq!((states.len(), ring.in_flight()), (2, 0));
+    assert_eq!(Rc::strong_count(&witness), 3, "none was dropped meanwhile");
+}
+
+#[test]
+fn a_value_that_panics_when_it_is_dropped_keeps_no_other_from_being_dropped() {
+    struct Panics(#[expect(dead_code, reason = "only counted")] Rc<()>, bool);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            assert!(!self.1, "as the test wants");
+        }
+    }
+    let witness = Rc::new(());
+    let (ring, _peers) = silent([true, false].map(|panics| Panics(Rc::clone(&witness), panics)));
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(ring)));
+    assert!(dropped.is_err());
+    assert_eq!(Rc::strong_count(&witness), 1);
+}
