@@ -83,6 +83,8 @@ pub(super) struct Judge<'e> {
     pub(super) from: Option<Side>,
     /// What was told of this flow.
     pub(super) allowance: Allowance,
+    /// The anomalies of this packet of which an event was told.
+    told: AnomalySet,
     pub(super) outcome: Outcome,
     /// The protocol of the last banner that was told.
     pub(super) said: Option<Protocol>,
@@ -102,8 +104,8 @@ impl<'e> Sitting<'e> {
     ) -> Judge<'e> {
         let Self { law, desk, sink } = self;
         let (allowance, outcome) = (Allowance::default(), Outcome::default());
-        let (said, asks, opinions) = (None, None, Vec::new());
-        Judge { law, desk, sink, packet, segment, flow, from, allowance, outcome, said, asks, opinions }
+        let (told, said, asks, opinions) = (AnomalySet::default(), None, None, Vec::new());
+        Judge { law, desk, sink, packet, segment, flow, from, allowance, told, outcome, said, asks, opinions }
     }
 
     /// The same for a moment.
@@ -331,6 +333,7 @@ impl Judge<'_> {
             self.desk.counters.events_suppressed += 1;
             return;
         };
+        self.told.insert(anomaly);
         self.tell(AnomalyFacts::new(anomaly, quota::detail(anomaly.detail(), suppressed)));
     }
 
@@ -345,6 +348,7 @@ impl Judge<'_> {
     pub(super) fn note_application(&mut self, anomaly: Anomaly) {
         self.desk.counters.count_anomaly(anomaly);
         if self.allowance.admit_anomaly(anomaly) {
+            self.told.insert(anomaly);
             self.tell(AnomalyFacts::from(anomaly));
         }
         self.stop_for_anomaly(anomaly);
@@ -365,16 +369,27 @@ impl Judge<'_> {
         if !self.enforces() && !short {
             return;
         }
-        if short && self.desk.quotas.no_room.admit(self.packet.now).is_none() {
+        if self.law.config.flow_events {
+            self.desk.heard.dropped = Some((reason, rule.clone()));
+        }
+        if !self.admits_drop(reason) {
             self.desk.counters.events_suppressed += 1;
             return;
         }
         let header = self.segment.map(Segment::header_facts).unwrap_or_default();
-        if self.law.config.flow_events {
-            self.desk.heard.dropped = Some((reason, rule.clone()));
-        }
         let facts = DropFacts { rule, reason, rejected, resets: None, header };
         self.emit(EventKind::Drop(facts), self.from, None, None);
+    }
+
+    /// Whether a drop is told: one for an anomaly only where that was, since anybody can send such packets.
+    fn admits_drop(&mut self, reason: DropReason) -> bool {
+        match reason {
+            DropReason::Rules | DropReason::Policy => true,
+            DropReason::FlowMemcap => self.desk.quotas.no_room.admit(self.packet.now).is_some(),
+            DropReason::StreamError | DropReason::DecodeError | DropReason::AppLayerError => {
+                self.told.iter().any(|anomaly| anomaly.drop_reason() == reason)
+            }
+        }
     }
 
     pub(super) fn tell(&mut self, facts: AnomalyFacts) {

@@ -86,6 +86,37 @@ fn packets_that_anybody_can_send_fill_no_log() {
     assert_eq!(talk.engine.counters().anomalies(Anomaly::BadChecksum), 20_000);
 }
 
+/// Sends the same packet 20,000 times at once; each is dropped for this anomaly.
+fn drops_fill_no_log(name: &str, mut talk: Conversation, packet: &[u8]) {
+    let moment = talk.now;
+    for _ in 0..20_000 {
+        talk.now = moment;
+        assert_eq!(talk.inspect_cut(packet, packet.len()).decision, Decision::Drop, "{name}");
+    }
+    let told = kinds(&talk.events);
+    assert_eq!(told.get(..2), Some(["anomaly", "drop"].as_slice()), "{name}");
+    let EventKind::Anomaly(first) = &talk.events[0].kind else { panic!("{name}") };
+    assert_eq!(first.name, name);
+    assert!(told.len() < 1000, "{name}: {}", told.len());
+    let drops = told.iter().filter(|kind| **kind == "drop").count() as u64;
+    assert!(drops + talk.engine.counters().events_suppressed >= 20_000, "{name}: the others are counted");
+}
+
+#[test]
+fn packets_that_are_dropped_fill_no_log_and_the_first_is_told() {
+    let talk = Setup::enforcing("").midstream();
+    let packet = talk.server_segment(b"x").bad_checksum().build();
+    drops_fill_no_log("bad_checksum", talk, &packet);
+    let talk = Setup::enforcing("").open();
+    let packet = talk.server_segment(b"x").flags(Flags::PSH).build();
+    drops_fill_no_log("data_without_ack", talk, &packet);
+    let talk = Setup::enforcing("").open();
+    let mut packet = talk.server_packet(b"x");
+    // A TCP header of four octets.
+    packet[32] = 0x10;
+    drops_fill_no_log("malformed_packet", talk, &packet);
+}
+
 #[test]
 fn a_response_is_not_taken_for_another_requests_however_many_wait() {
     let mut talk = reading_all();
