@@ -96,6 +96,8 @@
 //! * `--http-inspect first` reads the first transaction of a connection.
 //! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
+//! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has all
+//!   before it by then.
 //! * A program on the guard's own machine that may set marks (`CAP_NET_RAW`) can send with the guard's mark,
 //!   which passes the output chain; nfqws does so by chance. `--mark` chooses other bits.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
