@@ -65,7 +65,21 @@ impl<C> Flow<C> {
         flags.syn() && flags.ack() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
-    /// Begins anew with the SYN that [`Flow::begins_anew`] found confirmed by this segment.
+    /// Whether an end of which no answer was ever heard sends the first octet behind another SYN, after its end
+    /// of the connection was over: the other end's answers go another way.
+    ///
+    /// It is the opener's word alone, so this is to be asked only where no banner would be forgotten.
+    pub fn begins_unheard(&self, segment: &Segment<'_>, from: End) -> bool {
+        let Some((initial, opener)) = self.ends.reopening else {
+            return false;
+        };
+        let over = self.stream(from).is_reset() || self.stream(from).is_complete();
+        let heard = self.stream(from.other()).known.has(Known::HEARD);
+        let first = segment.sequence() == initial.wrapping_add(1);
+        from == opener && over && !heard && first && !segment.flags().syn()
+    }
+
+    /// Begins anew with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found confirmed by this segment.
     pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
         let Some((initial, opener)) = self.ends.reopening else {
             return;

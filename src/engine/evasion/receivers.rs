@@ -339,3 +339,35 @@ fn a_mere_reset_of_a_blocked_connection_goes_on_and_changes_nothing() {
     assert_eq!(talk.show(&talk.segment(true).flags(Flags::FIN | Flags::ACK)), Decision::Block);
     assert_eq!(talk.server(BAD), Decision::Block);
 }
+
+#[test]
+fn a_connection_behind_a_reset_one_is_read_where_the_answers_go_another_way() {
+    for ending in [Flags::RST | Flags::ACK, Flags::FIN | Flags::ACK] {
+        let mut talk = Setup::enforcing(RULES).midstream();
+        let start = talk.client_next();
+        talk.show(&talk.segment(true).sequence(start - 1).flags(Flags::SYN));
+        assert_eq!(talk.client(GOOD), Decision::Undecided);
+        talk.send(true, ending, b"");
+        for first in [start.wrapping_add(1 << 30), start.wrapping_sub(1 << 20), start + 700] {
+            let syn = talk.segment(true).sequence(first - 1).flags(Flags::SYN);
+            assert_eq!(talk.show(&syn), Decision::Undecided);
+            let bad = talk.segment(true).sequence(first).payload(BAD);
+            assert_eq!(talk.show(&bad), Decision::Drop, "{first}");
+            assert_eq!(talk.show(&bad), Decision::Drop, "{first}, sent again");
+            talk.show(&talk.segment(true).sequence(first).flags(ending));
+        }
+    }
+}
+
+#[test]
+fn half_a_banner_is_not_forgotten_for_a_syn_where_the_answers_go_another_way() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let start = talk.client_next();
+    talk.show(&talk.segment(true).sequence(start - 1).flags(Flags::SYN));
+    let (half, rest) = BAD.split_at(10);
+    assert_eq!(talk.client(half), Decision::Undecided);
+    // Neither arrives, and what follows is the rest of the line.
+    talk.send(true, Flags::RST | Flags::ACK, b"");
+    talk.show(&talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN));
+    assert_eq!(talk.client(rest), Decision::Drop);
+}

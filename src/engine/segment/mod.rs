@@ -187,7 +187,8 @@ impl Engine {
         let Seen { segment, packet, id, from } = seen;
         let tracking = self.bench.law.tracking;
         let flow = self.flows.table.get(id);
-        if flow.begins_anew(segment, from, tracking) {
+        let unheard = !is_amid(flow) && flow.begins_unheard(segment, from);
+        if unheard || flow.begins_anew(segment, from, tracking) {
             self.begin_anew(seen, sink);
         } else if is_strange(flow, segment, from, tracking) {
             // The numbers of a flow that nobody has confirmed are somebody else's.
