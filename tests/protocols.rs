@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use bannerwall::workbench::packet::Flags;
 use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall::workbench::terms::{Dialect, Protocol};
-use bannerwall_test_support::{Guard, Namespace, as_root, eventually, json_lines};
+use bannerwall_test_support::{Guard, Namespace, as_root, eventually, hello, json_lines};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -17,13 +17,13 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 struct Talk {
     protocol: Protocol,
     /// What a client says first; empty where it waits.
-    question: &'static str,
+    question: Vec<u8>,
     /// What a server says, as soon as it was asked.
-    answer: String,
+    answer: Vec<u8>,
     /// What a rule asks of that.
     condition: &'static str,
-    /// How it is scanned for.
-    probe: Vec<&'static str>,
+    /// How it is scanned for, where it is.
+    probe: Option<Vec<&'static str>>,
 }
 
 impl Talk {
@@ -36,16 +36,22 @@ impl Talk {
         let text = "match.text = '^Evil (?<version>[\\d.]+)'";
         let (question, answer, condition, probe) = match protocol {
             Protocol::Ssh => (
-                "SSH-2.0-client\r\n",
-                "SSH-2.0-Evil_1.2.3\r\n".to_owned(),
+                b"SSH-2.0-client\r\n".to_vec(),
+                b"SSH-2.0-Evil_1.2.3\r\n".to_vec(),
                 "match.software = '^Evil_(?<version>[\\d.]+)'",
-                vec!["ssh"],
+                Some(vec!["ssh"]),
             ),
             Protocol::Http => (
-                "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
-                "HTTP/1.1 200 OK\r\nServer: Evil/1.2.3\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(),
+                b"HTTP/1.1 200 OK\r\nServer: Evil/1.2.3\r\nContent-Length: 0\r\n\r\n".to_vec(),
                 "match.\"header.server\" = '^Evil/(?<version>[\\d.]+)'",
-                vec!["http"],
+                Some(vec!["http"]),
+            ),
+            Protocol::Tls => (
+                hello::records(&hello::client_hello("example.org", 0), 1 << 14),
+                hello::records(&hello::server_hello(0xc02f, "Evil/1.2.3"), 1 << 14),
+                "match.alpn = '^Evil/(?<version>[\\d.]+)'",
+                None,
             ),
             Protocol::Other => unreachable!("left out above"),
             Protocol::Greeting(greeting) => {
@@ -54,7 +60,8 @@ impl Talk {
                     Dialect::Code | Dialect::Status | Dialect::Untagged => "Evil 1.2.3",
                 };
                 let answer = format!("{opening} {last} {} ready\r\n", greeting.name());
-                ("", answer, text, vec!["greeting", "--protocol", greeting.name()])
+                let probe = vec!["greeting", "--protocol", greeting.name()];
+                (Vec::new(), answer.into_bytes(), text, Some(probe))
             }
         };
         Self { protocol, question, answer, condition, probe }
@@ -80,7 +87,7 @@ impl Talk {
                 // A client that has seen enough resets the connection.
                 let mut question = vec![0; asked.min(1)];
                 let _ = connection.read_exact(&mut question);
-                let _ = connection.write_all(answer.as_bytes());
+                let _ = connection.write_all(&answer);
                 let _ = std::io::copy(&mut connection, &mut std::io::sink());
             }
         });
@@ -89,7 +96,7 @@ impl Talk {
     /// The talk as a capture of raw IP packets, a millisecond apart.
     fn capture(&self) -> Vec<u8> {
         let (client, server) = (endpoint("192.0.2.1:40000"), endpoint("198.51.100.2:999"));
-        let question = self.question.as_bytes();
+        let question = self.question.as_slice();
         let asked = 100 + u32::try_from(question.len()).expect("a short one");
         let up = || SegmentBuilder::new(client, server);
         let down = || SegmentBuilder::new(server, client).acknowledgement(asked);
@@ -101,7 +108,7 @@ impl Talk {
         if !question.is_empty() {
             packets.push(up().sequence(100).acknowledgement(500).payload(question).build());
         }
-        packets.push(down().sequence(500).payload(self.answer.as_bytes()).build());
+        packets.push(down().sequence(500).payload(&self.answer).build());
         let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101]);
         for (number, packet) in (0_u32..).zip(&packets) {
@@ -153,13 +160,14 @@ fn holds(words: &[&str], rules: &Path, expected: &[(&str, String)]) {
 #[test]
 fn each_protocol_is_scanned_judged_and_told_in_every_format() {
     for talk in Talk::all() {
+        let Some(probe) = &talk.probe else { continue };
         let folder = tempfile::tempdir().expect("a folder");
         let rules = rule_file(folder.path(), &talk);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port().to_string();
         talk.serve(listener);
         let mut words = vec!["scan"];
-        words.extend(&talk.probe);
+        words.extend(probe);
         words.extend(["127.0.0.1", "-p", &port]);
         talk.is_told_by(&json_lines(&run(&words, &rules, "json").stdout), "scan");
         let name = talk.name();
@@ -197,10 +205,10 @@ fn each_protocol_is_guarded_judged_told_and_counted() {
         for (port, talk) in (20_000..).zip(Talk::all()) {
             talk.serve(network.listen(([127, 0, 0, 1], port)));
             let mut client: TcpStream = network.connect(([127, 0, 0, 1], port)).expect("it listens");
-            client.write_all(talk.question.as_bytes()).expect("it is read");
+            client.write_all(&talk.question).expect("it is read");
             let mut answer = vec![0; talk.answer.len()];
             client.read_exact(&mut answer).expect("nothing is blocked");
-            assert_eq!(String::from_utf8_lossy(&answer), talk.answer);
+            assert_eq!(answer, talk.answer);
         }
         let count = |talk: &Talk| {
             let name = talk.name();

@@ -1,4 +1,4 @@
-//! Bytes in, value out: SSH identifications and HTTP messages.
+//! Bytes in, value out: SSH identifications, HTTP messages, greetings and the hellos of TLS.
 //!
 //! This room knows neither sockets nor queues nor the clock nor rules. Every value borrows the
 //! bytes that it was read from, so that a banner can never hold a neighbour's.
@@ -15,6 +15,7 @@ pub mod recognise;
 pub mod socks;
 pub mod ssh;
 pub mod title;
+pub mod tls;
 
 use std::fmt;
 
@@ -22,6 +23,7 @@ pub use self::greeting::GreetingBanner;
 pub use self::known_lines::KnownLines;
 pub use self::other::OtherBanner;
 pub use self::recognise::{Beginning, Recognition, beginning, recognise};
+pub use self::tls::TlsBanner;
 pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 
 /// How far a parser came with the octets collected so far.
@@ -96,7 +98,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A parsed SSH identification, HTTP message head or greeting, with who sent it.
+/// A parsed SSH identification, HTTP message head, hello of TLS or greeting, with who sent it.
 #[derive(Debug, Clone)]
 pub enum Banner<'a> {
     /// An SSH identification line, perhaps with the KEXINIT that followed it.
@@ -105,6 +107,8 @@ pub enum Banner<'a> {
     Request(Request<'a>),
     /// The head of an HTTP response (always from the server).
     Response(Response<'a>),
+    /// A hello of TLS, or an alert.
+    Tls(TlsBanner<'a>),
     /// What a server says first (always from the server).
     Greeting(GreetingBanner<'a>),
     /// The first octets of what is not read.
@@ -116,6 +120,7 @@ impl Banner<'_> {
     pub fn from(&self) -> Side {
         match self {
             Self::Ssh(banner) => banner.from,
+            Self::Tls(banner) => banner.from,
             Self::Other(banner) => banner.from,
             Self::Request(_) => Side::Client,
             Self::Response(_) | Self::Greeting(_) => Side::Server,
@@ -127,18 +132,20 @@ impl Banner<'_> {
         match self {
             Self::Ssh(_) => Protocol::Ssh,
             Self::Request(_) | Self::Response(_) => Protocol::Http,
+            Self::Tls(_) => Protocol::Tls,
             Self::Greeting(banner) => Protocol::Greeting(banner.greeting),
             Self::Other(_) => Protocol::Other,
         }
     }
 
     /// The line that tells most of it: the identification, the request or status line, the first line
-    /// of a greeting.
+    /// of a greeting, the version and name of a hello.
     pub fn line(&self) -> &[u8] {
         match self {
             Self::Ssh(banner) => banner.identification.line,
             Self::Request(request) => request.line,
             Self::Response(response) => response.line,
+            Self::Tls(banner) => banner.line.as_bytes(),
             Self::Greeting(banner) => banner.line(),
             Self::Other(banner) => banner.line(),
         }

@@ -366,6 +366,8 @@ fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Fail
         Some(SideName::Server) => Sender::Server,
         Some(SideName::Client) => Sender::Client,
         None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
+        // Text alone is the name that a client asks for.
+        None if protocol == Protocol::Tls => Sender::Client,
         None => Sender::Server,
     };
     let escaped = matches!(protocol, Protocol::Http | Protocol::Other);

@@ -243,7 +243,7 @@ fn what_a_client_sends_before_a_proxy_agrees_is_judged() {
 #[test]
 fn foreign_protocols_are_let_pass_once_both_sides_have_spoken() {
     for (first_is_client, first, second) in [
-        (true, &b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], &b"\x16\x03\x03\0\x7a"[..]),
+        (true, &b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], &b"\x15\x03\x03\0\x02\x02\x28"[..]),
         (false, b"220 mail ESMTP\r\n", b"MAIL FROM:<a@example>\r\n"),
         (false, b"J\0\0\0\n5.7.1\0", b"\x20\0\0\x01\x85"),
         (true, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n"),
@@ -254,7 +254,11 @@ fn foreign_protocols_are_let_pass_once_both_sides_have_spoken() {
         assert_eq!(talk.send(first_is_client, Flags::ACK, first), Decision::Undecided);
         talk.send(!first_is_client, Flags::ACK, second);
         assert_eq!(talk.acknowledge(first_is_client), Decision::Pass, "{}", first.escape_ascii());
-        let told = if first.starts_with(b"220 ") { "smtp" } else { "other" };
+        let told = match first {
+            [b'2', ..] => "smtp",
+            [0x16, ..] => "tls",
+            _ => "other",
+        };
         let [event] = talk.events.as_slice() else { panic!("{:?}", talk.events) };
         let EventKind::Application(said) = &event.kind else { panic!("{event:?}") };
         assert_eq!(said.protocol().name(), told);

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::TlsFacts;
 use crate::terms::{Greeting, Protocol, Side};
 
 /// What was said, shared by the event that tells it and the alerts about it.
@@ -13,6 +14,8 @@ pub enum Application {
     Ssh(Arc<SshFacts>),
     /// One HTTP transaction (or the half of it that was seen).
     Http(Arc<HttpFacts>),
+    /// One TLS handshake, as far as it is said in the open.
+    Tls(Arc<TlsFacts>),
     /// A server's greeting.
     Greeting(Arc<GreetingFacts>),
     /// What is not read: its first octets, and a name for them.
@@ -50,6 +53,7 @@ impl Application {
         match self {
             Self::Ssh(_) => Protocol::Ssh,
             Self::Http(_) => Protocol::Http,
+            Self::Tls(_) => Protocol::Tls,
             Self::Greeting(facts) => Protocol::Greeting(facts.greeting),
             Self::Other(_) => Protocol::Other,
         }
@@ -67,6 +71,7 @@ impl Application {
                     .sum()
             }
             Self::Http(facts) => facts.weight(),
+            Self::Tls(facts) => facts.weight(),
             Self::Greeting(facts) => facts.lines.iter().chain(&facts.texts).map(String::len).sum(),
             Self::Other(facts) => facts.client.len() + facts.server.len(),
         }
@@ -77,6 +82,7 @@ impl Application {
         match self {
             Self::Ssh(facts) => facts.summary(),
             Self::Http(facts) => facts.summary(),
+            Self::Tls(facts) => facts.summary(),
             Self::Greeting(facts) => facts.summary(),
             Self::Other(facts) => facts.summary(),
         }

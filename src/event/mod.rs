@@ -5,6 +5,7 @@
 
 mod application;
 mod flow;
+mod tls;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub use self::application::{
     OtherFacts, ProductFacts, SshFacts, SshSide,
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
+pub use self::tls::{Ja3, TlsAlert, TlsClient, TlsFacts, TlsServer};
 use crate::terms::Anomaly;
 use crate::terms::hash::fnv32;
 pub use crate::terms::{

@@ -236,6 +236,10 @@ fn sides(said: &Application) -> Vec<(Side, &str, Software)> {
             let product = facts.fingerprint.clone().unwrap_or_default();
             vec![(Side::Server, text, Software { product, patch: None })]
         }
+        // What it chose depends on what it was offered, and its name is the client's word.
+        Application::Tls(facts) => {
+            facts.server.iter().map(|_| (Side::Server, "", Software::default())).collect()
+        }
         // Its first octets are as often chance as they are a name.
         Application::Other(_) => vec![(Side::Server, "", Software::default())],
     }

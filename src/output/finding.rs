@@ -71,7 +71,7 @@ impl<'a> Finding<'a> {
         self.said.iter().find_map(|said| match said {
             Application::Ssh(facts) => Identity::of_ssh(&facts.server.as_ref()?.software_version),
             Application::Http(facts) => Identity::of_server(facts.response.as_ref()?.header("Server")?),
-            Application::Greeting(_) | Application::Other(_) => None,
+            Application::Tls(_) | Application::Greeting(_) | Application::Other(_) => None,
         })
     }
 

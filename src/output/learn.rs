@@ -146,6 +146,7 @@ impl Thing {
                 Some(server) => product("http", server),
                 None => Self::Protocol("http"),
             },
+            Application::Tls(_) => Self::Protocol("tls"),
             Application::Greeting(facts) => Self::Protocol(facts.greeting.name()),
             Application::Other(facts) if facts.name == crate::banner::other::UNKNOWN => Self::Unknown,
             Application::Other(facts) => Self::Protocol(facts.name),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
     FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side, SshFacts,
-    SshSide, StatsFacts, Volume,
+    SshSide, StatsFacts, TlsFacts, Volume,
 };
 
 use super::time::ClockTime;
@@ -83,6 +83,7 @@ impl Display for Line<'_> {
         match &self.event.kind {
             EventKind::Application(Application::Ssh(facts)) => self.ssh(facts, f),
             EventKind::Application(Application::Http(facts)) => self.http(facts, f),
+            EventKind::Application(Application::Tls(facts)) => self.tls(facts, f),
             EventKind::Application(Application::Greeting(facts)) => self.greeting(facts, f),
             EventKind::Application(Application::Other(facts)) => self.other(facts, f),
             EventKind::Alert(facts) => self.alert(facts, f),
@@ -124,6 +125,23 @@ impl Line<'_> {
             write!(f, "  \"{}\"", Escaped(title))?;
         }
         product(response.fingerprint.as_ref(), f)
+    }
+
+    fn tls(&self, facts: &TlsFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tls     {}", self.ends())?;
+        for side in [Side::Client, Side::Server] {
+            let line = facts.line(side);
+            if !line.is_empty() {
+                write!(f, "  {} {}", side.name(), Escaped(&line))?;
+            }
+        }
+        if let Some(client) = &facts.client {
+            write!(f, "  ja4 {}", client.ja4)?;
+        }
+        match facts.alert {
+            Some(alert) => write!(f, "  {} alerts {}", alert.from.name(), alert.code.name()),
+            None => Ok(()),
+        }
     }
 
     fn greeting(&self, facts: &GreetingFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {

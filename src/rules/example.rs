@@ -3,9 +3,9 @@
 use crate::banner::title::title;
 use crate::banner::{
     Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner,
-    greeting, http, ssh,
+    TlsBanner, greeting, http, ssh,
 };
-use crate::event::{ProductFacts, Protocol, Side, SshSide};
+use crate::event::{ProductFacts, Protocol, Side, SshSide, TlsClient, TlsFacts};
 use crate::terms::Greeting;
 
 use super::field::Sender;
@@ -42,6 +42,11 @@ pub(super) enum Content {
         /// The whole reply.
         octets: Vec<u8>,
     },
+    /// A side of a handshake, and what it said.
+    Tls {
+        from: Side,
+        facts: Box<TlsFacts>,
+    },
     /// First octets of what is not read.
     Other(Vec<u8>),
 }
@@ -55,6 +60,13 @@ impl Content {
             octets.extend_from_slice(b"\r\n");
         }
         Self::Greeting { greeting, octets }
+    }
+
+    /// A client's hello that asks for a name.
+    pub(super) fn asks_for(name: &str) -> Self {
+        let client = TlsClient { names: vec![name.to_owned()], ..TlsClient::default() };
+        let facts = TlsFacts { client: Some(client), ..TlsFacts::default() };
+        Self::Tls { from: Side::Client, facts: Box::new(facts) }
     }
 }
 
@@ -118,7 +130,8 @@ impl Example {
         }
     }
 
-    /// An example from its text: an SSH identification line, an HTTP head, or a greeting.
+    /// An example from its text: an SSH identification line, an HTTP head, a greeting, or the name that a
+    /// TLS client asks for.
     ///
     /// # Errors
     ///
@@ -138,6 +151,7 @@ impl Example {
                     Content::Http { request: Some(message), response: None }
                 }
             }
+            Protocol::Tls => Content::asks_for(text),
             Protocol::Greeting(greeting) => Content::greeting(greeting, text),
             Protocol::Other => Content::Other(text.as_bytes().to_vec()),
         };
@@ -156,7 +170,7 @@ impl Example {
                 fingerprints.http_response(response, title.as_deref().map(str::as_bytes))
             }
             Banner::Greeting(banner) => fingerprints.greeting(banner),
-            Banner::Request(_) | Banner::Other(_) => None,
+            Banner::Request(_) | Banner::Tls(_) | Banner::Other(_) => None,
         });
         self.product = product.ok().flatten();
         self
@@ -183,6 +197,7 @@ impl Example {
                 let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
                 String::from_utf8_lossy(line.trim_ascii_end()).into_owned()
             }
+            Content::Tls { from, facts } => facts.line(*from),
             Content::Other(octets) => octets.escape_ascii().to_string(),
         }
     }
@@ -228,6 +243,13 @@ impl Example {
                 }
                 let context = Context { request: question.as_ref(), ..context };
                 Ok(judge(&Banner::Response(message.response()?), &context, None))
+            }
+            Content::Tls { from: side, facts } => {
+                if !from.includes(*side) {
+                    return Err(format!("this is what a {} says", side.name()));
+                }
+                let line = facts.line(*side);
+                Ok(judge(&Banner::Tls(TlsBanner { from: *side, facts, line: &line }), &context, None))
             }
             Content::Other(octets) => {
                 let banner = first_octets(octets, from)?;

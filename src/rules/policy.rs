@@ -109,6 +109,7 @@ impl Allowed {
         match (self, protocol) {
             (Self::Any, _) | (Self::Ssh, Protocol::Ssh) | (Self::Http, Protocol::Http) => true,
             (Self::Greeting(one), Protocol::Greeting(other)) => one == other,
+            (Self::Other(name), Protocol::Tls) => name == Name::TLS,
             _ => false,
         }
     }
@@ -290,6 +291,7 @@ impl Rule {
         match self.protocol {
             Protocol::Ssh => Some(Allowed::Ssh),
             Protocol::Http => Some(Allowed::Http),
+            Protocol::Tls => Some(Allowed::Other(Name::TLS)),
             Protocol::Greeting(greeting) => Some(Allowed::Greeting(greeting)),
             Protocol::Other => None,
         }

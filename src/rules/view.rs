@@ -5,8 +5,11 @@ use std::net::IpAddr;
 
 use super::field::Field;
 use crate::banner::title::title;
-use crate::banner::{Banner, GreetingBanner, Header, Headers, KexInit, Request, greeting, same_name};
-use crate::event::ProductFacts;
+use crate::banner::{
+    Banner, GreetingBanner, Header, Headers, KexInit, Request, TlsBanner, greeting, same_name,
+};
+use crate::event::{ProductFacts, Side};
+use crate::terms::CipherSuite;
 
 /// What is known beside the banner.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,7 +75,7 @@ impl<'a> View<'a> {
     /// The header fields of an HTTP message.
     pub(super) fn headers(&self) -> Option<&'a Headers<'a>> {
         match self.banner {
-            Banner::Ssh(_) | Banner::Greeting(_) | Banner::Other(_) => None,
+            Banner::Ssh(_) | Banner::Tls(_) | Banner::Greeting(_) | Banner::Other(_) => None,
             Banner::Request(request) => Some(&request.headers),
             Banner::Response(response) => Some(&response.headers),
         }
@@ -104,6 +107,7 @@ impl<'a> View<'a> {
                 Field::Comments => Values::one(banner.identification.comments),
                 _ => self.algorithms(field),
             },
+            Banner::Tls(banner) => tls(banner, field),
             Banner::Greeting(banner) => match field {
                 Field::Banner => Values::Lines(banner.lines(), None),
                 Field::Text => Values::Lines(banner.lines(), Some(banner)),
@@ -168,6 +172,34 @@ impl<'a> View<'a> {
     }
 }
 
+/// What a side of a handshake has said.
+fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
+    if *field == Field::Alert {
+        let alert = banner.facts.alert.filter(|alert| alert.from == banner.from);
+        return Values::one(alert.map(|alert| alert.code.name().as_bytes()));
+    }
+    match (banner.from, &banner.facts.client, &banner.facts.server) {
+        (Side::Client, Some(client), _) => match field {
+            Field::Sni => Values::Texts(client.names.iter()),
+            Field::Alpn => Values::Texts(client.alpn.iter()),
+            Field::TlsVersion => Values::one(Some(client.version.name().as_bytes())),
+            Field::Cipher => Values::Ciphers(client.ciphers.iter()),
+            Field::Ja3 => Values::one(Some(client.ja3.hash.as_bytes())),
+            Field::Ja4 => Values::one(Some(client.ja4.as_bytes())),
+            Field::Ech => Values::one(client.ech.then_some(b"offered")),
+            _ => Values::NONE,
+        },
+        (Side::Server, _, Some(server)) => Values::one(match field {
+            Field::Alpn => server.alpn.as_deref().map(str::as_bytes),
+            Field::TlsVersion => Some(server.version.name().as_bytes()),
+            Field::Cipher => Some(server.cipher.name().as_bytes()),
+            Field::Ja3s => Some(server.ja3s.hash.as_bytes()),
+            _ => None,
+        }),
+        _ => Values::NONE,
+    }
+}
+
 /// A status code as three digits.
 fn digits(status: u16) -> [u8; 3] {
     let digit = |divisor: u16| b'0' + u8::try_from(status / divisor % 10).unwrap_or(0);
@@ -187,6 +219,10 @@ pub(super) enum Values<'v> {
     },
     /// Of a greeting: its lines, or what each says behind the banner's code.
     Lines(greeting::Lines<'v>, Option<&'v GreetingBanner<'v>>),
+    /// Several texts.
+    Texts(std::slice::Iter<'v, String>),
+    /// Names of cipher suites.
+    Ciphers(std::slice::Iter<'v, CipherSuite>),
 }
 
 impl<'v> Values<'v> {
@@ -210,6 +246,8 @@ impl<'v> Iterator for Values<'v> {
             Self::Headers { rest, name } => {
                 rest.find(|header| same_name(header.name, name)).map(|header| header.value)
             }
+            Self::Texts(texts) => texts.next().map(String::as_bytes),
+            Self::Ciphers(ciphers) => ciphers.next().map(|cipher| cipher.name().as_bytes()),
             Self::Lines(lines, None) => lines.next(),
             Self::Lines(lines, Some(banner)) => lines.next().map(|line| banner.text(line)),
         }

@@ -122,6 +122,8 @@ anomalies! {
     SshClientPreamble Application "ssh_client_preamble" "the client sent lines before its SSH identification",
     /// More than 64 KiB or 1,024 lines before the SSH identification, where clients give up.
     SshLongPreamble Application "ssh_long_preamble" "more came before the SSH identification than clients read",
+    /// A hello of TLS that contradicts itself.
+    TlsMalformed Application "tls_malformed" "the hello contradicts itself",
     /// A head that did not end within the limit; what was read is its beginning.
     HeadTooLong Application "http_head_too_long" "the message head is longer than the limit",
     /// More header fields than anybody sends.

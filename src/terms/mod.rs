@@ -5,9 +5,11 @@
 mod anomaly;
 mod greeting;
 pub mod hash;
+mod tls;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
 pub use self::greeting::{Dialect, Greeting};
+pub use self::tls::{AlertCode, CipherSuite, TlsVersion, is_grease};
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -55,6 +57,8 @@ pub enum Protocol {
     Ssh,
     /// HTTP/1.x, RFC 9112.
     Http,
+    /// TLS up to where it is encrypted, RFC 8446.
+    Tls,
     /// One whose server speaks first, in lines of text.
     Greeting(Greeting),
     /// None of these: named by its first octets, and not read.
@@ -63,11 +67,14 @@ pub enum Protocol {
 
 impl Protocol {
     /// How many there are: the length of a table by [`Protocol::index`].
-    pub const COUNT: usize = 3 + Greeting::COUNT;
+    pub const COUNT: usize = 4 + Greeting::COUNT;
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Ssh, Self::Http].into_iter().chain(Greeting::all().map(Self::Greeting)).chain([Self::Other])
+        [Self::Ssh, Self::Http, Self::Tls]
+            .into_iter()
+            .chain(Greeting::all().map(Self::Greeting))
+            .chain([Self::Other])
     }
 
     /// The one of that name.
@@ -80,6 +87,7 @@ impl Protocol {
         match self {
             Self::Ssh => "ssh",
             Self::Http => "http",
+            Self::Tls => "tls",
             Self::Greeting(greeting) => greeting.name(),
             Self::Other => "other",
         }
@@ -95,8 +103,9 @@ impl Protocol {
         match self {
             Self::Ssh => 0,
             Self::Http => 1,
-            Self::Greeting(greeting) => 2 + greeting.index(),
-            Self::Other => 2 + Greeting::COUNT,
+            Self::Tls => 2,
+            Self::Greeting(greeting) => 3 + greeting.index(),
+            Self::Other => 3 + Greeting::COUNT,
         }
     }
 }

@@ -79,6 +79,9 @@ impl<'a> OtherBanner<'a> {
 }
 
 impl Name {
+    /// What begins like TLS, whether or not it could be read.
+    pub const TLS: Self = Self(0);
+
     /// All of them, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..).take(TABLE.len()).map(Self)

@@ -81,26 +81,28 @@ pub(super) const TABLE: &[Row] = &[
     Row::both("mongodb", mongodb_client, mongodb_server),
 ];
 
-/// RFC 8446 section 5.1: a record of a handshake, its version 3.0 to 3.4, at most 2^14 + 2048 octets.
-fn tls_record(start: &mut Start<'_>) -> Look {
-    start.is(&[0x16, 0x03])?;
-    start.within(0..=4)?;
-    start.number(2, 1..=(1 << 14) + 2048).map(|_| ())
+/// RFC 8446 section 5.1: a record of a handshake, its version 3 and what nobody looks at behind that, at most
+/// 2^14 + 2048 octets, and the type of the message in it. Empty records may stand before it: OpenSSL overlooks
+/// 32 of them.
+fn tls_message(start: &mut Start<'_>, kind: u8) -> Look {
+    loop {
+        start.is(&[0x16, 0x03])?;
+        start.skip(1)?;
+        if start.number(2, 0..=(1 << 14) + 2048)? > 0 {
+            return start.is(&[kind]);
+        }
+    }
 }
 
-/// RFC 8446 section 4: a record whose first octet is that of a `ClientHello`.
+/// RFC 8446 section 4: a `ClientHello`.
 fn tls_client(start: &mut Start<'_>) -> Look {
-    tls_record(start)?;
-    start.is(&[0x01])
+    tls_message(start, 0x01)
 }
 
 /// RFC 8446 sections 4 and 6: a `ServerHello`, or an alert of two octets.
 fn tls_server(start: &mut Start<'_>) -> Look {
     start.either(&[
-        |start| {
-            tls_record(start)?;
-            start.is(&[0x02])
-        },
+        |start| tls_message(start, 0x02),
         |start| {
             start.is(&[0x15, 0x03])?;
             start.within(0..=4)?;

@@ -110,7 +110,8 @@ impl Admission {
     /// Draws the conclusions of what was read of a segment. Nothing more will be read where the flow is
     /// `decided`, and it is none that is read where it is `foreign`.
     pub(super) fn review(&mut self, decided: bool, foreign: bool, judge: &mut Judge<'_>) {
-        if judge.law.rules.needs().other && self.said.is_none() {
+        // What begins like TLS has a name beside what was read of it.
+        if judge.law.rules.needs().other && self.said.is_none_or(|said| said == Protocol::Tls) {
             self.first.ask_named(judge);
         }
         self.nameless = foreign && self.said.is_none() && !self.first.is_settled();

@@ -1,6 +1,8 @@
 //! Every protocol that there is, through the engine: packets in; event, verdict and counts out. One that is
 //! forgotten somewhere on that way fails here.
 
+use bannerwall_test_support::hello;
+
 use crate::engine::Decision;
 use crate::engine::testing::Setup;
 use crate::event::{Event, EventKind, Side};
@@ -9,32 +11,43 @@ use crate::terms::{Dialect, Protocol};
 /// What one side may say in a protocol: before, the banner with `product` in it, and behind.
 struct Sample {
     from: Side,
-    before: &'static [u8],
-    banner: String,
+    before: Vec<u8>,
+    banner: Vec<u8>,
     /// What a rule asks for the product.
     field: &'static str,
 }
 
 fn samples(protocol: Protocol, product: &str) -> Vec<Sample> {
-    let sample = |from, before, banner, field| Sample { from, before, banner, field };
+    let sample = |from, before: &[u8], banner: Vec<u8>, field| {
+        let before = before.to_vec();
+        Sample { from, before, banner, field }
+    };
     match protocol {
         Protocol::Ssh => [Side::Client, Side::Server]
-            .map(|from| sample(from, b"", format!("SSH-2.0-{product}\r\n"), "software"))
+            .map(|from| sample(from, b"", format!("SSH-2.0-{product}\r\n").into(), "software"))
             .into(),
         Protocol::Http => vec![
             sample(
                 Side::Client,
                 b"",
-                format!("GET / HTTP/1.1\r\nUser-Agent: {product}\r\n\r\n"),
+                format!("GET / HTTP/1.1\r\nUser-Agent: {product}\r\n\r\n").into(),
                 "\"header.user-agent\"",
             ),
             sample(
                 Side::Server,
                 b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
-                format!("HTTP/1.1 200 OK\r\nServer: {product}\r\nContent-Length: 0\r\n\r\n"),
+                format!("HTTP/1.1 200 OK\r\nServer: {product}\r\nContent-Length: 0\r\n\r\n").into(),
                 "\"header.server\"",
             ),
         ],
+        Protocol::Tls => {
+            let hello = hello::records(&hello::client_hello(product, 0), 1 << 14);
+            let answer = hello::records(&hello::server_hello(0xc02f, product), 1 << 14);
+            vec![
+                sample(Side::Client, b"", hello.clone(), "sni"),
+                sample(Side::Server, &hello, answer, "alpn"),
+            ]
+        }
         Protocol::Greeting(greeting) => {
             let opening = greeting.openings().first().expect("an opening");
             // The word by which those of a dialect are told apart.
@@ -44,9 +57,9 @@ fn samples(protocol: Protocol, product: &str) -> Vec<Sample> {
                 Dialect::Code => format!("{opening}-first\r\n{line}"),
                 Dialect::Status | Dialect::Untagged => line,
             };
-            vec![sample(Side::Server, b"", banner, "text")]
+            vec![sample(Side::Server, b"", banner.into(), "text")]
         }
-        Protocol::Other => vec![sample(Side::Server, b"", format!("RFB 003.008\n{product}"), "first")],
+        Protocol::Other => vec![sample(Side::Server, b"", format!("RFB 003.008\n{product}").into(), "first")],
     }
 }
 
@@ -87,9 +100,9 @@ fn each_protocol_is_recognised_told_judged_and_counted() {
                     let shown = format!("{} {product} {size}", protocol.name());
                     let mut talk = Setup::enforcing(&rule(protocol, &sample)).open();
                     if !sample.before.is_empty() {
-                        talk.client(sample.before);
+                        talk.client(&sample.before);
                     }
-                    let pieces: Vec<_> = sample.banner.as_bytes().chunks(size).collect();
+                    let pieces: Vec<_> = sample.banner.chunks(size).collect();
                     let (last, rest) = pieces.split_last().expect("a banner");
                     let mut send = |piece: &[u8]| match sample.from {
                         Side::Client => talk.client(piece),

@@ -7,6 +7,7 @@
 
 use super::greeting::Greeting;
 use super::opening::{First, Spoken};
+use super::tls::Hearing;
 use super::{Dialogue, Direction, Reading};
 use crate::event::Side;
 
@@ -37,6 +38,7 @@ impl Direction {
     fn renew(&mut self) {
         self.reading = Reading::New;
         self.first = First::default();
+        self.hearing = Hearing::default();
         self.amid_line = false;
         self.awaited = None;
     }

@@ -19,6 +19,7 @@ mod lines;
 mod need;
 mod opening;
 mod ssh;
+mod tls;
 
 pub(in crate::engine) use self::http::Unfinished;
 
@@ -29,6 +30,7 @@ use self::http::Http;
 use self::need::{Awaited, Need};
 use self::opening::{First, Opening};
 use self::ssh::Ssh;
+use self::tls::Tls;
 use super::judge::Judge;
 use crate::banner::recognise::may_become_request;
 use crate::event::Side;
@@ -41,6 +43,7 @@ pub(super) struct Dialogue {
     asked: Asked,
     ssh: Ssh,
     http: Http,
+    tls: Tls,
     greeting: Greeting,
 }
 
@@ -49,6 +52,8 @@ pub(super) struct Dialogue {
 struct Direction {
     reading: Reading,
     first: First,
+    /// Records of TLS, as long as it may be that.
+    hearing: tls::Hearing,
     /// Handshakes with SOCKS servers that were gone over.
     relays: u8,
     /// What was read ends within a line.
@@ -71,6 +76,8 @@ enum Reading {
     Ssh(ssh::Reading),
     /// Messages of HTTP.
     Http(http::Reading),
+    /// Records of TLS, up to where they are encrypted.
+    Tls,
     /// A dialogue in lines that the server opens with a greeting.
     Greeting(greeting::Reading),
     /// Nothing more is to be read: what was wanted of a protocol was seen.
@@ -142,6 +149,7 @@ impl Dialogue {
             Reading::Lines(place) => self.read_lines(place, turn, judge),
             Reading::Ssh(reading) => self.read_ssh(reading, turn, judge),
             Reading::Http(reading) => self.read_http(reading, turn, judge),
+            Reading::Tls => self.read_tls(turn, judge),
             Reading::Greeting(reading) => self.read_greeting(reading, turn, judge),
             reading @ (Reading::Done | Reading::Foreign(_)) => Step::Used(turn.input.len(), reading),
         };
@@ -169,6 +177,9 @@ impl Dialogue {
     fn settle(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) {
         if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
             self.ssh.tell(judge);
+        }
+        if self.is_decided() {
+            self.tls.tell(judge);
         }
         let requested = if turn.from == Side::Client { &[] } else { turn.peer };
         self.settle_http(requested, judge);
@@ -220,6 +231,7 @@ impl Dialogue {
                 self.pass_over_http(reading, count, Turn { from, input: &[], peer }, judge)
             }
             Reading::Ssh(reading) => self.end_ssh(from, &reading, judge).unwrap_or(Reading::Resync),
+            Reading::Tls => self.leave_tls(from),
             Reading::Greeting(_) => self.leave_greeting(from),
             reading @ (Reading::Done | Reading::Foreign(_)) => reading,
             Reading::New | Reading::Resync | Reading::Lines(_) => Reading::Resync,
@@ -254,6 +266,7 @@ impl Dialogue {
         let reading = match reading {
             Reading::Http(reading) => Reading::Http(self.end_http(from, reading, judge)),
             Reading::Ssh(reading) => self.end_ssh(from, &reading, judge).unwrap_or(Reading::Ssh(reading)),
+            Reading::Tls => self.leave_tls(from),
             reading => reading,
         };
         self.direction_mut(from).reading = reading;
@@ -262,6 +275,7 @@ impl Dialogue {
     /// Tells everything that was seen and not told yet.
     pub(super) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
         self.ssh.tell(judge);
+        self.tls.tell(judge);
         self.http.tell_rest(judge);
     }
 
@@ -269,8 +283,9 @@ impl Dialogue {
     pub(super) fn rewind(&mut self, from: Side) {
         *self.direction_mut(from) = Direction::default();
         self.http.forget();
-        if from == Side::Server {
-            self.greeting = Greeting::default();
+        match from {
+            Side::Client => self.tls = Tls::default(),
+            Side::Server => self.greeting = Greeting::default(),
         }
     }
 
@@ -283,7 +298,7 @@ impl Dialogue {
             Reading::New => !unread.is_empty() && (from == Side::Server || may_become_request(unread)),
             Reading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
             Reading::Greeting(_) => amid_greeting(),
-            Reading::Ssh(_) => !unread.is_empty(),
+            Reading::Ssh(_) | Reading::Tls => !unread.is_empty(),
             Reading::Http(reading) => !reading.is_body() && !unread.is_empty(),
             Reading::Resync | Reading::Done | Reading::Foreign(_) => false,
         }
@@ -319,10 +334,13 @@ impl Dialogue {
 
     /// Octets of memory held, roughly.
     pub(super) fn memory(&self) -> usize {
-        let reading = |direction: &Direction| match &direction.reading {
-            Reading::Http(reading) => reading.memory(),
-            Reading::Ssh(reading) => reading.memory(),
-            _ => 0,
+        let reading = |direction: &Direction| {
+            let read = match &direction.reading {
+                Reading::Http(reading) => reading.memory(),
+                Reading::Ssh(reading) => reading.memory(),
+                _ => 0,
+            };
+            read + direction.hearing.memory()
         };
         let [client, server] = &self.directions;
         reading(client) + reading(server) + self.http.memory() + self.greeting.memory()

@@ -16,6 +16,8 @@
 //! | anything else | nothing | lines that may precede a client's identification |
 //! | anything else | `SSH-` | SSH, lines before the client's identification |
 //! | anything else | a status line | HTTP of the server only, told as `http_unknown_request` |
+//! | a hello of TLS | nothing | TLS, as long as it may be that |
+//! | a hello of TLS | a hello or an alert of TLS | TLS |
 //! | anything else | anything else | a greeting of the server and what follows it, as far as it is one |
 //!
 //! What a server says first is listened to as a greeting beside all this, until it is a whole one or none.
@@ -87,6 +89,14 @@ impl Dialogue {
         if strange && self.heard(Side::Server) == Spoken::Other {
             return self.give_up(from);
         }
+        let heard = match from {
+            Side::Client if self.heard(Side::Server) == Spoken::Nothing => self.hear_hello(turn, judge),
+            Side::Client => None,
+            Side::Server => self.hear_answer(turn),
+        };
+        if let Some(step) = heard {
+            return step;
+        }
         match recognise(from, input) {
             Recognition::More => wait_for_line(input),
             Recognition::Ssh => {
@@ -155,7 +165,7 @@ impl Dialogue {
     }
 
     /// Whether the client has begun a line that can't become a request.
-    fn client_is_strange(&self, unread: &[u8]) -> bool {
+    pub(super) fn client_is_strange(&self, unread: &[u8]) -> bool {
         let new = matches!(self.direction(Side::Client).reading, Reading::New);
         new && !unread.is_empty() && !may_become_request(unread)
     }

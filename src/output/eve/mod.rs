@@ -10,6 +10,7 @@ mod greeting;
 mod own;
 mod record;
 mod stats;
+mod tls;
 
 use std::io;
 

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, DropReason, Event, EventKind, FlowRecord,
-    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
+    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity, TlsAlert, TlsFacts,
+    VerdictFacts,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -37,6 +38,8 @@ pub(super) struct Own<'a> {
     headers_left_out: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     greeting: Option<Greeted<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<Handshake<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,6 +150,45 @@ struct Greeted<'a> {
     lines: &'a [String],
 }
 
+/// What EVE has no field for: of a handshake.
+#[derive(Debug, Serialize)]
+struct Handshake<'a> {
+    #[serde(skip_serializing_if = "<[u16]>::is_empty")]
+    groups: &'a [u16],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    ech: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    retried: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alert: Option<HandshakeAlert>,
+}
+
+#[derive(Debug, Serialize)]
+struct HandshakeAlert {
+    from: &'static str,
+    level: &'static str,
+    description: &'static str,
+}
+
+impl<'a> Handshake<'a> {
+    fn new(facts: &'a TlsFacts) -> Self {
+        let client = facts.client.as_ref();
+        Self {
+            groups: client.map_or(&[], |client| &client.groups),
+            ech: client.is_some_and(|client| client.ech),
+            retried: facts.retried,
+            alert: facts.alert.map(HandshakeAlert::new),
+        }
+    }
+}
+
+impl HandshakeAlert {
+    fn new(alert: TlsAlert) -> Self {
+        let level = if alert.fatal { "fatal" } else { "warning" };
+        Self { from: alert.from.name(), level, description: alert.code.name() }
+    }
+}
+
 /// The first octets of what is not read.
 #[derive(Debug, Serialize)]
 struct First {
@@ -207,6 +249,10 @@ impl<'a> Own<'a> {
             protocol: other.map(|_| Protocol::Other.name()),
             name: other.map(|facts| facts.name),
             first: other.map(First::new),
+            tls: match said {
+                Application::Tls(facts) => Some(Handshake::new(facts)),
+                _ => None,
+            },
             greeting: match said {
                 Application::Greeting(facts) => Some(Greeted { code: &facts.code, lines: &facts.lines }),
                 _ => None,

@@ -19,6 +19,7 @@ use super::flow::{Flow, Tcp};
 use super::greeting::{Ftp, Pop3};
 use super::own::Own;
 use super::stats;
+use super::tls::Tls;
 
 /// Flow ids are cut to 51 bits, as Suricata does: what reads JSON with floating-point numbers keeps
 /// them whole.
@@ -42,6 +43,8 @@ pub(super) struct Record<'a> {
     ssh: Option<Ssh<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<Http<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<Tls<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ftp: Option<Ftp<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -207,6 +210,7 @@ impl<'a> Record<'a> {
         match said {
             Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts, extent)),
             Application::Http(facts) => self.http = Some(Http::new(facts, extent)),
+            Application::Tls(facts) => self.tls = Some(Tls::new(facts, extent)),
             Application::Greeting(facts) => {
                 self.ftp = Ftp::new(facts);
                 self.pop3 = Pop3::new(facts);

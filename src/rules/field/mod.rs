@@ -4,6 +4,7 @@ mod greeting;
 mod http;
 mod other;
 mod ssh;
+mod tls;
 
 use std::fmt;
 
@@ -78,6 +79,24 @@ pub(super) enum Field {
     Url,
     /// HTTP: each value of a header field; the name in lower case.
     Header(String),
+    /// TLS: each host name that a client asks for.
+    Sni,
+    /// TLS: each application protocol that a client offers, the one that a server chose.
+    Alpn,
+    /// TLS: the highest version that a client offers, the one that a server chose.
+    TlsVersion,
+    /// TLS: each cipher suite that a client offers, the one that a server chose.
+    Cipher,
+    /// TLS: JA3 of a client.
+    Ja3,
+    /// TLS: JA4 of a client.
+    Ja4,
+    /// TLS: JA3S of a server.
+    Ja3s,
+    /// TLS: `offered` where a client offers Encrypted Client Hello.
+    Ech,
+    /// TLS: what an alert says.
+    Alert,
     /// A greeting: `220`, `+OK`, `* OK`.
     Code,
     /// A greeting: what each of its lines says behind the code.
@@ -129,6 +148,7 @@ const fn table(protocol: Protocol) -> &'static [Row] {
     match protocol {
         Protocol::Ssh => ssh::FIELDS,
         Protocol::Http => http::FIELDS,
+        Protocol::Tls => tls::FIELDS,
         Protocol::Greeting(_) => greeting::FIELDS,
         Protocol::Other => other::FIELDS,
     }

@@ -47,6 +47,7 @@ fn example(
             let (content, product) = match protocol {
                 Protocol::Ssh => ssh(reader, &entries),
                 Protocol::Http => http(reader, &entries, from),
+                Protocol::Tls => super::tls::example(reader, &entries, from),
                 Protocol::Greeting(about) => greeting(reader, &entries, about),
                 Protocol::Other => other(reader, &entries),
             };
@@ -178,7 +179,7 @@ fn other(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option
     (Content::Other(octets), None)
 }
 
-fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+pub(super) fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text
         .chars()
         .filter(|character| !character.is_whitespace())

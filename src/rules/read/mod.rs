@@ -12,6 +12,7 @@ mod policy;
 mod rule;
 mod scope;
 mod syntax;
+mod tls;
 mod value;
 
 use std::collections::HashMap;

@@ -9,6 +9,7 @@
 
 mod application;
 mod guard;
+pub mod hello;
 pub mod mutants;
 mod namespace;
 mod process;

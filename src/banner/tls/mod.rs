@@ -1,0 +1,34 @@
+//! TLS as far as it is said in the open: hellos and alerts.
+//!
+//! Records are gone over as they come and handshake messages put together from them; a hello is read once it
+//! is whole. Nothing here decrypts anything.
+
+mod fingerprint;
+mod hello;
+mod records;
+
+pub use self::hello::{Answer, client, server};
+pub use self::records::{Piece, Records};
+
+use crate::event::TlsFacts;
+use crate::terms::Side;
+
+/// The type of a client's hello, RFC 8446 section 4.
+pub const CLIENT_HELLO: u8 = 1;
+
+/// The type of a server's hello, and of its `HelloRetryRequest`.
+pub const SERVER_HELLO: u8 = 2;
+
+/// The level of an alert that ends the connection, RFC 8446 section 6.
+pub const FATAL: u8 = 2;
+
+/// What one side of a handshake has said.
+#[derive(Debug, Clone, Copy)]
+pub struct TlsBanner<'a> {
+    /// Whose hello or alert it is about.
+    pub from: Side,
+    /// What is known of both.
+    pub facts: &'a TlsFacts,
+    /// What tells most of it, on a line.
+    pub line: &'a str,
+}

@@ -1,0 +1,192 @@
+//! Handshake messages out of records, RFC 8446 section 5.1: a record holds several of them or a part of one.
+
+use std::ops::Range;
+
+/// Octets of a record's header: its type, a version, and the length of what follows.
+const HEADER: usize = 5;
+
+/// Octets of a handshake message's header: its type, and the length of what follows.
+const MESSAGE_HEADER: usize = 4;
+
+/// The longest record that anybody takes, in octets: 2^14 and what encryption adds, RFC 5246 section 6.2.3.
+const RECORD_LIMIT: usize = (1 << 14) + 2048;
+
+/// The longest message that is put together, in octets: what OpenSSL takes of a `ClientHello`.
+pub(super) const MESSAGE_LIMIT: usize = 131_396;
+
+/// Records of one side, and how far they were gone over.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// Octets of the input that were gone over.
+    at: usize,
+    /// What records of handshake messages hold.
+    held: Vec<u8>,
+    /// How much of that was given.
+    given: usize,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'r> {
+    /// It is not whole before the input has so many octets.
+    More(usize),
+    /// A handshake message: its type and its body.
+    Message(u8, &'r [u8]),
+    /// An alert: its level and its description.
+    Alert(u8, u8),
+    /// Keys change: what follows may be encrypted.
+    ChangeCipherSpec,
+    /// A record that is not read.
+    Opaque,
+    /// These are no records.
+    Never,
+}
+
+impl Records {
+    /// The next piece of `input`: all that was said and not taken yet, more of it each time.
+    pub fn next(&mut self, input: &[u8]) -> Piece<'_> {
+        loop {
+            match self.message() {
+                Ok(Some(message)) => {
+                    self.given = message.end;
+                    let (header, body) = message_in(&self.held, message);
+                    return Piece::Message(header, body);
+                }
+                Ok(None) => {}
+                Err(()) => return Piece::Never,
+            }
+            let rest = input.get(self.at..).unwrap_or_default();
+            let Some(([kind, major, _, high, low], behind)) = rest.split_first_chunk::<HEADER>() else {
+                return Piece::More(self.at + HEADER);
+            };
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            if *major != 3 || length > RECORD_LIMIT {
+                return Piece::Never;
+            }
+            let end = self.at + HEADER + length;
+            let Some(body) = behind.get(..length) else { return Piece::More(end) };
+            self.at = end;
+            match (kind, body) {
+                (0x16, body) => self.hold(body),
+                (0x15, [level, description]) => return Piece::Alert(*level, *description),
+                (0x14, _) => return Piece::ChangeCipherSpec,
+                (0x15 | 0x17 | 0x18, _) => return Piece::Opaque,
+                _ => return Piece::Never,
+            }
+        }
+    }
+
+    /// How many octets of the input were gone over; the next input begins behind them.
+    pub fn take(&mut self) -> usize {
+        std::mem::take(&mut self.at)
+    }
+
+    /// Octets of memory held.
+    pub fn memory(&self) -> usize {
+        self.held.capacity()
+    }
+
+    fn hold(&mut self, body: &[u8]) {
+        self.held.drain(..self.given);
+        self.given = 0;
+        self.held.extend_from_slice(body);
+    }
+
+    /// Where the next message lies, if it is whole.
+    fn message(&self) -> Result<Option<Range<usize>>, ()> {
+        let rest = self.held.get(self.given..).unwrap_or_default();
+        let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes([0, *high, *middle, *low]);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > MESSAGE_LIMIT {
+            return Err(());
+        }
+        let end = self.given + MESSAGE_HEADER + length;
+        Ok((end <= self.held.len()).then_some(self.given..end))
+    }
+}
+
+/// The type and body of a message that is whole.
+fn message_in(held: &[u8], message: Range<usize>) -> (u8, &[u8]) {
+    let message = held.get(message).unwrap_or_default();
+    let kind = message.first().copied().unwrap_or_default();
+    (kind, message.get(MESSAGE_HEADER..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+        [&[kind, 3, 1, length[0], length[1]], body].concat()
+    }
+
+    /// All pieces of `octets`, shown octet by octet.
+    fn pieces(octets: &[u8]) -> Vec<(u8, Vec<u8>)> {
+        let (mut records, mut pieces) = (Records::default(), Vec::new());
+        for end in 0..=octets.len() {
+            loop {
+                match records.next(&octets[..end]) {
+                    Piece::More(needed) => {
+                        assert!(needed > end);
+                        break;
+                    }
+                    Piece::Message(kind, body) => pieces.push((kind, body.to_vec())),
+                    Piece::Alert(level, code) => pieces.push((0x15, vec![level, code])),
+                    Piece::ChangeCipherSpec => pieces.push((0x14, Vec::new())),
+                    Piece::Opaque => pieces.push((0x17, Vec::new())),
+                    Piece::Never => return pieces,
+                }
+            }
+        }
+        pieces
+    }
+
+    #[test]
+    fn messages_are_the_same_however_records_cut_them() {
+        let messages = [&b"\x02\x00\x00\x03abc"[..], b"\x0b\x00\x00\x00", b"\x0e\x00\x00\x01z"].concat();
+        let expected = vec![(2, b"abc".to_vec()), (11, Vec::new()), (14, b"z".to_vec())];
+        for size in [1, 2, 5, 7, 100] {
+            let octets: Vec<u8> = messages.chunks(size).flat_map(|part| record(0x16, part)).collect();
+            assert_eq!(pieces(&octets), expected, "{size}");
+        }
+        let empty = [record(0x16, b""), record(0x16, &messages)].concat();
+        assert_eq!(pieces(&empty), expected);
+    }
+
+    #[test]
+    fn other_records_are_told_apart() {
+        let octets = [
+            record(0x15, &[2, 40]),
+            record(0x14, &[1]),
+            record(0x17, b"secret"),
+            record(0x15, b"encrypted"),
+            b"\x80\x2e\x01\x03\x01".to_vec(),
+        ]
+        .concat();
+        let expected = vec![(0x15, vec![2, 40]), (0x14, Vec::new()), (0x17, Vec::new()), (0x17, Vec::new())];
+        assert_eq!(pieces(&octets), expected);
+    }
+
+    #[test]
+    fn a_message_longer_than_anybody_takes_is_none() {
+        let mut records = Records::default();
+        assert_eq!(records.next(&record(0x16, b"\x01\x02\x01\x45")), Piece::Never);
+        let mut records = Records::default();
+        assert_eq!(records.next(b"\x16\x03\x01\x48\x01"), Piece::Never);
+    }
+
+    #[test]
+    fn what_was_taken_is_not_in_the_next_input() {
+        let octets = [record(0x16, b"\x02\x00"), record(0x16, b"\x00\x01a")].concat();
+        let mut records = Records::default();
+        assert_eq!(records.next(&octets[..9]), Piece::More(12));
+        let used = records.take();
+        assert_eq!(used, 7);
+        assert_eq!(records.next(&octets[used..]), Piece::Message(2, b"a"));
+        assert_eq!(records.take(), octets.len() - used);
+    }
+}

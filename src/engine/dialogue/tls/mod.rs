@@ -1,0 +1,247 @@
+//! TLS: the hello of each side, and alerts in the open.
+//!
+//! A client's hello is heard beside whatever else its first octets may be, and judged as soon as it is whole.
+//! That it is one is certain once the server answers by TLS; until then its octets stay unread, so that what
+//! answers otherwise has them read as anything else. Octets that look like a hello and hold an SSH
+//! identification behind a line end are read for that at once: some servers find it there.
+
+use std::sync::Arc;
+
+use memchr::memmem;
+
+use super::need::Need;
+use super::opening::Spoken;
+use super::{Dialogue, Reading, Step, Turn};
+use crate::banner::other::{Fit, Name};
+use crate::banner::tls::{self, Answer, CLIENT_HELLO, FATAL, Piece, Records, SERVER_HELLO};
+use crate::banner::{Banner, TlsBanner};
+use crate::engine::judge::{Judge, Matched, Question};
+use crate::event::{Application, EventKind, Protocol, TlsAlert, TlsFacts};
+use crate::rules::Stage;
+use crate::terms::{AlertCode, Anomaly, Side};
+
+/// An SSH identification behind a line end.
+const IDENTIFICATION: &[u8] = b"\nSSH-";
+
+/// What is known of both sides.
+#[derive(Debug, Default)]
+pub(super) struct Tls {
+    /// Nothing before a hello was read; shared with the events that tell it.
+    facts: Option<Arc<TlsFacts>>,
+    matched: Matched,
+    is_told: bool,
+}
+
+/// How far the records of one direction were heard.
+#[derive(Debug, Default)]
+pub(super) struct Hearing {
+    records: Records,
+    /// Unread octets that were searched for an identification.
+    searched: usize,
+    /// Nothing is listened for any more.
+    over: bool,
+}
+
+impl Hearing {
+    /// Octets of memory held.
+    pub(super) fn memory(&self) -> usize {
+        self.records.memory()
+    }
+
+    fn stop(&mut self) {
+        *self = Self { over: true, ..Self::default() };
+    }
+
+    /// Whether an identification begins within octets that are unread, those that were searched before left
+    /// out.
+    fn finds_identification(&mut self, unread: &[u8]) -> bool {
+        let from = self.searched.saturating_sub(IDENTIFICATION.len() - 1);
+        self.searched = unread.len();
+        memmem::find(unread.get(from..).unwrap_or_default(), IDENTIFICATION).is_some()
+    }
+}
+
+impl Dialogue {
+    /// Listens for a hello in what the client says first; nothing where it is none.
+    pub(super) fn hear_hello(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Option<Step> {
+        let hearing = &mut self.direction_mut(Side::Client).hearing;
+        if hearing.over {
+            return None;
+        }
+        match Name::TLS.fit(Side::Client, turn.input) {
+            Fit::More => return Some(Step::Wait(Need::another(turn.input), Reading::New)),
+            Fit::Yes if !hearing.finds_identification(turn.input) => {}
+            Fit::Yes | Fit::No => {
+                hearing.stop();
+                return None;
+            }
+        }
+        let mut records = std::mem::take(&mut hearing.records);
+        let needed = loop {
+            match records.next(turn.input) {
+                Piece::More(needed) => break Some(needed),
+                Piece::Message(CLIENT_HELLO, body) if !self.take_hello(body, judge) => break None,
+                Piece::Never => break None,
+                _ => {}
+            }
+        };
+        let hearing = &mut self.direction_mut(Side::Client).hearing;
+        let Some(needed) = needed else {
+            hearing.stop();
+            return None;
+        };
+        hearing.records = records;
+        Some(Step::Wait(Need::octets(needed), Reading::New))
+    }
+
+    /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.
+    pub(super) fn hear_answer(&mut self, turn: Turn<'_>) -> Option<Step> {
+        if !self.client_is_strange(turn.peer) {
+            return None;
+        }
+        match Name::TLS.fit(Side::Server, turn.input) {
+            Fit::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
+            Fit::Yes => {
+                for side in [Side::Client, Side::Server] {
+                    self.direction_mut(side).first.spoken = Spoken::Other;
+                }
+                self.change(Side::Client, Reading::Tls);
+                Some(Step::Used(0, Reading::Tls))
+            }
+            Fit::No => {
+                let client = self.direction_mut(Side::Client);
+                client.hearing.stop();
+                client.awaited = None;
+                None
+            }
+        }
+    }
+
+    /// Reads the records of one side.
+    pub(super) fn read_tls(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let from = turn.from;
+        let mut records = std::mem::take(&mut self.direction_mut(from).hearing.records);
+        let needed = loop {
+            let goes_on = match records.next(turn.input) {
+                Piece::More(needed) => break Some(needed),
+                Piece::Message(kind, body) => self.take_message(from, kind, body, judge),
+                Piece::Alert(level, code) => self.take_alert(from, (level, code), judge),
+                // A client may say that before its second hello, RFC 8446 appendix D.4.
+                Piece::ChangeCipherSpec | Piece::Opaque => from == Side::Client,
+                Piece::Never => false,
+            };
+            if !goes_on {
+                break None;
+            }
+        };
+        let Some(needed) = needed else { return Step::Used(turn.input.len(), self.leave_tls(from)) };
+        let used = records.take();
+        self.direction_mut(from).hearing.records = records;
+        match used {
+            0 => Step::Wait(Need::octets(needed), Reading::Tls),
+            used => Step::Used(used, Reading::Tls),
+        }
+    }
+
+    /// Nothing more is read of a side; of the client nothing behind the server's end.
+    pub(super) fn leave_tls(&mut self, from: Side) -> Reading {
+        if from == Side::Server && matches!(self.direction(Side::Client).reading, Reading::Tls) {
+            self.change(Side::Client, Reading::Done);
+        }
+        Reading::Done
+    }
+
+    /// Takes a handshake message; whether more is read behind it.
+    fn take_message(&mut self, from: Side, kind: u8, body: &[u8], judge: &mut Judge<'_>) -> bool {
+        match (from, kind) {
+            (Side::Client, CLIENT_HELLO) => self.take_hello(body, judge),
+            (Side::Client, _) => true,
+            (Side::Server, SERVER_HELLO) => self.take_answer(body, judge),
+            (Side::Server, _) => false,
+        }
+    }
+
+    /// Takes a client's hello; false where it can't be read. Events tell the first one.
+    fn take_hello(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
+        let Some(client) = tls::client(body) else {
+            judge.note_application(Anomaly::TlsMalformed);
+            return false;
+        };
+        let facts = self.tls.facts_mut();
+        if facts.client.is_none() {
+            facts.client = Some(client);
+            judge.desk.counters.count_banner(Protocol::Tls, Side::Client);
+            self.tls.ask(Side::Client, judge);
+        } else {
+            let again = TlsFacts { client: Some(client), ..TlsFacts::default() };
+            self.tls.ask_about(Side::Client, &Arc::new(again), judge);
+        }
+        true
+    }
+
+    /// Takes a server's hello; whether more is read behind it.
+    fn take_answer(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
+        match tls::server(body) {
+            None => {
+                judge.note_application(Anomaly::TlsMalformed);
+                false
+            }
+            Some(Answer::Retry) => !std::mem::replace(&mut self.tls.facts_mut().retried, true),
+            Some(Answer::Hello(server)) => {
+                self.tls.facts_mut().server = Some(server);
+                judge.desk.counters.count_banner(Protocol::Tls, Side::Server);
+                self.tls.ask(Side::Server, judge);
+                false
+            }
+        }
+    }
+
+    /// Takes an alert; whether more is read behind it.
+    fn take_alert(&mut self, from: Side, (level, code): (u8, u8), judge: &mut Judge<'_>) -> bool {
+        let fatal = level == FATAL;
+        let alert = TlsAlert { from, fatal, code: AlertCode(code) };
+        if self.tls.facts_mut().alert.get_or_insert(alert) == &alert {
+            self.tls.ask(from, judge);
+        }
+        !fatal
+    }
+}
+
+impl Tls {
+    /// Tells what was seen, once; nothing if nothing was.
+    pub(super) fn tell(&mut self, judge: &mut Judge<'_>) {
+        if !self.is_told
+            && let Some(facts) = &self.facts
+        {
+            self.is_told = true;
+            let said = Application::Tls(Arc::clone(facts));
+            judge.emit(EventKind::Application(said), None, Some(Protocol::Tls), None);
+        }
+    }
+
+    fn facts_mut(&mut self) -> &mut TlsFacts {
+        Arc::make_mut(self.facts.get_or_insert_default())
+    }
+
+    fn ask(&mut self, from: Side, judge: &mut Judge<'_>) {
+        if let Some(facts) = self.facts.clone() {
+            self.ask_about(from, &facts, judge);
+        }
+    }
+
+    fn ask_about(&mut self, from: Side, facts: &Arc<TlsFacts>, judge: &mut Judge<'_>) {
+        let line = facts.line(from);
+        let banner = Banner::Tls(TlsBanner { from, facts, line: &line });
+        let question = Question {
+            banner: &banner,
+            stage: Stage::Whole,
+            request: None,
+            product: None,
+            transaction: None,
+        };
+        judge.ask(&question, &mut self.matched, || Application::Tls(Arc::clone(facts)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Handshakes over hand-made conversations: every cut of records and segments.
+
+use std::sync::Arc;
+
+use bannerwall_test_support::hello::{alert, client_hello, records, server_hello};
+use proptest::prelude::*;
+
+use crate::engine::Decision;
+use crate::engine::testing::{Conversation, Setup};
+use crate::event::{Application, Event, EventKind, TlsFacts};
+
+const FORBIDDEN: &str = "[[rule]]\nid = \"sni\"\nprotocol = \"tls\"\nfrom = \"client\"\nmatch.sni = '^forbidden\\.example$'\naction = \"drop\"\n";
+
+/// `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`.
+const CIPHER: u16 = 0xc02f;
+
+/// The handshakes that were told.
+fn told(events: &[Event]) -> Vec<Arc<TlsFacts>> {
+    let facts = |event: &Event| match &event.kind {
+        EventKind::Application(Application::Tls(facts)) => Some(Arc::clone(facts)),
+        _ => None,
+    };
+    events.iter().filter_map(facts).collect()
+}
+
+/// What was told, by protocol or rule.
+fn kinds(events: &[Event]) -> Vec<String> {
+    let name = |event: &Event| match &event.kind {
+        EventKind::Application(said) => said.protocol().name().to_owned(),
+        EventKind::Alert(facts) => format!("alert/{}", facts.rule),
+        EventKind::Drop(facts) => format!("drop/{}", facts.rule.as_deref().unwrap_or_default()),
+        EventKind::Anomaly(facts) => facts.name.to_owned(),
+        _ => "else".to_owned(),
+    };
+    events.iter().map(name).collect()
+}
+
+/// Says octets in pieces; how many were let through.
+fn say(talk: &mut Conversation, from_client: bool, octets: &[u8], size: usize) -> usize {
+    let mut through = 0;
+    for piece in octets.chunks(size) {
+        let decision = if from_client { talk.client(piece) } else { talk.server(piece) };
+        if decision == Decision::Block {
+            break;
+        }
+        through += piece.len();
+    }
+    through
+}
+
+#[test]
+fn both_hellos_are_told_however_they_are_cut() {
+    for (record, segment) in [(1, 1), (1, 1400), (3, 7), (100, 1), (1 << 14, 1400), (1 << 14, 1)] {
+        let mut talk = Setup::enforcing(FORBIDDEN).open();
+        let hello = records(&client_hello("allowed.example", 1500), record);
+        let answer = records(&server_hello(CIPHER, "h2"), record);
+        assert_eq!(say(&mut talk, true, &hello, segment), hello.len(), "{record} {segment}");
+        assert_eq!(say(&mut talk, false, &answer, segment), answer.len());
+        let told = told(&talk.events);
+        let [facts] = told.as_slice() else { panic!("{record} {segment}: {:?}", kinds(&talk.events)) };
+        let (client, server) = (facts.client.as_ref().unwrap(), facts.server.as_ref().unwrap());
+        assert_eq!(client.names, ["allowed.example"]);
+        assert_eq!((client.version.name(), server.version.name()), ("TLS 1.3", "TLS 1.2"));
+        assert_eq!((client.alpn.as_slice(), server.alpn.as_deref()), (&["h2".to_owned()][..], Some("h2")));
+        assert_eq!(server.cipher.name(), "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
+        talk.acknowledge(true);
+        assert_eq!(talk.acknowledge(false), Decision::Pass);
+        talk.engine.finish(talk.now, &mut talk.events);
+        assert_eq!(kinds(&talk.events), ["tls"]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_forbidden_hello_never_passes_whole_and_an_allowed_one_always_does(
+        padding in 0_usize..3000,
+        cuts in proptest::collection::vec(1_usize..2000, 1..12),
+        record in 1_usize..3000,
+        forbidden in any::<bool>(),
+        empty in 0_usize..32,
+        reversed in any::<bool>(),
+    ) {
+        let name = if forbidden { "forbidden.example" } else { "allowed.example" };
+        let hello = records(&client_hello(name, padding), record);
+        let hello = [b"\x16\x03\x01\0\0".repeat(empty), hello].concat();
+        let mut talk = Setup::enforcing(FORBIDDEN).open();
+        let start = talk.client_next();
+        let mut pieces = Vec::new();
+        let (mut at, mut sizes) = (0, cuts.iter().cycle());
+        while at < hello.len() {
+            let end = hello.len().min(at + sizes.next().unwrap());
+            pieces.push((at, &hello[at..end]));
+            at = end;
+        }
+        if reversed {
+            pieces.reverse();
+        }
+        let mut passed = 0;
+        for (at, piece) in pieces {
+            let sequence = start.wrapping_add(u32::try_from(at).unwrap());
+            let segment = talk.segment(true).sequence(sequence).payload(piece);
+            if talk.show(&segment) == Decision::Block {
+                break;
+            }
+            passed += piece.len();
+        }
+        prop_assert_eq!(passed == hello.len(), !forbidden);
+        prop_assert_eq!(kinds(&talk.events).contains(&"alert/sni".to_owned()), forbidden);
+    }
+}
+
+#[test]
+fn the_second_hello_is_judged_too() {
+    let mut talk = Setup::enforcing(FORBIDDEN).open();
+    talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
+    let mut retry = server_hello(0x1301, "h2");
+    retry[6..38].copy_from_slice(&[
+        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
+        0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+    ]);
+    assert_eq!(talk.server(&records(&retry, 1 << 14)), Decision::Undecided);
+    talk.client(b"\x14\x03\x03\x00\x01\x01");
+    assert_eq!(talk.client(&records(&client_hello("forbidden.example", 0), 1 << 14)), Decision::Block);
+    talk.engine.finish(talk.now, &mut talk.events);
+    let told = told(&talk.events);
+    assert!(told[0].retried && told[0].server.is_none());
+    assert_eq!(told[0].name(), Some("allowed.example"));
+}
+
+#[test]
+fn an_alert_is_told_and_judged() {
+    let rule =
+        "[[rule]]\nid = \"a\"\nprotocol = \"tls\"\nmatch.alert = '^unrecognized_name$'\naction = \"alert\"\n";
+    let mut talk = Setup::enforcing(rule).open();
+    talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
+    talk.server(&alert(112));
+    assert_eq!(kinds(&talk.events), ["alert/a", "tls"]);
+    assert_eq!(told(&talk.events)[0].alert.unwrap().code.name(), "unrecognized_name");
+}
+
+#[test]
+fn what_answers_otherwise_has_the_hello_read_as_anything_else() {
+    // TLS to a port where HTTP is spoken: the client's half, and the server's.
+    let mut talk = Setup::enforcing("").open();
+    talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
+    talk.server(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    talk.engine.finish(talk.now, &mut talk.events);
+    let told = kinds(&talk.events);
+    assert!(told.contains(&"http".to_owned()) && told.contains(&"tls".to_owned()), "{told:?}");
+    // An SSH identification within what looks like a hello is one, for some servers.
+    let rule = "[[rule]]\nid = \"r\"\nprotocol = \"ssh\"\nfrom = \"client\"\nmatch.software = 'Evil'\naction = \"drop\"\n";
+    for segment in [1, 10, 1400] {
+        let mut talk = Setup::enforcing(rule).open();
+        let hello = records(&client_hello("a\nSSH-2.0-Evil\r\n", 0), 1 << 14);
+        assert!(say(&mut talk, true, &hello, segment) < hello.len(), "{segment}");
+    }
+}
+
+#[test]
+fn rules_about_the_first_octets_see_tls_as_they_did() {
+    for (from, first) in [("client", true), ("server", false)] {
+        let rule = format!(
+            "[[rule]]\nid = \"o\"\nprotocol = \"other\"\nfrom = \"{from}\"\nmatch.name = '^tls$'\naction = \"drop\"\n"
+        );
+        let mut talk = Setup::enforcing(&rule).open();
+        let hello = talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
+        assert_eq!(hello == Decision::Block, first);
+        let answer = talk.server(&records(&server_hello(CIPHER, "h2"), 1 << 14));
+        assert_eq!(answer, Decision::Block, "{from}");
+    }
+}
+
+#[test]
+fn a_policy_may_name_a_rule_about_tls() {
+    let rules = "[[policy]]\nport = 22\nallow_rules = [\"ours\"]\n[[rule]]\nid = \"ours\"\nprotocol = \"tls\"\n\
+                 from = \"client\"\nmatch.sni = '^allowed\\.'\naction = \"allow\"\n";
+    for (name, passes) in [("allowed.example", true), ("forbidden.example", false)] {
+        for segment in [1, 1400] {
+            let mut talk = Setup::enforcing(rules).open();
+            let hello = records(&client_hello(name, 0), 1 << 14);
+            assert_eq!(say(&mut talk, true, &hello, segment) == hello.len(), passes, "{name} {segment}");
+        }
+    }
+}
+
+#[test]
+fn a_hello_that_contradicts_itself_is_odd() {
+    let mut hello = client_hello("allowed.example", 0);
+    let last = hello.len() - 1;
+    hello[last] = 0xff;
+    let mut talk = Setup::monitoring("").open();
+    talk.client(&records(&hello, 1 << 14));
+    assert_eq!(kinds(&talk.events), ["tls_malformed"]);
+}

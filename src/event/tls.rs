@@ -1,0 +1,130 @@
+//! What was said of TLS in the open.
+
+use super::application::Summary;
+use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion};
+
+/// What was seen of one handshake.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsFacts {
+    /// The client's hello, the first where it had to say another.
+    pub client: Option<TlsClient>,
+    /// The server's.
+    pub server: Option<TlsServer>,
+    /// The server asked for another hello (`HelloRetryRequest`).
+    pub retried: bool,
+    /// The first alert in the open.
+    pub alert: Option<TlsAlert>,
+}
+
+/// A `ClientHello`, RFC 8446 section 4.1.2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsClient {
+    /// The highest version that it offers.
+    pub version: TlsVersion,
+    /// The host names that it asks for (SNI), as they were sent; one, in honest hellos.
+    pub names: Vec<String>,
+    /// Application protocols that it offers, in order.
+    pub alpn: Vec<String>,
+    /// Cipher suites that it offers, in order, GREASE among them.
+    pub ciphers: Vec<CipherSuite>,
+    /// Numbers of its extensions, in order, GREASE among them.
+    pub extensions: Vec<u16>,
+    /// Groups of its key exchange, in order, GREASE among them.
+    pub groups: Vec<u16>,
+    /// Signature algorithms that it takes, in order.
+    pub signature_algorithms: Vec<u16>,
+    /// It offers Encrypted Client Hello, or pretends to: the name that it asks for may be another one's.
+    pub ech: bool,
+    /// JA3.
+    pub ja3: Ja3,
+    /// JA4.
+    pub ja4: String,
+}
+
+/// A `ServerHello`, RFC 8446 section 4.1.3.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsServer {
+    /// The version that was chosen.
+    pub version: TlsVersion,
+    /// The cipher suite that was chosen.
+    pub cipher: CipherSuite,
+    /// The application protocol that was chosen, where that is said in the open.
+    pub alpn: Option<String>,
+    /// Numbers of its extensions, in order.
+    pub extensions: Vec<u16>,
+    /// JA3S.
+    pub ja3s: Ja3,
+}
+
+/// A JA3 or JA3S fingerprint: MD5 (hexadecimal) and the numbers that it was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ja3 {
+    /// 32 hexadecimal digits.
+    pub hash: String,
+    /// `771,4865-4866,0-23,29-23,0`.
+    pub string: String,
+}
+
+/// An alert, RFC 8446 section 6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TlsAlert {
+    /// Who sent it.
+    pub from: Side,
+    /// Whether it ends the connection.
+    pub fatal: bool,
+    /// What it says.
+    pub code: AlertCode,
+}
+
+impl TlsFacts {
+    /// The name that the client asked for.
+    pub fn name(&self) -> Option<&str> {
+        self.client.as_ref()?.names.first().map(String::as_str)
+    }
+
+    /// The version that was chosen, else the highest that was offered.
+    pub fn version(&self) -> Option<TlsVersion> {
+        let offered = self.client.as_ref().map(|client| client.version);
+        self.server.as_ref().map(|server| server.version).or(offered)
+    }
+
+    /// What tells most of one side, on a line: `TLS 1.3 example.org`, `TLS 1.2 TLS_RSA_WITH_AES_128_CBC_SHA`.
+    pub fn line(&self, side: Side) -> String {
+        let parts = match side {
+            Side::Client => self.client.as_ref().map(|client| {
+                let name = client.names.first().map_or("", String::as_str);
+                (client.version, name)
+            }),
+            Side::Server => self.server.as_ref().map(|server| (server.version, server.cipher.name())),
+        };
+        match (parts, self.alert.filter(|alert| alert.from == side)) {
+            (Some((version, "")), _) => version.name().to_owned(),
+            (Some((version, rest)), _) => format!("{} {rest}", version.name()),
+            (None, Some(alert)) => format!("alert {}", alert.code.name()),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Octets of its text, roughly.
+    pub(super) fn weight(&self) -> usize {
+        let client = self.client.as_ref().map_or(0, |client| {
+            let texts: usize = client.names.iter().chain(&client.alpn).map(String::len).sum();
+            let numbers = client.ciphers.len() + client.extensions.len() + client.groups.len();
+            texts + 2 * (numbers + client.signature_algorithms.len()) + client.ja3.string.len()
+        });
+        let server = self.server.as_ref().map_or(0, |server| server.ja3s.string.len());
+        size_of::<Self>() + client + server
+    }
+
+    pub(super) fn summary(&self) -> Summary<'_> {
+        let answered = self.server.is_some() || self.alert.is_some_and(|alert| alert.from == Side::Server);
+        let from = if answered { Side::Server } else { Side::Client };
+        Summary {
+            from: Some(from),
+            banner: Some(self.line(from).into()),
+            protocol_version: self.version().map(TlsVersion::name),
+            url: self.name(),
+            ..Summary::default()
+        }
+    }
+}

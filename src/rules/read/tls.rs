@@ -1,0 +1,127 @@
+//! Examples of rules about TLS: what a side of a handshake says, by its parts or as it was recorded.
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::super::example::Content;
+use super::super::field::Sender;
+use super::examples::hexadecimal;
+use super::value::{Entry, Reader, Text};
+use crate::banner::tls::{self, Answer, CLIENT_HELLO, Piece, Records, SERVER_HELLO};
+use crate::event::{ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
+use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion};
+
+const KEYS: &[&str] = &["sni", "alpn", "version", "cipher", "ja3", "ja4", "ja3s", "ech", "alert", "hex"];
+
+/// Keys of a server alone.
+const OF_SERVER: &[&str] = &["ja3s"];
+
+/// `{ sni = "example.org", alpn = ["h2"] }`, `{ version = "TLSv1", cipher = "TLS_RSA_WITH_RC4_128_MD5" }`, or
+/// `{ hex = "16 03 01 …" }` for the records of a hello.
+pub(super) fn example(
+    reader: &mut Reader<'_>,
+    entries: &[Entry<'_, '_>],
+    from: Sender,
+) -> (Content, Option<ProductFacts>) {
+    let of_server = entries.iter().any(|(key, _, _)| OF_SERVER.contains(key));
+    let side = match from {
+        Sender::Server => Side::Server,
+        Sender::Either if of_server => Side::Server,
+        Sender::Client | Sender::Either => Side::Client,
+    };
+    let mut parts = Parts::new(side);
+    for (key, span, value) in entries {
+        if KEYS.contains(key) {
+            parts.read(reader, key, value);
+        } else {
+            reader.unknown_key(span, key, "an example", KEYS.iter().copied());
+        }
+    }
+    (Content::Tls { from: side, facts: Box::new(parts.facts()) }, None)
+}
+
+/// What of an example was read so far.
+struct Parts {
+    side: Side,
+    client: TlsClient,
+    server: TlsServer,
+    alert: Option<TlsAlert>,
+    /// It says more than an alert.
+    hello: bool,
+}
+
+impl Parts {
+    fn new(side: Side) -> Self {
+        let (client, server) = (TlsClient::default(), TlsServer::default());
+        Self { side, client, server, alert: None, hello: false }
+    }
+
+    fn facts(self) -> TlsFacts {
+        let Self { side, client, server, alert, hello } = self;
+        TlsFacts {
+            client: (hello && side == Side::Client).then_some(client),
+            server: (hello && side == Side::Server).then_some(server),
+            alert,
+            ..TlsFacts::default()
+        }
+    }
+
+    fn read(&mut self, reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
+        self.hello |= key != "alert";
+        for text in reader.texts(key, value) {
+            if let Err(message) = self.take(key, &text) {
+                reader.error(&text.span, message);
+            }
+        }
+    }
+
+    fn take(&mut self, key: &str, Text { value, .. }: &Text) -> Result<(), String> {
+        match key {
+            "sni" => self.client.names.push(value.clone()),
+            "alpn" => {
+                self.client.alpn.push(value.clone());
+                self.server.alpn = Some(value.clone());
+            }
+            "version" => {
+                let names = || TlsVersion::names().collect::<Vec<_>>().join(", ");
+                let version = TlsVersion::named(value);
+                let version = version.ok_or_else(|| format!("no version is named `{value}`: {}", names()))?;
+                (self.client.version, self.server.version) = (version, version);
+            }
+            "cipher" => {
+                let cipher = CipherSuite::named(value);
+                let cipher = cipher.ok_or_else(|| format!("no cipher suite is named `{value}`"))?;
+                self.client.ciphers.push(cipher);
+                self.server.cipher = cipher;
+            }
+            "ja3" => self.client.ja3.hash.clone_from(value),
+            "ja4" => self.client.ja4.clone_from(value),
+            "ja3s" => self.server.ja3s.hash.clone_from(value),
+            "ech" if value == "offered" => self.client.ech = true,
+            "ech" => return Err("`ech` is `offered`, or is left out".to_owned()),
+            "alert" => {
+                let code = AlertCode::named(value).ok_or_else(|| format!("no alert is named `{value}`"))?;
+                self.alert = Some(TlsAlert { from: self.side, fatal: true, code });
+            }
+            _ => self.take_records(value)?,
+        }
+        Ok(())
+    }
+
+    fn take_records(&mut self, text: &str) -> Result<(), String> {
+        let octets = hexadecimal(text).ok_or("`hex` are octets of two hexadecimal digits each")?;
+        let no_hello = || format!("`hex` is no whole hello of a {}", self.side.name());
+        let mut records = Records::default();
+        match (records.next(&octets), self.side) {
+            (Piece::Message(CLIENT_HELLO, body), Side::Client) => {
+                self.client = tls::client(body).ok_or_else(no_hello)?;
+            }
+            (Piece::Message(SERVER_HELLO, body), Side::Server) => match tls::server(body) {
+                Some(Answer::Hello(server)) => self.server = server,
+                Some(Answer::Retry) | None => return Err(no_hello()),
+            },
+            _ => return Err(no_hello()),
+        }
+        Ok(())
+    }
+}

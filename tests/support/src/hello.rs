@@ -1,0 +1,52 @@
+//! Hellos of TLS, made by hand: RFC 8446 sections 4.1 and 5.1.
+
+/// A `ClientHello` as a handshake message, that asks for a name and offers TLS 1.3 and an application
+/// protocol; `padding` octets make it longer (RFC 7685).
+pub fn client_hello(name: &str, padding: usize) -> Vec<u8> {
+    let host = [&[0][..], &prefixed(name.as_bytes())].concat();
+    let extensions = [
+        extension(0, &prefixed(&host)),
+        extension(10, &prefixed(&[0x11, 0xec, 0, 0x1d])),
+        extension(13, &prefixed(&[4, 3, 8, 4])),
+        extension(16, &prefixed(b"\x02h2")),
+        extension(43, &[4, 3, 4, 3, 3]),
+        extension(21, &vec![0; padding]),
+    ]
+    .concat();
+    let ciphers = prefixed(&[0x13, 0x01, 0xc0, 0x2f]);
+    let body = [&[3, 3], &[b'r'; 32][..], &[0], &ciphers, &[1, 0], &prefixed(&extensions)].concat();
+    message(1, &body)
+}
+
+/// A `ServerHello` of TLS 1.2 as a handshake message, with a cipher suite and an application protocol.
+pub fn server_hello(cipher: u16, protocol: &str) -> Vec<u8> {
+    let [_, length] = u16::try_from(protocol.len()).unwrap_or(u16::MAX).to_be_bytes();
+    let protocol = [&[length], protocol.as_bytes()].concat();
+    let extensions = prefixed(&extension(16, &prefixed(&protocol)));
+    let body = [&[3, 3], &[b'r'; 32][..], &[0], &cipher.to_be_bytes(), &[0], &extensions].concat();
+    message(2, &body)
+}
+
+/// A handshake message in records of at most `size` octets each.
+pub fn records(message: &[u8], size: usize) -> Vec<u8> {
+    message.chunks(size).flat_map(|part| [&[0x16, 3, 1][..], &prefixed(part)].concat()).collect()
+}
+
+/// An alert that ends the connection.
+pub fn alert(description: u8) -> Vec<u8> {
+    vec![0x15, 3, 3, 0, 2, 2, description]
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind, 0][..], &prefixed(body)].concat()
+}
+
+fn extension(number: u16, content: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &prefixed(content)].concat()
+}
+
+/// Octets behind their count as a number of two octets.
+fn prefixed(octets: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(octets.len()).unwrap_or(u16::MAX);
+    [&length.to_be_bytes()[..], octets].concat()
+}

@@ -1,0 +1,209 @@
+//! TLS of real clients and servers: their hellos are read, fingerprinted as others do, and judged before they
+//! arrive.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use bannerwall_test_support::{
+    Guard, Namespace, Nginx, Running, Signal, as_root, eventually, hello, json_lines, send_in_chunks,
+    wait_listening,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+/// Ports of `openssl s_server` and nginx.
+const OPENSSL: u16 = 4433;
+const NGINX: u16 = 4434;
+
+/// Rejects clients that ask for a name.
+const RULES: &str = r#"
+[[rule]]
+id = "forbidden-name"
+title = "A forbidden name"
+protocol = "tls"
+from = "client"
+match.sni = '(^|\.)forbidden\.example$'
+action = "reject"
+examples = ["forbidden.example", { sni = "www.forbidden.example", alpn = ["h2"] }]
+counterexamples = ["allowed.example"]
+"#;
+
+/// A namespace with both servers.
+struct Stage {
+    folder: TempDir,
+    network: Namespace,
+    _servers: (Running, Nginx),
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let network = Namespace::new();
+        let path = folder.path().display();
+        network.run(&format!(
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=allowed.example -keyout {path}/key -out {path}/cert"
+        ));
+        let mut server = network.command("openssl");
+        server.args(["s_server", "-www", "-accept", &OPENSSL.to_string()]);
+        server.arg("-cert").arg(folder.path().join("cert")).arg("-key").arg(folder.path().join("key"));
+        let server = Running::start(server);
+        let settings = format!(
+            "listen 127.0.0.1:{NGINX} ssl;\nssl_protocols TLSv1.2 TLSv1.3;\nssl_certificate {path}/cert;\nssl_certificate_key {path}/key;\n"
+        );
+        let nginx = Nginx::start(&network, 8080, &settings);
+        std::fs::write(nginx.root().join("index.html"), "hello").expect("the folder is ours");
+        wait_listening(&network, OPENSSL);
+        wait_listening(&network, NGINX);
+        Self { folder, network, _servers: (server, nginx) }
+    }
+
+    /// What curl gets from a server by a name.
+    fn curl(&self, name: &str, port: u16, flags: &str) -> Output {
+        let words = format!(
+            "curl -sSk --max-time 20 --resolve {name}:{port}:127.0.0.1 {flags} https://{name}:{port}/"
+        );
+        self.network.output(&words)
+    }
+
+    /// Whether `openssl s_client` comes to an encrypted connection.
+    fn s_client(&self, name: &str, port: u16, flags: &str) -> bool {
+        let words = format!("openssl s_client -connect 127.0.0.1:{port} -servername {name} {flags}");
+        let output = self.network.output(&words);
+        String::from_utf8_lossy(&output.stdout).contains("New, TLSv1")
+    }
+}
+
+fn tls_events(events: &[Value]) -> Vec<&Value> {
+    events.iter().filter(|event| event["event_type"] == "tls").collect()
+}
+
+#[test]
+fn a_forbidden_name_never_comes_to_a_connection_and_others_do() {
+    as_root(|| {
+        let stage = Stage::new();
+        let flags = format!("--hook output --ports {OPENSSL},{NGINX},4435 --enforce");
+        let guard = Guard::start(&stage.network, PROGRAM, RULES, &flags);
+        let mut allowed = 0;
+        for port in [OPENSSL, NGINX] {
+            for version in ["--tls-max 1.2", "--tlsv1.3", "--http1.1"] {
+                let output = stage.curl("allowed.example", port, version);
+                assert!(
+                    output.status.success(),
+                    "{port} {version}: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+                let output = stage.curl("www.forbidden.example", port, version);
+                assert!(!output.status.success(), "{port} {version}");
+                allowed += 1;
+            }
+            for flags in ["-tls1_2", "-tls1_3", "-max_send_frag 512 -groups ffdhe8192:x25519"] {
+                assert!(stage.s_client("allowed.example", port, flags), "{port} {flags}");
+                assert!(!stage.s_client("forbidden.example", port, flags), "{port} {flags}");
+                allowed += 1;
+            }
+        }
+        eventually("a record of each handshake", || {
+            let events = guard.events();
+            let told = tls_events(&events);
+            let whole = told.iter().filter(|event| event["tls"]["ja3s"].is_object()).count();
+            let alerts = events.iter().filter(|event| event["event_type"] == "alert").count();
+            (told.len() == 2 * allowed && whole == allowed && alerts == allowed).then_some(())
+        });
+        let events = guard.events();
+        let blocked = tls_events(&events).into_iter().filter(|event| event["tls"]["ja3s"].is_null());
+        for event in blocked {
+            let name = event["tls"]["sni"].as_str().unwrap_or_default();
+            assert!(name.ends_with("forbidden.example"), "{event}");
+        }
+    });
+}
+
+#[test]
+fn a_hello_in_pieces_of_any_size_is_judged_on_a_real_queue() {
+    as_root(|| {
+        let network = Namespace::new();
+        let guard = Guard::start(&network, PROGRAM, RULES, "--hook output --ports 4435 --enforce");
+        let listener = network.listen(([127, 0, 0, 1], 4435));
+        for (name, passes) in [("allowed.example", true), ("forbidden.example", false)] {
+            for (record, segment) in [(1 << 14, 1), (1, 700), (700, 50), (1 << 14, 4000)] {
+                let octets = hello::records(&hello::client_hello(name, 1800), record);
+                let mut client: TcpStream = network.connect(([127, 0, 0, 1], 4435)).expect("it listens");
+                let (mut server, _) = listener.accept().expect("a connection");
+                let reader = std::thread::spawn(move || {
+                    let mut received = Vec::new();
+                    // A rejected connection is reset.
+                    let _ = server.read_to_end(&mut received);
+                    received
+                });
+                // A reset may come while there is more to send.
+                let _ = send_in_chunks(&mut client, &octets, segment);
+                drop(client);
+                let received = reader.join().expect("the reader ends");
+                assert_eq!(received == octets, passes, "{name} {record} {segment}: {}", received.len());
+            }
+        }
+        eventually("an alert", || {
+            let is_alert = |event: &Value| event["bannerwall"]["rule"] == "forbidden-name";
+            guard.events().iter().any(is_alert).then_some(())
+        });
+    });
+}
+
+/// Name, JA3 and JA3S of the handshakes in a capture, as tshark tells them.
+fn by_tshark(capture: &Path) -> Vec<[String; 3]> {
+    let column = |field: &str| {
+        let mut command = Command::new("tshark");
+        command.arg("-r").arg(capture).args(["-d", &format!("tcp.port=={OPENSSL},tls"), "-Y", field]);
+        command.args(["-d", &format!("tcp.port=={NGINX},tls"), "-T", "fields", "-e", field]);
+        let output = command.output().expect("tshark is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let names = column("tls.handshake.extensions_server_name");
+    let (clients, servers) = (column("tls.handshake.ja3"), column("tls.handshake.ja3s"));
+    assert_eq!((names.len(), clients.len()), (servers.len(), servers.len()));
+    names.into_iter().zip(clients).zip(servers).map(|((name, ja3), ja3s)| [name, ja3, ja3s]).collect()
+}
+
+#[test]
+fn replayed_handshakes_are_told_as_tshark_tells_them() {
+    as_root(|| {
+        let stage = Stage::new();
+        let capture = stage.folder.path().join("tls.pcap");
+        let mut tcpdump = stage.network.command("tcpdump");
+        tcpdump.args(["-i", "lo", "--immediate-mode", "-Z", "root", "-w"]).arg(&capture).arg("tcp");
+        let mut tcpdump = Running::start(tcpdump);
+        tcpdump.wait_stderr("the capture", |text| text.contains("listening on lo").then_some(()));
+        for port in [OPENSSL, NGINX] {
+            for flags in
+                ["--tls-max 1.2", "--tlsv1.3", "--curves X25519 --ciphers ECDHE-RSA-AES128-SHA --tls-max 1.2"]
+            {
+                assert!(stage.curl("allowed.example", port, flags).status.success(), "{flags}");
+            }
+            assert!(stage.s_client("other.example", port, "-tls1_2 -alpn http/1.1"));
+        }
+        tcpdump.signal(Signal::INT);
+        tcpdump.wait_exit();
+        let rules = stage.folder.path().join("rules.toml");
+        std::fs::write(&rules, RULES).expect("the folder is ours");
+        let mut replay = Command::new(PROGRAM);
+        replay.arg("replay").arg(&capture).arg("--rules").arg(&rules).args(["--format", "json"]);
+        let events = json_lines(&replay.output().expect("the program runs").stdout);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let told: Vec<[String; 3]> = tls_events(&events)
+            .into_iter()
+            .map(|event| {
+                let tls = &event["tls"];
+                [text(&tls["sni"]), text(&tls["ja3"]["hash"]), text(&tls["ja3s"]["hash"])]
+            })
+            .collect();
+        let expected = by_tshark(&capture);
+        assert_eq!(expected.len(), 8);
+        assert_eq!(told, expected);
+    });
+}
