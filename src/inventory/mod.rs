@@ -1,7 +1,7 @@
 //! What is on the network: who runs which software where, since when, who saw it, and what changed.
 //!
 //! Guard, scan and replay show their events to an [`Observer`], a [`recorder`] sums up what they say on a
-//! thread of its own, and a [`Store`] keeps it. Nothing here decides what is allowed, and nothing on the
+//! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on the
 //! packet path waits for it.
 
 mod filter;

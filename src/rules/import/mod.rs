@@ -1,7 +1,7 @@
 //! Advisories of distributions as rules: what `bannerwall rules import` makes of their data.
 //!
 //! Each format has a module that reads files into [`Weakness`]es; [`products`] says which package shows
-//! what in which banner, and [`write`] makes a rule of the two. Files are read as streams, nothing is
+//! what in which banner, and [`mod@write`] makes a rule of the two. Files are read as streams, nothing is
 //! fetched, and the same files give the same rules.
 
 mod alpine;
