@@ -4,6 +4,7 @@
 pub mod descriptors;
 pub mod error;
 pub mod frames;
+pub mod namespace;
 pub mod queue;
 pub mod ring;
 pub mod stamps;

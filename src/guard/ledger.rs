@@ -8,6 +8,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use bannerwall_ffi::namespace::cookie;
+
 use crate::hook::Queues;
 
 /// How the accounts of the last run stand.
@@ -29,8 +31,13 @@ impl Ledger {
     /// The one of a guard of these queues, in this network namespace.
     pub(super) fn of(queues: Queues) -> Self {
         let folder = std::env::var_os("RUNTIME_DIRECTORY").unwrap_or_else(|| "/run/bannerwall".into());
-        // Inode numbers tell namespaces apart (namespaces(7)).
-        let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |metadata| metadata.ino());
+        let namespace = cookie().map_or_else(
+            |_older| {
+                let inode = std::fs::metadata("/proc/self/ns/net").map_or(0, |metadata| metadata.ino());
+                format!("inode-{inode}")
+            },
+            |cookie| cookie.to_string(),
+        );
         let queues = queues.to_string().replace(':', "-");
         Self { path: Path::new(&folder).join(format!("accounts-{queues}.{namespace}")) }
     }
