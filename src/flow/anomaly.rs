@@ -16,7 +16,8 @@ impl Anomaly {
     /// reuse and long detours are nobody's trick by themselves, and a trick gains nothing by them. Urgent
     /// data loses its pointer instead.
     pub const fn is_hostile(self) -> bool {
-        let message = matches!(self.layer(), AnomalyLayer::Application) && !matches!(self, Self::BudgetSpent);
+        let message = matches!(self.layer(), AnomalyLayer::Application)
+            && !matches!(self, Self::BudgetSpent | Self::TlsDisputed);
         !message
             && !matches!(
                 self,

@@ -124,6 +124,8 @@ anomalies! {
     SshLongPreamble Application "ssh_long_preamble" "more came before the SSH identification than clients read",
     /// A hello of TLS that contradicts itself.
     TlsMalformed Application "tls_malformed" "the hello contradicts itself",
+    /// An SSH identification within what looks like a hello of TLS: servers of each find their own.
+    TlsDisputed Application "tls_disputed_hello" "an SSH identification stands within what looks like a hello",
     /// A head that did not end within the limit; what was read is its beginning.
     HeadTooLong Application "http_head_too_long" "the message head is longer than the limit",
     /// More header fields than anybody sends.

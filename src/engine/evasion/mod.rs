@@ -72,6 +72,7 @@
 //! | a banner behind other lines, whatever octets they hold | lines are gone over up to the budget | |
 //! | a banner behind more than 64 KiB or 1,024 lines | told; the same | `ssh_long_preamble` |
 //! | a banner where some clients cut a longer line, or with CRs before or in it, which some leave out | told; judged, too | `ssh_disputed_identification` |
+//! | an SSH identification within a hello of TLS | told; stopped | `tls_disputed_hello` |
 //! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
 //! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
 //! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |

@@ -3,7 +3,8 @@
 //! A client's hello is heard beside whatever else its first octets may be, and judged as soon as it is whole.
 //! That it is one is certain once the server answers by TLS; until then its octets stay unread, so that what
 //! answers otherwise has them read as anything else. Octets that look like a hello and hold an SSH
-//! identification behind a line end are read for that at once: some servers find it there.
+//! identification behind a line end are read for that at once: some servers find it there. A server of TLS
+//! has a hello all the same, which is not judged: by default such a flow is stopped.
 
 use std::sync::Arc;
 
@@ -71,8 +72,11 @@ impl Dialogue {
         match Name::TLS.fit(Side::Client, turn.input) {
             Fit::More => return Some(Step::Wait(Need::another(turn.input), Reading::New)),
             Fit::Yes if !hearing.finds_identification(turn.input) => {}
-            Fit::Yes | Fit::No => {
+            fit => {
                 hearing.stop();
+                if fit == Fit::Yes {
+                    judge.note_application(Anomaly::TlsDisputed);
+                }
                 return None;
             }
         }

@@ -159,6 +159,16 @@ fn what_answers_otherwise_has_the_hello_read_as_anything_else() {
 }
 
 #[test]
+fn a_hello_that_is_something_else_for_others_is_stopped_unjudged() {
+    let hello = records(&client_hello("forbidden.example\nSSH-", 0), 1 << 14);
+    for segment in [1, 10, 1400] {
+        let mut talk = Setup::enforcing(FORBIDDEN).open();
+        assert!(say(&mut talk, true, &hello, segment) < hello.len(), "{segment}");
+        assert!(kinds(&talk.events).contains(&"tls_disputed_hello".to_owned()), "{:?}", talk.events);
+    }
+}
+
+#[test]
 fn rules_about_the_first_octets_see_tls_as_they_did() {
     for (from, first) in [("client", true), ("server", false)] {
         let rule = format!(
