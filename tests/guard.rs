@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use bannerwall_test_support::{
-    Banner, Dropbear, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, json_lines,
-    send_in_chunks,
+    Banner, Dropbear, Line, NO_SQLMAP, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually,
+    json_lines, send_in_chunks,
 };
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a forbidden server says.
 const FORBIDDEN: &[u8] = b"SSH-2.0-OldSSH_1.0\r\n";
 
-/// Drops `OldSSH`, rejects dropbear, drops HTTP clients that call themselves sqlmap.
+/// Does something about `OldSSH`, rejects dropbear.
 const RULES: &str = r#"
 [[rule]]
 id = "old-ssh"
@@ -48,18 +48,12 @@ action = "reject"
 severity = "high"
 examples = ["SSH-2.0-dropbear_2022.83"]
 counterexamples = ["SSH-2.0-OpenSSH_9.8"]
-
-[[rule]]
-id = "no-sqlmap"
-title = "A forbidden client"
-protocol = "http"
-from = "client"
-match."header.user-agent" = '^sqlmap/'
-action = "reject"
-severity = "high"
-examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
-counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
 "#;
+
+/// Those rules with an action for `OldSSH`, and HTTP clients that call themselves sqlmap rejected.
+fn rules_that(action: &str) -> String {
+    RULES.replace("ACTION", action) + NO_SQLMAP
+}
 
 /// A guard that runs inside of a namespace.
 struct Guard<'a> {
@@ -72,7 +66,7 @@ impl<'a> Guard<'a> {
     fn start(namespace: &'a Namespace, action: &str, flags: &str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let rules = folder.path().join("rules.toml");
-        std::fs::write(&rules, RULES.replace("ACTION", action)).expect("the folder is ours");
+        std::fs::write(&rules, rules_that(action)).expect("the folder is ours");
         let mut command = namespace.command(PROGRAM);
         command.arg("guard").arg("--rules").arg(&rules).args(["--format", "json"]);
         let process = Running::start({
@@ -331,7 +325,7 @@ fn a_reload_takes_good_rules_and_refuses_bad_ones() {
         guard.process.signal(Signal::HUP);
         guard.process.wait_stderr("the refusal", |text| text.contains("old rules stay").then_some(()));
         assert!(is_reset(FORBIDDEN), "the old rules are in force");
-        let new = RULES.replace("OldSSH", "NewSSH").replace("ACTION", "reject");
+        let new = rules_that("reject").replace("OldSSH", "NewSSH");
         std::fs::write(guard.rules(), new).expect("the folder is ours");
         guard.process.signal(Signal::HUP);
         guard.process.wait_stderr("the reload", |text| text.contains("reloaded: 3 rules").then_some(()));
@@ -459,7 +453,7 @@ fn without_privilege_the_exit_code_is_3_and_the_message_names_the_capability() {
         let namespace = Namespace::new();
         let folder = TempDir::new().expect("a temporary folder");
         let rules = folder.path().join("rules.toml");
-        std::fs::write(&rules, RULES.replace("ACTION", "drop")).expect("the folder is ours");
+        std::fs::write(&rules, rules_that("drop")).expect("the folder is ours");
         let output = namespace
             .command_without_net_admin(PROGRAM)
             .args(["guard", "--rules"])
@@ -478,7 +472,7 @@ fn a_guard_whose_messages_nobody_reads_any_more_goes_on() {
         let namespace = Namespace::new();
         let folder = TempDir::new().expect("a temporary folder");
         let rules = folder.path().join("rules.toml");
-        std::fs::write(&rules, RULES.replace("ACTION", "drop")).expect("the folder is ours");
+        std::fs::write(&rules, rules_that("drop")).expect("the folder is ours");
         let mut command = namespace.command(PROGRAM);
         command.args(["guard", "--hook", "input", "--format", "json", "--rules"]).arg(&rules);
         let mut guard =
