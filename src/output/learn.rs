@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 use super::Format;
-use crate::event::{Application, Event, EventKind, OtherFacts};
+use crate::event::{Application, Event, EventKind, HttpFacts, OtherFacts};
 use crate::files;
 
 /// Ports and networks of servers that are told apart.
@@ -37,8 +37,8 @@ enum Thing {
     Protocol(&'static str),
     /// A protocol and the product that speaks it, as it calls itself, in lower case.
     Product(&'static str, String),
-    /// What has no name.
-    Unknown,
+    /// What no policy can allow, by how it begins.
+    Strange(String),
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ struct Seen {
     sources: BTreeSet<IpNet>,
     /// There was no room for another client's network.
     anywhere: bool,
-    /// The first octets of something without a name: the smallest, so that order does not matter.
+    /// The first octets of something that no policy can allow: the smallest, so that order does not matter.
     sample: Option<String>,
 }
 
@@ -71,11 +71,11 @@ impl Learner {
             return;
         }
         let seen = self.places.entry(place).or_default();
-        if let (Thing::Unknown, Application::Other(facts)) = (&thing, said) {
-            let sample = facts.from.map(|from| OtherFacts::text(facts.first(from))).unwrap_or_default();
+        if let Thing::Strange(sample) = thing {
             if seen.sample.as_ref().is_none_or(|known| sample < *known) {
                 seen.sample = Some(sample);
             }
+            return;
         }
         if seen.things.len() < THINGS {
             seen.things.insert(thing);
@@ -142,13 +142,19 @@ impl Thing {
         };
         Some(match said {
             Application::Ssh(facts) => product("ssh", &facts.server.as_ref()?.software_version),
-            Application::Http(facts) => match facts.response.as_ref()?.header("Server") {
-                Some(server) => product("http", server),
-                None => Self::Protocol("http"),
+            Application::Http(facts) => match (strange(facts), facts.response.as_ref()) {
+                (Some(line), _) => Self::Strange(line),
+                (None, response) => match response?.header("Server") {
+                    Some(server) => product("http", server),
+                    None => Self::Protocol("http"),
+                },
             },
             Application::Tls(_) => Self::Protocol("tls"),
             Application::Greeting(facts) => Self::Protocol(facts.greeting.name()),
-            Application::Other(facts) if facts.name == crate::banner::other::UNKNOWN => Self::Unknown,
+            Application::Other(facts) if facts.name == crate::banner::other::UNKNOWN => {
+                let from = facts.from.map(|from| OtherFacts::text(facts.first(from)));
+                Self::Strange(from.unwrap_or_default())
+            }
             Application::Other(facts) => Self::Protocol(facts.name),
         })
     }
@@ -157,7 +163,7 @@ impl Thing {
         match self {
             Self::Product(protocol, name) => format!("learned-{protocol}-{name}"),
             Self::Protocol(name) => (*name).to_owned(),
-            Self::Unknown => String::new(),
+            Self::Strange(_) => String::new(),
         }
     }
 
@@ -186,7 +192,7 @@ impl Seen {
         self.things.iter().filter(move |thing| match thing {
             Thing::Product(protocol, _) => !whole(protocol),
             Thing::Protocol(_) => true,
-            Thing::Unknown => false,
+            Thing::Strange(_) => false,
         })
     }
 
@@ -205,7 +211,7 @@ impl Seen {
             let sample: String = sample.chars().take(120).collect();
             _ = writeln!(
                 text,
-                "\n# Seen at {network} port {port}, and without a name to allow it by: {sample}"
+                "\n# Seen at {network} port {port}, and nothing that a policy can allow: {sample}"
             );
         }
         let (protocols, products) = (named(false), named(true));
@@ -230,6 +236,21 @@ impl Seen {
             _ = writeln!(text, "allow_rules = [{}]", quoted(products));
         }
     }
+}
+
+/// The first line of a message that servers and clients may take for HTTP, and policies do not: those want a
+/// request line and a status line of HTTP/1.x.
+fn strange(facts: &HttpFacts) -> Option<String> {
+    let ordinary = |version: &str| version.starts_with("HTTP/1.");
+    let request = facts.request.as_ref().filter(|request| {
+        !ordinary(&request.version) || request.url.contains(|it: char| it.is_ascii_whitespace())
+    });
+    let asked = request.map(|request| format!("{} {} {}", request.method, request.url, request.version));
+    let answered = || {
+        let response = facts.response.as_ref().filter(|response| !ordinary(&response.version))?;
+        Some(format!("{} {} {}", response.version, response.status, response.reason))
+    };
+    asked.or_else(answered).map(|line| OtherFacts::text(line.trim_end().as_bytes()))
 }
 
 /// The network that an address is counted to: 24 bits of IPv4, 64 of IPv6.
@@ -290,7 +311,8 @@ mod tests {
 
     use super::*;
     use crate::event::{
-        Endpoint, Endpoints, FlowContext, GreetingFacts, HttpFacts, Source, SshFacts, SshSide, Timestamp,
+        Endpoint, Endpoints, FlowContext, GreetingFacts, HttpFacts, HttpRequestFacts, Source, SshFacts,
+        SshSide, Timestamp,
     };
     use crate::rules::RuleSet;
 
@@ -318,6 +340,16 @@ mod tests {
         Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side) }))
     }
 
+    fn http(url: &str, version: &str) -> Application {
+        let request = HttpRequestFacts {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            version: version.to_owned(),
+            ..HttpRequestFacts::default()
+        };
+        Application::Http(Arc::new(HttpFacts { request: Some(request), response: None }))
+    }
+
     fn other(name: &'static str, octets: &[u8]) -> Application {
         let from = Some(crate::event::Side::Client);
         Application::Other(Arc::new(OtherFacts { name, from, client: octets.to_vec(), server: Vec::new() }))
@@ -339,7 +371,8 @@ mod tests {
             event("192.0.2.7:4000", "198.51.100.1:443", other("tls", b"\x16")),
             event("192.0.2.7:4000", "198.51.100.1:9000", other("unknown", b"']]]\"\nx = 1 \x1b")),
             event("192.0.2.7:4000", "198.51.100.1:25", Application::Greeting(Arc::new(greeting))),
-            event("192.0.2.7:4000", "198.51.100.1:80", Application::Http(Arc::new(HttpFacts::default()))),
+            event("192.0.2.7:4000", "198.51.100.1:80", http("/", "")),
+            event("192.0.2.7:4000", "198.51.100.1:80", http("/ a", "HTTP/1.1")),
             event("192.0.2.7:4000", "198.51.100.1:2222", ssh("\"'\n[[rule]]")),
         ]
     }
@@ -353,6 +386,10 @@ mod tests {
         };
         let text = learn(&mut samples().into_iter());
         assert_eq!(text, learn(&mut samples().into_iter().rev().chain(samples())));
+        for sample in ["port 80, and nothing that a policy can allow: GET /\n", "port 9000, and nothing that"]
+        {
+            assert!(text.contains(sample), "{text}");
+        }
         let set =
             RuleSet::parse("learned.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")).rules;
         assert!(set.trials().all(|trial| trial.passed()));

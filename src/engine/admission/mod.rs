@@ -38,7 +38,8 @@ struct Gate {
     policy: Arc<Policy>,
     /// What it may yet be.
     ways: Vec<Way>,
-    /// Octets of both sides.
+    /// Octets of both sides, but for what follows a request line of HTTP: an upload may be of any length
+    /// before its answer comes.
     octets: u64,
     /// What rules that the policy names have said and was not considered yet.
     opinions: Vec<(usize, Opinion)>,
@@ -61,9 +62,11 @@ impl Admission {
     pub(super) fn hear(&mut self, from: Side, octets: &[u8]) {
         self.first.hear(from, octets);
         let Some(gate) = &mut self.gate else { return };
-        gate.octets += octets.len() as u64;
         for way in &mut gate.ways {
             way.hear(from, octets, self.first.of(from));
+        }
+        if !gate.is_request(from) {
+            gate.octets += octets.len() as u64;
         }
     }
 
@@ -168,6 +171,11 @@ impl Gate {
         });
         let ways = allowed.chain(named).collect();
         Self { policy, ways, octets: 0, opinions: Vec::new() }
+    }
+
+    /// Whether what a side says now belongs to a request that may be answered.
+    fn is_request(&self, from: Side) -> bool {
+        from == Side::Client && self.ways.iter().any(Way::is_requested)
     }
 
     /// Takes out the ways that the flow can't go any more, and the rule of one that has matched.

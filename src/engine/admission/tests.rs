@@ -285,6 +285,29 @@ fn what_comes_to_no_decision_within_the_budget_is_not_allowed() {
 }
 
 #[test]
+fn an_upload_may_be_longer_than_the_budget_before_its_answer_comes() {
+    let product = "[[rule]]\nid = \"n\"\nprotocol = \"http\"\nfrom = \"server\"\nmatch.\"header.server\" = '^nginx'\n\
+                   action = \"allow\"\n[[policy]]\nport = 22\nallow_rules = [\"n\"]\nbudget = 1000\n";
+    let upload =
+        [b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n", &[b'x'; 300_000][..]].concat();
+    for rules in ["[[policy]]\nport = 22\nallow = \"http\"\nbudget = 1000\n", product] {
+        for size in [700, 1400] {
+            let mut talk = Setup::enforcing(rules).open();
+            for piece in upload.chunks(size) {
+                assert_eq!(talk.client(piece), Decision::Undecided);
+                talk.acknowledge(false);
+            }
+            let answer = b"HTTP/1.1 201 Created\r\nServer: nginx\r\nContent-Length: 0\r\n\r\n";
+            assert_eq!(say(&mut talk, Side::Server, answer, 5).0, answer.len());
+            assert_eq!(count(&talk.events, "alert") + count(&talk.events, "drop"), 0);
+        }
+        let mut talk = Setup::enforcing(rules).open();
+        assert_eq!(say(&mut talk, Side::Client, &upload, 1400).0, upload.len());
+        assert_eq!(talk.server(b"RFB 003.008\n"), Decision::Block, "an answer of something else");
+    }
+}
+
+#[test]
 fn each_flow_that_is_not_read_is_told_once_with_or_without_a_policy() {
     use Side::{Client, Server};
     let talks: &[(Said, &str)] = &[

@@ -90,6 +90,11 @@ impl Way {
         }
     }
 
+    /// Whether the client's request line of HTTP was read.
+    pub(super) const fn is_requested(&self) -> bool {
+        matches!((self.shape, self.client), (Some(Allowed::Http), Fit::Yes))
+    }
+
     const fn of(&self, side: Side) -> Fit {
         match side {
             Side::Client => self.client,
