@@ -9,7 +9,7 @@ use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
 use super::flows::{Flows, nothing};
 use super::judge::FlowFacts;
-use crate::event::{DropReason, Timestamp};
+use crate::event::Timestamp;
 use crate::flow::{Class, Flow, FlowId, Ruling};
 use crate::rules::RuleSet;
 
@@ -66,15 +66,15 @@ impl Flows {
         let packet = nothing(now);
         let mut judge = sitting.again().judge(facts, None, None, &packet);
         judge.refuse(policy, silence());
-        if judge.outcome.stop.is_none() || !judge.enforces() {
-            return;
+        let Some(stop) = judge.outcome.stop.take().filter(|_| judge.enforces()) else { return };
+        if !stop.reject {
+            judge.tell_drop(stop.reason, stop.rule, false);
+            judge.desk.counters.count_blocked(false);
         }
-        judge.tell_drop(DropReason::Policy, Some(policy.id().to_owned()), false);
-        judge.desk.counters.count_blocked(false);
         if let Some(conversation) = flow.conversation.take() {
             judge.desk.take_back(conversation);
         }
-        flow.ruling = Ruling::Blocked;
+        flow.ruling = if stop.reject { Ruling::Refused } else { Ruling::Blocked };
         self.table.set_class(id, Class::Blocked, now);
     }
 }

@@ -41,8 +41,17 @@ pub enum Ruling {
     Passed,
     /// Nothing more may pass.
     Blocked,
+    /// Nothing more may pass, and the next packet resets both ends: without one, nobody knows by which numbers.
+    Refused,
     /// Nothing more may pass, and both ends were reset.
     Rejected,
+}
+
+impl Ruling {
+    /// Whether nothing more may pass.
+    pub const fn blocks(self) -> bool {
+        matches!(self, Self::Blocked | Self::Refused | Self::Rejected)
+    }
 }
 
 /// One flow. `C` is what its owner knows about the conversation while it is undecided.

@@ -140,7 +140,7 @@ pub(super) struct Terms {
 impl Account {
     fn record<C>(&self, flow: &Flow<C>, Terms { end, hands_over }: Terms) -> FlowRecord {
         let [client, server] = [Side::Client, Side::Server].map(|side| flow.end(side) as usize);
-        let blocked = matches!(flow.ruling, Ruling::Blocked | Ruling::Rejected);
+        let blocked = flow.ruling.blocks();
         let handed_over = hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
         let (reason, rule) = match self.heard.dropped.clone().filter(|_| blocked) {
             Some((reason, rule)) => (Some(reason), rule),
@@ -164,7 +164,7 @@ impl Account {
             verdict: match flow.ruling {
                 Ruling::Undecided => FlowVerdict::Undecided,
                 Ruling::Passed => FlowVerdict::Passed,
-                Ruling::Blocked => FlowVerdict::Blocked,
+                Ruling::Blocked | Ruling::Refused => FlowVerdict::Blocked,
                 Ruling::Rejected => FlowVerdict::Rejected,
             },
             reason,

@@ -147,6 +147,26 @@ fn silence_is_ended_in_its_time_and_only_silence() {
 }
 
 #[test]
+fn a_silent_connection_is_reset_by_its_next_packet() {
+    let rules = "[[policy]]\nport = 22\nallow = \"ssh\"\nsilent_after = \"10s\"\notherwise = \"reject\"\n";
+    for from in [Side::Client, Side::Server] {
+        let mut talk = Setup::enforcing(rules).open();
+        let (client, server) = (talk.client_next(), talk.server_next());
+        talk.wait(Duration::from_secs(11));
+        assert_eq!(kinds(&talk.events), ["alert/policy-22"]);
+        let (_, Decision::Reject(resets)) = say(&mut talk, from, b"SSH-2.0-x\r\n", 1000) else {
+            panic!("not rejected")
+        };
+        let number = |packet: &[u8]| u32::from_be_bytes(packet[24..28].try_into().unwrap());
+        let (to_receiver, to_sender) = if from == Side::Client { (client, server) } else { (server, client) };
+        assert_eq!((number(&resets.to_receiver), number(&resets.to_sender)), (to_receiver, to_sender));
+        assert_eq!(kinds(&talk.events), ["alert/policy-22", "drop/policy-22"]);
+        assert_eq!(talk.server(b"SSH-2.0-x\r\n"), Decision::Block);
+        assert_eq!(talk.engine.counters().flows_rejected, 1);
+    }
+}
+
+#[test]
 fn flows_that_were_not_seen_from_their_start_are_judged_where_the_policy_says_so() {
     let mut talk = Setup::enforcing(ONLY_SSH).midstream();
     assert_eq!(talk.server(b"\x8f\x13 the middle of something"), Decision::Undecided);

@@ -14,7 +14,7 @@ use super::conversation::Conversation;
 use super::flows::{Flows, is_amid};
 use super::judge::{FlowFacts, Judge};
 use super::silence::is_under_policy;
-use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput};
+use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, Ruling, Tracking, distance};
@@ -60,7 +60,7 @@ impl Engine {
         let flow = table.get(id);
         accounts.note(id, flow, heard);
         accounts.count((id, flow), from, segment, packet);
-        let blocked = matches!(flow.ruling, Ruling::Blocked | Ruling::Rejected);
+        let blocked = flow.ruling.blocks();
         if blocked && self.bench.law.tracking == Tracking::Inline {
             self.flows.tell_stopped(id, packet.now, &mut self.bench.sit(sink));
         }
@@ -74,10 +74,14 @@ impl Engine {
     ) -> Inspected {
         let (key, from) = FlowKey::of(segment);
         let found = self.flows.table.find(&key);
-        if let Some(id) = found
-            && let Some(inspected) = self.inspect_decided(Seen { segment, packet, id, from })
-        {
-            return inspected;
+        if let Some(id) = found {
+            let seen = Seen { segment, packet, id, from };
+            if self.is_due_to_reject(seen) {
+                return self.reject_refused(seen, sink);
+            }
+            if let Some(inspected) = self.inspect_decided(seen) {
+                return inspected;
+            }
         }
         let verify = packet.checksums == Checksums::Verify;
         let needs_all = verify && !segment.payload().is_empty() || self.takes_pointer_off(segment);
@@ -119,6 +123,28 @@ impl Engine {
         segment.flags().urg() && law.enforces() && law.tracking == Tracking::Inline
     }
 
+    /// Whether a segment is the first of a flow that was refused when nobody said anything.
+    fn is_due_to_reject(&self, seen: Seen<'_>) -> bool {
+        let flags = seen.segment.flags();
+        self.flows.table.get(seen.id).ruling == Ruling::Refused && !flags.syn() && !flags.rst()
+    }
+
+    /// Resets both ends of such a flow, by the numbers of the segment.
+    fn reject_refused(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        let flow = self.flows.table.touch(id, packet.now);
+        let receiver_expects = receiver_expects(flow, segment, from);
+        let peer = flow.stream(from.other());
+        let sender_expects = peer.is_open().then(|| peer.next());
+        flow.ruling = Ruling::Rejected;
+        let (facts, side) = (FlowFacts::from(&*flow), flow.side(from));
+        let mut judge = self.bench.sit(sink).judge(facts, Some(side), Some(segment), packet);
+        let policy = judge.law.rules.policy(&judge.flow.endpoints());
+        judge.tell_drop(DropReason::Policy, policy.map(|policy| policy.id().to_owned()), true);
+        judge.desk.counters.count_blocked(true);
+        Decision::Reject(Resets::new(segment, receiver_expects, sender_expects)).into()
+    }
+
     /// The whole story of a packet whose flow is decided; `None` where it may begin a new connection.
     fn inspect_decided(&mut self, seen: Seen<'_>) -> Option<Inspected> {
         let Seen { segment, packet, id, from } = seen;
@@ -127,8 +153,10 @@ impl Engine {
             Ruling::Undecided => return None,
             Ruling::Passed => Decision::Pass,
             // By it the other end learns that this one has given up.
-            Ruling::Blocked | Ruling::Rejected if is_mere_reset(segment) => Decision::Undecided,
-            Ruling::Blocked | Ruling::Rejected => Decision::Block,
+            Ruling::Blocked | Ruling::Refused | Ruling::Rejected if is_mere_reset(segment) => {
+                Decision::Undecided
+            }
+            Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Decision::Block,
         };
         let flags = segment.flags();
         if flags.syn() && !flow.stream(from).began_with(segment.sequence()) {
