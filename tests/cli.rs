@@ -131,3 +131,42 @@ fn flags_of_the_command_line_win_over_the_config_file() {
     let path = file.path().to_str().expect("a path in UTF-8");
     assert_eq!(bannerwall(&["man", "--config", path]).status.code(), Some(0));
 }
+
+#[test]
+fn nothing_that_is_read_is_written_over_and_stdout_needs_no_flag() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [file, link] = ["file", "link"].map(|name| folder.path().join(name).display().to_string());
+    std::fs::write(&file, "kept").expect("the folder is ours");
+    std::os::unix::fs::symlink(&file, &link).expect("the folder is ours");
+    for arguments in [
+        &["replay", &file, "-o", &link][..],
+        &["replay", &file, "--learn", &file],
+        &["scan", "connect", "-p", "1", "-i", &file, "-o", &link],
+        &["scan", "connect", "-p", "1", "192.0.2.1", "--exclude-file", &link, "-o", &file],
+        &["rules", "list", &file, "-o", &link],
+        &["rules", "import", "recog", &file, "-o", &link],
+        &["rules", "import", "nvd", &link, "-o", &file],
+    ] {
+        let output = bannerwall(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains("would be read and written over"), "{}", stderr(&output));
+        assert_eq!(std::fs::read(&file).expect("it is there"), b"kept");
+    }
+    let output = bannerwall(&["rules", "list", "rules", "-o", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("goes to stdout"), "{}", stderr(&output));
+}
+
+#[test]
+fn files_without_an_end_are_refused() {
+    for arguments in [
+        &["guard", "--config", "/dev/zero"][..],
+        &["scan", "connect", "192.0.2.1", "-p", "1", "--resume", "/dev/zero"],
+        &["scan", "connect", "192.0.2.1", "-p", "1", "--resume", "/no/such/folder/state"],
+    ] {
+        let output = bannerwall(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let path = arguments.last().expect("a path");
+        assert!(stderr(&output).contains(path), "{}", stderr(&output));
+    }
+}

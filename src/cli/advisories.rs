@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 
+use super::flags::{check_output, output_file};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::event::{Action, Severity, Verdict};
@@ -72,7 +73,7 @@ struct WantedFlags {
     #[arg(long, value_name = "FILE")]
     products: Option<PathBuf>,
     /// Write the rules here instead of to stdout.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
 }
 
@@ -126,6 +127,8 @@ pub(super) fn files(
 
 impl WantedFlags {
     fn wanted(&self, files: &[PathBuf]) -> Result<(Products, Wanted), Failure> {
+        let read = [&self.products, &self.kev].into_iter().flatten().chain(files);
+        check_output(self.output.as_deref(), read.map(PathBuf::as_path))?;
         let products = match &self.products {
             Some(path) => Products::read(path),
             None => Products::shipped(),

@@ -11,6 +11,7 @@
 //! alike.
 
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -19,6 +20,9 @@ use clap::{ArgAction, ArgMatches, Command};
 
 use super::Failure;
 use crate::rules::nesting;
+
+/// The longest file, in octets.
+const LIMIT: u64 = 1 << 20;
 
 /// Adds to `arguments` what the file of `--config` holds for their subcommand.
 pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
@@ -56,9 +60,19 @@ fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
     here.or_else(|| matches.subcommand().and_then(|(_, sub)| config_file(sub)))
 }
 
+/// The text of the file, within its limit: it may be a device without an end.
+fn read(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(LIMIT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LIMIT {
+        bail!("it is longer than {LIMIT} octets");
+    }
+    Ok(text)
+}
+
 fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Result<Vec<OsString>> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let text = read(file).with_context(|| format!("cannot read {name}"))?;
     if let Some(at) = nesting::too_deep(&text) {
         let line = text.get(..at.start).unwrap_or_default().matches('\n').count() + 1;
         bail!("{name}:{line}: brackets are nested too deeply");
@@ -82,7 +96,7 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
             if command.find_subcommand(key).is_some() {
                 continue;
             }
-            let flags = flag(command, matches, key, value);
+            let flags = flag((command, &path), matches, key, value);
             added.extend(flags.with_context(|| format!("{name}: `{key}` in [{path}]"))?);
         }
     }
@@ -91,7 +105,7 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
 
 /// The arguments that say `key = value`, none where the command line says it already.
 fn flag(
-    command: &Command,
+    (command, path): (&Command, &str),
     matches: &ArgMatches,
     key: &str,
     value: &toml::Value,
@@ -99,7 +113,7 @@ fn flag(
     let argument = command
         .get_arguments()
         .find(|argument| argument.get_long() == Some(key))
-        .ok_or_else(|| anyhow!("no such flag; `bannerwall {} --help` lists them", command.get_name()))?;
+        .ok_or_else(|| anyhow!("no such flag; `bannerwall {} --help` lists them", path.replace('.', " ")))?;
     if matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine) {
         return Ok(Vec::new());
     }

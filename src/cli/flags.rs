@@ -1,6 +1,7 @@
 //! Flags and their values that several subcommands have in common.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,31 @@ pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
         Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
         _ => bail!("at least 1ms"),
     }
+}
+
+/// The value of a flag that names a file to write.
+pub(super) fn output_file(text: &str) -> anyhow::Result<PathBuf> {
+    match text {
+        "" => bail!("a file"),
+        "-" => bail!("without this flag it goes to stdout; a file of that name is ./-"),
+        path => Ok(path.into()),
+    }
+}
+
+/// Whether a file that will be written is none of those that are read.
+pub(super) fn check_output<'p>(
+    output: Option<&Path>,
+    inputs: impl IntoIterator<Item = &'p Path>,
+) -> Result<(), Failure> {
+    let identity = |path: &Path| {
+        let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
+    };
+    let Some((output, own)) = output.and_then(|path| Some((path, identity(path)?))) else { return Ok(()) };
+    if inputs.into_iter().any(|input| identity(input) == Some(own)) {
+        return Err(Failure::Usage(anyhow!("{}: would be read and written over", output.display())));
+    }
+    Ok(())
 }
 
 /// The value of a flag that names a protocol.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag};
+use super::flags::{
+    FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag, output_file,
+};
 use super::hook::{FamilyFlag, OnFailureFlag, VariantFlag, unique};
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
@@ -123,7 +125,7 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "FORMAT", help_heading = "Events")]
     format: Option<FormatName>,
     /// Write what would go to stdout to FILE instead.
-    #[arg(short, long, value_name = "FILE", help_heading = "Events")]
+    #[arg(short, long, value_name = "FILE", help_heading = "Events", value_parser = output_file)]
     output: Option<PathBuf>,
     /// Leave everything out of JSON events that EVE has no name for.
     #[arg(long, help_heading = "Events")]

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
 use super::advisories::{self, DebianFlags, FilesFlags, OsvFlags};
+use super::flags::{check_output, output_file};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::rules::fingerprint::{Document, Fingerprints, subjects};
@@ -69,7 +70,7 @@ struct RecogFlags {
     #[arg(required = true, value_name = "FILE.xml")]
     files: Vec<PathBuf>,
     /// Write the fingerprint file here instead of to stdout.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
 }
 
@@ -85,6 +86,7 @@ pub(super) fn run(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> 
 }
 
 fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
+    check_output(flags.output.as_deref(), flags.files.iter().map(PathBuf::as_path))?;
     let mut document = Document::default();
     for path in &flags.files {
         let imported = recog::import(path).map_err(Failure::usage)?;

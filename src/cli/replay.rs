@@ -11,7 +11,10 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::flags::{FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag};
+use super::flags::{
+    FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag, check_output,
+    output_file,
+};
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
@@ -68,7 +71,7 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     flow_events: bool,
     /// Write events to this file.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
     #[command(flatten)]
     inventory: InventoryFlags,
@@ -90,6 +93,9 @@ enum ChecksumFlag {
 pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> {
     if let Some(file) = &arguments.learn {
         super::check_learn(file)?;
+    }
+    for output in [&arguments.output, &arguments.learn] {
+        check_output(output.as_deref(), arguments.files.iter().map(PathBuf::as_path))?;
     }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use super::flags::FormatName;
+use super::flags::{FormatName, check_output, output_file};
 use super::import::{self, ImportArgs};
 use super::rule_paths::{RulesFlag, Use};
 use super::trial::{self, FlowEnds, FlowVerdict, Step};
@@ -107,7 +107,7 @@ struct Output {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
     /// Write results to this file.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
 }
 
@@ -119,6 +119,12 @@ enum SideName {
 
 /// Runs `bannerwall rules`.
 pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
+    if let RulesCommand::Check(files)
+    | RulesCommand::List(files)
+    | RulesCommand::Test(TestArgs { files, .. }) = &arguments.command
+    {
+        check_output(files.output.output.as_deref(), files.paths.iter().map(PathBuf::as_path))?;
+    }
     match &arguments.command {
         RulesCommand::Check(files) => check(files, quiet),
         RulesCommand::List(files) => list(files, quiet),

@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::targets::{Counts, Snapshot};
@@ -126,14 +127,19 @@ impl Checkpoint {
         check: impl FnOnce(&Metadata) -> Result<(), String>,
     ) -> Result<Option<Self>, CheckpointError> {
         let fault = |error| CheckpointError::File { path: path.to_owned(), error };
-        let mut file = match File::open(path) {
+        // A FIFO would have us wait for its writer.
+        let unwaiting = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let mut file = match File::options().read(true).custom_flags(unwaiting).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fault(error)),
         };
         // Of what was opened, not of the name: that may lead elsewhere a moment later.
-        check(&file.metadata().map_err(fault)?)
-            .map_err(|reason| CheckpointError::Untrusted { path: path.to_owned(), reason })?;
+        let metadata = file.metadata().map_err(fault)?;
+        if !metadata.is_file() {
+            return Err(fault(io::Error::new(io::ErrorKind::InvalidInput, "no regular file")));
+        }
+        check(&metadata).map_err(|reason| CheckpointError::Untrusted { path: path.to_owned(), reason })?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(fault)?;
         Self::parse(path, &text).map(Some)
@@ -182,6 +188,16 @@ impl Checkpoint {
         self.replace(path).map_err(|error| CheckpointError::File { path: path.to_owned(), error })
     }
 
+    /// Whether a checkpoint can be written at `path`, before anything was done that it would keep.
+    ///
+    /// # Errors
+    /// Where it cannot.
+    pub fn check_place(path: &Path) -> Result<(), CheckpointError> {
+        let beside = beside(path);
+        let made = make(&beside).and_then(|_| std::fs::remove_file(&beside));
+        made.map_err(|error| CheckpointError::File { path: path.to_owned(), error })
+    }
+
     /// Where the scan stood.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -197,18 +213,27 @@ impl Checkpoint {
     }
 
     fn replace(&self, path: &Path) -> io::Result<()> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        // What a crash left there, or a link that somebody planted, which must not be written through.
-        match std::fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::options().write(true).create_new(true).mode(PRIVATE).open(&beside)?;
+        let beside = beside(path);
+        let mut file = make(&beside)?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
         file.sync_all()?;
         std::fs::rename(&beside, path)
+    }
+}
+
+/// The file that takes the place of the one at `path`.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    beside.into()
+}
+
+/// Makes a file anew: what a crash left there, or a link that somebody planted, must not be written through.
+fn make(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::options().write(true).create_new(true).mode(PRIVATE).open(path),
     }
 }
 

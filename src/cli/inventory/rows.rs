@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::flags::FormatName;
+use crate::cli::flags::{FormatName, output_file};
 use crate::cli::{Exit, Failure};
 use crate::output::csv::plain;
 
@@ -20,7 +20,7 @@ pub(super) struct Output {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
     /// Write results to this file.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
 }
 

@@ -15,7 +15,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
-use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration};
+use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration, output_file};
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure, Global};
 use crate::event::HeaderField;
@@ -200,7 +200,7 @@ struct Common {
     #[command(flatten)]
     inventory: InventoryFlags,
     /// Write results to this file.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
     /// Show open ports only. (Text does so anyway where there are more than 256 targets; -v shows all.)
     #[arg(long)]

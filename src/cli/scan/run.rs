@@ -1,6 +1,7 @@
 //! One scan for the command line: options, the terminal, the summary and how it ends.
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,6 +11,7 @@ use super::progress::{Aside, Summary};
 use super::resume::{arguments, keep};
 use super::terminal::Terminal;
 use super::{Request, ScanFormat};
+use crate::cli::flags::check_output;
 use crate::cli::rule_paths::Use;
 use crate::cli::{Exit, Failure, Global};
 use crate::diagnostics::tell;
@@ -30,6 +32,9 @@ use crate::scan::session::{Ending, Named, Options, Results, Session, SessionErro
 const LISTED_WHOLE: u64 = 256;
 
 pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failure> {
+    let common = request.common;
+    let lists = [&common.input, &common.exclude_file].into_iter().flatten().map(Path::new);
+    check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;
     let options = options(request, global)?;
     let mut terminal = Terminal::new(request, global);
     let session = Session::open(options, results(request, &terminal), &mut terminal)?;

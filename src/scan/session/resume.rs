@@ -28,6 +28,7 @@ impl Resume {
         shard: Shard,
     ) -> Result<Self, CheckpointError> {
         let loaded = keep.as_ref().map(|keep| Checkpoint::load(&keep.path)).transpose()?.flatten();
+        keep.as_ref().map(|keep| Checkpoint::check_place(&keep.path)).transpose()?;
         let stored = loaded.as_ref().and_then(|checkpoint| checkpoint.options.get("--seed")?.parse().ok());
         let seed = seed.or(stored).unwrap_or_else(|| match shard {
             Shard::WHOLE => RandomState::new().hash_one(0),
