@@ -27,7 +27,7 @@ pub(super) fn is_under_policy(flow: &Flow<Conversation>, rules: &RuleSet) -> boo
 impl Flows {
     /// Notes that a flow has begun, so that it is found should it stay silent.
     pub(super) fn note_begin(&mut self, id: FlowId, now: Timestamp, law: &Law) {
-        if law.rules.policies().is_empty() {
+        if !law.rules.has_impatient_policies() {
             return;
         }
         let flow = self.table.get(id);

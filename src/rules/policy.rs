@@ -1,11 +1,12 @@
 //! Policies: what may be spoken to a port at all. The first one that a connection is in the scope of
 //! decides; a connection in the scope of none is left to the rules.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
+
+use ahash::AHashMap;
 
 use super::judge::{Memo, Miss, Scoped, judge};
 use super::scope::{PortRule, Scope};
@@ -203,9 +204,11 @@ impl fmt::Display for Policy {
 pub(super) struct Policies {
     all: Vec<Arc<Policy>>,
     /// Those about a few ports, by each of them.
-    by_port: HashMap<u16, Vec<u32>>,
+    by_port: AHashMap<u16, Vec<u32>>,
     /// Those about many.
     wide: Vec<u32>,
+    /// Some do not wait for ever until somebody speaks.
+    impatient: bool,
 }
 
 /// Policies about more ports than this are asked for every connection.
@@ -214,7 +217,8 @@ const FEW_PORTS: usize = 64;
 impl Policies {
     pub(super) fn new(mut policies: Vec<Policy>) -> Self {
         policies.sort_by_key(|policy| !policy.local);
-        let mut index = Self::default();
+        let impatient = policies.iter().any(|policy| policy.silent_after.is_some());
+        let mut index = Self { impatient, ..Self::default() };
         for (number, policy) in (0..).zip(&policies) {
             match few_ports(&policy.scope.port) {
                 Some(ports) => {
@@ -263,6 +267,11 @@ impl RuleSet {
     /// The policies in the order in which they are asked.
     pub fn policies(&self) -> &[Arc<Policy>] {
         self.policies.all()
+    }
+
+    /// Whether a policy says what becomes of connections in which nobody says anything.
+    pub fn has_impatient_policies(&self) -> bool {
+        self.policies.impatient
     }
 
     /// The policy that decides about a connection.
