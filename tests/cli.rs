@@ -170,3 +170,14 @@ fn files_without_an_end_are_refused() {
         assert!(stderr(&output).contains(path), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn a_bad_line_of_targets_is_shown_with_its_place_and_without_its_commands_to_the_terminal() {
+    let file = config_file("192.0.2.1\n\u{1b}]0;owned\u{7}\u{9b}2J\n");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    let output = bannerwall(&["scan", "connect", "-p", "1", "-i", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = stderr(&output);
+    assert!(told.contains(&format!("{path}, line 2")) && told.contains("owned"), "{told}");
+    assert!(!told.chars().any(|it| it.is_control() && it != '\n'), "{told:?}");
+}

@@ -382,3 +382,14 @@ fn hostile_text_stays_one_line_of_json() {
     assert_eq!(line(&event, false).matches('\n').count(), 1);
     assert_eq!(value(&event, false)["bannerwall"]["banner"], side.banner);
 }
+
+#[test]
+fn no_character_is_raw_that_a_terminal_takes_for_a_command() {
+    let banner = "SSH-2.0-a\u{9b}2J\u{80}\u{9f}\u{a0}é\u{1b}[2J";
+    let facts = SshFacts { client: None, server: Some(ssh_side(banner)) };
+    let event = event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts))));
+    let told = line(&event, false);
+    assert!(!told.trim_end().contains(char::is_control), "{told}");
+    assert!(told.contains("a\\u009b2J\\u0080\\u009f\u{a0}é\\u001b[2J"), "{told}");
+    assert_eq!(value(&event, false)["ssh"]["server"]["software_version"], banner["SSH-2.0-".len()..]);
+}
