@@ -238,6 +238,7 @@ impl<'a> Branch<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::strategy::ValueTree as _;
 
     use super::*;
 
@@ -404,5 +405,48 @@ mod tests {
                 prop_assert_eq!(order(&a, &b).is_eq(), holds("eq") == Some(true), "{} eq {}", a, b);
             }
         }
+    }
+
+    /// Two versions that often differ in a character only, where the order is delicate.
+    fn pair() -> impl Strategy<Value = (String, String)> {
+        let near = (package(), 0..12_usize, "[0-9a-zA-Z.+~]?").prop_map(|(version, at, character)| {
+            let at = at.clamp(1, version.len());
+            let (before, behind) = version.split_at(at);
+            let other = if behind.starts_with([':', '-']) {
+                format!("{before}{character}{behind}")
+            } else {
+                format!("{before}{character}{}", behind.get(1..).unwrap_or_default())
+            };
+            (version, other)
+        });
+        prop_oneof![3 => near, 1 => (package(), package())]
+    }
+
+    #[test]
+    fn dpkg_s_own_library_orders_a_hundred_thousand_pairs_alike() {
+        const COMPARE: &str = "my ($a, $b) = split; my ($x, $y) = map { Dpkg::Version->new($_) } $a, $b; \
+                               die \"$_\" unless $x->is_valid && $y->is_valid; print version_compare($a, $b), \"\\n\"";
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let pairs: Vec<(String, String)> =
+            (0..100_000).map(|_| pair().new_tree(&mut runner).unwrap().current()).collect();
+        let asked = tempfile::NamedTempFile::new().unwrap();
+        let lines: String = pairs.iter().map(|(a, b)| format!("{a} {b}\n")).collect();
+        std::fs::write(asked.path(), lines).unwrap();
+        let mut perl = std::process::Command::new("perl");
+        perl.args(["-MDpkg::Version", "-ne", COMPARE]).stdin(std::fs::File::open(asked.path()).unwrap());
+        let told = match perl.output() {
+            Ok(told) if told.status.success() => String::from_utf8(told.stdout).unwrap(),
+            told => {
+                eprintln!("skipped: no Dpkg::Version here: {told:?}");
+                return;
+            }
+        };
+        let mut equal = 0;
+        for ((a, b), told) in pairs.iter().zip(told.lines()) {
+            assert_eq!((order(a, b) as i8).to_string(), told, "{a} {b}");
+            equal += usize::from(a != b && told == "0");
+        }
+        assert_eq!(told.lines().count(), pairs.len());
+        assert!(equal > 100, "some are spelled otherwise and equal: {equal}");
     }
 }
