@@ -229,7 +229,12 @@ fn versioned(rule: &Rule, condition: &Condition, patterns: &[Pattern]) -> bool {
         Test::Values(_) => false,
     });
     let only = sources.map(std::ptr::from_ref).eq([std::ptr::from_ref(condition)]);
-    rule.version.is_some() && !rule.fingerprint && one_pattern && only
+    asked(rule).is_some() && !rule.fingerprint && one_pattern && only
+}
+
+/// The versions that the rule asks for, or that its advisory has something to say of.
+fn asked(rule: &Rule) -> Option<&version::Requirement> {
+    rule.version.as_ref().or(rule.bounds.as_ref())
 }
 
 /// What one field's index is made of.
@@ -255,7 +260,7 @@ impl<'r> Draft<'r> {
             Test::Patterns(ids) => {
                 for id in ids {
                     let sharers = self.patterns.entry(*id).or_default();
-                    match &rule.version {
+                    match asked(rule) {
                         Some(asked) if versioned => sharers.versions.push((asked, index)),
                         _ => sharers.rules.push(index),
                     }

@@ -50,6 +50,8 @@ pub struct Rule {
     pub(super) version: Option<Requirement>,
     pub(super) fixed_in: Vec<Fixed>,
     pub(super) advisory: Option<Advisory>,
+    /// Versions outside of these match nothing, which is for the index alone to know.
+    pub(super) bounds: Option<Requirement>,
     pub(super) scope: Scope,
     pub(super) count: Option<Count>,
     pub(super) examples: Vec<Example>,

@@ -233,6 +233,79 @@ mod index {
         text
     }
 
+    /// A package's version of a few numbers, so that many are neighbours.
+    fn package() -> impl Strategy<Value = String> {
+        (
+            "(1:)?",
+            "[89](\\.[0-3]{1,2}){0,2}",
+            "(p1|~rc1|\\+dfsg|b)?",
+            "(-[1-3](\\+deb1[23]u[1-3]|ubuntu0\\.[1-3])?)?",
+        )
+            .prop_map(|(epoch, upstream, word, revision)| epoch + &upstream + word.as_str() + &revision)
+    }
+
+    fn advisory() -> impl Strategy<Value = String> {
+        let state = prop_oneof![
+            4 => package().prop_map(|version| format!("fixed = '{version}'")),
+            1 => prop::sample::select(vec!["not-affected", "open", "undetermined", "not-listed"])
+                .prop_map(|status| format!("status = '{status}'")),
+        ];
+        let release = prop::sample::select(vec![
+            "Debian', release = '12",
+            "Debian', release = '13",
+            "Ubuntu', release = '22.04",
+        ]);
+        let line = (release, package(), prop::collection::vec(package(), 0..3), state);
+        let next = prop::option::weighted(0.8, (package(), package()));
+        let report =
+            prop::sample::select(vec!["'vulnerable'", "'vulnerable', 'unknown'", "'unknown'", "'mended'"]);
+        (report, prop::collection::vec(line, 0..3), next).prop_filter_map("something is said", |(report, lines, next)| {
+            let mut seen = std::collections::BTreeSet::new();
+            let lines = lines.into_iter().filter(|(release, ..)| seen.insert(*release));
+            let lines = lines.map(|(release, newest, affected, state)| {
+                let affected = if affected.is_empty() { String::new() } else { format!("affected = {affected:?}, ") };
+                format!("{{ distribution = '{release}', newest = '{newest}', {affected}{state} }}")
+            });
+            let next = next.map(|(newest, fixed)| {
+                format!("{{ distribution = 'Debian', release = 'sid', newest = '{newest}', fixed = '{fixed}' }}")
+            });
+            let lines: Vec<String> = lines.chain(next).collect();
+            let text = format!("advisory = {{ source = 's', report = [{report}], packages = [{}] }}\n", lines.join(", "));
+            (!lines.is_empty()).then_some(text)
+        })
+    }
+
+    fn shown() -> impl Strategy<Value = String> {
+        let upstream = "[789](\\.[0-3]{1,2}){0,2}(p1|~rc1|\\+dfsg|b)?";
+        let behind = "( Debian-[1-3](\\+deb1[234]u[1-3])?| Ubuntu-[1-3]ubuntu0\\.[1-3]|)";
+        (upstream, behind).prop_map(|(upstream, behind)| format!("SSH-2.0-a_{upstream}{behind}"))
+    }
+
+    proptest! {
+        #[test]
+        fn it_leaves_out_no_advisory_that_has_something_to_say(
+            advisories in prop::collection::vec(advisory(), 2..8),
+            banners in prop::collection::vec(shown(), 8),
+        ) {
+            let rule = |(number, advisory): (usize, &String)| format!(
+                "[[rule]]\nid = 'r{number}'\nprotocol = 'ssh'\naction = 'alert'\n\
+                 match.software = '^a_(?<version>[0-9a-z.~+]+)'\n{advisory}"
+            );
+            let set = load(&advisories.iter().enumerate().map(rule).collect::<String>());
+            for text in banners {
+                let (banner, context) = (server(&text), Context::default());
+                let view = View::new(&banner, &context);
+                let expected: Vec<String> = set
+                    .rules()
+                    .iter()
+                    .filter(|rule| judge(rule, &set.patterns, &view, &Memo::default(), Scoped::Yes).is_ok())
+                    .map(|rule| rule.id().to_owned())
+                    .collect();
+                prop_assert_eq!(ids(&set, &banner, &context), expected, "{}", text);
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn it_leaves_out_no_rule_that_matches(

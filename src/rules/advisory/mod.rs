@@ -19,6 +19,7 @@
 //! Everything else cannot be told, and the reason is said. So is a package that somebody else has built
 //! (`2+deb12u2.example1`) and that would be vulnerable by its number.
 
+mod bounds;
 mod judge;
 mod package;
 mod ubuntu;

@@ -358,6 +358,7 @@ impl Parts {
             present: self.present,
             version: self.version.map(|(requirement, _)| requirement),
             fixed_in: self.fixed_in.into_iter().map(|(fixed, _)| fixed).collect(),
+            bounds: self.advisory.as_ref().and_then(|(advisory, _)| advisory.bounds()),
             advisory: self.advisory.map(|(advisory, _)| advisory),
             scope: self.scope,
             count: self.count,
