@@ -25,6 +25,7 @@
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
 //! | [`files`] | files put in the place of others at once |
 //! | [`diagnostics`] | what is said on stderr |
+//! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`privileges`] | what a thread may still do |
 //! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@
 
 mod banner;
 mod cli;
+mod confinement;
 mod diagnostics;
 mod doctor;
 mod engine;

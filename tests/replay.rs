@@ -232,3 +232,50 @@ fn the_policy_about_anomalies_is_taken_by_the_guard() {
         }
     });
 }
+
+#[test]
+fn a_replay_holds_itself_to_its_files_and_keeps_no_capability() {
+    let folder = Folder::new();
+    let mut command = Command::new(PROGRAM);
+    command.args(["replay", "-", "--no-local", "--rules"]).arg(folder.0.path().join("none.toml"));
+    command
+        .args(["--output"])
+        .arg(folder.0.path().join("out"))
+        .args(["--learn"])
+        .arg(folder.0.path().join("learned"));
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut replay = command.spawn().unwrap();
+    let mut capture = replay.stdin.take().unwrap();
+    capture.write_all(&pcap(&transaction(4000, "/", ANSWER))).unwrap();
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim().to_owned()
+    };
+    // What may look at others' captures, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, is all that is left.
+    let files = 0b110_u64;
+    eventually("every thread to be held", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", replay.id())).unwrap();
+        let statuses: Vec<String> = tasks
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
+            .collect();
+        let held = |status: &String| {
+            let capabilities = u64::from_str_radix(&field(status, "CapPrm:"), 16).unwrap_or(u64::MAX);
+            (field(status, "Seccomp:"), field(status, "NoNewPrivs:")) == ("2".to_owned(), "1".to_owned())
+                && capabilities & !files == 0
+        };
+        (statuses.len() > 1 && statuses.iter().all(held)).then_some(())
+    });
+    drop(capture);
+    let output = replay.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read_to_string(folder.0.path().join("out")).unwrap().contains("GET"));
+    assert!(std::fs::read_to_string(folder.0.path().join("learned")).unwrap().contains("[[policy]]"));
+    // A pipe without a path is no reason to be confined less.
+    let piped = format!("{PROGRAM} replay --no-local --rules none.toml <(cat piped.pcap) -o /dev/stderr");
+    std::fs::write(folder.0.path().join("piped.pcap"), pcap(&transaction(4000, "/piped", ANSWER))).unwrap();
+    let output = Command::new("bash").args(["-c", &piped]).current_dir(folder.0.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("/piped") && !told.contains("confined"), "{told}");
+    let output = Command::new(PROGRAM).args(["replay", "--no-sandbox", "/no/such/file"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nothing holds"), "{output:?}");
+}

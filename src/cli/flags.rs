@@ -83,6 +83,11 @@ pub(super) struct InventoryFlags {
 }
 
 impl InventoryFlags {
+    /// The file of `--inventory`.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.inventory.as_deref()
+    }
+
     /// The inventory to keep, if any; `about` says what is seen.
     pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
         let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -17,6 +17,7 @@ use super::flags::{
 };
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
+use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
 use crate::event::{Event, EventSink, Source};
@@ -24,6 +25,7 @@ use crate::inventory::{Inventory, Observer};
 use crate::output::eve::EveOptions;
 use crate::output::learn::Learner;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
+use crate::privileges::{FILES, keep_or_tell};
 use crate::replay::input::Input;
 use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
 use crate::rules::RuleSet;
@@ -79,6 +81,10 @@ pub(super) struct ReplayArgs {
     /// protocols and products), to be reviewed.
     #[arg(long, value_name = "FILE")]
     learn: Option<PathBuf>,
+    /// Do not confine the program to the files that it needs, for debugging: what a capture leads astray may then
+    /// open every file and run every program.
+    #[arg(long)]
+    no_sandbox: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,6 +105,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;
+    arguments.confine(quiet);
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
     let (files, join) = (arguments.files.clone(), arguments.join);
@@ -181,6 +188,30 @@ impl ReplayArgs {
         let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         let started = self.inventory.config(names.join(" ")).map(|inventory| inventory.start(Source::Replay));
         started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
+    }
+
+    /// Takes from the program what it does not need, before it reads what others have sent.
+    fn confine(&self, quiet: bool) {
+        if self.no_sandbox {
+            tell("bannerwall: --no-sandbox: nothing holds what a capture may lead astray");
+            return;
+        }
+        // Captures may be somebody else's, as what tcpdump writes.
+        keep_or_tell("main", FILES);
+        let mut confinement = Confinement::default();
+        for file in self.files.iter().filter(|file| *file != Path::new("-")) {
+            confinement = confinement.reading(file);
+        }
+        for file in
+            [self.output.as_deref(), self.learn.as_deref(), self.inventory.path()].into_iter().flatten()
+        {
+            confinement = confinement.writing(file);
+        }
+        match confinement.apply() {
+            Ok(held) if held.wholly() || quiet => {}
+            Ok(held) => tell(format_args!("bannerwall: {held}")),
+            Err(error) => tell(format_args!("bannerwall: not confined: {error}")),
+        }
     }
 
     fn destination(&self) -> Destination {

@@ -5,6 +5,7 @@
 
 mod bridges;
 mod capabilities;
+mod confinement;
 mod conntrack;
 mod flowtables;
 mod guards;
@@ -90,6 +91,7 @@ pub fn examine(question: &Question<'_>) -> Vec<Finding> {
         ("open files", open_files::check()),
         ("receive buffer", receive_buffer::check()),
         ("io_uring", io_uring::check()),
+        ("confinement", confinement::check()),
         ("kernel", kernel::check()),
     ];
     checks.into_iter().flat_map(|(name, report)| report.findings(name)).collect()

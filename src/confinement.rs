@@ -1,0 +1,273 @@
+//! What the process may still do once it knows what it is about: files and ports by Landlock, system calls by
+//! seccomp, both enforced by the kernel for the calling thread and all that it starts later.
+//!
+//! Code led astray by what it reads can then neither open another file nor run a program. What the kernel does
+//! not have is done without and told.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
+    RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+    Scope,
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+/// The newest interface of Landlock that is asked for, Linux 6.12; older kernels enforce what they know.
+const NEWEST: ABI = ABI::V6;
+
+/// What is read beside what was asked for: time zones.
+const ALWAYS_READ: [&str; 2] = ["/usr/share/zoneinfo", "/etc/localtime"];
+
+/// Calls that nothing here makes: other programs and processes, mounts and namespaces, the kernel itself.
+const REFUSED: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_acct,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_personality,
+];
+
+/// Calls that begin a conversation with others.
+const NETWORK: &[i64] =
+    &[libc::SYS_socket, libc::SYS_bind, libc::SYS_listen, libc::SYS_connect, libc::SYS_io_uring_setup];
+
+/// What a process needs; everything else is taken from it. It speaks to nobody.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Confinement {
+    reads: Vec<PathBuf>,
+    writes: Vec<PathBuf>,
+}
+
+/// What could not be enforced.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfinementError {
+    /// Landlock refused.
+    #[error("files: {0}")]
+    Landlock(#[from] RulesetError),
+    /// Seccomp refused, or knows no such machine.
+    #[error("system calls: {0}")]
+    Seccomp(#[from] seccompiler::Error),
+    /// The filter cannot be made.
+    #[error("system calls: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+}
+
+impl Confinement {
+    /// May read a file, or a folder with all that is in it.
+    pub(crate) fn reading(mut self, path: &Path) -> Self {
+        self.reads.push(path.to_owned());
+        self
+    }
+
+    /// May write a file, make it anew, and put another one in its place.
+    pub(crate) fn writing(mut self, path: &Path) -> Self {
+        self.writes.push(path.to_owned());
+        self
+    }
+
+    /// Confines the calling thread and those that it starts.
+    ///
+    /// # Errors
+    /// Where less is enforced than the kernel says it could.
+    pub(crate) fn apply(&self) -> Result<Held, ConfinementError> {
+        let files = self.restrict_files()?;
+        // Behind Landlock, which makes sure that no program could undo it.
+        refuse_calls()?;
+        Ok(Held { files: files.ruleset })
+    }
+
+    fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {
+        let mut rules = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(NEWEST))?
+            .handle_access(AccessNet::from_all(NEWEST))?
+            .scope(Scope::from_all(NEWEST))?
+            .create()?;
+        let reads = self.reads.iter().map(PathBuf::as_path).chain(ALWAYS_READ.map(Path::new));
+        let read = reads.map(|path| (path, AccessFs::ReadFile | AccessFs::ReadDir));
+        let write = self.writes.iter().map(|path| written(path));
+        for (path, access) in read.chain(write) {
+            // A pipe of the shell's (`/dev/fd/63`) has no path, and nothing to be confined to. What is not there
+            // can't be opened anyway, and gets its own message.
+            let Some(opened) = path.canonicalize().ok().and_then(|path| PathFd::new(path).ok()) else {
+                continue;
+            };
+            let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+            rules = rules.add_rule(PathBeneath::new(opened, access))?;
+        }
+        rules.restrict_self()
+    }
+}
+
+/// What of Landlock the running kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Support {
+    /// All that is asked for.
+    Whole,
+    /// An older interface.
+    Part,
+    /// None, or it is switched off.
+    None,
+}
+
+/// Looks at the running kernel, and changes nothing.
+pub(crate) fn support() -> Support {
+    let files = |version| {
+        let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        rules.handle_access(AccessFs::from_all(version))
+    };
+    match (files(ABI::V1), files(NEWEST).and_then(|rules| rules.scope(Scope::from_all(NEWEST)))) {
+        (_, Ok(_)) => Support::Whole,
+        (Ok(_), Err(_)) => Support::Part,
+        (Err(_), Err(_)) => Support::None,
+    }
+}
+
+/// Where `path` is written, and what that takes: its folder, unless it is there and no regular file.
+fn written(path: &Path) -> (&Path, BitFlags<AccessFs>) {
+    let file = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return (path, file);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (folder, file | AccessFs::ReadDir | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer)
+}
+
+fn refuse_calls() -> Result<(), ConfinementError> {
+    let refused = REFUSED.iter().chain(NETWORK).map(|call| (*call, Vec::new())).collect();
+    let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let machine = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(refused, SeccompAction::Allow, refusal, machine)?;
+    let program: BpfProgram = filter.try_into()?;
+    Ok(seccompiler::apply_filter(&program)?)
+}
+
+/// What holds the process.
+#[derive(Debug)]
+pub(crate) struct Held {
+    files: RulesetStatus,
+}
+
+impl Held {
+    /// Whether the kernel enforces all of it.
+    pub(crate) fn wholly(&self) -> bool {
+        self.files == RulesetStatus::FullyEnforced
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self.files {
+            RulesetStatus::FullyEnforced => "files, ports and system calls are confined",
+            RulesetStatus::PartiallyEnforced => {
+                "files and system calls are confined as far as this kernel can; all of it from Linux 6.12 on"
+            }
+            RulesetStatus::NotEnforced => {
+                "this kernel has no Landlock: system calls are confined, files are not"
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
+    use std::process::Command;
+
+    use rustix::net::{AddressFamily, SocketType, socket};
+
+    use super::*;
+
+    /// Names the folder of the test in the process that confines itself.
+    const INSIDE: &str = "BANNERWALL_CONFINED_TEST";
+
+    /// What must and what must not be possible inside.
+    fn try_inside(folder: &Path) {
+        let at = |name: &str| folder.join(name);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Confinement::default()
+            .reading(&at("read"))
+            .reading(&at("folder"))
+            .writing(&at("out/written"))
+            .writing(Path::new("/dev/null"))
+            .writing(&at("not/there"))
+            .apply()
+            .unwrap();
+        if held.files == RulesetStatus::NotEnforced {
+            eprintln!("skipped: {held}");
+        } else {
+            assert_eq!(fs::read(at("read")).unwrap(), b"r");
+            assert_eq!(fs::read(at("folder/file")).unwrap(), b"f");
+            assert_eq!(fs::read_dir(at("folder")).unwrap().count(), 1);
+            fs::write(at("out/written"), "w").unwrap();
+            fs::write(at("out/beside"), "b").unwrap();
+            fs::rename(at("out/beside"), at("out/written")).unwrap();
+            fs::write("/dev/null", "n").unwrap();
+            for path in [at("other"), "/etc/passwd".into(), "/proc/self/maps".into()] {
+                let kind = fs::read(&path).unwrap_err().kind();
+                assert_eq!(kind, std::io::ErrorKind::PermissionDenied, "{}", path.display());
+            }
+            for path in [at("read"), at("folder/new"), at("new"), "/dev/zero".into()] {
+                let kind = fs::write(&path, "x").unwrap_err().kind();
+                assert_eq!(kind, std::io::ErrorKind::PermissionDenied, "{}", path.display());
+            }
+        }
+        assert!(Command::new("/bin/true").status().is_err(), "no program");
+        assert!(TcpStream::connect(address).is_err() && TcpListener::bind("127.0.0.1:0").is_err());
+        assert!(socket(AddressFamily::INET, SocketType::RAW, None).is_err(), "no raw socket");
+        let thread = std::thread::spawn(|| Command::new("/bin/true").status().is_err());
+        assert!(thread.join().unwrap(), "nor a thread that comes later");
+    }
+
+    #[test]
+    fn nothing_but_what_was_asked_for_is_possible_inside() {
+        const NAME: &str = "confinement::tests::nothing_but_what_was_asked_for_is_possible_inside";
+        if let Some(folder) = std::env::var_os(INSIDE) {
+            return try_inside(Path::new(&folder));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("read", "r"), ("other", "o"), ("folder/file", "f"), ("out/old", "")] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let mut inside = Command::new(std::env::current_exe().unwrap());
+        inside.args(["--exact", NAME, "--test-threads=1", "--nocapture"]).env(INSIDE, folder.path());
+        let output = inside.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    }
+}
