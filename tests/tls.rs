@@ -1,8 +1,8 @@
 //! TLS of real clients and servers: their hellos are read, fingerprinted as others do, and judged before they
 //! arrive.
 
-use std::io::Read as _;
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -30,6 +30,22 @@ match.sni = '(^|\.)forbidden\.example$'
 action = "reject"
 examples = ["forbidden.example", { sni = "www.forbidden.example", alpn = ["h2"] }]
 counterexamples = ["allowed.example"]
+
+[[rule]]
+id = "soon-expired"
+title = "A certificate that expires within 30 days"
+protocol = "tls"
+expires_within = "30d"
+match.issuer = 'CN=allowed\.example'
+match.key_bits = '^2048$'
+action = "alert"
+
+[[rule]]
+id = "long-expired"
+title = "A certificate that expires within a week"
+protocol = "tls"
+expires_within = "7d"
+action = "alert"
 "#;
 
 /// A namespace with both servers.
@@ -45,7 +61,7 @@ impl Stage {
         let network = Namespace::new();
         let path = folder.path().display();
         network.run(&format!(
-            "openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=allowed.example -keyout {path}/key -out {path}/cert"
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 29 -subj /CN=allowed.example -keyout {path}/key -out {path}/cert"
         ));
         let mut server = network.command("openssl");
         server.args(["s_server", "-www", "-accept", &OPENSSL.to_string()]);
@@ -110,8 +126,11 @@ fn a_forbidden_name_never_comes_to_a_connection_and_others_do() {
             let events = guard.events();
             let told = tls_events(&events);
             let whole = told.iter().filter(|event| event["tls"]["ja3s"].is_object()).count();
-            let alerts = events.iter().filter(|event| event["event_type"] == "alert").count();
-            (told.len() == 2 * allowed && whole == allowed && alerts == allowed).then_some(())
+            let blocked = events
+                .iter()
+                .filter(|event| event["event_type"] == "alert" && event["alert"]["action"] == "blocked")
+                .count();
+            (told.len() == 2 * allowed && whole == allowed && blocked == allowed).then_some(())
         });
         let events = guard.events();
         let blocked = tls_events(&events).into_iter().filter(|event| event["tls"]["ja3s"].is_null());
@@ -151,6 +170,58 @@ fn a_hello_in_pieces_of_any_size_is_judged_on_a_real_queue() {
             guard.events().iter().any(is_alert).then_some(())
         });
     });
+}
+
+/// Speaks SMTP up to `STARTTLS`, and relays what follows to a server of TLS.
+fn mail_server(client: &TcpStream, server: &TcpStream) {
+    let mut reader = BufReader::new(client.try_clone().expect("a second handle"));
+    let say = |line: &str| { client }.write_all(line.as_bytes()).expect("the client reads");
+    say("220 mail.example ESMTP\r\n");
+    let mut line = String::new();
+    while !line.starts_with("STARTTLS") {
+        line.clear();
+        reader.read_line(&mut line).expect("a command");
+        say(if line.starts_with("EHLO") { "250-mail.example\r\n250 STARTTLS\r\n" } else { "220 go\r\n" });
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Either end may reset the connection.
+            let _ = std::io::copy(&mut { server }, &mut { client });
+            let _ = client.shutdown(Shutdown::Both);
+        });
+        let _ = std::io::copy(&mut reader, &mut { server });
+        let _ = server.shutdown(Shutdown::Both);
+    });
+}
+
+#[test]
+fn a_forbidden_name_behind_starttls_is_judged() {
+    as_root(|| {
+        let stage = Stage::new();
+        let guard = Guard::start(&stage.network, PROGRAM, RULES, "--hook output --ports 2525 --enforce");
+        let listener = stage.network.listen(([127, 0, 0, 1], 2525));
+        for (name, passes) in [("allowed.example", true), ("forbidden.example", false)] {
+            let server: TcpStream = stage.network.connect(([127, 0, 0, 1], OPENSSL)).expect("it listens");
+            let accept = || mail_server(&listener.accept().expect("a connection").0, &server);
+            std::thread::scope(|scope| {
+                scope.spawn(accept);
+                assert_eq!(stage.s_client(name, 2525, "-starttls smtp"), passes, "{name}");
+            });
+        }
+        eventually("both names", || {
+            let events = guard.events();
+            let told = tls_events(&events);
+            let has = |name: &str| told.iter().any(|event| event["tls"]["sni"] == name);
+            (has("allowed.example") && has("forbidden.example")).then_some(())
+        });
+    });
+}
+
+/// The certificate of the servers as `openssl x509` tells it.
+fn by_openssl(stage: &Stage, question: &str) -> String {
+    let path = stage.folder.path().display();
+    let text = stage.network.run(&format!("openssl x509 -in {path}/cert -noout {question}"));
+    text.split_once('=').expect("a name and a value").1.trim().to_owned()
 }
 
 /// Name, JA3 and JA3S of the handshakes in a capture, as tshark tells them.
@@ -194,6 +265,17 @@ fn replayed_handshakes_are_told_as_tshark_tells_them() {
         let mut replay = Command::new(PROGRAM);
         replay.arg("replay").arg(&capture).arg("--rules").arg(&rules).args(["--format", "json"]);
         let events = json_lines(&replay.output().expect("the program runs").stdout);
+        let fingerprint = by_openssl(&stage, "-fingerprint -sha1").to_lowercase();
+        for event in tls_events(&events) {
+            let (tls, is_old) = (&event["tls"], event["tls"]["version"] == "TLS 1.2");
+            assert_eq!(tls["subject"] == "CN=allowed.example", is_old, "{event}");
+            assert_eq!(tls["fingerprint"] == fingerprint.as_str(), is_old, "{event}");
+            let own = &event["bannerwall"]["tls"]["certificates"][0];
+            assert_eq!((own["key"] == "rsa", own["self_signed"] == true), (is_old, is_old), "{event}");
+        }
+        let alerts = events.iter().filter(|event| event["event_type"] == "alert");
+        let alerts: Vec<&Value> = alerts.map(|event| &event["bannerwall"]["rule"]).collect();
+        assert_eq!(alerts, ["soon-expired"; 6]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let told: Vec<[String; 3]> = tls_events(&events)
             .into_iter()

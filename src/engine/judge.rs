@@ -235,6 +235,7 @@ impl Judge<'_> {
             product,
             request,
             stage,
+            now: self.packet.now,
         }
     }
 

@@ -16,7 +16,7 @@ pub use self::application::{
     OtherFacts, ProductFacts, SshFacts, SshSide,
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
-pub use self::tls::{Ja3, TlsAlert, TlsClient, TlsFacts, TlsServer};
+pub use self::tls::{Certificate, Ja3, TlsAlert, TlsClient, TlsFacts, TlsServer};
 use crate::terms::Anomaly;
 use crate::terms::hash::fnv32;
 pub use crate::terms::{

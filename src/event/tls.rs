@@ -54,6 +54,39 @@ pub struct TlsServer {
     pub extensions: Vec<u16>,
     /// JA3S.
     pub ja3s: Ja3,
+    /// Its certificates, its own first, where they are sent in the open: before TLS 1.3.
+    pub certificates: Vec<Certificate>,
+}
+
+/// An X.509 certificate, RFC 5280; of one that can't be read, the digests alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Certificate {
+    /// Whose it is: `C=DE, O=Example, CN=www.example`.
+    pub subject: String,
+    /// Who says so.
+    pub issuer: String,
+    /// Further names: of hosts, addresses, mailboxes and URIs.
+    pub names: Vec<String>,
+    /// Hexadecimal digits with colons between octets.
+    pub serial: String,
+    /// UTC, `2026-01-31T12:00:00`.
+    pub not_before: String,
+    /// UTC, `2026-01-31T12:00:00`.
+    pub not_after: String,
+    /// The same in seconds since the Unix epoch.
+    pub expires: i64,
+    /// The kind of key: `rsa`, `ec`, `dsa`, or its name in the registry of object identifiers.
+    pub key: String,
+    /// The length of the key as a decimal number; empty where that is not known.
+    pub key_bits: String,
+    /// The signature algorithm's name, `sha256WithRSAEncryption`.
+    pub signature: String,
+    /// Subject and issuer are the same; whether the signature is its own was not tried.
+    pub self_signed: bool,
+    /// SHA-1 of the whole, hexadecimal digits with colons between octets.
+    pub sha1: String,
+    /// SHA-256 of the whole, 64 hexadecimal digits.
+    pub sha256: String,
 }
 
 /// A JA3 or JA3S fingerprint: MD5 (hexadecimal) and the numbers that it was made of.
@@ -105,6 +138,11 @@ impl TlsFacts {
         }
     }
 
+    /// The server's own certificate.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.server.as_ref()?.certificates.first()
+    }
+
     /// Octets of its text, roughly.
     pub(super) fn weight(&self) -> usize {
         let client = self.client.as_ref().map_or(0, |client| {
@@ -112,7 +150,10 @@ impl TlsFacts {
             let numbers = client.ciphers.len() + client.extensions.len() + client.groups.len();
             texts + 2 * (numbers + client.signature_algorithms.len()) + client.ja3.string.len()
         });
-        let server = self.server.as_ref().map_or(0, |server| server.ja3s.string.len());
+        let server = self.server.as_ref().map_or(0, |server| {
+            let certificates: usize = server.certificates.iter().map(Certificate::weight).sum();
+            server.ja3s.string.len() + certificates
+        });
         size_of::<Self>() + client + server
     }
 
@@ -126,5 +167,12 @@ impl TlsFacts {
             url: self.name(),
             ..Summary::default()
         }
+    }
+}
+
+impl Certificate {
+    fn weight(&self) -> usize {
+        let names: usize = self.names.iter().map(String::len).sum();
+        size_of::<Self>() + self.subject.len() + self.issuer.len() + names
     }
 }

@@ -1,5 +1,7 @@
 //! Banners that a rule says it matches, or does not: what `rules test` and `rules check` try.
 
+use std::time::SystemTime;
+
 use crate::banner::title::title;
 use crate::banner::{
     Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner,
@@ -216,7 +218,9 @@ impl Example {
         answers: Option<&ProbeRequest>,
         judge: impl FnOnce(&Banner<'_>, &Context<'_>, Option<&str>) -> R,
     ) -> Result<R, String> {
-        let context = Context { product: self.product.as_ref(), stage: Stage::Whole, ..Context::default() };
+        let now = SystemTime::now().into();
+        let context =
+            Context { product: self.product.as_ref(), stage: Stage::Whole, now, ..Context::default() };
         match &self.content {
             Content::Ssh { line, kex, hassh } => {
                 let identification = identification(line)?;

@@ -140,6 +140,7 @@ impl RuleSet {
             }
             Miss::Distribution => "its advisory is about another distribution's packages".to_owned(),
             Miss::Unreported(finding) => unreported(&finding),
+            Miss::Valid => "the certificate is valid for longer".to_owned(),
             Miss::NoVersion => "no version could be read".to_owned(),
             Miss::Version(version) => {
                 let wanted = rule.version.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -122,8 +122,7 @@ impl Index {
         candidates.extend_from_slice(&group.free);
         let mut search = Search { patterns, memo, candidates };
         for (field, index) in &group.fields {
-            let later = field.needs_body() || field.needs_kex();
-            if later && matches!(view.context.stage, Stage::Head | Stage::Part) {
+            if field.comes_later() && matches!(view.context.stage, Stage::Head | Stage::Part) {
                 continue;
             }
             for value in view.values(field) {

@@ -60,6 +60,8 @@ pub(super) enum Miss<'r, 'v> {
     NoMatch(&'r Condition),
     /// A field of `unless` matches.
     Unless(&'r Condition),
+    /// The certificate is valid for longer.
+    Valid,
     /// No part of the banner that matched is the version.
     NoVersion,
     /// The version is not one of those asked for.
@@ -115,6 +117,9 @@ pub(super) fn judge<'r: 'v, 'v>(
             return Err(Miss::Unless(condition));
         }
     }
+    if rule.expires_within.is_some_and(|within| !view.expires_within(within)) {
+        return Err(Miss::Valid);
+    }
     captured = with_fingerprint(rule, captured, view);
     version(rule, captured, view)?;
     Ok(Found { captured, finding: advised(rule, captured, view)? })
@@ -129,7 +134,12 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
         Stage::Rest => later,
         Stage::Part => !later && rule.absent.is_empty() && rule.unless.is_empty(),
     };
-    let seen = !later || !matches!(view.banner, Banner::Ssh(_)) || view.kex().is_some();
+    let seen = !later
+        || match view.banner {
+            Banner::Ssh(_) => view.kex().is_some(),
+            Banner::Tls(banner) => banner.facts.certificate().is_some(),
+            _ => true,
+        };
     if wanted && seen { Ok(()) } else { Err(Miss::Stage) }
 }
 

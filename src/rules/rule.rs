@@ -53,6 +53,8 @@ pub struct Rule {
     /// Versions outside of these match nothing, which is for the index alone to know.
     pub(super) bounds: Option<Requirement>,
     pub(super) scope: Scope,
+    /// The server's certificate expires within this time, or has.
+    pub(super) expires_within: Option<Duration>,
     pub(super) count: Option<Count>,
     pub(super) examples: Vec<Example>,
     pub(super) counterexamples: Vec<Example>,

@@ -2,13 +2,14 @@
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::field::Field;
 use crate::banner::title::title;
 use crate::banner::{
     Banner, GreetingBanner, Header, Headers, KexInit, Request, TlsBanner, greeting, same_name,
 };
-use crate::event::{ProductFacts, Side};
+use crate::event::{Certificate, ProductFacts, Side, Timestamp};
 use crate::terms::CipherSuite;
 
 /// What is known beside the banner.
@@ -26,6 +27,8 @@ pub struct Context<'a> {
     pub request: Option<&'a Request<'a>>,
     /// How much of the banner is there.
     pub stage: Stage,
+    /// When it was said.
+    pub now: Timestamp,
 }
 
 /// How much of a banner is there, and so which rules are judged.
@@ -87,6 +90,16 @@ impl<'a> View<'a> {
             Banner::Ssh(banner) => banner.kex.as_ref(),
             _ => None,
         }
+    }
+
+    /// Whether the server's certificate expires within a time, or has.
+    pub(super) fn expires_within(&self, time: Duration) -> bool {
+        let Banner::Tls(banner) = self.banner else { return false };
+        let certificate = banner.facts.certificate().filter(|it| !it.not_after.is_empty());
+        certificate.is_some_and(|certificate| {
+            let end = self.context.now.after(time).as_nanos() / 1_000_000_000;
+            i64::try_from(end).is_ok_and(|end| certificate.expires < end)
+        })
     }
 
     /// Every value of a field: none where the banner lacks it, several for repeated headers.
@@ -189,6 +202,9 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
             Field::Ech => Values::one(client.ech.then_some(b"offered")),
             _ => Values::NONE,
         },
+        (Side::Server, ..) if field.needs_certificate() => {
+            banner.facts.certificate().map_or(Values::NONE, |certificate| certified(certificate, field))
+        }
         (Side::Server, _, Some(server)) => Values::one(match field {
             Field::Alpn => server.alpn.as_deref().map(str::as_bytes),
             Field::TlsVersion => Some(server.version.name().as_bytes()),
@@ -198,6 +214,26 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
         }),
         _ => Values::NONE,
     }
+}
+
+/// What a server's certificate says.
+fn certified<'v>(certificate: &'v Certificate, field: &Field) -> Values<'v> {
+    let text = match field {
+        Field::San => return Values::Texts(certificate.names.iter()),
+        Field::Subject => &certificate.subject,
+        Field::Issuer => &certificate.issuer,
+        Field::Serial => &certificate.serial,
+        Field::NotBefore => &certificate.not_before,
+        Field::NotAfter => &certificate.not_after,
+        Field::Key => &certificate.key,
+        Field::KeyBits => &certificate.key_bits,
+        Field::Signature => &certificate.signature,
+        Field::Sha256 => &certificate.sha256,
+        Field::SelfSigned if certificate.self_signed => "true",
+        _ => "false",
+    };
+    // What could not be read of it is not there.
+    Values::one(Some(text.as_bytes()).filter(|text| !text.is_empty()))
 }
 
 /// A status code as three digits.

@@ -13,7 +13,7 @@ use crate::event::{
     GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
 };
 use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, Match, Occasion, Rule, RuleSet, Stage};
+use crate::rules::{Context, Match, Occasion, Rule, RuleSet};
 
 /// What is told of an SSH identification line, whoever says it: the facts and alerts are shared by the
 /// events of all targets that do. Which of the rules take effect is asked for each, by address and port.
@@ -184,12 +184,11 @@ fn context<'a>(
     request: Option<&'a Request<'a>>,
 ) -> Context<'a> {
     Context {
-        source: None,
         destination: Some(target.address.ip()),
         port: Some(target.address.port()),
         product,
         request,
-        stage: Stage::Whole,
+        ..Context::default()
     }
 }
 

@@ -1,12 +1,14 @@
-//! TLS as far as it is said in the open: hellos and alerts.
+//! TLS as far as it is said in the open: hellos, alerts and, up to TLS 1.2, certificates.
 //!
 //! Records are gone over as they come and handshake messages put together from them; a hello is read once it
 //! is whole. Nothing here decrypts anything.
 
+mod certificate;
 mod fingerprint;
 mod hello;
 mod records;
 
+pub use self::certificate::certificates;
 pub use self::hello::{Answer, client, server};
 pub use self::records::{Piece, Records};
 
@@ -18,6 +20,12 @@ pub const CLIENT_HELLO: u8 = 1;
 
 /// The type of a server's hello, and of its `HelloRetryRequest`.
 pub const SERVER_HELLO: u8 = 2;
+
+/// The type of a chain of certificates.
+pub const CERTIFICATE: u8 = 11;
+
+/// The type of `SupplementalData`, which may stand before the certificates, RFC 4680 section 2.
+pub const SUPPLEMENTAL_DATA: u8 = 23;
 
 /// The level of an alert that ends the connection, RFC 8446 section 6.
 pub const FATAL: u8 = 2;

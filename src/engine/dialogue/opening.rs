@@ -214,7 +214,7 @@ impl Dialogue {
 
     /// What a side has said first, as far as that tells what the other one's octets are: behind a `CONNECT`
     /// the server answers that.
-    fn heard(&self, from: Side) -> Spoken {
+    pub(super) fn heard(&self, from: Side) -> Spoken {
         if from == Side::Client && self.asked == Asked::Tunnel {
             return Spoken::Http;
         }

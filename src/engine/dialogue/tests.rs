@@ -1,6 +1,7 @@
 //! One protocol hands over to another: whatever follows is read like a connection of its own, however it
 //! is cut.
 
+use bannerwall_test_support::hello;
 use proptest::prelude::*;
 
 use crate::engine::testing::{Conversation, Setup};
@@ -31,6 +32,14 @@ title = "t"
 protocol = "http"
 from = "server"
 match."header.server" = '^bad'
+action = "drop"
+
+[[rule]]
+id = "name"
+title = "t"
+protocol = "tls"
+from = "client"
+match.sni = '^bad'
 action = "drop"
 
 [[rule]]
@@ -174,6 +183,30 @@ fn what_is_told_around_a_hand_over_does_not_depend_on_segments() {
             });
             assert!(events.iter().all(|told| *told == events[0]), "{name} {following:?} {events:?}");
             assert!(events[0].len() >= 2, "{name} {events:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hello_behind_a_hand_over_is_judged_and_told() {
+    let record = |message: &[u8]| -> &'static [u8] { hello::records(message, 1 << 14).leak() };
+    let (bad, good) = (record(&hello::client_hello("bad.example", 0)), record(&hello::client_hello("a", 0)));
+    let answer = record(&[hello::server_hello(0xc02f, "h2"), hello::certificates(&[b"x"])].concat());
+    for (name, before) in hand_overs() {
+        let (last, rest) = before.split_last().expect("somebody grants it");
+        for size in SIZES {
+            for early in [false, true] {
+                let begin = |talk: &mut Conversation| say(talk, if early { rest } else { &before }, size);
+                let mut talk = Setup::enforcing(RULES).open();
+                begin(&mut talk);
+                assert_eq!(say(&mut talk, &[(true, bad)], 1400), Decision::Block, "{name} {size} {early}");
+                let mut talk = Setup::enforcing(RULES).open();
+                begin(&mut talk);
+                let granted = if early { vec![*last] } else { Vec::new() };
+                say(&mut talk, &[vec![(true, good)], granted, vec![(false, answer)]].concat(), size);
+                assert!(told(&talk.events).contains(&"tls".to_owned()), "{name} {size} {early}");
+                assert_eq!(talk.acknowledge(true), Decision::Pass, "{name} {size} {early}");
+            }
         }
     }
 }

@@ -88,6 +88,8 @@
 //! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
 //! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
 //! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
+//! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last octet is stopped | |
+//! | a hello that contradicts itself | told; its octets are read as anything else | `tls_malformed` |
 //! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
 //!
 //! What is only told by default is dropped under `--on-anomaly drop`, the flow where a message is odd.
@@ -99,6 +101,8 @@
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
 //! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has all
 //!   before it by then.
+//! * Of a client that offers Encrypted Client Hello the name in the open is judged, which may be another one's;
+//!   from TLS 1.3 on certificates are not seen. QUIC and DTLS are not read.
 //! * A program on the guard's own machine that may set marks (`CAP_NET_RAW`) can send with the guard's mark,
 //!   which passes the output chain; nfqws does so by chance. `--mark` chooses other bits.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is

@@ -7,6 +7,7 @@ mod application;
 mod community;
 mod flow;
 mod greeting;
+mod handshake;
 mod own;
 mod record;
 mod stats;

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::handshake::Handshake;
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, DropReason, Event, EventKind, FlowRecord,
-    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity, TlsAlert, TlsFacts,
-    VerdictFacts,
+    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -148,45 +148,6 @@ struct Client<'a> {
 struct Greeted<'a> {
     code: &'a str,
     lines: &'a [String],
-}
-
-/// What EVE has no field for: of a handshake.
-#[derive(Debug, Serialize)]
-struct Handshake<'a> {
-    #[serde(skip_serializing_if = "<[u16]>::is_empty")]
-    groups: &'a [u16],
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    ech: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    retried: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    alert: Option<HandshakeAlert>,
-}
-
-#[derive(Debug, Serialize)]
-struct HandshakeAlert {
-    from: &'static str,
-    level: &'static str,
-    description: &'static str,
-}
-
-impl<'a> Handshake<'a> {
-    fn new(facts: &'a TlsFacts) -> Self {
-        let client = facts.client.as_ref();
-        Self {
-            groups: client.map_or(&[], |client| &client.groups),
-            ech: client.is_some_and(|client| client.ech),
-            retried: facts.retried,
-            alert: facts.alert.map(HandshakeAlert::new),
-        }
-    }
-}
-
-impl HandshakeAlert {
-    fn new(alert: TlsAlert) -> Self {
-        let level = if alert.fatal { "fatal" } else { "warning" };
-        Self { from: alert.from.name(), level, description: alert.code.name() }
-    }
 }
 
 /// The first octets of what is not read.

@@ -3,12 +3,26 @@
 use serde::Serialize;
 
 use super::application::Extent;
-use crate::event::{Ja3, TlsClient, TlsFacts, TlsServer};
+use crate::event::{Certificate, Ja3, TlsClient, TlsFacts, TlsServer};
 use crate::terms::{CipherSuite, TlsVersion};
 
 /// EVE's `tls`.
 #[derive(Debug, Serialize)]
 pub(super) struct Tls<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuerdn: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    subjectaltname: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notbefore: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notafter: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sni: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +67,18 @@ struct ServerHandshake<'a> {
 impl<'a> Tls<'a> {
     pub(super) fn new(facts: &'a TlsFacts, extent: Extent) -> Self {
         let (client, server) = (facts.client.as_ref(), facts.server.as_ref());
+        let certificate = facts.certificate();
+        let certified = |text: fn(&Certificate) -> &String| {
+            certificate.map(|certificate| text(certificate).as_str()).filter(|text| !text.is_empty())
+        };
         Self {
+            subject: certified(|certificate| &certificate.subject),
+            issuerdn: certified(|certificate| &certificate.issuer),
+            subjectaltname: certificate.map_or(&[], |certificate| &certificate.names),
+            serial: certified(|certificate| &certificate.serial),
+            fingerprint: certified(|certificate| &certificate.sha1),
+            notbefore: certified(|certificate| &certificate.not_before),
+            notafter: certified(|certificate| &certificate.not_after),
             sni: facts.name(),
             version: facts.version().map(TlsVersion::name),
             client_alpns: client.map_or(&[], |client| &client.alpn),

@@ -97,6 +97,28 @@ pub(super) enum Field {
     Ech,
     /// TLS: what an alert says.
     Alert,
+    /// TLS: whose the server's certificate is.
+    Subject,
+    /// TLS: who says so.
+    Issuer,
+    /// TLS: each alternative name of the certificate.
+    San,
+    /// TLS: the certificate's serial number.
+    Serial,
+    /// TLS: from when on it is valid.
+    NotBefore,
+    /// TLS: until when it is valid.
+    NotAfter,
+    /// TLS: the kind of its key.
+    Key,
+    /// TLS: the length of its key.
+    KeyBits,
+    /// TLS: how it is signed.
+    Signature,
+    /// TLS: whether subject and issuer are the same.
+    SelfSigned,
+    /// TLS: its SHA-256.
+    Sha256,
     /// A greeting: `220`, `+OK`, `* OK`.
     Code,
     /// A greeting: what each of its lines says behind the code.
@@ -246,6 +268,29 @@ impl Field {
     /// Whether it is known only once some of the body was seen.
     pub(super) const fn needs_body(&self) -> bool {
         matches!(self, Self::Title | Self::Body)
+    }
+
+    /// Whether it is known only once the server's certificate was seen.
+    pub(super) const fn needs_certificate(&self) -> bool {
+        matches!(
+            self,
+            Self::Subject
+                | Self::Issuer
+                | Self::San
+                | Self::Serial
+                | Self::NotBefore
+                | Self::NotAfter
+                | Self::Key
+                | Self::KeyBits
+                | Self::Signature
+                | Self::SelfSigned
+                | Self::Sha256
+        )
+    }
+
+    /// Whether it comes behind the head of a banner.
+    pub(super) const fn comes_later(&self) -> bool {
+        self.needs_kex() || self.needs_body() || self.needs_certificate()
     }
 
     /// Whether it comes from a fingerprint database and not from the banner itself.

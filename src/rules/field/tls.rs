@@ -1,4 +1,4 @@
-//! Fields of the hellos of TLS.
+//! Fields of TLS: of the hellos, and of the server's certificate.
 
 use super::{Field, Row};
 use crate::terms::Side;
@@ -13,4 +13,15 @@ pub(super) const FIELDS: &[Row] = &[
     Row::of(Side::Server, "ja3s", Field::Ja3s),
     Row::of(Side::Client, "ech", Field::Ech),
     Row::either("alert", Field::Alert),
+    Row::of(Side::Server, "subject", Field::Subject),
+    Row::of(Side::Server, "issuer", Field::Issuer),
+    Row::of(Side::Server, "san", Field::San),
+    Row::of(Side::Server, "serial", Field::Serial),
+    Row::of(Side::Server, "not_before", Field::NotBefore),
+    Row::of(Side::Server, "not_after", Field::NotAfter),
+    Row::of(Side::Server, "key", Field::Key),
+    Row::of(Side::Server, "key_bits", Field::KeyBits),
+    Row::of(Side::Server, "signature", Field::Signature),
+    Row::of(Side::Server, "self_signed", Field::SelfSigned),
+    Row::of(Side::Server, "sha256", Field::Sha256),
 ];

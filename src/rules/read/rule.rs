@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_spanned::Spanned;
 use toml::de::DeValue;
@@ -69,6 +70,9 @@ const KEYS: &[(&str, Take)] = &[
         parts.scope.destination = scope::addresses(reader, key, value, context.lists);
     }),
     ("port", |parts, reader, (_, _, value), _| parts.scope.port = scope::ports(reader, value)),
+    ("expires_within", |parts, reader, (key, span, value), _| {
+        parts.expires_within = fields::duration(reader, key, value).map(|within| (within, span.clone()));
+    }),
     ("count", |parts, reader, (_, _, value), _| parts.count = fields::count(reader, value)),
     ("examples", |parts, reader, (key, _, value), _| {
         parts.examples = parts.read_examples(reader, key, value);
@@ -122,6 +126,7 @@ struct Parts {
     fixed_in: Vec<(Fixed, Range<usize>)>,
     advisory: Option<(Advisory, Range<usize>)>,
     scope: super::super::scope::Scope,
+    expires_within: Option<(Duration, Range<usize>)>,
     count: Option<Count>,
     examples: Vec<Example>,
     counterexamples: Vec<Example>,
@@ -229,7 +234,7 @@ impl Parts {
             for key in ["id", "protocol", "action"].iter().filter(|key| !given.contains(key)) {
                 reader.error(header, format!("the rule has no `{key}`"));
             }
-            let about = ["match", "absent", "present", "source", "destination", "port"];
+            let about = ["match", "absent", "present", "source", "destination", "port", "expires_within"];
             if !given.iter().any(|key| about.contains(key)) {
                 let message = "the rule would match every banner";
                 let help = "say what it is about: `match.FIELD = 'PATTERN'`, `absent`, `present`, `source`, `destination` or `port`";
@@ -239,6 +244,11 @@ impl Parts {
         if let (Some(about @ Protocol::Greeting(_)), Some(Sender::Client)) = (self.protocol, self.from) {
             let message = format!("only a server greets: {} has no `from = \"client\"`", about.title());
             reader.error(header, message);
+        }
+        if let Some((_, span)) = &self.expires_within
+            && (self.protocol != Some(Protocol::Tls) || self.from != Some(Sender::Server))
+        {
+            reader.error(span, "`expires_within` is about the certificate of a TLS server");
         }
         self.check_action(reader, header, given);
         self.check_request(reader);
@@ -331,7 +341,7 @@ impl Parts {
         let id = self.id?.value;
         let (place, _, _) = reader.source.locate(header.start);
         let fields = || self.all.iter().chain(&self.unless).map(|condition| &condition.field);
-        let later = fields().any(|field| field.needs_kex() || field.needs_body());
+        let later = self.expires_within.is_some() || fields().any(Field::comes_later);
         let fingerprint = fields().any(Field::is_fingerprint);
         Some(Rule {
             later,
@@ -361,6 +371,7 @@ impl Parts {
             bounds: self.advisory.as_ref().and_then(|(advisory, _)| advisory.bounds()),
             advisory: self.advisory.map(|(advisory, _)| advisory),
             scope: self.scope,
+            expires_within: self.expires_within.map(|(within, _)| within),
             count: self.count,
             examples: self.examples,
             counterexamples: self.counterexamples,

@@ -8,13 +8,25 @@ use super::super::field::Sender;
 use super::examples::hexadecimal;
 use super::value::{Entry, Reader, Text};
 use crate::banner::tls::{self, Answer, CLIENT_HELLO, Piece, Records, SERVER_HELLO};
-use crate::event::{ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
+use crate::event::{Certificate, ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
 use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion};
 
 const KEYS: &[&str] = &["sni", "alpn", "version", "cipher", "ja3", "ja4", "ja3s", "ech", "alert", "hex"];
 
-/// Keys of a server alone.
-const OF_SERVER: &[&str] = &["ja3s"];
+/// Keys of a server's certificate.
+const CERTIFIED: &[&str] = &[
+    "subject",
+    "issuer",
+    "san",
+    "serial",
+    "not_before",
+    "not_after",
+    "key",
+    "key_bits",
+    "signature",
+    "self_signed",
+    "sha256",
+];
 
 /// `{ sni = "example.org", alpn = ["h2"] }`, `{ version = "TLSv1", cipher = "TLS_RSA_WITH_RC4_128_MD5" }`, or
 /// `{ hex = "16 03 01 …" }` for the records of a hello.
@@ -23,7 +35,8 @@ pub(super) fn example(
     entries: &[Entry<'_, '_>],
     from: Sender,
 ) -> (Content, Option<ProductFacts>) {
-    let of_server = entries.iter().any(|(key, _, _)| OF_SERVER.contains(key));
+    let known = || KEYS.iter().chain(CERTIFIED);
+    let of_server = entries.iter().any(|(key, _, _)| *key == "ja3s" || CERTIFIED.contains(key));
     let side = match from {
         Sender::Server => Side::Server,
         Sender::Either if of_server => Side::Server,
@@ -31,10 +44,10 @@ pub(super) fn example(
     };
     let mut parts = Parts::new(side);
     for (key, span, value) in entries {
-        if KEYS.contains(key) {
+        if known().any(|known| known == key) {
             parts.read(reader, key, value);
         } else {
-            reader.unknown_key(span, key, "an example", KEYS.iter().copied());
+            reader.unknown_key(span, key, "an example", known().copied());
         }
     }
     (Content::Tls { from: side, facts: Box::new(parts.facts()) }, None)
@@ -97,6 +110,7 @@ impl Parts {
             "ja3" => self.client.ja3.hash.clone_from(value),
             "ja4" => self.client.ja4.clone_from(value),
             "ja3s" => self.server.ja3s.hash.clone_from(value),
+            key if CERTIFIED.contains(&key) => self.certify(key, value)?,
             "ech" if value == "offered" => self.client.ech = true,
             "ech" => return Err("`ech` is `offered`, or is left out".to_owned()),
             "alert" => {
@@ -105,6 +119,41 @@ impl Parts {
             }
             _ => self.take_records(value)?,
         }
+        Ok(())
+    }
+
+    /// Takes a field of the certificate.
+    fn certify(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if self.server.certificates.is_empty() {
+            self.server.certificates.push(Certificate::default());
+        }
+        let Some(certificate) = self.server.certificates.first_mut() else { return Ok(()) };
+        let text = match key {
+            "san" => {
+                certificate.names.push(value.to_owned());
+                return Ok(());
+            }
+            "self_signed" => {
+                certificate.self_signed = value == "true";
+                return Ok(());
+            }
+            "not_after" => {
+                let time: jiff::civil::DateTime =
+                    value.parse().map_err(|_| format!("`{value}` is no time such as 2026-01-31T12:00:00"))?;
+                let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| error.to_string())?;
+                certificate.expires = zoned.timestamp().as_second();
+                &mut certificate.not_after
+            }
+            "subject" => &mut certificate.subject,
+            "issuer" => &mut certificate.issuer,
+            "serial" => &mut certificate.serial,
+            "not_before" => &mut certificate.not_before,
+            "key" => &mut certificate.key,
+            "key_bits" => &mut certificate.key_bits,
+            "signature" => &mut certificate.signature,
+            _ => &mut certificate.sha256,
+        };
+        value.clone_into(text);
         Ok(())
     }
 

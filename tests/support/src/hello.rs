@@ -27,6 +27,12 @@ pub fn server_hello(cipher: u16, protocol: &str) -> Vec<u8> {
     message(2, &body)
 }
 
+/// A chain of certificates as a handshake message.
+pub fn certificates(chain: &[&[u8]]) -> Vec<u8> {
+    let list: Vec<u8> = chain.iter().flat_map(|der| [&[0][..], &prefixed(der)].concat()).collect();
+    message(11, &[&[0][..], &prefixed(&list)].concat())
+}
+
 /// A handshake message in records of at most `size` octets each.
 pub fn records(message: &[u8], size: usize) -> Vec<u8> {
     message.chunks(size).flat_map(|part| [&[0x16, 3, 1][..], &prefixed(part)].concat()).collect()

@@ -1,4 +1,4 @@
-//! TLS: the hello of each side, and alerts in the open.
+//! TLS: the hello of each side, and in the open alerts and the server's certificates.
 //!
 //! A client's hello is heard beside whatever else its first octets may be, and judged as soon as it is whole.
 //! That it is one is certain once the server answers by TLS; until then its octets stay unread, so that what
@@ -14,7 +14,9 @@ use super::need::Need;
 use super::opening::Spoken;
 use super::{Dialogue, Reading, Step, Turn};
 use crate::banner::other::{Fit, Name};
-use crate::banner::tls::{self, Answer, CLIENT_HELLO, FATAL, Piece, Records, SERVER_HELLO};
+use crate::banner::tls::{
+    self, Answer, CERTIFICATE, CLIENT_HELLO, FATAL, Piece, Records, SERVER_HELLO, SUPPLEMENTAL_DATA,
+};
 use crate::banner::{Banner, TlsBanner};
 use crate::engine::judge::{Judge, Matched, Question};
 use crate::event::{Application, EventKind, Protocol, TlsAlert, TlsFacts};
@@ -100,7 +102,7 @@ impl Dialogue {
 
     /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.
     pub(super) fn hear_answer(&mut self, turn: Turn<'_>) -> Option<Step> {
-        if !self.client_is_strange(turn.peer) {
+        if !self.client_is_strange(turn.peer) && self.heard(Side::Client) != Spoken::Other {
             return None;
         }
         match Name::TLS.fit(Side::Server, turn.input) {
@@ -161,6 +163,8 @@ impl Dialogue {
             (Side::Client, CLIENT_HELLO) => self.take_hello(body, judge),
             (Side::Client, _) => true,
             (Side::Server, SERVER_HELLO) => self.take_answer(body, judge),
+            (Side::Server, CERTIFICATE) => self.take_certificates(body, judge),
+            (Side::Server, SUPPLEMENTAL_DATA) => true,
             (Side::Server, _) => false,
         }
     }
@@ -175,10 +179,10 @@ impl Dialogue {
         if facts.client.is_none() {
             facts.client = Some(client);
             judge.desk.counters.count_banner(Protocol::Tls, Side::Client);
-            self.tls.ask(Side::Client, judge);
+            self.tls.ask(Side::Client, Stage::Whole, judge);
         } else {
             let again = TlsFacts { client: Some(client), ..TlsFacts::default() };
-            self.tls.ask_about(Side::Client, &Arc::new(again), judge);
+            self.tls.ask_about(Side::Client, Stage::Whole, &Arc::new(again), judge);
         }
         true
     }
@@ -192,12 +196,25 @@ impl Dialogue {
             }
             Some(Answer::Retry) => !std::mem::replace(&mut self.tls.facts_mut().retried, true),
             Some(Answer::Hello(server)) => {
+                let goes_on = !server.version.encrypts_handshake();
                 self.tls.facts_mut().server = Some(server);
                 judge.desk.counters.count_banner(Protocol::Tls, Side::Server);
-                self.tls.ask(Side::Server, judge);
-                false
+                self.tls.ask(Side::Server, if goes_on { Stage::Head } else { Stage::Whole }, judge);
+                goes_on
             }
         }
+    }
+
+    /// Takes the server's certificates, behind which nothing more is read.
+    fn take_certificates(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
+        let certificates = tls::certificates(body);
+        if certificates.is_empty() {
+            judge.note_application(Anomaly::TlsMalformed);
+        } else if let Some(server) = &mut self.tls.facts_mut().server {
+            server.certificates = certificates;
+            self.tls.ask(Side::Server, Stage::Rest, judge);
+        }
+        false
     }
 
     /// Takes an alert; whether more is read behind it.
@@ -205,7 +222,7 @@ impl Dialogue {
         let fatal = level == FATAL;
         let alert = TlsAlert { from, fatal, code: AlertCode(code) };
         if self.tls.facts_mut().alert.get_or_insert(alert) == &alert {
-            self.tls.ask(from, judge);
+            self.tls.ask(from, Stage::Whole, judge);
         }
         !fatal
     }
@@ -227,22 +244,16 @@ impl Tls {
         Arc::make_mut(self.facts.get_or_insert_default())
     }
 
-    fn ask(&mut self, from: Side, judge: &mut Judge<'_>) {
+    fn ask(&mut self, from: Side, stage: Stage, judge: &mut Judge<'_>) {
         if let Some(facts) = self.facts.clone() {
-            self.ask_about(from, &facts, judge);
+            self.ask_about(from, stage, &facts, judge);
         }
     }
 
-    fn ask_about(&mut self, from: Side, facts: &Arc<TlsFacts>, judge: &mut Judge<'_>) {
+    fn ask_about(&mut self, from: Side, stage: Stage, facts: &Arc<TlsFacts>, judge: &mut Judge<'_>) {
         let line = facts.line(from);
         let banner = Banner::Tls(TlsBanner { from, facts, line: &line });
-        let question = Question {
-            banner: &banner,
-            stage: Stage::Whole,
-            request: None,
-            product: None,
-            transaction: None,
-        };
+        let question = Question { banner: &banner, stage, request: None, product: None, transaction: None };
         judge.ask(&question, &mut self.matched, || Application::Tls(Arc::clone(facts)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bannerwall_test_support::hello::{alert, client_hello, records, server_hello};
+use bannerwall_test_support::hello::{alert, certificates, client_hello, records, server_hello};
 use proptest::prelude::*;
 
 use crate::engine::Decision;
@@ -53,7 +53,8 @@ fn both_hellos_are_told_however_they_are_cut() {
     for (record, segment) in [(1, 1), (1, 1400), (3, 7), (100, 1), (1 << 14, 1400), (1 << 14, 1)] {
         let mut talk = Setup::enforcing(FORBIDDEN).open();
         let hello = records(&client_hello("allowed.example", 1500), record);
-        let answer = records(&server_hello(CIPHER, "h2"), record);
+        let answer = [server_hello(CIPHER, "h2"), certificates(&[b"one", b"two"])].concat();
+        let answer = records(&answer, record);
         assert_eq!(say(&mut talk, true, &hello, segment), hello.len(), "{record} {segment}");
         assert_eq!(say(&mut talk, false, &answer, segment), answer.len());
         let told = told(&talk.events);
@@ -62,6 +63,7 @@ fn both_hellos_are_told_however_they_are_cut() {
         assert_eq!(client.names, ["allowed.example"]);
         assert_eq!((client.version.name(), server.version.name()), ("TLS 1.3", "TLS 1.2"));
         assert_eq!((client.alpn.as_slice(), server.alpn.as_deref()), (&["h2".to_owned()][..], Some("h2")));
+        assert_eq!(server.certificates.len(), 2);
         assert_eq!(server.cipher.name(), "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
         talk.acknowledge(true);
         assert_eq!(talk.acknowledge(false), Decision::Pass);
@@ -109,6 +111,50 @@ proptest! {
         prop_assert_eq!(passed == hello.len(), !forbidden);
         prop_assert_eq!(kinds(&talk.events).contains(&"alert/sni".to_owned()), forbidden);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_forbidden_certificate_never_passes_whole_and_an_allowed_one_always_does(
+        forbidden in any::<bool>(),
+        others in 0_usize..3,
+        record in 1_usize..300,
+        segment in 1_usize..300,
+    ) {
+        // SHA-256 of `one`.
+        let rules = "[[rule]]\nid = \"c\"\nprotocol = \"tls\"\naction = \"drop\"\n\
+                     match.sha256 = '^7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed$'\n";
+        let chain = [&[if forbidden { &b"one"[..] } else { b"two" }][..], &vec![&[7; 90][..]; others]].concat();
+        let mut talk = Setup::enforcing(rules).open();
+        say(&mut talk, true, &records(&client_hello("allowed.example", 0), 1 << 14), 1400);
+        let answer = [server_hello(CIPHER, "h2"), certificates(&chain)].concat();
+        let answer = records(&answer, record);
+        prop_assert_eq!(say(&mut talk, false, &answer, segment) == answer.len(), !forbidden);
+    }
+}
+
+#[test]
+fn a_server_that_answers_an_older_hello_by_tls_is_judged() {
+    // SSL 2's hello for TLS 1.0, RFC 5246 appendix E.2, without and with a line end in its challenge.
+    for challenge in [[b'c'; 16], [b'\n'; 16]] {
+        let hello = [&b"\x80\x1c\x01\x03\x01\0\x03\0\0\0\x10\0\0\x2f"[..], &challenge].concat();
+        let rule = "[[rule]]\nid = \"v\"\nprotocol = \"tls\"\nmatch.version = '1\\.2'\naction = \"drop\"\n";
+        let mut talk = Setup::enforcing(rule).open();
+        assert_eq!(talk.client(&hello), Decision::Undecided);
+        assert_eq!(talk.server(&records(&server_hello(CIPHER, "h2"), 1 << 14)), Decision::Block);
+    }
+}
+
+#[test]
+fn a_session_that_is_resumed_shows_no_certificate() {
+    let mut talk = Setup::enforcing(FORBIDDEN).open();
+    talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
+    talk.server(&records(&server_hello(CIPHER, "h2"), 1 << 14));
+    assert_eq!(kinds(&talk.events), Vec::<String>::new());
+    talk.server(b"\x14\x03\x03\x00\x01\x01");
+    assert_eq!(kinds(&talk.events), ["tls"]);
 }
 
 #[test]
