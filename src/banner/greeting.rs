@@ -165,7 +165,7 @@ fn opening(dialect: Dialect, line: &[u8]) -> usize {
 
 /// Where a reply ends whose first line is `first`: behind the line of the same code that no hyphen
 /// continues, or where it is longer than a reply may be. RFC 959 lets lines between look like anything.
-fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
+pub(crate) fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
     let code = first.get(..CODE).unwrap_or_default();
     let mut at = 0;
     for _ in 0..REPLY_LINES {

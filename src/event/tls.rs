@@ -1,7 +1,7 @@
 //! What was said of TLS in the open.
 
 use super::application::Summary;
-use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion};
+use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion, Verification};
 
 /// What was seen of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,8 +12,10 @@ pub struct TlsFacts {
     pub server: Option<TlsServer>,
     /// The server asked for another hello (`HelloRetryRequest`).
     pub retried: bool,
-    /// The first alert in the open.
+    /// The first alert that was read.
     pub alert: Option<TlsAlert>,
+    /// What the server's certificates are worth, where that was tried: by a scan.
+    pub verification: Vec<Verification>,
 }
 
 /// A `ClientHello`, RFC 8446 section 4.1.2.
@@ -136,6 +138,20 @@ impl TlsFacts {
             (None, Some(alert)) => format!("alert {}", alert.code.name()),
             (None, None) => String::new(),
         }
+    }
+
+    /// Whose the server's certificate is, until when, and what is wrong with it.
+    pub fn certified(&self) -> Option<String> {
+        let certificate = self.certificate()?;
+        let day = certificate.not_after.split('T').next().unwrap_or_default();
+        let name = match certificate.subject.as_str() {
+            "" => certificate.names.first().map_or("", String::as_str),
+            subject => subject,
+        };
+        let until = if day.is_empty() { String::new() } else { format!("until {day}") };
+        let faults = self.verification.iter().filter(|told| **told != Verification::Valid);
+        let parts = [name, &until].into_iter().chain(faults.map(|fault| fault.name()));
+        Some(parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "))
     }
 
     /// The server's own certificate.

@@ -152,9 +152,10 @@ impl<'a> Row<'a> {
         self.reason = summary.reason.unwrap_or_default();
         self.protocol_version = summary.protocol_version.unwrap_or_default();
         self.url = summary.url.unwrap_or_default();
-        self.detail = match summary.client {
-            Some((banner, _)) => format!("client={banner}").into(),
-            None => summary.title.unwrap_or_default().into(),
+        self.detail = match (summary.client, said) {
+            (Some((banner, _)), _) => format!("client={banner}").into(),
+            (None, Application::Tls(facts)) => facts.certified().unwrap_or_default().into(),
+            (None, _) => summary.title.unwrap_or_default().into(),
         };
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::identity::Identity;
 use crate::event::{
     AlertFacts, Application, ConnectFacts, Endpoint, Event, EventKind, HttpFacts, HttpResponseFacts,
-    PortState, ProductFacts, SshSide, Timestamp,
+    PortState, ProductFacts, SshSide, Timestamp, TlsFacts,
 };
 
 /// A borrowed view of one target's events.
@@ -85,7 +85,21 @@ impl<'a> Finding<'a> {
 
     /// The service's name as nmap would give it.
     pub(super) fn service(&self) -> Option<&'static str> {
-        self.said.first().map(|said| said.protocol().name())
+        let within = self.said.iter().find(|said| !matches!(said, Application::Tls(_)));
+        within.or(self.said.first()).map(|said| said.protocol().name())
+    }
+
+    /// Whether that is said within TLS.
+    pub(super) fn is_within_tls(&self) -> bool {
+        self.said.len() > 1 && matches!(self.said.first(), Some(Application::Tls(_)))
+    }
+
+    /// Handshakes of TLS.
+    pub(super) fn tls(&self) -> impl Iterator<Item = &'a TlsFacts> {
+        self.said.iter().filter_map(|said| match said {
+            Application::Tls(facts) => Some(facts.as_ref()),
+            _ => None,
+        })
     }
 
     /// What the server says that it is: the software of an identification, the first `Server` field, the

@@ -42,9 +42,14 @@ impl Format for Grepable {
         self.targets += 1;
         self.last = self.last.max(finding.timestamp);
         let state = finding.state().name();
+        let tunnel = if finding.is_within_tls() { "ssl|" } else { "" };
         let service = finding.service().unwrap_or_default();
         let (address, port) = (finding.target.ip(), finding.target.port());
-        write!(out, "Host: {address} ()\tPorts: {port}/{state}/tcp//{service}//{}/", version(&finding))?;
+        write!(
+            out,
+            "Host: {address} ()\tPorts: {port}/{state}/tcp//{tunnel}{service}//{}/",
+            version(&finding)
+        )?;
         if !finding.alerts.is_empty() {
             let alerts = finding.alerts.iter().map(|alert| {
                 let verdict = alert.verdict.as_ref().map(|told| format!(", {}", told.verdict.name()));

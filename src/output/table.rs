@@ -3,7 +3,9 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
-use crate::event::{AlertFacts, Application, ConnectFacts, Event, HttpFacts, PortState, ProductFacts};
+use crate::event::{
+    AlertFacts, Application, ConnectFacts, Event, HttpFacts, PortState, ProductFacts, Side, TlsFacts,
+};
 
 use super::finding::Finding;
 use super::text::{Colour, Span, milliseconds, severity_colour};
@@ -31,6 +33,8 @@ impl Format for Table {
         let Some(finding) = Finding::new(events) else { return Ok(()) };
         self.first_line(&finding, out)?;
         finding.http().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", Http(facts)))?;
+        let behind = finding.said.len() > 1;
+        finding.tls().filter(|_| behind).try_for_each(|facts| writeln!(out, "{:33}{}", "", Tls(facts)))?;
         finding.alerts.iter().try_for_each(|facts| self.alert(facts, out))
     }
 }
@@ -41,8 +45,10 @@ impl Table {
         let colour = if state == PortState::Open { "32" } else { "2" };
         let state = format!("{:STATE_WIDTH$}", state.name());
         write!(out, "{:ADDRESS_WIDTH$}  {}  ", finding.target.to_string(), self.colour.paint(colour, state))?;
-        match finding.said.first() {
+        let within = finding.said.iter().find(|said| !matches!(said, Application::Tls(_)));
+        match within.or(finding.said.first()) {
             Some(Application::Http(facts)) => write!(out, "{}", Http(facts))?,
+            Some(Application::Tls(facts)) => write!(out, "{}", Tls(facts))?,
             Some(said) => write!(out, "{}", Escaped(&said.summary().banner.unwrap_or_default()))?,
             None => write!(out, "{}", Connect(finding.connect))?,
         }
@@ -101,6 +107,26 @@ impl Display for Http<'_> {
         }
         match &response.title {
             Some(title) => write!(f, "  \"{}\"", Escaped(title)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a server of TLS chose, and whose certificate it showed.
+struct Tls<'a>(&'a TlsFacts);
+
+impl Display for Tls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let facts = self.0;
+        write!(f, "{}", Escaped(&facts.line(Side::Server)))?;
+        if let Some(alpn) = facts.server.as_ref().and_then(|server| server.alpn.as_deref()) {
+            write!(f, "  {}", Escaped(alpn))?;
+        }
+        if let Some(certified) = facts.certified() {
+            write!(f, "  {}", Escaped(&certified))?;
+        }
+        match facts.alert.filter(|_| facts.server.is_some()) {
+            Some(alert) => write!(f, "  alert {}", alert.code.name()),
             None => Ok(()),
         }
     }

@@ -135,8 +135,11 @@ impl Line<'_> {
                 write!(f, "  {} {}", side.name(), Escaped(&line))?;
             }
         }
-        if let Some(client) = &facts.client {
+        if let Some(client) = facts.client.as_ref().filter(|client| !client.ja4.is_empty()) {
             write!(f, "  ja4 {}", client.ja4)?;
+        }
+        if let Some(certified) = facts.certified() {
+            write!(f, "  certificate {}", Escaped(&certified))?;
         }
         match facts.alert {
             Some(alert) => write!(f, "  {} alerts {}", alert.from.name(), alert.code.name()),

@@ -10,7 +10,7 @@ use crate::banner::{
     Banner, GreetingBanner, Header, Headers, KexInit, Request, TlsBanner, greeting, same_name,
 };
 use crate::event::{Certificate, ProductFacts, Side, Timestamp};
-use crate::terms::CipherSuite;
+use crate::terms::{CipherSuite, Verification};
 
 /// What is known beside the banner.
 #[derive(Debug, Clone, Copy, Default)]
@@ -202,6 +202,9 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
             Field::Ech => Values::one(client.ech.then_some(b"offered")),
             _ => Values::NONE,
         },
+        (Side::Server, ..) if *field == Field::Verification => {
+            Values::Verifications(banner.facts.verification.iter())
+        }
         (Side::Server, ..) if field.needs_certificate() => {
             banner.facts.certificate().map_or(Values::NONE, |certificate| certified(certificate, field))
         }
@@ -259,6 +262,8 @@ pub(super) enum Values<'v> {
     Texts(std::slice::Iter<'v, String>),
     /// Names of cipher suites.
     Ciphers(std::slice::Iter<'v, CipherSuite>),
+    /// What a certificate is worth.
+    Verifications(std::slice::Iter<'v, Verification>),
 }
 
 impl<'v> Values<'v> {
@@ -283,6 +288,7 @@ impl<'v> Iterator for Values<'v> {
                 rest.find(|header| same_name(header.name, name)).map(|header| header.value)
             }
             Self::Texts(texts) => texts.next().map(String::as_bytes),
+            Self::Verifications(told) => told.next().map(|told| told.name().as_bytes()),
             Self::Ciphers(ciphers) => ciphers.next().map(|cipher| cipher.name().as_bytes()),
             Self::Lines(lines, None) => lines.next(),
             Self::Lines(lines, Some(banner)) => lines.next().map(|line| banner.text(line)),

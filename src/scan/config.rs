@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::tls::TlsOptions;
 use crate::banner::disclosure::Disclosure;
 use crate::event::HeaderField;
 use crate::rules::RuleSet;
@@ -98,6 +99,10 @@ pub enum ProbeOptions {
     },
     /// One or more HTTP requests.
     Http(HttpOptions),
+    /// A handshake of TLS, and what it tells.
+    Tls(TlsOptions),
+    /// HTTP requests within TLS.
+    Https(HttpOptions, TlsOptions),
 }
 
 /// What the HTTP probe asks and how.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::Target;
 use super::probe::Scene;
 use crate::banner::disclosure::Disclosure;
-use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner};
+use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner, TlsBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
-    GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide,
+    GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide, TlsFacts,
 };
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Occasion, Rule, RuleSet};
@@ -116,6 +116,19 @@ impl Judge {
         for matched in self.effective(&Banner::Greeting(*banner), &context(scene.target, product, None)) {
             let facts = alert(&matched, product, self.disclosure.line(banner.line()), said.clone());
             report(scene, said.protocol(), None, Arc::new(facts));
+        }
+    }
+
+    /// Reports a handshake and the rules that match it.
+    pub(super) fn tls(&self, facts: TlsFacts, scene: &mut Scene<'_>) {
+        let facts = Arc::new(facts);
+        let line = facts.line(Side::Server);
+        let said = Application::Tls(Arc::clone(&facts));
+        emit(scene, Protocol::Tls, None, EventKind::Application(said.clone()));
+        let banner = Banner::Tls(TlsBanner { from: Side::Server, facts: &facts, line: &line });
+        let context = Context { now: scene.now, ..context(scene.target, None, None) };
+        for matched in self.effective(&banner, &context) {
+            report(scene, Protocol::Tls, None, Arc::new(alert(&matched, None, line.clone(), said.clone())));
         }
     }
 

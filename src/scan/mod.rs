@@ -51,6 +51,7 @@
 //! | [`report`] | which results are written, a target's events together |
 //! | [`session`] | the life of a scan, whoever starts it |
 //! | [`checkpoint`] | where a scan stands, in a file |
+//! | [`tls`] | what is offered to servers of TLS, and what their certificates are worth |
 //! | [`permutation`], [`pacing`] | that order and its pace, without memory and without a clock |
 
 pub mod checkpoint;
@@ -62,6 +63,7 @@ pub mod report;
 pub mod session;
 pub mod target;
 pub mod targets;
+pub mod tls;
 
 pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
@@ -92,6 +94,9 @@ pub enum ScanError {
     /// Waiting for several rings.
     #[error("poll: {0}")]
     Poll(std::io::Error),
+    /// TLS cannot be spoken.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
     /// A thread could not be started.
     #[error("starting a thread: {0}")]
     Thread(std::io::Error),
@@ -121,10 +126,26 @@ where
         ProbeOptions::Greeting { expected } => {
             run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))
         }
-        ProbeOptions::Http(options) => {
-            run_probe(config, parts, || probe::Http::new(judge.clone(), options, config.first_byte_timeout))
+        ProbeOptions::Http(options) => run_probe(config, parts, || http(config, options, &judge, HTTP)),
+        ProbeOptions::Tls(tls) => {
+            let offer = tls::client_config()?;
+            let secure = || probe::Secure::new(probe::Connect, judge.clone(), Arc::clone(&offer), tls);
+            run_probe(config, parts, secure)
+        }
+        ProbeOptions::Https(options, tls) => {
+            let offer = tls::client_config()?;
+            let within = || http(config, options, &judge, HTTPS);
+            run_probe(config, parts, || probe::Secure::new(within(), judge.clone(), Arc::clone(&offer), tls))
         }
     }
+}
+
+/// The ports that a `Host` field leaves out, RFC 9110 section 4.2.
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+
+fn http(config: &Config, options: &HttpOptions, judge: &Judge, port: u16) -> probe::Http {
+    probe::Http::new(judge.clone(), options, config.first_byte_timeout, port)
 }
 
 fn run_probe<P, T, R>(

@@ -117,6 +117,8 @@ pub enum Conversation {
     TimedOut,
     /// What came was not the protocol.
     Foreign,
+    /// The target speaks TLS, but not with us; or it was asked for TLS and would not.
+    Refused,
     /// The octet limit was reached before enough was seen.
     TooLong,
     /// This machine's error during the talk.
@@ -139,6 +141,7 @@ impl Conversation {
             Self::Reset => "reset",
             Self::TimedOut => "timed-out",
             Self::Foreign => "foreign",
+            Self::Refused => "tls-refused",
             Self::TooLong => "too-long",
             Self::Failed(number) => errno_name(number),
         }

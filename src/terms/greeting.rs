@@ -36,6 +36,8 @@ struct Row {
     /// Words that a client may say before it asks for another protocol on the same connection. Where replies
     /// have a status, they are answered by a list.
     commands: &'static [&'static str],
+    /// What it has to say before that, empty where it need not.
+    introduction: &'static str,
     /// What it asks for that with, TLS in all of them.
     upgrades: &'static [&'static str],
     /// What the answer begins with, behind its tag if it has one, where the server agrees.
@@ -53,6 +55,7 @@ const TABLE: &[Row] = &[
         ports: &[25, 587, 2525],
         words: &["SMTP", "LMTP", "Postfix", "Exim", "Sendmail"],
         commands: &["EHLO", "HELO", "LHLO", "NOOP"],
+        introduction: "EHLO bannerwall.invalid",
         upgrades: &["STARTTLS"],
         agreement: "220",
         fingerprints: "smtp.banner",
@@ -65,6 +68,7 @@ const TABLE: &[Row] = &[
         ports: &[21, 2121],
         words: &["FTP"],
         commands: &["FEAT", "SYST", "HOST", "CLNT", "OPTS"],
+        introduction: "",
         upgrades: &["AUTH TLS", "AUTH SSL", "AUTH TLS-C"],
         agreement: "234",
         fingerprints: "ftp.banner",
@@ -77,6 +81,7 @@ const TABLE: &[Row] = &[
         ports: &[110],
         words: &[],
         commands: &["CAPA"],
+        introduction: "",
         upgrades: &["STLS"],
         agreement: "+OK",
         fingerprints: "pop3.banner",
@@ -89,6 +94,7 @@ const TABLE: &[Row] = &[
         ports: &[143],
         words: &[],
         commands: &["CAPABILITY", "ID", "NOOP"],
+        introduction: "",
         upgrades: &["STARTTLS"],
         agreement: "OK",
         fingerprints: "imap4.banner",
@@ -142,6 +148,11 @@ impl Greeting {
     /// Words that a client may say before it asks for another protocol on the same connection.
     pub const fn commands(self) -> &'static [&'static str] {
         self.row().commands
+    }
+
+    /// What a client has to say before it asks for TLS; empty where that is nothing.
+    pub const fn introduction(self) -> &'static str {
+        self.row().introduction
     }
 
     /// What it asks for that with: `STARTTLS`.

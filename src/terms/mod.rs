@@ -9,7 +9,7 @@ mod tls;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
 pub use self::greeting::{Dialect, Greeting};
-pub use self::tls::{AlertCode, CipherSuite, TlsVersion, is_grease};
+pub use self::tls::{AlertCode, CipherSuite, TlsVersion, Verification, is_grease};
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};

@@ -14,9 +14,63 @@ pub struct CipherSuite(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AlertCode(pub u8);
 
+/// What a server's certificate is worth, held against authorities, a name and the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verification {
+    /// All that was tried holds.
+    Valid,
+    /// Its time, or that of one above it, is over.
+    Expired,
+    /// Its time, or that of one above it, is to come.
+    NotYetValid,
+    /// It is signed by nobody else.
+    SelfSigned,
+    /// Whoever signed it is nobody whose word counts.
+    UnknownIssuer,
+    /// It is not for the name that was asked for.
+    WrongName,
+    /// Whoever is said to have signed it has not.
+    BadSignature,
+    /// It can't be read.
+    Broken,
+    /// It is not made for a server, or in no way that is known.
+    Unusable,
+}
+
+impl Verification {
+    const NAMES: [(&'static str, Self); 9] = [
+        ("valid", Self::Valid),
+        ("expired", Self::Expired),
+        ("not yet valid", Self::NotYetValid),
+        ("self-signed", Self::SelfSigned),
+        ("unknown issuer", Self::UnknownIssuer),
+        ("wrong name", Self::WrongName),
+        ("bad signature", Self::BadSignature),
+        ("broken", Self::Broken),
+        ("unusable", Self::Unusable),
+    ];
+
+    /// The name in rules and events.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, verification)| *verification)
+    }
+
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(name, _)| *name)
+    }
+}
+
 impl TlsVersion {
     /// TLS 1.2, RFC 5246.
     pub const TLS_1_2: Self = Self(0x0303);
+    /// TLS 1.3, RFC 8446.
+    pub const TLS_1_3: Self = Self(0x0304);
 
     const NAMES: [(Self, &'static str); 6] = [
         (Self(0x0002), "SSLv2"),

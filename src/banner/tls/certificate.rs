@@ -28,14 +28,19 @@ const NAMES_LIMIT: usize = 256;
 pub fn certificates(body: &[u8]) -> Vec<Certificate> {
     match parse_tls_handshake_msg_certificate(body) {
         Ok((_, TlsMessageHandshake::Certificate(message))) => {
-            message.cert_chain.iter().take(CHAIN_LIMIT).map(|raw| certificate(raw.data)).collect()
+            chain(message.cert_chain.iter().map(|raw| raw.data))
         }
         _ => Vec::new(),
     }
 }
 
+/// Reads the certificates of a chain.
+pub fn chain<'a>(chain: impl IntoIterator<Item = &'a [u8]>) -> Vec<Certificate> {
+    chain.into_iter().take(CHAIN_LIMIT).map(certificate).collect()
+}
+
 /// What can be read of a certificate.
-pub fn certificate(der: &[u8]) -> Certificate {
+fn certificate(der: &[u8]) -> Certificate {
     let mut told = Certificate {
         sha1: hexadecimal(&Sha1::digest(der), ":"),
         sha256: hexadecimal(&Sha256::digest(der), ""),

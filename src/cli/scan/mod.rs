@@ -4,6 +4,7 @@ mod progress;
 mod resume;
 mod run;
 mod terminal;
+mod tls;
 
 pub(super) use resume::fill;
 
@@ -24,13 +25,23 @@ use crate::scan::report::Pattern;
 use crate::scan::targets::{Ports, Shard};
 use crate::scan::{Close, HttpOptions, HttpRequest, ProbeOptions};
 use crate::terms::Greeting;
+use tls::TlsArgs;
+
+/// Application protocols, as TLS names them.
+const HTTP_1_1: &str = "http/1.1";
+const HTTP_2: &str = "h2";
+
+/// The port of HTTP within TLS.
+const HTTPS: u16 = 443;
 
 /// Flags of `bannerwall scan`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010
   bannerwall scan ssh 192.0.2.0/24
-  bannerwall scan http 192.0.2.0/24 -p 80,8080 --path / --path /server-status")]
+  bannerwall scan http 192.0.2.0/24 -p 80,8080 --path / --path /server-status
+  bannerwall scan tls 192.0.2.0/24 -p 443,8443
+  bannerwall scan https www.example.org --path /login")]
 pub(super) struct ScanArgs {
     #[command(subcommand)]
     mode: Mode,
@@ -87,6 +98,46 @@ enum Mode {
         /// Show only servers of whose greeting a line matches; given several times, all must.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Shake hands with servers of TLS, and judge their versions, cipher suites and certificates by the rules.
+    #[command(
+        args_override_self = true,
+        after_help = "Examples:\n  bannerwall scan tls 192.0.2.0/24 -p 443,8443\n  bannerwall scan tls mail.example.org --starttls smtp --format json\n  bannerwall scan tls 192.0.2.7 --sni www.example.org --ca authority.pem"
+    )]
+    Tls {
+        /// Ports and ranges of ports; by default 443, and with --starttls those that the protocol is usual at.
+        #[arg(short, long, value_name = "PORTS")]
+        ports: Option<Ports>,
+        /// Ask for TLS as this protocol does: a greeting, then STARTTLS, STLS or AUTH TLS.
+        #[arg(long, value_name = "PROTOCOL", value_parser = super::flags::greeting())]
+        starttls: Option<Greeting>,
+        /// Application protocols to offer (ALPN), in order [default: h2,http/1.1, and none with --starttls].
+        #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tls::application_protocol)]
+        alpn: Option<Vec<String>>,
+        /// Show only servers of whose handshake or certificate (subject, issuer, names) something matches; given
+        /// several times, all must.
+        #[arg(long = "match", value_name = "REGEX")]
+        matches: Vec<Regex>,
+        #[command(flatten)]
+        tls: TlsArgs,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Ask HTTP servers within TLS, and judge handshakes and answers by the rules.
+    #[command(
+        args_override_self = true,
+        after_help = "Examples:\n  bannerwall scan https 192.0.2.0/24\n  bannerwall scan https 192.0.2.7 -p 443,8443 --sni www.example.org --path /server-status"
+    )]
+    Https {
+        /// Ports and ranges of ports.
+        #[arg(short, long, value_name = "PORTS", default_value = "443")]
+        ports: Ports,
+        #[command(flatten)]
+        http: HttpArgs,
+        #[command(flatten)]
+        tls: TlsArgs,
         #[command(flatten)]
         common: Common,
     },
@@ -247,11 +298,11 @@ struct Request<'a> {
 
 /// Runs `bannerwall scan`.
 pub(super) fn run(arguments: &ScanArgs, global: &Global) -> Result<Exit, Failure> {
-    run::run(&request(&arguments.mode), global)
+    run::run(&request(&arguments.mode, global)?, global)
 }
 
-fn request(mode: &Mode) -> Request<'_> {
-    match mode {
+fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> {
+    Ok(match mode {
         Mode::Connect { ports, common } => Request {
             name: "connect",
             ports: ports.clone(),
@@ -283,23 +334,54 @@ fn request(mode: &Mode) -> Request<'_> {
             own: vec![("--match", format!("{matches:?}")), ("--protocol", format!("{protocol:?}"))],
             common,
         },
+        Mode::Tls { ports, starttls, alpn, matches, tls, common } => Request {
+            name: "tls",
+            ports: ports.clone().unwrap_or_else(|| tls_ports(*starttls)),
+            probe: ProbeOptions::Tls(tls.options(offered(alpn, *starttls), *starttls, global)?),
+            patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
+            own: [
+                ("--match", format!("{matches:?}")),
+                ("--starttls", format!("{starttls:?}")),
+                ("--alpn", format!("{alpn:?}")),
+            ]
+            .into_iter()
+            .chain(tls.own())
+            .collect(),
+            common,
+        },
+        Mode::Https { ports, http, tls, common } => Request {
+            name: "https",
+            ports: ports.clone(),
+            probe: ProbeOptions::Https(http.options(), tls.options(vec![HTTP_1_1.to_owned()], None, global)?),
+            patterns: http.patterns(),
+            own: http.own().into_iter().chain(tls.own()).collect(),
+            common,
+        },
         Mode::Http { ports, http, common } => Request {
             name: "http",
             ports: ports.clone(),
             probe: ProbeOptions::Http(http.options()),
-            patterns: http
-                .matches
-                .iter()
-                .map(|(name, regex)| Pattern::Header(name.clone(), regex.clone()))
-                .collect(),
-            own: vec![
-                ("--match", format!("{:?}", http.matches)),
-                ("--method", http.method.clone()),
-                ("--path", format!("{:?}", http.paths)),
-                ("--header", format!("{:?}", http.headers)),
-            ],
+            patterns: http.patterns(),
+            own: http.own().into(),
             common,
         },
+    })
+}
+
+/// The ports that TLS is usual at, by itself or where a protocol asks for it.
+fn tls_ports(starttls: Option<Greeting>) -> Ports {
+    match starttls {
+        Some(protocol) => usual_ports(Some(protocol)),
+        None => Ports::from_iter([HTTPS]),
+    }
+}
+
+/// What is offered of application protocols: what servers of the web speak, unless they are said.
+fn offered(alpn: &Option<Vec<String>>, starttls: Option<Greeting>) -> Vec<String> {
+    match (alpn, starttls) {
+        (Some(alpn), _) => alpn.clone(),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => vec![HTTP_2.to_owned(), HTTP_1_1.to_owned()],
     }
 }
 
@@ -310,6 +392,20 @@ fn usual_ports(protocol: Option<Greeting>) -> Ports {
 }
 
 impl HttpArgs {
+    fn patterns(&self) -> Vec<Pattern> {
+        self.matches.iter().map(|(name, regex)| Pattern::Header(name.clone(), regex.clone())).collect()
+    }
+
+    /// What of it decides the results, for the checkpoint.
+    fn own(&self) -> [(&'static str, String); 4] {
+        [
+            ("--match", format!("{:?}", self.matches)),
+            ("--method", self.method.clone()),
+            ("--path", format!("{:?}", self.paths)),
+            ("--header", format!("{:?}", self.headers)),
+        ]
+    }
+
     fn options(&self) -> HttpOptions {
         let request = |path: &String| HttpRequest {
             method: self.method.clone(),

@@ -52,6 +52,7 @@ impl fmt::Display for Summary<'_> {
             ("broken off", counts.broken_off),
             ("unfinished", counts.unfinished),
             ("another protocol", counts.foreign),
+            ("TLS refused", counts.tls_refused),
         ];
         kinds(f, "but ", &talks.map(|(name, count)| (name, count.into())))?;
         write!(

@@ -15,6 +15,8 @@ pub(super) struct Handshake<'a> {
     retried: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     alert: Option<Alert>,
+    #[serde(skip_serializing_if = "<[&str]>::is_empty")]
+    verification: Vec<&'static str>,
     #[serde(skip_serializing_if = "<[Certified<'_>]>::is_empty")]
     certificates: Vec<Certified<'a>>,
 }
@@ -48,6 +50,7 @@ impl<'a> Handshake<'a> {
             ech: client.is_some_and(|client| client.ech),
             retried: facts.retried,
             alert: facts.alert.map(Alert::new),
+            verification: facts.verification.iter().map(|told| told.name()).collect(),
             certificates: certificates.map(Certified::new).collect(),
         }
     }

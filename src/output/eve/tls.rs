@@ -67,6 +67,8 @@ struct ServerHandshake<'a> {
 impl<'a> Tls<'a> {
     pub(super) fn new(facts: &'a TlsFacts, extent: Extent) -> Self {
         let (client, server) = (facts.client.as_ref(), facts.server.as_ref());
+        // Of a scan's own hello nothing is told but what it asked for.
+        let heard = client.filter(|client| !client.ciphers.is_empty());
         let certificate = facts.certificate();
         let certified = |text: fn(&Certificate) -> &String| {
             certificate.map(|certificate| text(certificate).as_str()).filter(|text| !text.is_empty())
@@ -83,10 +85,10 @@ impl<'a> Tls<'a> {
             version: facts.version().map(TlsVersion::name),
             client_alpns: client.map_or(&[], |client| &client.alpn),
             server_alpns: server.and_then(|server| Some([server.alpn.as_deref()?])),
-            ja3: client.map(|client| Ja3Object::new(&client.ja3)),
+            ja3: heard.map(|client| Ja3Object::new(&client.ja3)),
             ja3s: server.map(|server| Ja3Object::new(&server.ja3s)),
-            ja4: client.map(|client| client.ja4.as_str()),
-            client_handshake: client.filter(|_| !extent.brief).map(ClientHandshake::new),
+            ja4: heard.map(|client| client.ja4.as_str()),
+            client_handshake: heard.filter(|_| !extent.brief).map(ClientHandshake::new),
             server_handshake: server.filter(|_| !extent.brief).map(ServerHandshake::new),
         }
     }

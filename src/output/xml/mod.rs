@@ -15,7 +15,7 @@ use std::io::{self, Write as _};
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
-use crate::event::{AlertFacts, Event, PortState, Timestamp};
+use crate::event::{AlertFacts, Certificate, Event, PortState, Timestamp, TlsFacts};
 
 use super::finding::Finding;
 use super::identity::Identity;
@@ -185,6 +185,9 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
             attribute(&mut element, name, value);
         }
     }
+    if finding.is_within_tls() {
+        attribute(&mut element, "tunnel", "ssl");
+    }
     attribute(&mut element, "method", "probed");
     attribute(&mut element, "conf", "10");
     match &product.cpe {
@@ -255,7 +258,24 @@ fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     if let Some(title) = finding.responses().find_map(|response| response.title.as_deref()) {
         empty(xml, "script", &[("id", "http-title"), ("output", title)])?;
     }
+    if let Some(certificate) = finding.tls().find_map(TlsFacts::certificate) {
+        empty(xml, "script", &[("id", "ssl-cert"), ("output", &ssl_cert(certificate))])?;
+    }
     finding.alerts.iter().try_for_each(|alert| alert_script(xml, alert))
+}
+
+/// A certificate as nmap's script tells it.
+fn ssl_cert(certificate: &Certificate) -> String {
+    let Certificate { subject, issuer, key, key_bits, signature, not_before, not_after, sha1, .. } =
+        certificate;
+    let names: Vec<String> = certificate.names.iter().map(|name| escape(name).into_owned()).collect();
+    format!(
+        "Subject: {}\nSubject Alternative Name: {}\nIssuer: {}\nPublic Key type: {key}\nPublic Key bits: {key_bits}\n\
+         Signature Algorithm: {signature}\nNot valid before: {not_before}\nNot valid after:  {not_after}\nSHA-1: {sha1}",
+        escape(subject),
+        names.join(", "),
+        escape(issuer),
+    )
 }
 
 fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {

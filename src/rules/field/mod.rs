@@ -119,6 +119,8 @@ pub(super) enum Field {
     SelfSigned,
     /// TLS: its SHA-256.
     Sha256,
+    /// TLS: each thing that is wrong with it, or that nothing is.
+    Verification,
     /// A greeting: `220`, `+OK`, `* OK`.
     Code,
     /// A greeting: what each of its lines says behind the code.
@@ -285,6 +287,7 @@ impl Field {
                 | Self::Signature
                 | Self::SelfSigned
                 | Self::Sha256
+                | Self::Verification
         )
     }
 

@@ -24,4 +24,5 @@ pub(super) const FIELDS: &[Row] = &[
     Row::of(Side::Server, "signature", Field::Signature),
     Row::of(Side::Server, "self_signed", Field::SelfSigned),
     Row::of(Side::Server, "sha256", Field::Sha256),
+    Row::of(Side::Server, "verification", Field::Verification),
 ];

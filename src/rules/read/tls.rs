@@ -9,7 +9,7 @@ use super::examples::hexadecimal;
 use super::value::{Entry, Reader, Text};
 use crate::banner::tls::{self, Answer, CLIENT_HELLO, Piece, Records, SERVER_HELLO};
 use crate::event::{Certificate, ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
-use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion};
+use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion, Verification};
 
 const KEYS: &[&str] = &["sni", "alpn", "version", "cipher", "ja3", "ja4", "ja3s", "ech", "alert", "hex"];
 
@@ -26,6 +26,7 @@ const CERTIFIED: &[&str] = &[
     "signature",
     "self_signed",
     "sha256",
+    "verification",
 ];
 
 /// `{ sni = "example.org", alpn = ["h2"] }`, `{ version = "TLSv1", cipher = "TLS_RSA_WITH_RC4_128_MD5" }`, or
@@ -59,6 +60,7 @@ struct Parts {
     client: TlsClient,
     server: TlsServer,
     alert: Option<TlsAlert>,
+    verification: Vec<Verification>,
     /// It says more than an alert.
     hello: bool,
 }
@@ -66,15 +68,16 @@ struct Parts {
 impl Parts {
     fn new(side: Side) -> Self {
         let (client, server) = (TlsClient::default(), TlsServer::default());
-        Self { side, client, server, alert: None, hello: false }
+        Self { side, client, server, alert: None, verification: Vec::new(), hello: false }
     }
 
     fn facts(self) -> TlsFacts {
-        let Self { side, client, server, alert, hello } = self;
+        let Self { side, client, server, alert, verification, hello } = self;
         TlsFacts {
             client: (hello && side == Side::Client).then_some(client),
             server: (hello && side == Side::Server).then_some(server),
             alert,
+            verification,
             ..TlsFacts::default()
         }
     }
@@ -110,6 +113,11 @@ impl Parts {
             "ja3" => self.client.ja3.hash.clone_from(value),
             "ja4" => self.client.ja4.clone_from(value),
             "ja3s" => self.server.ja3s.hash.clone_from(value),
+            "verification" => {
+                let names = || Verification::names().collect::<Vec<_>>().join(", ");
+                let told = Verification::named(value);
+                self.verification.push(told.ok_or_else(|| format!("`{value}` is none of {}", names()))?);
+            }
             key if CERTIFIED.contains(&key) => self.certify(key, value)?,
             "ech" if value == "offered" => self.client.ech = true,
             "ech" => return Err("`ech` is `offered`, or is left out".to_owned()),

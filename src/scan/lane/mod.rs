@@ -339,7 +339,7 @@ impl<P: Probe> Lane<P> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         connection.pending = connection.pending.saturating_sub(1);
         match phase {
-            Phase::Connect => self.connected(place, result, now),
+            Phase::Connect => self.connected(place, result, now)?,
             Phase::Send => self.sent(place, result, octets)?,
             Phase::Receive => self.received(place, result, now, report)?,
         }
@@ -352,11 +352,11 @@ impl<P: Probe> Lane<P> {
     }
 
     /// A connect is over.
-    fn connected(&mut self, place: u32, result: Result<u32, i32>, now: Now) {
+    fn connected(&mut self, place: u32, result: Result<u32, i32>, now: Now) -> Result<(), RingError> {
         self.connecting.stop(place);
-        let Some(connection) = self.connections.get_mut(at(place)) else { return };
+        let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         connection.connect = None;
-        let Some(session) = self.sessions.get_mut(at(connection.session)) else { return };
+        let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
         // A kernel accepts for a server that is overrun long before; what it says itself tells more.
         if result == Err(libc::ECONNREFUSED) || (result.is_ok() && !P::TALKS) {
             self.answers.add(now.nanos.saturating_sub(session.started));
@@ -376,9 +376,11 @@ impl<P: Probe> Lane<P> {
                     if self.probe.is_nudged() {
                         self.nudged.start(place, now.nanos);
                     }
-                    if self.probe.accepted(&mut session.probe, &mut connection.probe, now.wall) {
+                    let (probe, out) = (&mut connection.probe, &mut connection.out);
+                    if self.probe.accepted(&mut session.probe, probe, now.wall, out) {
                         self.watched.start(place, now.nanos);
                     }
+                    return self.send(place);
                 }
             }
             Err(error) => {
@@ -392,6 +394,7 @@ impl<P: Probe> Lane<P> {
                 connection.ending = Some(Closed::Failed(error));
             }
         }
+        Ok(())
     }
 }
 

@@ -7,11 +7,13 @@
 mod connect;
 mod greeting;
 mod http;
+mod secure;
 mod ssh;
 
 pub(super) use connect::Connect;
 pub(super) use greeting::Greetings;
 pub(super) use http::Http;
+pub(super) use secure::Secure;
 pub(super) use ssh::Ssh;
 
 use super::{Conversation, Target};
@@ -65,12 +67,14 @@ pub(super) trait Probe {
         scene: &mut Scene<'_>,
     );
 
-    /// A connection was accepted: whether [`Probe::watch`] is to be asked now and then.
+    /// A connection was accepted: whether [`Probe::watch`] is to be asked now and then. What is dear to make
+    /// is only now appended to `out`.
     fn accepted(
         &mut self,
         _session: &mut Self::Session,
         _connection: &mut Self::Connection,
         _now: Timestamp,
+        _out: &mut Vec<u8>,
     ) -> bool {
         false
     }

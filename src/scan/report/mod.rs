@@ -46,7 +46,8 @@ pub struct Selection {
 /// One `--match`.
 #[derive(Debug, Clone)]
 pub enum Pattern {
-    /// The SSH identification line, or a line of a greeting.
+    /// The SSH identification line, a line of a greeting, or what a handshake of TLS says on a line, and whose
+    /// certificate it shows.
     Banner(Regex),
     /// A header field of an HTTP answer, by name.
     Header(String, Regex),
@@ -60,6 +61,13 @@ impl Pattern {
             }
             (EventKind::Application(Application::Greeting(facts)), Self::Banner(regex)) => {
                 facts.lines.iter().any(|line| regex.is_match(line.as_bytes()))
+            }
+            (EventKind::Application(Application::Tls(facts)), Self::Banner(regex)) => {
+                let certificate = facts.certificate();
+                let names = certificate.iter().flat_map(|it| &it.names);
+                let texts = certificate.iter().flat_map(|it| [&it.subject, &it.issuer]).chain(names);
+                regex.is_match(facts.line(Side::Server).as_bytes())
+                    || texts.into_iter().any(|text| regex.is_match(text.as_bytes()))
             }
             (EventKind::Application(Application::Http(facts)), Self::Header(name, regex)) => {
                 let headers = facts.response.iter().flat_map(|response| &response.headers);

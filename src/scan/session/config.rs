@@ -57,12 +57,17 @@ pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionEr
 /// The most connections that one target can have at once.
 fn connections_each(probe: &ProbeOptions) -> u64 {
     match probe {
-        ProbeOptions::Http(options) if options.pipeline => {
+        ProbeOptions::Http(options) | ProbeOptions::Https(options, _) if options.pipeline => {
             let connections = options.host_connections.max(HttpOptions::FALLBACK_CONNECTIONS);
             u64::try_from(connections).unwrap_or(u64::MAX)
         }
-        ProbeOptions::Http(options) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
-        ProbeOptions::Connect | ProbeOptions::Ssh { .. } | ProbeOptions::Greeting { .. } => 1,
+        ProbeOptions::Http(options) | ProbeOptions::Https(options, _) => {
+            u64::try_from(options.host_connections).unwrap_or(u64::MAX)
+        }
+        ProbeOptions::Connect
+        | ProbeOptions::Ssh { .. }
+        | ProbeOptions::Greeting { .. }
+        | ProbeOptions::Tls(_) => 1,
     }
 }
 

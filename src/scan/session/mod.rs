@@ -254,7 +254,8 @@ fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<TargetSet,
     named.exclude_file.iter().try_for_each(|file| builder.exclude_file(file))?;
     builder.resolve()?;
     builder.unresolved().iter().for_each(|name| onlooker.unresolved(name));
-    let ask_each_name = matches!(options.probe, ProbeOptions::Http(_));
+    let ask_each_name =
+        matches!(options.probe, ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_));
     let how = SetOptions { include_reserved: named.include_reserved, ask_each_name };
     let set = builder.build(&options.ports, how)?;
     set.left_out().iter().for_each(|out| onlooker.left_out(out));

@@ -54,6 +54,8 @@ pub(in super::super) struct Http {
     body_limit: usize,
     /// How long a target may be silent.
     silence: Duration,
+    /// The port that a `Host` field leaves out.
+    usual_port: u16,
 }
 
 /// One host.
@@ -87,8 +89,13 @@ pub(in super::super) struct Talk {
 }
 
 impl Http {
-    /// `silence` is how long a target may be silent.
-    pub(in super::super) fn new(judge: Judge, options: &HttpOptions, silence: Duration) -> Self {
+    /// `silence` is how long a target may be silent; a `Host` field leaves `usual_port` out.
+    pub(in super::super) fn new(
+        judge: Judge,
+        options: &HttpOptions,
+        silence: Duration,
+        usual_port: u16,
+    ) -> Self {
         let plan = Plan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
         Self {
             plan,
@@ -96,6 +103,7 @@ impl Http {
             connections: options.host_connections,
             body_limit: options.body_limit,
             silence,
+            usual_port,
             judge,
         }
     }
@@ -275,7 +283,7 @@ impl Probe for Http {
     fn begin(&mut self, host: &mut Host, target: &Target) {
         host.asker.begin(self.plan.len(), self.pipeline, self.connections);
         host.name.clear();
-        write_host(target, &mut host.name);
+        write_host(target, self.usual_port, &mut host.name);
         host.banner.clear();
         host.transactions = 0;
         host.longest_gap = Duration::ZERO;
@@ -299,7 +307,7 @@ impl Probe for Http {
         self.fill(host, talk, out);
     }
 
-    fn accepted(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp) -> bool {
+    fn accepted(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp, _out: &mut Vec<u8>) -> bool {
         talk.progress = now;
         host.asker.is_plural()
     }

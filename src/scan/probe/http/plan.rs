@@ -124,15 +124,15 @@ impl Planned {
 }
 
 /// The `Host` field's value for a target, RFC 9110 section 7.2: the name or the address, an IPv6
-/// address in brackets and without its zone, and the port where it is not 80.
-pub(super) fn write_host(target: &Target, out: &mut Vec<u8>) {
+/// address in brackets and without its zone, and the port where it is not the `usual` one.
+pub(super) fn write_host(target: &Target, usual: u16, out: &mut Vec<u8>) {
     use std::io::Write as _;
     let written = match (&target.host, target.address.ip()) {
         (Some(name), _) => write!(out, "{name}"),
         (None, std::net::IpAddr::V4(address)) => write!(out, "{address}"),
         (None, std::net::IpAddr::V6(address)) => write!(out, "[{address}]"),
     };
-    if written.is_ok() && target.address.port() != 80 {
+    if written.is_ok() && target.address.port() != usual {
         // Writing to a vector does not fail.
         let _ = write!(out, ":{}", target.address.port());
     }
@@ -171,7 +171,7 @@ mod tests {
 
     fn written(address: &str, host: Option<&str>) -> String {
         let mut out = Vec::new();
-        write_host(&target_of(address, host), &mut out);
+        write_host(&target_of(address, host), 80, &mut out);
         String::from_utf8(out).expect("text")
     }
 

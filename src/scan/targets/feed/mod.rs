@@ -83,6 +83,9 @@ pub struct Counts {
     pub unfinished: u64,
     /// Open ones that spoke another protocol.
     pub foreign: u64,
+    /// Open ones that would not speak TLS, or not with us.
+    #[serde(default)]
+    pub tls_refused: u64,
 }
 
 impl Counts {
@@ -103,6 +106,7 @@ impl Counts {
         self.broken_off += other.broken_off;
         self.unfinished += other.unfinished;
         self.foreign += other.foreign;
+        self.tls_refused += other.tls_refused;
     }
 
     fn count(&mut self, finished: &Finished) {
@@ -123,6 +127,7 @@ impl Counts {
             Conversation::Ended | Conversation::Reset | Conversation::Failed(_) => self.broken_off += 1,
             Conversation::TimedOut | Conversation::TooLong => self.unfinished += 1,
             Conversation::Foreign => self.foreign += 1,
+            Conversation::Refused => self.tls_refused += 1,
         }
     }
 }

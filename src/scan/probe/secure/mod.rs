@@ -1,0 +1,498 @@
+//! A probe within TLS: any other probe, for whose octets a handshake comes first.
+//!
+//! The handshake is the library's, between the ring's buffers; beside it is heard what the server says in the
+//! open (`hearing`), since of servers that it refuses the library tells nothing. Where the other probe only
+//! connects, the handshake is all there is to know.
+
+mod hearing;
+mod starttls;
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+use super::super::judge::Judge;
+use super::super::tls::{Appraiser, TlsOptions};
+use super::super::{Conversation, Target};
+use super::{Closed, Probe, Scene, Step};
+use crate::event::{Timestamp, TlsClient, TlsFacts};
+use crate::terms::{AlertCode, Greeting, TlsVersion};
+use hearing::Hearing;
+use starttls::{Upgrade, Way};
+
+/// First octets that are kept of a server that speaks no TLS.
+const SAID: usize = 256;
+
+/// Another probe, within TLS.
+#[derive(Debug)]
+pub(in super::super) struct Secure<P> {
+    inner: P,
+    judge: Judge,
+    config: Arc<ClientConfig>,
+    appraiser: Appraiser,
+    /// The name that is asked for, whoever is asked.
+    name: Option<ServerName<'static>>,
+    alpn: Vec<String>,
+    starttls: Option<Greeting>,
+    /// What was decrypted last, and what is to be said to it.
+    heard: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+/// One target.
+#[derive(Debug)]
+pub(in super::super) struct Secured<S> {
+    inner: S,
+    /// Whom it is to be: its name, or its address.
+    name: Option<ServerName<'static>>,
+    /// The first octets, as long as they may be no TLS.
+    said: Vec<u8>,
+    /// A handshake was completed.
+    is_secured: bool,
+    /// What is to be told of it, once.
+    facts: Option<TlsFacts>,
+    is_told: bool,
+    is_greeted: bool,
+    ended: Option<Conversation>,
+}
+
+/// One connection to it.
+#[derive(Debug, Default)]
+pub(in super::super) struct Channel<C> {
+    inner: C,
+    /// The other probe talks on it.
+    is_open: bool,
+    upgrade: Option<Upgrade>,
+    tls: Option<Box<Tls>>,
+    /// How it ended, where that was said within TLS.
+    ended: Option<Closed>,
+}
+
+/// One handshake, and what is said behind it.
+#[derive(Debug)]
+struct Tls {
+    connection: ClientConnection,
+    hearing: Hearing,
+    /// The library would not go on.
+    is_refused: bool,
+}
+
+impl<S: Default> Default for Secured<S> {
+    fn default() -> Self {
+        Self {
+            inner: S::default(),
+            name: None,
+            said: Vec::new(),
+            is_secured: false,
+            facts: None,
+            is_told: false,
+            is_greeted: false,
+            ended: None,
+        }
+    }
+}
+
+impl Tls {
+    /// Puts what the library has to send behind `out`.
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        while self.connection.wants_write() && self.connection.write_tls(out).is_ok_and(|count| count > 0) {}
+    }
+}
+
+impl<P: Probe> Secure<P> {
+    pub(in super::super) fn new(
+        inner: P,
+        judge: Judge,
+        config: Arc<ClientConfig>,
+        options: &TlsOptions,
+    ) -> Self {
+        Self {
+            inner,
+            judge,
+            config,
+            appraiser: Appraiser::new(Arc::clone(&options.authorities)),
+            name: options.name.clone().map(ServerName::DnsName),
+            alpn: options.alpn.clone(),
+            starttls: options.starttls,
+            heard: Vec::new(),
+            answer: Vec::new(),
+        }
+    }
+
+    /// Says hello.
+    fn greet(
+        &self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(name) = session.name.clone() else { return };
+        let alpn = self.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+        let Ok(mut connection) = ClientConnection::new_with_alpn(Arc::clone(&self.config), name, alpn) else {
+            return;
+        };
+        // The probe within knows how much it says at once.
+        connection.set_buffer_limit(None);
+        let mut tls = Box::new(Tls { connection, hearing: Hearing::default(), is_refused: false });
+        tls.flush(out);
+        channel.tls = Some(tls);
+    }
+
+    /// Goes on towards TLS on a connection that began otherwise.
+    fn upgrade(
+        &self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        octets: &[u8],
+        out: &mut Vec<u8>,
+        scene: &mut Scene<'_>,
+    ) -> Step {
+        let Some(upgrade) = &mut channel.upgrade else { return Step::Close };
+        let is_greeted = &mut session.is_greeted;
+        let way = upgrade.take(octets, out, &mut |banner| {
+            if !std::mem::replace(is_greeted, true) {
+                self.judge.greeting(banner, scene);
+            }
+        });
+        let ended = match way {
+            Way::More => return Step::More,
+            Way::Granted => {
+                channel.upgrade = None;
+                session.said.clear();
+                self.greet(session, channel, out);
+                return Step::More;
+            }
+            Way::Refused => Conversation::Refused,
+            Way::Foreign => Conversation::Foreign,
+        };
+        session.ended.get_or_insert(ended);
+        Step::Close
+    }
+
+    /// Reads records.
+    fn read(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        mut octets: &[u8],
+        out: &mut Vec<u8>,
+        scene: &mut Scene<'_>,
+    ) -> Step {
+        while !octets.is_empty() {
+            let Some(tls) = &mut channel.tls else { return Step::Close };
+            if !matches!(tls.connection.read_tls(&mut octets), Ok(1..)) {
+                return Step::Close;
+            }
+            let went = tls.connection.process_new_packets();
+            if went.is_err() && !channel.is_open {
+                tls.is_refused = true;
+                return Step::More;
+            }
+            if !channel.is_open && !tls.connection.is_handshaking() {
+                self.secured(session, channel, scene);
+                if !P::TALKS {
+                    return Step::Close;
+                }
+                self.begin_within(session, channel, scene);
+            }
+            let step = self.deliver(session, channel, scene);
+            if let Err(error) = went {
+                self.broke(session, channel, &error);
+                return Step::Close;
+            }
+            if step == Step::Close {
+                return Step::Close;
+            }
+        }
+        if let Some(tls) = &mut channel.tls {
+            tls.flush(out);
+        }
+        Step::More
+    }
+
+    /// A handshake is over: gathers what it has told.
+    fn secured(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        scene: &Scene<'_>,
+    ) {
+        let Some(tls) = &mut channel.tls else { return };
+        if std::mem::replace(&mut session.is_secured, true) {
+            return;
+        }
+        session.said.clear();
+        let mut facts = std::mem::take(&mut tls.hearing.facts);
+        let server = facts.server.get_or_insert_default();
+        let alpn = tls.connection.alpn_protocol();
+        server.alpn = alpn.map(|name| String::from_utf8_lossy(name).into_owned());
+        if let Some(chain) = tls.connection.peer_certificates() {
+            let name = session.name.as_ref().filter(|name| matches!(name, ServerName::DnsName(_)));
+            let appraisal = self.appraiser.appraise(chain, name, scene.now);
+            server.certificates.clone_from(&appraisal.certificates);
+            facts.verification.clone_from(&appraisal.verification);
+        }
+        session.facts = Some(facts);
+    }
+
+    /// Lets the probe within begin.
+    fn begin_within(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        scene: &Scene<'_>,
+    ) {
+        channel.is_open = true;
+        self.answer.clear();
+        let Self { inner, answer, .. } = self;
+        inner.open(&mut session.inner, &mut channel.inner, scene.target, scene.now, answer);
+        self.say(channel);
+    }
+
+    /// Shows the probe within what came for it.
+    fn deliver(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        scene: &mut Scene<'_>,
+    ) -> Step {
+        let Some(tls) = channel.tls.as_mut().filter(|_| channel.is_open) else { return Step::More };
+        self.heard.clear();
+        // An error is that there is no more; what there is stays read.
+        let is_over = tls.connection.reader().read_to_end(&mut self.heard).is_ok();
+        let mut step = Step::More;
+        if !self.heard.is_empty() {
+            self.tell(session, scene);
+            self.answer.clear();
+            let Self { inner, heard, answer, .. } = self;
+            step = inner.receive(&mut session.inner, &mut channel.inner, heard, answer, scene);
+            self.say(channel);
+        }
+        if is_over && step == Step::More {
+            channel.ended = Some(Closed::Finished);
+            step = Step::Close;
+        }
+        step
+    }
+
+    /// Encrypts what the probe within has to say.
+    fn say(&mut self, channel: &mut Channel<P::Connection>) {
+        if let Some(tls) = &mut channel.tls
+            && tls.connection.writer().write_all(&self.answer).is_err()
+        {
+            channel.ended = Some(Closed::Reset);
+        }
+    }
+
+    /// Notes that a server ended a connection by an alert, or that what it says can't be decrypted.
+    fn broke(
+        &self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        error: &rustls::Error,
+    ) {
+        channel.ended = Some(Closed::Reset);
+        if let (rustls::Error::AlertReceived(alert), Some(facts)) = (error, &mut session.facts) {
+            let code = AlertCode(u8::from(*alert));
+            facts.alert.get_or_insert(crate::event::TlsAlert {
+                from: crate::terms::Side::Server,
+                fatal: true,
+                code,
+            });
+        }
+    }
+
+    /// Tells what there is to tell of a handshake.
+    fn tell(&self, session: &mut Secured<P::Session>, scene: &mut Scene<'_>) {
+        let Some(mut facts) = session.facts.take() else { return };
+        if std::mem::replace(&mut session.is_told, true) {
+            return;
+        }
+        facts.client = Some(self.offered(session));
+        self.judge.tls(facts, scene);
+    }
+
+    /// What was offered, as far as it says anything of the server.
+    fn offered(&self, session: &Secured<P::Session>) -> TlsClient {
+        let names = match &session.name {
+            Some(ServerName::DnsName(name)) => vec![name.as_ref().to_owned()],
+            _ => Vec::new(),
+        };
+        TlsClient { version: TlsVersion::TLS_1_3, names, alpn: self.alpn.clone(), ..TlsClient::default() }
+    }
+
+    /// How a talk ended that never came to TLS.
+    fn conclude(session: &Secured<P::Session>, tls: Option<&Tls>, how: Closed) -> Conversation {
+        match (tls, how) {
+            (Some(tls), _) if tls.hearing.is_foreign() => Conversation::Foreign,
+            (Some(tls), _) if tls.is_refused || tls.hearing.facts.alert.is_some() => Conversation::Refused,
+            (_, Closed::Here | Closed::Finished) => Conversation::Ended,
+            (_, Closed::Reset) => Conversation::Reset,
+            (_, Closed::Silent | Closed::Expired) if session.said.is_empty() => Conversation::Silent,
+            (_, Closed::Silent | Closed::Expired) => Conversation::TimedOut,
+            (_, Closed::Failed(error) | Closed::Broke(error)) => Conversation::Failed(error),
+        }
+    }
+}
+
+impl<P: Probe> Probe for Secure<P> {
+    type Session = Secured<P::Session>;
+    type Connection = Channel<P::Connection>;
+
+    const TALKS: bool = true;
+
+    fn sends_in_parts(&self) -> bool {
+        self.starttls.is_some() || self.inner.sends_in_parts()
+    }
+
+    fn begin(&mut self, session: &mut Secured<P::Session>, target: &Target) {
+        self.inner.begin(&mut session.inner, target);
+        let own = || ServerName::try_from(target.host.as_deref()?.to_owned()).ok();
+        let name = self.name.clone().or_else(own);
+        session.name = Some(name.unwrap_or_else(|| ServerName::IpAddress(target.address.ip().into())));
+        session.said.clear();
+        session.facts = None;
+        session.ended = None;
+        (session.is_secured, session.is_told, session.is_greeted) = (false, false, false);
+    }
+
+    /// Nothing is said to whom is not there: a hello costs more than all else.
+    fn open(
+        &mut self,
+        _session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        _target: &Target,
+        _now: Timestamp,
+        _out: &mut Vec<u8>,
+    ) {
+        (channel.is_open, channel.upgrade, channel.tls, channel.ended) = (false, None, None, None);
+    }
+
+    fn accepted(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        match self.starttls {
+            Some(protocol) => channel.upgrade = Some(Upgrade::new(protocol)),
+            None => self.greet(session, channel, out),
+        }
+        // What the probe within says at once it says when it is opened.
+        self.answer.clear();
+        self.inner.accepted(&mut session.inner, &mut channel.inner, now, &mut self.answer)
+    }
+
+    fn receive(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        octets: &[u8],
+        out: &mut Vec<u8>,
+        scene: &mut Scene<'_>,
+    ) -> Step {
+        if !session.is_secured {
+            let room = SAID.saturating_sub(session.said.len());
+            session.said.extend_from_slice(octets.get(..room).unwrap_or(octets));
+        }
+        if channel.upgrade.is_some() {
+            return self.upgrade(session, channel, octets, out, scene);
+        }
+        let Some(tls) = &mut channel.tls else { return Step::Close };
+        if !channel.is_open {
+            tls.hearing.hear(octets);
+        }
+        if !tls.is_refused && self.read(session, channel, octets, out, scene) == Step::Close {
+            return Step::Close;
+        }
+        // What the library refused may say more in the open.
+        match &channel.tls {
+            Some(tls) if tls.is_refused && tls.hearing.is_over() => Step::Close,
+            _ => Step::More,
+        }
+    }
+
+    fn rouse(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if !channel.is_open {
+            return Step::More;
+        }
+        self.answer.clear();
+        let Self { inner, answer, .. } = self;
+        let step = inner.rouse(&mut session.inner, &mut channel.inner, now, answer);
+        self.say(channel);
+        if let Some(tls) = &mut channel.tls {
+            tls.flush(out);
+        }
+        step
+    }
+
+    fn watch(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        now: Timestamp,
+    ) -> Step {
+        match channel.is_open {
+            true => self.inner.watch(&mut session.inner, &mut channel.inner, now),
+            false => Step::More,
+        }
+    }
+
+    fn closed(
+        &mut self,
+        session: &mut Secured<P::Session>,
+        channel: &mut Channel<P::Connection>,
+        how: Closed,
+        scene: &mut Scene<'_>,
+    ) {
+        let tls = channel.tls.take();
+        let how = channel.ended.filter(|_| how == Closed::Here).unwrap_or(how);
+        if session.is_secured {
+            self.tell(session, scene);
+            if !P::TALKS {
+                return;
+            }
+            if !channel.is_open {
+                // A further connection, of which nothing came: the probe within counts it all the same.
+                self.begin_within(session, channel, scene);
+            }
+            return self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
+        }
+        let ended = Self::conclude(session, tls.as_deref(), how);
+        session.ended.get_or_insert(ended);
+        if let Some(tls) = tls.filter(|tls| tls.hearing.has_facts()) {
+            session.facts = Some(tls.hearing.facts);
+            self.tell(session, scene);
+        }
+    }
+
+    fn wanted(&self, session: &Secured<P::Session>) -> usize {
+        match (session.is_secured, session.ended) {
+            (true, _) if P::TALKS => self.inner.wanted(&session.inner),
+            (true, _) | (_, Some(_)) => 0,
+            // One, until it is known that there is TLS.
+            (false, None) => 1,
+        }
+    }
+
+    fn result<'s>(&self, session: &'s Secured<P::Session>) -> (Conversation, &'s [u8]) {
+        match (session.is_secured, session.ended) {
+            (true, _) if P::TALKS => self.inner.result(&session.inner),
+            (true, _) => (Conversation::Complete, &[]),
+            (false, Some(Conversation::Refused)) => (Conversation::Refused, &[]),
+            (false, ended) => (ended.unwrap_or(Conversation::Ended), &session.said),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! The way to TLS on a connection that begins with a greeting: `STARTTLS`, `STLS`, `AUTH TLS`.
+
+use memchr::memchr;
+
+use crate::banner::{GreetingBanner, Progress, greeting};
+use crate::terms::{Dialect, Greeting};
+
+/// Octets that a server may say before it agrees.
+const LIMIT: usize = 64 << 10;
+
+/// What names our command, where the protocol does that.
+const TAG: &str = "a";
+
+/// One connection on its way.
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    protocol: Greeting,
+    awaited: Awaited,
+    /// What came and belongs to no whole reply yet.
+    unread: Vec<u8>,
+    /// What came in all.
+    said: usize,
+}
+
+/// What the server is to say next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Greeting,
+    /// The answer to who we are.
+    Welcome,
+    Agreement,
+}
+
+/// How far that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The server has not said enough.
+    More,
+    /// It agrees: a hello is next.
+    Granted,
+    /// It does not.
+    Refused,
+    /// It greets in no protocol that is known.
+    Foreign,
+}
+
+impl Upgrade {
+    pub(super) fn new(protocol: Greeting) -> Self {
+        Self { protocol, awaited: Awaited::Greeting, unread: Vec::new(), said: 0 }
+    }
+
+    /// Takes what the server said; what to say next is appended to `out`, and its greeting is told.
+    pub(super) fn take(
+        &mut self,
+        octets: &[u8],
+        out: &mut Vec<u8>,
+        tell: &mut impl FnMut(&GreetingBanner<'_>),
+    ) -> Way {
+        self.said = self.said.saturating_add(octets.len());
+        if self.said > LIMIT {
+            return Way::Foreign;
+        }
+        self.unread.extend_from_slice(octets);
+        loop {
+            let (way, length) = match self.awaited {
+                Awaited::Greeting => self.greeted(tell),
+                Awaited::Welcome | Awaited::Agreement => self.answered(),
+            };
+            self.unread.drain(..length.min(self.unread.len()));
+            if way != Way::Granted {
+                return way;
+            }
+            if self.awaited == Awaited::Agreement {
+                return Way::Granted;
+            }
+            self.ask(out);
+        }
+    }
+
+    /// Reads the greeting, and how long it is: more comes, or it is as it should be.
+    fn greeted(&self, tell: &mut impl FnMut(&GreetingBanner<'_>)) -> (Way, usize) {
+        let port = self.protocol.ports().first().copied().unwrap_or_default();
+        match greeting::parse(&self.unread, port) {
+            Progress::More => (Way::More, 0),
+            Progress::Never(_) => (Way::Foreign, 0),
+            Progress::Done { value, consumed } => {
+                tell(&value);
+                (if value.is_welcome() { Way::Granted } else { Way::Refused }, consumed)
+            }
+        }
+    }
+
+    /// Reads the answer to what was asked last.
+    fn answered(&self) -> (Way, usize) {
+        let Some((answer, length)) = self.answer() else { return (Way::More, 0) };
+        let agrees = match (self.protocol.dialect(), self.awaited) {
+            (Dialect::Code, Awaited::Welcome) => answer.starts_with(b"2"),
+            (Dialect::Code | Dialect::Status, _) => answer.starts_with(self.protocol.agreement().as_bytes()),
+            (Dialect::Untagged, _) => {
+                let word = answer.split(u8::is_ascii_whitespace).nth(1).unwrap_or_default();
+                word.eq_ignore_ascii_case(self.protocol.agreement().as_bytes())
+            }
+        };
+        (if agrees { Way::Granted } else { Way::Refused }, length)
+    }
+
+    /// The line that decides, and how many octets there are up to the end of the answer.
+    fn answer(&self) -> Option<(&[u8], usize)> {
+        let mut from = 0;
+        loop {
+            let rest = self.unread.get(from..)?;
+            let end = memchr(b'\n', rest)?;
+            let line = rest.get(..end)?;
+            match self.protocol.dialect() {
+                Dialect::Code => return Some((line, greeting::end_of_reply(rest, line)?)),
+                Dialect::Untagged if line.starts_with(b"*") => from += end + 1,
+                Dialect::Status | Dialect::Untagged => return Some((line, from + end + 1)),
+            }
+        }
+    }
+
+    /// Says what comes next.
+    fn ask(&mut self, out: &mut Vec<u8>) {
+        let introduction = self.protocol.introduction();
+        let command = match self.awaited {
+            Awaited::Greeting if !introduction.is_empty() => {
+                self.awaited = Awaited::Welcome;
+                introduction
+            }
+            _ => {
+                self.awaited = Awaited::Agreement;
+                self.protocol.upgrades().first().copied().unwrap_or_default()
+            }
+        };
+        if self.protocol.dialect() == Dialect::Untagged {
+            out.extend_from_slice(TAG.as_bytes());
+            out.push(b' ');
+        }
+        out.extend_from_slice(command.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said to a server that says `lines`, octet by octet, and where that leads.
+    fn talk(name: &str, lines: &str) -> (String, Way) {
+        let mut upgrade = Upgrade::new(Greeting::named(name).unwrap());
+        let (mut out, mut way) = (Vec::new(), Way::More);
+        for octet in lines.as_bytes() {
+            assert_eq!(way, Way::More, "{lines}");
+            way = upgrade.take(&[*octet], &mut out, &mut |_| {});
+        }
+        (String::from_utf8(out).unwrap(), way)
+    }
+
+    #[test]
+    fn each_protocol_is_asked_as_it_wants_to_be() {
+        for (name, lines, said, way) in [
+            (
+                "smtp",
+                "220-mail\r\n220 ESMTP\r\n250-mail\r\n250-STARTTLS\r\n250 HELP\r\n220 go\r\n",
+                "EHLO bannerwall.invalid\r\nSTARTTLS\r\n",
+                Way::Granted,
+            ),
+            ("smtp", "220 x\r\n250 x\r\n454 no\r\n", "EHLO bannerwall.invalid\r\nSTARTTLS\r\n", Way::Refused),
+            ("smtp", "220 x\r\n502 no\r\n", "EHLO bannerwall.invalid\r\n", Way::Refused),
+            ("smtp", "554 no\r\n", "", Way::Refused),
+            ("smtp", "SSH-2.0-x\r\n", "", Way::Foreign),
+            ("ftp", "220 x\r\n234 go\r\n", "AUTH TLS\r\n", Way::Granted),
+            ("pop3", "+OK x\r\n+OK go\r\n", "STLS\r\n", Way::Granted),
+            ("pop3", "+OK x\r\n-ERR no\r\n", "STLS\r\n", Way::Refused),
+            ("imap", "* OK x\r\n* CAPABILITY y\r\na ok go\r\n", "a STARTTLS\r\n", Way::Granted),
+            ("imap", "* OK x\r\na BAD\r\n", "a STARTTLS\r\n", Way::Refused),
+            ("imap", "* OK x\r\n", "a STARTTLS\r\n", Way::More),
+        ] {
+            let lines = lines.to_owned();
+            let end = if name == "smtp" && way == Way::Foreign { 1 } else { lines.len() };
+            assert_eq!(talk(name, &lines[..end]), (said.to_owned(), way), "{lines}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_never_comes_to_the_point_is_given_up() {
+        let mut upgrade = Upgrade::new(Greeting::named("imap").unwrap());
+        let mut way = Way::More;
+        let mut times = 0;
+        let mut out = Vec::new();
+        while way == Way::More {
+            way = upgrade.take(b"* OK and so on\r\n", &mut out, &mut |_| {});
+            times += 1;
+        }
+        assert_eq!((way, times), (Way::Foreign, LIMIT / 16 + 1));
+    }
+}

@@ -1,0 +1,190 @@
+//! Authorities whose word counts, and what a server's chain of certificates is worth by it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::{AHashMap, RandomState};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error, RootCertStore};
+
+use crate::banner::tls;
+use crate::event::{Certificate, Timestamp};
+use crate::terms::Verification;
+
+/// Chains that are remembered at most.
+const REMEMBERED: usize = 1024;
+
+/// Authorities whose word counts.
+#[derive(Debug, Clone)]
+pub struct Authorities {
+    roots: RootCertStore,
+}
+
+/// Why a file holds no authorities.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// It can't be read, or is no PEM.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: pem::Error,
+    },
+    /// A certificate in it is none.
+    #[error("{path}: certificate {number}: {error}")]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Which one, from 1.
+        number: usize,
+        /// What is wrong with it.
+        error: Error,
+    },
+    /// There is none.
+    #[error("{0}: there is no certificate in it (`-----BEGIN CERTIFICATE-----`)")]
+    Empty(PathBuf),
+}
+
+impl Authorities {
+    /// Those that this system trusts, perhaps none.
+    pub fn of_system() -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Self { roots }
+    }
+
+    /// Those of a file, in PEM.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub fn read(path: &Path) -> Result<Self, AuthorityError> {
+        let fault = |error| AuthorityError::File { path: path.to_owned(), error };
+        let mut roots = RootCertStore::empty();
+        for (number, certificate) in (1..).zip(CertificateDer::pem_file_iter(path).map_err(fault)?) {
+            let added = roots.add(certificate.map_err(fault)?);
+            let path = path.to_owned();
+            added.map_err(|error| AuthorityError::Certificate { path, number, error })?;
+        }
+        if roots.is_empty() { Err(AuthorityError::Empty(path.to_owned())) } else { Ok(Self { roots }) }
+    }
+
+    /// Whether there is nobody whose word counts.
+    pub fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+}
+
+/// What a chain says, and what it is worth.
+#[derive(Debug)]
+pub(in super::super) struct Appraisal {
+    chain: Vec<CertificateDer<'static>>,
+    name: Option<ServerName<'static>>,
+    /// The certificates, the server's own first.
+    pub(in super::super) certificates: Vec<Certificate>,
+    /// What is to be said of them.
+    pub(in super::super) verification: Vec<Verification>,
+}
+
+/// Reads chains and holds them against authorities and names. Many servers of one scan show the same.
+#[derive(Debug)]
+pub(in super::super) struct Appraiser {
+    authorities: Arc<Authorities>,
+    algorithms: WebPkiSupportedAlgorithms,
+    hasher: RandomState,
+    known: AHashMap<u64, Appraisal>,
+}
+
+impl Appraiser {
+    pub(in super::super) fn new(authorities: Arc<Authorities>) -> Self {
+        Self {
+            authorities,
+            algorithms: ring::default_provider().signature_verification_algorithms,
+            hasher: RandomState::new(),
+            known: AHashMap::new(),
+        }
+    }
+
+    /// What `chain` says, and what it is worth for `name`, where one was asked for. What is remembered of a
+    /// chain was true when the scan first saw it.
+    pub(in super::super) fn appraise(
+        &mut self,
+        chain: &[CertificateDer<'static>],
+        name: Option<&ServerName<'static>>,
+        now: Timestamp,
+    ) -> &Appraisal {
+        let key = self.hasher.hash_one((chain, name));
+        let is_same = |known: &Appraisal| known.chain == chain && known.name.as_ref() == name;
+        if !self.known.get(&key).is_some_and(is_same) {
+            self.known.remove(&key);
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        let Self { authorities, algorithms, known, .. } = self;
+        known.entry(key).or_insert_with(|| Appraisal::new(chain, name, (authorities, algorithms), now))
+    }
+}
+
+impl Appraisal {
+    fn new(
+        chain: &[CertificateDer<'static>],
+        name: Option<&ServerName<'static>>,
+        by: (&Authorities, &WebPkiSupportedAlgorithms),
+        now: Timestamp,
+    ) -> Self {
+        let certificates = tls::chain(chain.iter().map(AsRef::as_ref));
+        let verification = match (chain.split_first(), certificates.first()) {
+            (Some((own, others)), Some(told)) => verify((own, told), others, name, by, now),
+            _ => Vec::new(),
+        };
+        Self { chain: chain.to_vec(), name: name.cloned(), certificates, verification }
+    }
+}
+
+/// Everything that is wrong with a chain, or that nothing is.
+fn verify(
+    (own, told): (&CertificateDer<'_>, &Certificate),
+    others: &[CertificateDer<'_>],
+    name: Option<&ServerName<'_>>,
+    (authorities, algorithms): (&Authorities, &WebPkiSupportedAlgorithms),
+    now: Timestamp,
+) -> Vec<Verification> {
+    let Ok(parsed) = ParsedCertificate::try_from(own) else { return vec![Verification::Broken] };
+    let time = UnixTime::since_unix_epoch(Duration::from_nanos(now.as_nanos()));
+    let roots = &authorities.roots;
+    let anchored = verify_server_cert_signed_by_trust_anchor(&parsed, roots, others, time, algorithms.all);
+    let mut faults = Vec::new();
+    if let Err(error) = anchored {
+        let is_over = told.expires < i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let fault = if is_over { Verification::Expired } else { fault(&error) };
+        let of_time = matches!(fault, Verification::Expired | Verification::NotYetValid);
+        // Of what signed itself there is no more to say of its issuer.
+        faults.extend((of_time || !told.self_signed).then_some(fault));
+        faults.extend(told.self_signed.then_some(Verification::SelfSigned));
+    }
+    if name.is_some_and(|name| verify_server_name(&parsed, name).is_err()) {
+        faults.push(Verification::WrongName);
+    }
+    if faults.is_empty() { vec![Verification::Valid] } else { faults }
+}
+
+/// The library's words for what is wrong with a chain.
+fn fault(error: &Error) -> Verification {
+    let Error::InvalidCertificate(error) = error else { return Verification::Unusable };
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => Verification::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Verification::NotYetValid
+        }
+        CertificateError::UnknownIssuer => Verification::UnknownIssuer,
+        CertificateError::BadSignature => Verification::BadSignature,
+        CertificateError::BadEncoding => Verification::Broken,
+        _ => Verification::Unusable,
+    }
+}

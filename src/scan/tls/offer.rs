@@ -1,0 +1,77 @@
+//! How a scan shakes hands: as rustls does, with anybody.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+
+/// Signatures that nobody should make any more, or that are not known here: as none is tried, who makes them
+/// can be talked to.
+const UNTRIED: [SignatureScheme; 4] = [
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED448,
+    SignatureScheme::ECDSA_SHA1_Legacy,
+    SignatureScheme::RSA_PKCS1_SHA1,
+];
+
+/// The configuration of all connections.
+///
+/// # Errors
+/// Where the library finds its own versions and cipher suites at odds.
+pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
+    let provider = ring::default_provider();
+    let mut schemes = provider.signature_verification_algorithms.supported_schemes();
+    schemes.extend(UNTRIED);
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody { schemes }))
+        .with_no_client_auth();
+    // A session that is resumed shows no certificate.
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Takes any server's word.
+#[derive(Debug)]
+struct Anybody {
+    schemes: Vec<SignatureScheme>,
+}
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.clone()
+    }
+}
