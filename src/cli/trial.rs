@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use etherparse::PacketBuilder;
 
 use crate::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
-use crate::event::{Endpoint, Endpoints, Event, EventKind, Side, Timestamp};
+use crate::event::{Action, Endpoint, Endpoints, Event, EventKind, Side, Timestamp};
 use crate::rules::{Policy, RuleSet};
 
 /// The client's port, where nothing is about it.
@@ -210,7 +210,11 @@ impl Wire {
             Step::Wait(time) => {
                 self.now = self.now.after(*time);
                 self.engine.tick(self.now, &mut self.events);
-                (format!("nobody for {} s", time.as_secs()), 0, 0, false)
+                // Who rejects silence does so by the next packet.
+                let new = self.events.get(known..).unwrap_or_default();
+                let refused = new.iter().any(is_rejection);
+                self.rejected |= refused;
+                (format!("nobody for {} s", time.as_secs()), 0, 0, refused)
             }
             Step::Say(side, octets) => {
                 let passed = self.say(*side, octets);
@@ -304,6 +308,11 @@ fn six(address: IpAddr) -> [u8; 16] {
     }
 }
 
+/// Whether an alert is about a connection that is to be reset.
+fn is_rejection(event: &Event) -> bool {
+    matches!(&event.kind, EventKind::Alert(facts) if facts.blocked && facts.action == Action::Reject)
+}
+
 /// Which rule or policy an alert is by, and where that stands.
 fn because(event: &Event, rules: &RuleSet) -> Option<String> {
     let EventKind::Alert(facts) = &event.kind else { return None };
@@ -347,7 +356,7 @@ mod tests {
             ("22", &["server: RFB 003.008\\n"], FlowVerdict::Reject),
             ("192.0.2.9 > 192.0.2.1:22", &["server: RFB 003.008\\n"], FlowVerdict::Pass),
             ("[2001:db8::1]:22", &["server: RFB 003.008\\n"], FlowVerdict::Pass),
-            ("22", &["wait: 10s"], FlowVerdict::Drop),
+            ("22", &["wait: 10s"], FlowVerdict::Reject),
             ("22", &["wait: 1s", "client: SSH-"], FlowVerdict::Pass),
         ] {
             let steps: Vec<Step> = said.iter().map(|text| text.parse().unwrap()).collect();
