@@ -52,6 +52,7 @@ mod privileges;
 mod replay;
 mod rules;
 mod scan;
+mod seats;
 mod terms;
 #[doc(hidden)]
 pub mod workbench;

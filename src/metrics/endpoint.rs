@@ -1,8 +1,7 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, on a thread of their own.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use tokio::task::JoinSet;
 use super::{Health, MetricsError, Registry};
 use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
+use crate::seats::{Seat, Seats};
 
 /// How long a stop waits for answers that are being written.
 const GRACE: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ fn router(shown: Shown) -> Router {
 
 /// Answers until told to stop (or until whoever tells is gone), then finishes what it has begun.
 async fn serve(listener: tokio::net::TcpListener, router: Router, mut stopped: oneshot::Receiver<()>) {
-    let seats = Seats::default();
+    let seats = Seats::new(CONNECTIONS, CONNECTIONS_OF_ONE);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -141,38 +141,6 @@ async fn answer(stream: tokio::net::TcpStream, router: Router, seat: Seat) {
     // How it ended is the client's affair.
     let _ = tokio::time::timeout(WHOLE, connection).await;
     drop(seat);
-}
-
-/// Who is being answered: so many in all, and so many of one address, at once.
-#[derive(Debug, Clone, Default)]
-struct Seats(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// A place, given back when dropped.
-#[derive(Debug)]
-struct Seat(Seats, IpAddr);
-
-impl Seats {
-    fn take(&self, client: IpAddr) -> Option<Seat> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&client).copied().unwrap_or_default();
-        if own >= CONNECTIONS_OF_ONE || taken.values().sum::<usize>() >= CONNECTIONS {
-            return None;
-        }
-        taken.insert(client, own + 1);
-        Some(Seat(self.clone(), client))
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut taken = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = taken.get_mut(&self.1) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.1);
-            }
-        }
-    }
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
