@@ -83,6 +83,20 @@ impl Filter {
         Ok(Self { terms })
     }
 
+    /// Whether it is about every service.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Reads words that stand in one text, between spaces; what stands in double quotes is of one word.
+    ///
+    /// # Errors
+    /// The first word that asks for nothing.
+    pub fn from_text(text: &str) -> Result<Self, FilterError> {
+        let words = words(text);
+        Self::parse(words.iter().map(String::as_str))
+    }
+
     /// Whether only banners are asked about, not where they were seen.
     pub(super) fn is_of_banners(&self) -> bool {
         self.terms.iter().all(|term| term.test.is_of_banners())
@@ -102,6 +116,21 @@ impl Filter {
             _ => true,
         })
     }
+}
+
+/// The words of a text.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for character in text.chars() {
+        match character {
+            '"' => quoted = !quoted,
+            space if space.is_whitespace() && !quoted => words.push(std::mem::take(&mut word)),
+            other => word.push(other),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 fn term(word: &str) -> Result<Term, FilterError> {
@@ -181,6 +210,17 @@ mod tests {
         for bad in ["colour:red", "port:ssh", "net:here", "seen:7d", "seen:>soon", "version:<", "product:"] {
             assert!(Filter::parse([bad]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn words_of_a_text_stand_between_spaces_or_in_quotes() {
+        assert_eq!(
+            words(r#" product:"Apache httpd"  net:::1 "a b" "#),
+            ["product:Apache httpd", "net:::1", "a b"]
+        );
+        assert!(words("  \"\" ").is_empty());
+        assert!(Filter::from_text("").unwrap().is_empty());
+        assert!(Filter::from_text("product:ssh colour:red").is_err());
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub use filter::Filter;
 pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};
 pub use observer::{Inventory, Observer, RecordConfig};
-pub use sqlite::{Change, Contact, Found, History, HostRecord, PastRun, Said, Service, Sqlite, Time};
+pub use sqlite::{
+    Change, Contact, Count, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said, Service,
+    Sqlite, Time,
+};
 pub use store::StoreError;
 
 /// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client, whose port is 0, the address.

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-pub use self::read::{Change, Contact, Found, History, HostRecord, PastRun, Said, Service, Time};
+pub use self::read::{
+    Change, Contact, Count, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said, Service, Time,
+};
 pub(super) use self::write::Writer;
 use super::store::StoreError;
 use crate::event::Timestamp;
@@ -39,6 +41,11 @@ impl Sqlite {
     /// It is not there, or see [`StoreError`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::existing(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+    }
+
+    /// What ends a question that takes too long, from another thread.
+    pub fn interrupter(&self) -> rusqlite::InterruptHandle {
+        self.connection.get_interrupt_handle()
     }
 
     fn existing(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {

@@ -15,6 +15,8 @@ use crate::inventory::store::StoreError;
 /// Something that became different.
 #[derive(Debug, Clone, Serialize)]
 pub struct Change {
+    /// Its number: what was written later has a greater one.
+    pub id: i64,
     /// When.
     pub at: Time,
     /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `finding_new`,
@@ -34,6 +36,18 @@ pub struct Change {
     pub rule: Option<String>,
     /// Who saw it, `guard/edge`.
     pub sensor: String,
+}
+
+impl Change {
+    /// `192.0.2.1:22`; of a client the address.
+    pub fn place(&self) -> String {
+        crate::inventory::place(&self.address, self.port)
+    }
+
+    /// Its kind as a person reads it: `new host`.
+    pub fn words(&self) -> String {
+        self.kind.replace('_', " ")
+    }
 }
 
 /// A run that wrote into the inventory.
@@ -116,8 +130,9 @@ pub struct Contact {
     pub count: i64,
 }
 
-const CHANGES: &str = "SELECT c.at, c.kind, h.address, s.port, s.protocol, o.text, n.text, c.rule,
-  e.source || '/' || e.name, h.octets
+pub(super) const CHANGES: &str =
+    "SELECT c.id, c.at, c.kind, h.address, s.port, s.protocol, o.text, n.text, c.rule,
+  e.source || '/' || e.name, b.version AS version
   FROM changes c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
   JOIN banners b ON b.id = s.banner LEFT JOIN banners o ON o.id = c.old LEFT JOIN banners n ON n.id = c.new
   JOIN sensors e ON e.id = c.sensor";
@@ -162,7 +177,10 @@ impl Sqlite {
         let mut statement = self.connection.prepare(&text).map_err(fault)?;
         let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
         while let Some(row) = rows.next().map_err(fault)? {
-            show(change(row).map_err(fault)?)?;
+            let version: Option<String> = row.get("version").map_err(fault)?;
+            if filter.admits(version.as_deref()) {
+                show(change(row).map_err(fault)?)?;
+            }
         }
         Ok(())
     }
@@ -315,17 +333,18 @@ impl Sqlite {
     }
 }
 
-fn change(row: &rusqlite::Row<'_>) -> rusqlite::Result<Change> {
+pub(super) fn change(row: &rusqlite::Row<'_>) -> rusqlite::Result<Change> {
     Ok(Change {
-        at: Time(row.get(0)?),
-        kind: row.get(1)?,
-        address: row.get(2)?,
-        port: row.get(3)?,
-        protocol: row.get(4)?,
-        old: row.get(5)?,
-        new: row.get(6)?,
-        rule: row.get(7)?,
-        sensor: row.get(8)?,
+        id: row.get(0)?,
+        at: Time(row.get(1)?),
+        kind: row.get(2)?,
+        address: row.get(3)?,
+        port: row.get(4)?,
+        protocol: row.get(5)?,
+        old: row.get(6)?,
+        new: row.get(7)?,
+        rule: row.get(8)?,
+        sensor: row.get(9)?,
     })
 }
 

@@ -1,6 +1,8 @@
 //! Questions to the tables.
 
 mod history;
+mod overview;
+mod page;
 mod top;
 
 use std::fmt;
@@ -13,6 +15,9 @@ use rusqlite::{Row, params, params_from_iter};
 use serde::{Serialize, Serializer};
 
 pub use self::history::{Change, Contact, History, HostRecord, PastRun, Said};
+pub use self::overview::Overview;
+pub use self::page::{HostRow, Rule};
+pub use self::top::Count;
 use super::{Sqlite, millis, octets};
 use crate::event::Timestamp;
 use crate::inventory::filter::{Filter, Term, Test};
@@ -86,6 +91,18 @@ pub struct Found {
     pub count: i64,
     /// How often a connection was stopped for it.
     pub blocked: i64,
+}
+
+impl Service {
+    /// Where a listing goes on behind it.
+    pub fn cursor(&self) -> i64 {
+        self.id
+    }
+
+    /// `192.0.2.1:22`; of a client the address.
+    pub fn place(&self) -> String {
+        crate::inventory::place(&self.address, self.port)
+    }
 }
 
 const SERVICES: &str =
@@ -271,12 +288,12 @@ impl Time {
     }
 
     /// From milliseconds since the Unix epoch.
-    pub(in crate::inventory) const fn from_millis(millis: i64) -> Self {
+    pub(crate) const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
     /// Milliseconds since the Unix epoch.
-    pub(in crate::inventory) const fn millis(self) -> i64 {
+    pub(crate) const fn millis(self) -> i64 {
         self.0
     }
 
