@@ -7,6 +7,7 @@
 //! | room | what it owns |
 //! |---|---|
 //! | [`cli`] | the command line: text to validated configuration |
+//! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
@@ -26,6 +27,7 @@
 //! | [`files`] | files put in the place of others at once |
 //! | [`diagnostics`] | what is said on stderr |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
+//! | [`seats`] | how many connections a server answers at once |
 //! | [`privileges`] | what a thread may still do |
 //! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 #![forbid(unsafe_code)]
@@ -53,6 +55,7 @@ mod replay;
 mod rules;
 mod scan;
 mod seats;
+mod serve;
 mod terms;
 #[doc(hidden)]
 pub mod workbench;

@@ -17,6 +17,7 @@ mod replay;
 mod rule_paths;
 mod rules;
 mod scan;
+mod serve;
 mod trial;
 
 use std::ffi::OsString;
@@ -75,6 +76,8 @@ enum Command {
     Inventory(inventory::InventoryArgs),
     /// Tell what of this machine the guard and the scan can rely on; exit code 1 with faults.
     Doctor(doctor::DoctorArgs),
+    /// Show the inventory to browsers, and as JSON to programs.
+    Serve(serve::ServeArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
@@ -109,6 +112,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
         Command::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments, cli.global.quiet),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
         Command::Scan(arguments) => scan::run(arguments, &cli.global),

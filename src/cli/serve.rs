@@ -1,0 +1,62 @@
+//! `bannerwall serve`: the inventory for a browser.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{Exit, Failure};
+use crate::diagnostics::tell;
+use crate::serve::ServeConfig;
+
+/// Flags of `bannerwall serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall serve --inventory net.db                             then open http://127.0.0.1:8642/
+  bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --htpasswd users --tls-cert cert.pem --tls-key key.pem
+  curl http://127.0.0.1:8642/api/services?q=product:openssh
+
+Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
+pub(super) struct ServeArgs {
+    /// The inventory, as guard, scan and replay keep it with --inventory.
+    #[arg(long, value_name = "FILE")]
+    inventory: PathBuf,
+    /// Where to listen. Any but a loopback address asks for a login and TLS.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642")]
+    listen: SocketAddr,
+    /// Show it only to those who know the token in FILE (as a password, or `Authorization: Bearer`).
+    #[arg(long, value_name = "FILE", conflicts_with = "htpasswd", help_heading = "Access")]
+    token_file: Option<PathBuf>,
+    /// Show it only to the users of FILE, which `htpasswd -B` makes.
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
+    htpasswd: Option<PathBuf>,
+    /// Certificate chain of TLS, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Access")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
+    tls_key: Option<PathBuf>,
+}
+
+/// Runs `bannerwall serve` until it is interrupted.
+pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
+    let config = ServeConfig {
+        inventory: arguments.inventory.clone(),
+        listen: arguments.listen,
+        token_file: arguments.token_file.clone(),
+        htpasswd: arguments.htpasswd.clone(),
+        tls: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
+    };
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM]).context("cannot take signals").map_err(Failure::Usage)?;
+    let server = config.start().map_err(Failure::usage)?;
+    if !quiet {
+        tell(format_args!("bannerwall: the page is at {}", server.url()));
+    }
+    signals.forever().next();
+    drop(server);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,301 @@
+//! Who may see the page, and whose requests are taken.
+//!
+//! On a loopback address nobody logs in, so that a request must name a loopback host: a foreign page that
+//! has its own name resolve to 127.0.0.1 sees nothing. Elsewhere each request carries a token or a password
+//! (`Authorization: Bearer` or `Basic`). What is not a mere question must come from the page itself.
+
+mod htpasswd;
+mod rate;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+pub(super) use self::htpasswd::Users;
+use self::rate::Rates;
+
+/// Requests of one address: so many at once, and a second.
+const REQUESTS: (f64, f64) = (200.0, 40.0);
+
+/// Wrong logins of one address: so many at once, and a second.
+const FAILURES: (f64, f64) = (10.0, 1.0 / 6.0);
+
+/// The longest that a request is worked on.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Characters that a token has at least.
+const TOKEN: usize = 16;
+
+/// What is asked of those who want to see the page.
+#[derive(Debug)]
+pub(super) enum Login {
+    /// Nothing: who reaches a loopback address is on this machine.
+    Local,
+    /// This token, whose digest is kept.
+    Token([u8; 32]),
+    /// A user's name and password.
+    Users(Users),
+}
+
+/// Why a login cannot be asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A file cannot be read.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// A token that could be guessed.
+    #[error("{}: a token has at least {TOKEN} characters, as `openssl rand -hex 32` makes one", .0.display())]
+    Token(PathBuf),
+    /// A line of an htpasswd file.
+    #[error("{}:{line}: {why}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// An htpasswd file without anybody.
+    #[error("{}: nobody stands in it; `htpasswd -B -c FILE NAME` makes one", .0.display())]
+    Nobody(PathBuf),
+}
+
+/// Judges requests.
+#[derive(Debug)]
+pub(super) struct Access {
+    login: Login,
+    /// The address that is listened on.
+    own: IpAddr,
+    requests: Rates,
+    failures: Rates,
+}
+
+/// Whose request it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+impl Login {
+    /// The token that stands in a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is too short.
+    pub(super) fn token(path: &Path) -> Result<Self, AccessError> {
+        let text = read(path)?;
+        let token = text.trim();
+        if token.chars().count() < TOKEN {
+            return Err(AccessError::Token(path.to_owned()));
+        }
+        Ok(Self::Token(Sha256::digest(token).into()))
+    }
+
+    /// The users of an htpasswd file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is none that is understood.
+    pub(super) fn users(path: &Path) -> Result<Self, AccessError> {
+        htpasswd::read(path, &read(path)?).map(Self::Users)
+    }
+}
+
+fn read(path: &Path) -> Result<String, AccessError> {
+    std::fs::read_to_string(path).map_err(|error| AccessError::File { path: path.to_owned(), error })
+}
+
+impl Access {
+    pub(super) fn new(login: Login, own: IpAddr) -> Self {
+        Self { login, own, requests: Rates::new(REQUESTS), failures: Rates::new(FAILURES) }
+    }
+
+    /// Why a request is refused, if it is.
+    async fn refusal(&self, peer: IpAddr, request: &Parts) -> Option<Response> {
+        let now = Instant::now();
+        if !self.requests.admits(peer, now) {
+            return Some(refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests\n"));
+        }
+        if !request.is_question && !is_own(&request.headers) {
+            return Some(refuse(StatusCode::FORBIDDEN, "a request of another site is not taken\n"));
+        }
+        match &self.login {
+            Login::Local if !self.is_local(&request.headers) => Some(refuse(
+                StatusCode::MISDIRECTED_REQUEST,
+                "this page is on localhost; ask for it by that name\n",
+            )),
+            Login::Local => None,
+            Login::Token(_) | Login::Users(_) if !self.failures.has_room(peer, now) => {
+                Some(refuse(StatusCode::TOO_MANY_REQUESTS, "too many wrong logins; wait a minute\n"))
+            }
+            Login::Token(digest) => {
+                let told = request.secret();
+                let admitted = told
+                    .as_ref()
+                    .is_some_and(|(_, token)| bool::from(Sha256::digest(token).as_slice().ct_eq(digest)));
+                self.outcome(peer, told.is_some(), admitted)
+            }
+            Login::Users(users) => {
+                let told = request.secret();
+                let is_told = told.is_some();
+                let admitted = match told {
+                    Some((Some(name), password)) => users.admit(name, password).await,
+                    _ => false,
+                };
+                self.outcome(peer, is_told, admitted)
+            }
+        }
+    }
+
+    fn outcome(&self, peer: IpAddr, is_told: bool, admitted: bool) -> Option<Response> {
+        if admitted {
+            return None;
+        }
+        if is_told {
+            self.failures.admits(peer, Instant::now());
+        }
+        let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"bannerwall\", charset=\"UTF-8\"")];
+        Some(
+            (
+                StatusCode::UNAUTHORIZED,
+                challenge,
+                "log in: any name and the token, or your name and password\n",
+            )
+                .into_response(),
+        )
+    }
+
+    /// Whether a request names this very machine.
+    fn is_local(&self, headers: &HeaderMap) -> bool {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let name = host_of(host);
+        name.eq_ignore_ascii_case("localhost")
+            || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+            || name.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback())
+            || name.parse() == Ok(self.own)
+    }
+}
+
+/// The name in `name:port` or `[address]:port`.
+fn host_of(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    }
+}
+
+fn refuse(status: StatusCode, why: &'static str) -> Response {
+    (status, why).into_response()
+}
+
+/// Whether a request comes from a page of this very origin, or from no page at all. A browser says so itself
+/// (`Sec-Fetch-Site`); an older one names the origin.
+fn is_own(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    if let Some(site) = text("sec-fetch-site") {
+        return matches!(site, "same-origin" | "none");
+    }
+    match (text("origin"), text("host")) {
+        (None, _) => true,
+        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, own)| own == host),
+        (Some(_), None) => false,
+    }
+}
+
+/// What of a request decides.
+struct Parts {
+    headers: HeaderMap,
+    is_question: bool,
+}
+
+impl Parts {
+    /// The user's name, where there is one, and the token or password.
+    fn secret(&self) -> Option<(Option<String>, String)> {
+        let told = self.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, value) = told.split_once(' ')?;
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Some((None, value.trim().to_owned()));
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let octets = BASE64_STANDARD.decode(value.trim()).ok()?;
+        let text = String::from_utf8(octets).ok()?;
+        text.split_once(':').map(|(name, password)| (Some(name.to_owned()), password.to_owned()))
+    }
+}
+
+/// Lets a request pass, or answers it.
+pub(super) async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
+    let is_question = matches!(*request.method(), Method::GET | Method::HEAD);
+    let parts = Parts { headers: request.headers().clone(), is_question };
+    if let Some(refused) = access.refusal(peer, &parts).await {
+        return refused;
+    }
+    match tokio::time::timeout(PATIENCE, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "this takes too long\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_request_that_changes_something_comes_from_the_page_itself() {
+        for (told, own) in [
+            (&[("host", "a:1"), ("origin", "https://a:1")][..], true),
+            (&[("host", "a:1"), ("origin", "https://b:1")], false),
+            (&[("host", "a:1"), ("origin", "null")], false),
+            (&[("origin", "https://a")], false),
+            (&[("host", "a:1")], true),
+            (&[("host", "a:1"), ("origin", "https://a:1"), ("sec-fetch-site", "cross-site")], false),
+            (&[("host", "a:1"), ("sec-fetch-site", "same-site")], false),
+            (&[("host", "a:1"), ("sec-fetch-site", "same-origin")], true),
+        ] {
+            assert_eq!(is_own(&headers(told)), own, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_local_page_answers_to_local_names_alone() {
+        let access = Access::new(Login::Local, IpAddr::from([127, 0, 0, 1]));
+        for name in ["localhost:8642", "LOCALHOST", "127.0.0.1:8642", "[::1]:8642", "127.9.9.9"] {
+            assert!(access.is_local(&headers(&[("host", name)])), "{name}");
+        }
+        for name in ["rebind.example", "localhost.example:8642", "198.51.100.1", "[2001:db8::1]:80", "", "["]
+        {
+            assert!(!access.is_local(&headers(&[("host", name)])), "{name}");
+        }
+        assert!(!access.is_local(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn tokens_and_passwords_are_read_from_the_field() {
+        let secret =
+            |value: &str| Parts { headers: headers(&[("authorization", value)]), is_question: true }.secret();
+        assert_eq!(secret("Bearer abc"), Some((None, "abc".to_owned())));
+        assert_eq!(secret("basic YTpiOmM="), Some((Some("a".to_owned()), "b:c".to_owned())));
+        for bad in ["Basic", "Basic !!", "Basic YQ==", "Digest x", "Basic /////w=="] {
+            assert_eq!(secret(bad), None, "{bad}");
+        }
+    }
+}

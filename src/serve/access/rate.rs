@@ -1,0 +1,98 @@
+//! How often an address may do something.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Addresses that are remembered; with more of them those that have been still are forgotten.
+const REMEMBERED: usize = 4_096;
+
+/// A bucket for each address: full at first, one out a time, so many in a second.
+#[derive(Debug)]
+pub(super) struct Rates {
+    buckets: Mutex<HashMap<IpAddr, Bucket>>,
+    size: f64,
+    a_second: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    level: f64,
+    at: Instant,
+}
+
+impl Rates {
+    /// So many at once, and so many a second.
+    pub(super) fn new((size, a_second): (f64, f64)) -> Self {
+        Self { buckets: Mutex::default(), size, a_second }
+    }
+
+    /// Counts one more of an address; whether it may.
+    pub(super) fn admits(&self, address: IpAddr, now: Instant) -> bool {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= REMEMBERED {
+            buckets.retain(|_, bucket| self.level(bucket, now) < self.size);
+            if buckets.len() >= REMEMBERED {
+                buckets.clear();
+            }
+        }
+        let bucket = buckets.entry(group(address)).or_insert(Bucket { level: self.size, at: now });
+        *bucket = Bucket { level: self.level(bucket, now), at: now };
+        let admitted = bucket.level >= 1.0;
+        if admitted {
+            bucket.level -= 1.0;
+        }
+        admitted
+    }
+
+    /// Whether an address may once more, without counting it.
+    pub(super) fn has_room(&self, address: IpAddr, now: Instant) -> bool {
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.get(&group(address)).is_none_or(|bucket| self.level(bucket, now) >= 1.0)
+    }
+
+    fn level(&self, bucket: &Bucket, now: Instant) -> f64 {
+        let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
+        (bucket.level + passed * self.a_second).min(self.size)
+    }
+}
+
+/// One network of IPv6 (/64) is one client.
+fn group(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) & !u128::from(u64::MAX)).to_be_bytes()),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_address_runs_dry_and_recovers_and_others_do_not_notice() {
+        let rates = Rates::new((3.0, 1.0));
+        let (one, now) = (IpAddr::from([192, 0, 2, 1]), Instant::now());
+        assert_eq!([(); 5].map(|()| rates.admits(one, now)), [true, true, true, false, false]);
+        assert!(!rates.has_room(one, now) && rates.has_room(IpAddr::from([192, 0, 2, 2]), now));
+        assert!(rates.admits(one, now + Duration::from_secs(1)));
+        assert!(!rates.admits(one, now + Duration::from_secs(1)));
+        let network = |last: &str| format!("2001:db8::{last}").parse().unwrap();
+        assert_eq!(
+            ["1", "2", "3", "4"].map(|last| rates.admits(network(last), now)),
+            [true, true, true, false]
+        );
+    }
+
+    #[test]
+    fn no_more_addresses_are_remembered_than_there_is_room_for() {
+        let (rates, now) = (Rates::new((2.0, 1.0)), Instant::now());
+        for number in 0..20_000_u32 {
+            rates.admits(IpAddr::from(number.to_be_bytes()), now);
+        }
+        assert!(rates.buckets.lock().unwrap().len() <= REMEMBERED);
+    }
+}

@@ -1,0 +1,126 @@
+//! How requests are answered: with a page, with JSON, or with what is wrong; and what browsers are told of each.
+
+use askama::Template;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{Html, IntoResponse, Response};
+use serde::Serialize;
+
+use crate::inventory::StoreError;
+
+/// No script, style, image or connection but our own; no frame around a page, no form that leads elsewhere.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Fields of each answer.
+const FIELDS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// What was asked is none.
+    Bad(String),
+    /// There is no such thing.
+    Missing(String),
+    /// The inventory takes too long.
+    TooLong,
+    /// The inventory cannot be read.
+    Store(StoreError),
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Fault {
+    /// What is wrong with a request.
+    pub(super) fn bad(why: impl std::fmt::Display) -> Self {
+        Self::Bad(why.to_string())
+    }
+
+    fn told(&self) -> (StatusCode, String) {
+        match self {
+            Self::Bad(why) => (StatusCode::BAD_REQUEST, why.clone()),
+            Self::Missing(what) => (StatusCode::NOT_FOUND, what.clone()),
+            Self::TooLong => {
+                (StatusCode::SERVICE_UNAVAILABLE, "This takes too long; ask for less.".to_owned())
+            }
+            Self::Store(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "fault.html")]
+struct FaultPage {
+    here: &'static str,
+    why: String,
+}
+
+/// As a page.
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let (status, why) = self.told();
+        (status, page(&FaultPage { here: "", why })).into_response()
+    }
+}
+
+/// [`Fault`] as JSON.
+#[derive(Debug)]
+pub(super) struct JsonFault(Fault);
+
+impl<E> From<E> for JsonFault
+where
+    Fault: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for JsonFault {
+    fn into_response(self) -> Response {
+        let (status, why) = self.0.told();
+        (status, json(&serde_json::json!({ "error": why }))).into_response()
+    }
+}
+
+/// A page.
+pub(super) fn page(template: &impl Template) -> Response {
+    match template.render() {
+        Ok(text) => ([(header::CACHE_CONTROL, "no-store")], Html(text)).into_response(),
+        // A `Display` of ours has failed; there is none that does.
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// A value as JSON.
+pub(super) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => {
+            let fields = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+            (fields, text).into_response()
+        }
+        // Of our own types none refuses.
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Adds what browsers are told of each answer.
+pub(super) async fn guard(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    for (name, value) in FIELDS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,127 @@
+//! The inventory as JSON: what pages show, for programs. `openapi.json` says how.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+
+use super::answer::{Fault, JsonFault, json};
+use super::pages::Asked;
+use super::reader::Reader;
+use super::{attempt, live};
+use crate::inventory::{Service, Sqlite, Time};
+
+/// The description of this interface.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// Rows of an answer that says nothing else, and at most.
+const ROWS: (usize, usize) = (100, 1_000);
+
+pub(super) fn routes() -> Router<Arc<Reader>> {
+    Router::new()
+        .route("/openapi.json", get(openapi))
+        .route("/overview", get(overview))
+        .route("/hosts", get(hosts))
+        .route("/hosts/{address}", get(host))
+        .route("/services", get(services))
+        .route("/top/{field}", get(top))
+        .route("/findings", get(findings))
+        .route("/changes", get(changes))
+        .route("/runs", get(runs))
+        .route("/events", get(live::events))
+        .route("/impact", post(impact))
+        .fallback(nowhere)
+}
+
+type Answer = Result<Response, JsonFault>;
+
+async fn nowhere() -> JsonFault {
+    Fault::Missing("there is no such path; /api/openapi.json lists them".to_owned()).into()
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn overview(State(reader): State<Arc<Reader>>) -> Answer {
+    let overview = reader.ask(|inventory| inventory.overview(Time::now())).await?;
+    Ok(json(&overview))
+}
+
+async fn hosts(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+    let (filter, after, most) = (asked.filter()?, asked.after_host()?, asked.most(ROWS)?);
+    let mut hosts = reader.ask(move |inventory| inventory.hosts_behind(&filter, after, most + 1)).await?;
+    let next = rest(&mut hosts, most).map(|host| host.address.clone());
+    Ok(json(&json!({ "hosts": hosts, "next": next })))
+}
+
+async fn host(State(reader): State<Arc<Reader>>, Path(address): Path<String>) -> Answer {
+    let address: IpAddr = address.parse().map_err(|_| Fault::bad("no address"))?;
+    match reader.ask(move |inventory| inventory.host(address)).await? {
+        Some(host) => Ok(json(&host)),
+        None => Err(Fault::Missing(format!("{address} was never seen")).into()),
+    }
+}
+
+async fn services(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+    let (filter, after, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
+    let mut services =
+        reader.ask(move |inventory| inventory.services_behind(&filter, after, most + 1)).await?;
+    let next = rest(&mut services, most).map(Service::cursor);
+    Ok(json(&json!({ "services": services, "next": next })))
+}
+
+async fn top(
+    State(reader): State<Arc<Reader>>,
+    Path(field): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Answer {
+    if Sqlite::fields().all(|known| known != field) {
+        let fields: Vec<&str> = Sqlite::fields().collect();
+        return Err(Fault::Missing(format!("fields are {}", fields.join(", "))).into());
+    }
+    let (filter, most) = (asked.filter()?, asked.most(ROWS)?);
+    let counts = reader.ask(move |inventory| inventory.top(&field, &filter, most)).await?;
+    Ok(json(&json!({ "values": counts })))
+}
+
+async fn findings(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+    let filter = asked.filter()?;
+    let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
+    Ok(json(&json!({ "rules": rules })))
+}
+
+async fn changes(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+    let (filter, before, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
+    let mut changes =
+        reader.ask(move |inventory| inventory.changes_before(&filter, before, most + 1)).await?;
+    let next = rest(&mut changes, most).map(|change| change.id);
+    Ok(json(&json!({ "changes": changes, "next": next })))
+}
+
+async fn runs(State(reader): State<Arc<Reader>>) -> Answer {
+    let runs = reader.ask(Sqlite::runs).await?;
+    Ok(json(&json!({ "runs": runs })))
+}
+
+/// Rules in, what they would stop out.
+async fn impact(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>, rules: String) -> Answer {
+    let filter = asked.filter()?;
+    let outcome = reader.ask(move |inventory| attempt::run(inventory, &rules, &filter)).await?;
+    match outcome {
+        attempt::Outcome::Refused(why) => Err(Fault::Bad(why).into()),
+        attempt::Outcome::Judged(judged) => Ok(json(&judged)),
+    }
+}
+
+/// Cuts off what is more than was asked for; where the listing goes on then: behind the last row that is shown.
+pub(super) fn rest<T>(rows: &mut Vec<T>, most: usize) -> Option<&T> {
+    let is_more = rows.len() > most;
+    rows.truncate(most);
+    rows.last().filter(|_| is_more)
+}

@@ -1,0 +1,97 @@
+//! Rules that are tried on what was seen, before anybody puts them in force.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::inventory::{Filter, Impact, Sqlite, StoreError, impact};
+use crate::rules::{Rule, RuleSet, nesting};
+
+/// What of a trial is shown; more is only counted.
+const SHOWN: usize = 500;
+
+/// What became of a trial.
+pub(super) enum Outcome {
+    /// The rules are none, for this reason.
+    Refused(String),
+    /// The rules would do this.
+    Judged(Judged),
+}
+
+/// What rules would stop.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Judged {
+    /// Rules and policies that would stop something.
+    pub(super) sums: Vec<Sum>,
+    /// At which services and of which clients; not all where there are many.
+    pub(super) impacts: Vec<Impact>,
+    /// How many more there are.
+    pub(super) more: usize,
+    /// Rules that ask more than names.
+    pub(super) unforeseen: Vec<String>,
+}
+
+/// What one rule or policy would stop.
+#[derive(Debug, Serialize)]
+pub(super) struct Sum {
+    /// `rule` or `policy`.
+    pub(super) kind: &'static str,
+    /// Its id.
+    pub(super) rule: String,
+    /// Services and clients.
+    pub(super) assets: usize,
+    /// Connections that were seen.
+    pub(super) connections: i64,
+}
+
+/// Judges what was seen by the rules of a text.
+///
+/// # Errors
+/// What the database says.
+pub(super) fn run(inventory: &Sqlite, text: &str, filter: &Filter) -> Result<Outcome, StoreError> {
+    if names_files(text) {
+        let why = "`[lists]` names files of the server; write the values into the rules here";
+        return Ok(Outcome::Refused(why.to_owned()));
+    }
+    let loaded = match RuleSet::parse("rules", text) {
+        Ok(loaded) => loaded,
+        Err(error) => return Ok(Outcome::Refused(error.to_string())),
+    };
+    let mut judged = Judged::default();
+    let mut sums: BTreeMap<(&'static str, String), (usize, i64)> = BTreeMap::new();
+    impact(inventory, &loaded.rules, filter, |impact| -> Result<(), StoreError> {
+        let sum = sums.entry((impact.kind, impact.rule.clone())).or_default();
+        *sum = (sum.0 + 1, sum.1.saturating_add(impact.connections));
+        if judged.impacts.len() < SHOWN {
+            judged.impacts.push(impact);
+        } else {
+            judged.more += 1;
+        }
+        Ok(())
+    })?;
+    let sum = |((kind, rule), (assets, connections))| Sum { kind, rule, assets, connections };
+    judged.sums = sums.into_iter().map(sum).collect();
+    judged.unforeseen = loaded.rules.unforeseen().map(Rule::id).map(str::to_owned).collect();
+    Ok(Outcome::Judged(judged))
+}
+
+/// Whether rules would have files of this machine read.
+fn names_files(text: &str) -> bool {
+    let table = nesting::too_deep(text).is_none().then(|| text.parse::<toml::Table>());
+    table.and_then(Result::ok).is_some_and(|table| table.contains_key("lists"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_name_files_are_told_apart() {
+        assert!(names_files("[lists]\nsecrets = \"/etc/passwd\"\n"));
+        assert!(names_files("lists.secrets = \"/etc/passwd\"\n"));
+        assert!(names_files("\"lists\" = { secrets = \"/etc/passwd\" }\n"));
+        assert!(!names_files("[[rule]]\nid = \"lists\"\n"));
+        // What is no TOML is refused by those who read it.
+        assert!(!names_files("[lists") && !names_files(&"[".repeat(100_000)));
+    }
+}

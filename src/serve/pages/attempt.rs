@@ -1,0 +1,79 @@
+//! Rules, and whom they would cut off.
+
+use std::sync::Arc;
+
+use askama::Template;
+use askama::filters::{Escaper as _, Html};
+use axum::Form;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+
+use crate::inventory::{Filter, Impact, place};
+use crate::serve::answer::{Fault, page};
+use crate::serve::attempt::{Judged, Outcome, run};
+use crate::serve::reader::Reader;
+
+/// What the form begins with.
+const EXAMPLE: &str = r#"[[rule]]
+id = "old-openssh"
+title = "OpenSSH before 9.0"
+protocol = "ssh"
+from = "server"
+match.software = '^OpenSSH_[5-8]\.'
+action = "reject"
+severity = "medium"
+"#;
+
+#[derive(Template)]
+#[template(path = "try.html")]
+struct Page {
+    here: &'static str,
+    q: String,
+    rules: String,
+    refused: Option<String>,
+    judged: Option<Judged>,
+}
+
+/// What is sent.
+#[derive(Debug, Deserialize)]
+pub(super) struct Sent {
+    rules: String,
+    #[serde(default)]
+    q: String,
+}
+
+pub(super) async fn form() -> Response {
+    page(&Page { here: "try", q: String::new(), rules: EXAMPLE.to_owned(), refused: None, judged: None })
+}
+
+pub(super) async fn show(
+    State(reader): State<Arc<Reader>>,
+    Form(sent): Form<Sent>,
+) -> Result<Response, Fault> {
+    let filter = Filter::from_text(&sent.q).map_err(Fault::bad)?;
+    // Forms send lines that end as those of mails.
+    let rules = sent.rules.replace("\r\n", "\n");
+    let text = rules.clone();
+    let outcome = reader.ask(move |inventory| run(inventory, &text, &filter)).await?;
+    let (refused, judged) = match outcome {
+        Outcome::Refused(why) => (Some(why), None),
+        Outcome::Judged(judged) => (None, Some(judged)),
+    };
+    Ok(page(&Page { here: "try", q: sent.q, rules, refused, judged }))
+}
+
+impl Page {
+    /// The rules as they were sent, for the form: tabs and line ends are part of them.
+    fn sent(&self) -> String {
+        let mut text = String::new();
+        match Html.write_escaped_str(&mut text, &self.rules) {
+            Ok(()) => text,
+            Err(_) => String::new(),
+        }
+    }
+
+    fn place(&self, impact: &Impact) -> String {
+        place(&impact.address, impact.port)
+    }
+}

@@ -1,0 +1,55 @@
+//! Services and clients, and what rules tell of them.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::response::Response;
+
+use super::{Asked, ROWS};
+use crate::inventory::{Rule, Service};
+use crate::serve::answer::{Fault, page};
+use crate::serve::api::rest;
+use crate::serve::reader::Reader;
+use crate::serve::text::term;
+
+#[derive(Template)]
+#[template(path = "services.html")]
+struct List {
+    here: &'static str,
+    q: String,
+    services: Vec<Service>,
+    next: Option<i64>,
+}
+
+#[derive(Template)]
+#[template(path = "findings.html")]
+struct Findings {
+    here: &'static str,
+    q: String,
+    rules: Vec<(Rule, Option<String>)>,
+}
+
+pub(super) async fn list(
+    State(reader): State<Arc<Reader>>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Fault> {
+    let (filter, after, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
+    let mut services =
+        reader.ask(move |inventory| inventory.services_behind(&filter, after, most + 1)).await?;
+    let next = rest(&mut services, most).map(Service::cursor);
+    Ok(page(&List { here: "services", q: asked.q, services, next }))
+}
+
+pub(super) async fn findings(
+    State(reader): State<Arc<Reader>>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Fault> {
+    let filter = asked.filter()?;
+    let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
+    let rules = rules.into_iter().map(|rule| {
+        let query = term("finding", &rule.rule);
+        (rule, query)
+    });
+    Ok(page(&Findings { here: "findings", q: asked.q, rules: rules.collect() }))
+}

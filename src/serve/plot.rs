@@ -1,0 +1,102 @@
+//! Plots as SVG: numbers to coordinates.
+
+use crate::inventory::Time;
+
+/// A bar of a column plot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Column {
+    /// From the left.
+    pub(super) x: usize,
+    /// From the top.
+    pub(super) y: i64,
+    /// Its height.
+    pub(super) height: i64,
+    /// What it stands for.
+    pub(super) value: i64,
+    /// How many columns further right the last one is.
+    pub(super) ago: usize,
+}
+
+/// A column's place, with the gap.
+pub(super) const STEP: usize = 10;
+
+/// The height of the highest column.
+pub(super) const HEIGHT: i64 = 60;
+
+/// Columns for values, of which the highest fills the plot; none is seen as nothing that is more.
+pub(super) fn columns(values: &[i64]) -> Vec<Column> {
+    let most = values.iter().copied().max().unwrap_or_default().max(1);
+    let column = |(at, value): (usize, &i64)| {
+        let height = if *value > 0 { (value.saturating_mul(HEIGHT) / most).max(1) } else { 0 };
+        Column { x: at * STEP, y: HEIGHT - height, height, value: *value, ago: values.len() - 1 - at }
+    };
+    values.iter().enumerate().map(column).collect()
+}
+
+/// A part of a whole in percent, of which anything is seen.
+pub(super) fn percent(part: i64, whole: i64) -> i64 {
+    if part <= 0 { 0 } else { (part.saturating_mul(100) / whole.max(1)).clamp(1, 100) }
+}
+
+/// The width of a time line.
+pub(super) const LINE: i64 = 1_000;
+
+/// From when to when, as offset and width on a time line of [`LINE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    /// From the left.
+    pub(super) x: i64,
+    /// Wide enough to be seen.
+    pub(super) width: i64,
+}
+
+/// A time line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    from: i64,
+    length: i64,
+}
+
+impl Line {
+    /// From a time to a time.
+    pub(super) fn new(from: Time, to: Time) -> Self {
+        Self { from: from.millis(), length: to.millis().saturating_sub(from.millis()).max(1) }
+    }
+
+    /// Where a span of time is on it.
+    pub(super) fn span(self, from: Time, to: Time) -> Span {
+        let place = |time: Time| {
+            let passed = i128::from(time.millis()) - i128::from(self.from);
+            let place = passed * i128::from(LINE) / i128::from(self.length);
+            i64::try_from(place.clamp(0, i128::from(LINE))).unwrap_or(LINE)
+        };
+        let x = place(from).min(LINE - 8);
+        Span { x, width: (place(to) - x).max(8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_column_fills_the_plot_and_little_is_still_seen() {
+        let columns = columns(&[0, 1, 1_000]);
+        let heights: Vec<i64> = columns.iter().map(|column| column.height).collect();
+        assert_eq!(heights, [0, 1, HEIGHT]);
+        assert_eq!((columns[1].x, columns[1].y, columns[1].ago), (STEP, HEIGHT - 1, 1));
+        assert!(super::columns(&[]).is_empty());
+        assert_eq!(super::columns(&[0, 0])[1].height, 0);
+        assert_eq!((percent(0, 9), percent(1, 1_000), percent(9, 9), percent(1, 0)), (0, 1, 100, 100));
+    }
+
+    #[test]
+    fn spans_stay_on_the_line() {
+        let time = Time::from_millis;
+        let line = Line::new(time(1_000), time(2_000));
+        assert_eq!(line.span(time(1_000), time(2_000)), Span { x: 0, width: LINE });
+        assert_eq!(line.span(time(1_500), time(1_500)), Span { x: 500, width: 8 });
+        assert_eq!(line.span(time(0), time(i64::MAX)), Span { x: 0, width: LINE });
+        assert_eq!(Line::new(time(5), time(5)).span(time(9), time(9)), Span { x: LINE - 8, width: 8 });
+    }
+}

@@ -1,0 +1,43 @@
+//! Text that came from the network, made harmless for a page.
+
+use std::fmt::{self, Write};
+
+use askama::filters::{Escaper, Html};
+
+use crate::output::escape;
+
+/// Escapes for HTML, in text and in quoted attributes alike, and shows control characters and those that turn the
+/// direction of writing around as what they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown;
+
+impl Escaper for Shown {
+    fn write_escaped_str<W: Write>(&self, dest: W, string: &str) -> fmt::Result {
+        Html.write_escaped_str(dest, &escape(string))
+    }
+}
+
+/// A word that services are looked for by; none where the value cannot be one.
+pub(super) fn term(field: &str, value: &str) -> Option<String> {
+    (!value.is_empty() && !value.contains('"')).then(|| format!("{field}:\"{value}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_text_is_markup_or_turns_around_what_follows() {
+        let mut shown = String::new();
+        let text = "<img src=x onerror=\"a('b')\">&\u{202e}\u{1b}[2J</script>";
+        Shown.write_escaped_str(&mut shown, text).unwrap();
+        assert!(!shown.contains(['<', '>', '"', '\'', '\u{202e}', '\u{1b}']), "{shown}");
+        assert!(shown.contains("\\u{202e}\\x1b[2J"), "{shown}");
+    }
+
+    #[test]
+    fn a_term_is_a_word_of_its_own() {
+        assert_eq!(term("product", "Apache httpd").as_deref(), Some("product:\"Apache httpd\""));
+        assert_eq!((term("product", ""), term("product", "a\" net:::/0")), (None, None));
+    }
+}

@@ -1,0 +1,473 @@
+//! `bannerwall serve`: who may see the page, what it shows, and that nothing of what the network says runs in a
+//! browser.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use bannerwall_test_support::{Running, Signal, eventually};
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+/// Tells of everything, with a title that is markup.
+const RULES: &str = r#"
+[[rule]]
+id = "any-ssh"
+title = "<script>own()</script> An SSH server"
+protocol = "ssh"
+from = "server"
+match.software = '.'
+action = "alert"
+severity = "high"
+
+[[rule]]
+id = "any-http"
+title = "An HTTP server"
+protocol = "http"
+from = "server"
+match."header.server" = '.'
+action = "alert"
+severity = "low"
+"#;
+
+/// An inventory and the files beside it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("rules.toml"), RULES).expect("the folder is ours");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.path(name), text).expect("the folder is ours");
+        self.path(name)
+    }
+
+    fn scan(&self, words: &str) {
+        let mut command = Command::new(PROGRAM);
+        command.arg("scan").args(words.split_whitespace()).args(["--rate", "max", "-q", "--sensor", "edge"]);
+        command.arg("--rules").arg(self.path("rules.toml")).arg("--inventory").arg(self.path("net.db"));
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn serve(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .arg("serve")
+            .arg("--inventory")
+            .arg(self.path("net.db"))
+            .args(flags)
+            .current_dir(self.0.path());
+        command
+    }
+
+    /// A running page; its address ends with a slash.
+    fn site(&self, flags: &[&str]) -> (Running, String) {
+        let process = Running::start(self.serve(flags));
+        let url = process.wait_stderr("the address", |said| {
+            said.lines().find_map(|line| line.strip_prefix("bannerwall: the page is at ").map(str::to_owned))
+        });
+        (process, url)
+    }
+}
+
+/// SSH servers on every loopback address, each of which says what `says` makes of its number; their port.
+fn servers(says: impl Fn(usize) -> Vec<u8> + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
+            let [.., high, low] = own.ip().octets();
+            let _ = connection.write_all(&says(usize::from(high) * 256 + usize::from(low)));
+        }
+    });
+    port
+}
+
+/// Status and body of what curl gets.
+fn curl(arguments: &[&str]) -> (u16, String) {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "60", "-w", "\n%{http_code}"])
+        .args(arguments)
+        .output()
+        .expect("curl is installed");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("what is served is UTF-8");
+    let (body, status) = text.rsplit_once('\n').expect("the status stands behind the body");
+    (status.parse().expect("a number"), body.to_owned())
+}
+
+fn status(arguments: &[&str]) -> u16 {
+    curl(arguments).0
+}
+
+fn get_json(url: &str) -> Value {
+    let (status, body) = curl(&[url]);
+    assert_eq!(status, 200, "{url}: {body}");
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{url}: {error}: {body}"))
+}
+
+#[test]
+fn pages_and_api_show_what_was_seen() {
+    let place = Place::new();
+    let port = servers(|number| format!("SSH-2.0-OpenSSH_9.{}p1 Debian\r\n", number % 10).into_bytes());
+    place.scan(&format!("ssh 127.6.0.0/26 -p {port}"));
+    let (mut process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    let page = |path: &str| {
+        let (status, body) = curl(&[&format!("{url}{path}")]);
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(body.starts_with("<!doctype html>") && body.ends_with("</html>"), "{path}: {body}");
+        body
+    };
+    assert!(page("").contains("OpenSSH 9.3p1"));
+    assert!(page("hosts").contains("<a href=\"/hosts/127.6.0.63\">127.6.0.63</a>"));
+    assert!(page("hosts/127.6.0.7").contains("SSH-2.0-OpenSSH_9.7p1 Debian"));
+    let old = page("services?q=product:openssh+version:%3C9.2");
+    assert_eq!(old.matches("OpenSSH_9.").count(), 14, "versions 9.0 and 9.1 of 64");
+    assert!(page("findings").contains("any-ssh"));
+    assert_eq!(page("changes?q=net:127.6.0.0/28").matches("new service").count(), 16);
+    assert!(page("live").contains("new service"));
+    assert_eq!(status(&[&format!("{url}nowhere")]), 404);
+    assert_eq!(status(&[&format!("{url}hosts/192.0.2.1")]), 404);
+    for bad in ["services?q=colour:red", "hosts?after=x", "services?after=x", "changes?limit=x", "hosts/here"]
+    {
+        assert_eq!(status(&[&format!("{url}{bad}")]), 400, "{bad}");
+        assert_eq!(status(&[&format!("{url}api/{bad}")]), 400, "{bad}");
+    }
+
+    // Piece by piece each is told once, in order.
+    for (kind, row) in [("services", "address"), ("hosts", "address"), ("changes", "id")] {
+        let (mut told, mut after) = (Vec::new(), String::new());
+        loop {
+            let answer = get_json(&format!("{url}api/{kind}?limit=7&after={after}"));
+            let rows = answer[kind].as_array().expect("rows");
+            told.extend(rows.iter().map(|it| it[row].to_string()));
+            match &answer["next"] {
+                Value::Null => break,
+                Value::String(next) => after.clone_from(next),
+                next => after = next.to_string(),
+            }
+        }
+        let mut once = told.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!((once.len(), told.len() >= 64), (told.len(), true), "{kind}: {told:?}");
+    }
+
+    // Every path that is described is there.
+    let described = get_json(&format!("{url}api/openapi.json"));
+    for (path, methods) in described["paths"].as_object().expect("paths") {
+        let path = path.replace("{address}", "127.6.0.7").replace("{field}", "version");
+        if methods.get("get").is_some() && path != "/api/events" {
+            assert_eq!(status(&[&format!("{url}{}", &path[1..])]), 200, "{path}");
+        }
+    }
+    assert_eq!(
+        get_json(&format!("{url}api/top/version"))["values"][0],
+        json!({"value": "OpenSSH 9.0p1", "services": 7})
+    );
+    assert_eq!(get_json(&format!("{url}api/overview"))["servers"], 64);
+    let rules = "[[rule]]\nid = \"no\"\ntitle = \"t\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
+                 match.software = '^OpenSSH_9.[01]p1'\naction = \"drop\"\nseverity = \"low\"\n";
+    let (told, body) =
+        curl(&["--data-binary", rules, "-H", "Content-Type: text/plain", &format!("{url}api/impact")]);
+    let impact: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!((told, &impact["sums"][0]["assets"]), (200, &json!(14)), "{body}");
+    let form = format!("rules={}", "[[rule]]%0Aid%20=%203");
+    let (told, body) = curl(&["-d", &form, &format!("{url}try")]);
+    assert!(
+        told == 200 && body.contains("The rules are refused") && body.contains("rules:2"),
+        "{told} {body}"
+    );
+
+    process.signal(Signal::INT);
+    assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
+}
+
+#[test]
+fn changes_are_told_while_they_are_written() {
+    let place = Place::new();
+    let port = servers(|number| format!("SSH-2.0-OpenSSH_9.{}p1\r\n", number % 10).into_bytes());
+    place.scan(&format!("ssh 127.6.1.1 -p {port}"));
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    let mut command = Command::new("curl");
+    command.args(["-sSN", "--max-time", "60", &format!("{url}api/events?q=net:127.6.1.2")]);
+    let events = Running::start(command);
+    eventually("the change", || {
+        // Once it listens it is told of whatever comes.
+        place.scan(&format!("ssh 127.6.1.2-127.6.1.3 -p {port}"));
+        let told = events.stdout();
+        told.contains("event: change").then_some(())
+    });
+    let told = events.stdout();
+    assert!(told.contains("\"address\":\"127.6.1.2\"") && !told.contains("127.6.1.3"), "{told}");
+}
+
+#[test]
+fn others_see_the_page_by_tls_and_with_a_login_alone() {
+    let place = Place::new();
+    let port = servers(|_| b"SSH-2.0-test\r\n".to_vec());
+    place.scan(&format!("ssh 127.6.2.1 -p {port}"));
+    let token = "0123456789abcdef0123";
+    place.file("token", &format!("{token}\n"));
+    place.file("short", "secret\n");
+    place.file("users", &format!("ann:{}\n", bcrypt::hash("right", 4).expect("a hash")));
+    place.file("old", "ann:$apr1$abc$def\n");
+    let certificate = Command::new("openssl")
+        .args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -keyout key -out cert"
+                .split(' '),
+        )
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .current_dir(place.0.path())
+        .output()
+        .expect("openssl is installed");
+    assert!(certificate.status.success());
+    for (flags, said) in [
+        ("--listen 192.0.2.1:0", "--token-file or --htpasswd is needed"),
+        ("--listen 0.0.0.0:0 --token-file token", "--tls-cert and --tls-key are needed"),
+        ("--listen [::]:0 --tls-cert cert --tls-key key", "--token-file or --htpasswd is needed"),
+        ("--token-file short", "--token-file short: a token has at least 16 characters"),
+        ("--token-file nowhere", "--token-file nowhere: No such file"),
+        ("--htpasswd old", "--htpasswd old:1: only bcrypt"),
+        ("--tls-cert cert --tls-key token", "--tls-key token: "),
+        ("--tls-cert token --tls-key key", "--tls-cert token: no certificate"),
+        ("--tls-cert cert", "--tls-key"),
+        ("--token-file token --htpasswd users", "cannot be used with"),
+    ] {
+        let output = place.serve(&flags.split(' ').collect::<Vec<_>>()).output().expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{flags}: {stderr}");
+    }
+    let output =
+        Command::new(PROGRAM).args(["serve", "--inventory", "/nowhere.db"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+
+    // Whoever is on this machine sees the page by this machine's names.
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    assert_eq!(status(&[&url]), 200);
+    assert_eq!(status(&["-H", "Host: rebound.example", &url]), 421);
+    // No other page has it do anything.
+    let attempt = format!("{url}try");
+    assert_eq!(status(&["-d", "rules=", "-H", "Origin: http://evil.example", &attempt]), 403);
+    assert_eq!(status(&["-d", "rules=", "-H", "Sec-Fetch-Site: cross-site", &attempt]), 403);
+    assert_eq!(status(&["-d", "rules=", "-H", "Sec-Fetch-Site: same-origin", &attempt]), 200);
+    let (_, head) = curl(&["-D", "-", "-o", "/dev/null", &url]);
+    assert!(head.contains("content-security-policy: default-src 'none'; script-src 'self'"), "{head}");
+    // Too much of one client is refused until it rests.
+    let many = format!("{url}assets/icon.svg?[1-400]");
+    let output = Command::new("curl").args(["-s", "-o", "/dev/null", "-w", "%{http_code}\n", &many]).output();
+    let codes = String::from_utf8(output.expect("it runs").stdout).expect("text");
+    assert!(codes.contains("200") && codes.contains("429"), "{codes}");
+
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--token-file", "token"]);
+    assert_eq!(status(&[&url]), 401);
+    assert_eq!(status(&["-H", &format!("Authorization: Bearer {token}"), &url]), 200);
+    assert_eq!(status(&["-u", &format!("any:{token}"), &url]), 200);
+    assert_eq!(status(&["-u", "any:wrong", &url]), 401);
+
+    let flags = ["--listen", "0.0.0.0:0", "--htpasswd", "users", "--tls-cert", "cert", "--tls-key", "key"];
+    let (_process, url) = place.site(&flags);
+    let port = url.trim_end_matches('/').rsplit(':').next().expect("a port").to_owned();
+    let url = format!("https://localhost:{port}/api/overview");
+    let cert = place.path("cert").display().to_string();
+    let by = |secret: &str| status(&["-4", "--cacert", &cert, "-u", secret, &url]);
+    assert_eq!((by("ann:right"), by("ann:wrong"), by("eve:right"), by("ann:right")), (200, 401, 401, 200));
+    assert_eq!(status(&["-4", "--cacert", &cert, &url]), 401);
+    // Who guesses has to wait.
+    eventually("guesses to be refused", || (by("ann:guess") == 429).then_some(()));
+}
+
+/// A headless chromium, driven by its developers' tools.
+struct Browser {
+    process: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Browser {
+    fn start() -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.py");
+        let mut process = Command::new("/usr/bin/python3")
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Debian's python3 is installed");
+        let orders = process.stdin.take().expect("it is piped");
+        let answers = BufReader::new(process.stdout.take().expect("it is piped"));
+        let mut browser = Self { process, orders, answers };
+        assert_eq!(browser.answer()["value"], "ready");
+        browser
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("the driver answers");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("the driver: {error}: {line}"))
+    }
+
+    fn obey(&mut self, order: &Value) -> (Value, Vec<Value>) {
+        writeln!(self.orders, "{order}").expect("the driver listens");
+        let mut answer = self.answer();
+        assert_eq!(answer.get("error"), None, "{order}: {answer}");
+        (answer["value"].take(), answer["console"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Loads a page; what it complains of.
+    fn go(&mut self, url: &str) -> Vec<Value> {
+        self.obey(&json!({ "go": url })).1
+    }
+
+    fn evaluate(&mut self, expression: &str) -> Value {
+        self.obey(&json!({ "evaluate": expression })).0
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends the browser when nobody gives orders any more.
+        drop(std::mem::replace(&mut self.orders, no_stdin()));
+        let _ = self.process.wait();
+    }
+}
+
+/// Something to put in the place of a pipe that is closed.
+fn no_stdin() -> ChildStdin {
+    let mut nobody = Command::new("true").stdin(Stdio::piped()).spawn().expect("`true` is there");
+    let stdin = nobody.stdin.take().expect("it is piped");
+    let _ = nobody.wait();
+    stdin
+}
+
+/// What would be seen if something ran.
+const OWN: &str = "document.documentElement.setAttribute('owned','1')";
+
+/// What servers say to those who show it.
+fn hostile(number: usize) -> Vec<u8> {
+    let attack = match number % 16 {
+        0 => format!("<img src=x onerror=\"{OWN}\">"),
+        1 => format!("<script>{OWN}</script>"),
+        2 => format!("</script><script>{OWN}</script>"),
+        3 => format!("\"><svg onload={OWN}>"),
+        4 => format!("'onmouseover='{OWN}'autofocus='"),
+        5 => format!("</textarea></title></code></bdi><script>{OWN}</script>"),
+        6 => format!("javascript:{OWN}"),
+        7 => format!("{{{{constructor.constructor('{OWN}')()}}}}"),
+        8 => "\u{202e}txt.exe\u{2066}\u{200f}".to_owned(),
+        9 => format!("<iframe srcdoc=\"<script>{OWN}</script>\">"),
+        10 => format!("&lt;script&gt;{OWN}&#x3c;/script>"),
+        11 => "<style>*{display:none}</style><meta http-equiv=refresh content=0;url=//x>".to_owned(),
+        12 => format!("<a href=javascript:{OWN}>x</a><base href=//x>"),
+        13 => format!("--><!--<script>{OWN}</script>"),
+        14 => "\u{1b}[2J\u{9b}31m\u{7}".to_owned(),
+        _ => format!("${{{OWN}}}`\\u003cscript>"),
+    };
+    let mut said = format!("{attack} {number}").into_bytes();
+    if number.is_multiple_of(3) {
+        said.extend([0xff, 0xfe, b'<', 0xc0, 0xaf]);
+    }
+    said
+}
+
+fn says_ssh(number: usize) -> Vec<u8> {
+    [b"SSH-2.0-".as_slice(), &hostile(number), b"\r\n"].concat()
+}
+
+fn says_http(number: usize) -> Vec<u8> {
+    let said = hostile(number);
+    let long = if number.is_multiple_of(16) { "A".repeat(65_536 - 1_000) } else { String::new() };
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\nServer: ";
+    [head.as_slice(), &said, long.as_bytes(), b"\r\n\r\n"].concat()
+}
+
+#[test]
+fn nothing_that_the_network_says_runs_in_a_browser() {
+    let place = Place::new();
+    let ssh = servers(says_ssh);
+    let http = {
+        let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        std::thread::spawn(move || {
+            for mut connection in listener.incoming().flatten() {
+                let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
+                let [.., high, low] = own.ip().octets();
+                let _ = connection.read(&mut [0; 4_096]);
+                let _ = connection.write_all(&says_http(usize::from(high) * 256 + usize::from(low)));
+            }
+        });
+        port
+    };
+    place.scan(&format!("ssh 127.7.0.0/21 -p {ssh}"));
+    place.scan(&format!("http 127.7.0.0/24 -p {http}"));
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+
+    // The trap closes where something does run.
+    let control =
+        place.file("control.html", &format!("<title>x</title>{}", String::from_utf8_lossy(&hostile(1))));
+    browser.go(&format!("file://{}", control.display()));
+    assert_eq!(browser.evaluate("document.documentElement.getAttribute('owned')"), "1");
+
+    let mut pages: Vec<String> =
+        ["", "findings", "live", "try", "hosts?limit=500"].map(str::to_owned).to_vec();
+    pages.extend((0..16).map(|number| format!("hosts/127.7.0.{number}")));
+    let mut after = String::new();
+    for _ in 0..5 {
+        let answer = get_json(&format!("{url}api/services?limit=500&after={after}"));
+        pages.push(format!("services?limit=500&after={after}"));
+        after = answer["next"].to_string();
+    }
+    pages.push("changes?limit=500".to_owned());
+    pages.push(format!("services?q=%22%3Cscript%3E{OWN}%3C/script%3E"));
+    pages.push("changes?q=%22%22%3E%3Csvg+onload=alert(1)%3E%22".to_owned());
+    let mut said = 0;
+    for path in &pages {
+        let complaints = browser.go(&format!("{url}{path}"));
+        assert!(complaints.is_empty(), "{path}: {complaints:?}");
+        let seen = browser.evaluate(
+            "({ owned: document.documentElement.hasAttribute('owned'),
+                foreign: [...document.querySelectorAll('script, iframe, style, base, img, object, embed')]
+                  .filter(it => it.outerHTML !== '<script src=\"/assets/live.js\" defer=\"\"></script>').length,
+                handlers: [...document.querySelectorAll('*')]
+                  .filter(it => it.getAttributeNames().some(name => name.startsWith('on'))).length,
+                links: [...document.querySelectorAll('a')].filter(it => it.origin !== location.origin).length,
+                turned: /[\\u202a-\\u202e\\u2066-\\u2069\\u200f\\u001b]/.test(document.body.innerText),
+                said: (document.body.innerText.match(/setAttribute\\('owned'/g) ?? []).length,
+                visible: document.querySelector('footer').getBoundingClientRect().height > 0 })",
+        );
+        let harmless = json!({ "owned": false, "foreign": 0, "handlers": 0, "links": 0, "turned": false, "visible": true });
+        for (key, value) in harmless.as_object().expect("pairs") {
+            assert_eq!(&seen[key], value, "{path}: {key}: {seen}");
+        }
+        said += seen["said"].as_u64().expect("a number");
+    }
+    assert!(said > 1_500, "attacks are shown as text, {said} times");
+
+    // What comes while one watches is shown as text, too.
+    browser.go(&format!("{url}live?q=net:127.7.16.0/24"));
+    eventually("the page to listen", || {
+        let state = browser.evaluate("document.querySelector('#state').textContent");
+        state.as_str().is_some_and(|state| state.starts_with("Changes appear")).then_some(())
+    });
+    place.scan(&format!("ssh 127.7.16.0/28 -p {ssh}"));
+    eventually("changes to appear", || {
+        let rows = browser.evaluate("document.querySelectorAll('#live tr:not(.nothing)').length");
+        (rows.as_u64() >= Some(32)).then_some(())
+    });
+    let seen = browser.evaluate(
+        "[document.documentElement.hasAttribute('owned'), document.querySelectorAll('#live :is(img, script, svg, iframe)').length,
+          /[\\u202a-\\u202e\\u001b]/.test(document.body.innerText)]",
+    );
+    assert_eq!(seen, json!([false, 0, false]));
+}
