@@ -4,8 +4,10 @@
 //! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on the
 //! packet path waits for it.
 
+pub mod export;
 mod filter;
 mod impact;
+pub mod import;
 mod moment;
 mod observer;
 mod product;

@@ -39,7 +39,12 @@ impl RecordConfig {
     /// # Errors
     /// See [`StoreError`].
     pub fn start(&self, source: Source) -> Result<Inventory, StoreError> {
-        let run = Run { source, sensor: self.sensor.clone(), about: self.about.clone() };
+        let run = Run {
+            source: source.name(),
+            once: source == Source::Replay,
+            sensor: self.sensor.clone(),
+            about: self.about.clone(),
+        };
         let store = Writer::open(&self.path, &run)?;
         let known = match source {
             Source::Scan => Some(Arc::new(store.known_servers()?)),

@@ -211,7 +211,7 @@ fn canonical(end: Endpoint) -> IpAddr {
 }
 
 /// A banner of this text, cut where it is too long to keep.
-fn banner(text: &str) -> Banner {
+pub(super) fn banner(text: &str) -> Banner {
     Banner { kind: Kind::Banner, text: text.chars().take(TEXT).collect() }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::sighting::{Asset, Software, What};
-use crate::event::{Source, Timestamp};
+use crate::event::Timestamp;
 
 /// Everything alike that was seen of an asset since it was last written.
 #[derive(Debug, Clone)]
@@ -19,8 +19,10 @@ pub(super) struct Record {
 /// Who sees, and what for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Guard, scan or replay.
-    pub source: Source,
+    /// Guard, scan or replay, or whose files are taken over.
+    pub source: &'static str,
+    /// What was told of a time before is not counted again: a file may be read twice.
+    pub once: bool,
     /// The name of this place of observation.
     pub sensor: String,
     /// What is scanned or read, for a person.

@@ -1,5 +1,6 @@
 //! `bannerwall inventory`: questions to what guard, scan and replay have kept.
 
+mod exchange;
 mod rows;
 mod text;
 
@@ -112,6 +113,10 @@ Examples:
         #[command(flatten)]
         filtered: Filtered,
     },
+    /// Write services in the formats of others.
+    Export(exchange::ExportArgs),
+    /// Take over what nmap, Zeek or Suricata have seen.
+    Import(exchange::ImportArgs),
     /// List the runs of guard, scan and replay that wrote into the inventory.
     #[command(after_help = "Example:\n  bannerwall inventory runs --inventory net.db")]
     Runs {
@@ -184,6 +189,8 @@ pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<Exit, Failur
         InventoryCommand::Changes { since, until, filtered } => changes((*since, *until), filtered),
         InventoryCommand::Diff { from, to, filtered } => diff((*from, *to), filtered),
         InventoryCommand::Impact { rules, filtered } => show_impact(rules, filtered, quiet),
+        InventoryCommand::Export(arguments) => exchange::export(arguments),
+        InventoryCommand::Import(arguments) => exchange::import(arguments, quiet),
         InventoryCommand::Runs { place, output } => runs(place, output),
         InventoryCommand::Prune { place, keep } => prune(place, *keep, quiet),
         InventoryCommand::Check { place } => check(place, quiet),

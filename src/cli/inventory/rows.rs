@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -43,14 +43,23 @@ pub(super) struct Rows {
 impl Rows {
     /// Begins; `columns` are the fields of a result that CSV has, in their order.
     pub(super) fn start(output: &Output, columns: &'static [&'static str]) -> Result<Self, Failure> {
-        let out: Box<dyn Write> = match &output.output {
+        Self::open(output.format, output.output.as_deref(), columns)
+    }
+
+    /// The same, in a format and into a file, or to stdout.
+    pub(super) fn open(
+        format: FormatName,
+        output: Option<&Path>,
+        columns: &'static [&'static str],
+    ) -> Result<Self, Failure> {
+        let out: Box<dyn Write> = match output {
             None => Box::new(BufWriter::new(io::stdout())),
             Some(path) => {
                 let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
                 Box::new(BufWriter::new(file.map_err(Failure::Usage)?))
             }
         };
-        let mut rows = Self { format: output.format, columns, out, closed: false };
+        let mut rows = Self { format, columns, out, closed: false };
         if rows.format == FormatName::Csv {
             rows.record(columns.iter().map(|column| (*column).to_owned()))?;
         }

@@ -110,7 +110,12 @@ impl Place {
 
     /// Has a run see events.
     fn see(&self, source: Source, events: &[Event]) {
-        let run = Run { source, sensor: "edge".to_owned(), about: String::new() };
+        let run = Run {
+            source: source.name(),
+            once: source == Source::Replay,
+            sensor: "edge".to_owned(),
+            about: String::new(),
+        };
         let store = Writer::open(&self.file(), &run).unwrap();
         let losses = Losses::default();
         let mut recorder = Recorder::new(Box::new(store), losses.clone());

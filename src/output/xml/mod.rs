@@ -7,12 +7,13 @@
 //! The banner stands where nmap's `banner` script puts it, and each rule that matched is a script of
 //! its own, `bannerwall-RULE`.
 
+pub(crate) mod element;
 mod spool;
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
 
-use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event as Xml};
+use quick_xml::events::{BytesDecl, BytesStart, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
 use crate::event::{AlertFacts, Certificate, Event, PortState, Timestamp, TlsFacts};
@@ -21,6 +22,7 @@ use super::finding::Finding;
 use super::identity::Identity;
 use super::time::LongTime;
 use super::{Format, escape};
+use element::{Out, attribute, clean, empty, end, start};
 use spool::{Host, Port, Spool};
 
 /// The version of nmap's XML that is written.
@@ -151,8 +153,6 @@ impl NmapXml {
         out.write_all(b"\n")
     }
 }
-
-type Out<'a> = Writer<&'a mut Vec<u8>>;
 
 fn port(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     start(xml, "port", &[("protocol", "tcp"), ("portid", &finding.target.port().to_string())])?;
@@ -302,39 +302,6 @@ fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {
         end(xml, "elem")?;
     }
     end(xml, "script")
-}
-
-fn start(xml: &mut Out<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
-    xml.write_event(Xml::Start(element(name, attributes)))
-}
-
-fn empty(xml: &mut Out<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
-    xml.write_event(Xml::Empty(element(name, attributes)))
-}
-
-fn end(xml: &mut Out<'_>, name: &str) -> io::Result<()> {
-    xml.write_event(Xml::End(BytesEnd::new(name)))
-}
-
-fn element<'a>(name: &'a str, attributes: &[(&str, &str)]) -> BytesStart<'a> {
-    let mut element = BytesStart::new(name);
-    attributes.iter().for_each(|(name, value)| attribute(&mut element, name, value));
-    element
-}
-
-fn attribute(element: &mut BytesStart<'_>, name: &str, value: &str) {
-    element.push_attribute((name, clean(value).as_ref()));
-}
-
-/// Text without what XML 1.0 cannot hold at all, not even escaped: control characters (but a line end)
-/// and non-characters.
-fn clean(text: &str) -> Cow<'_, str> {
-    let allowed = |c: char| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'));
-    if text.chars().all(allowed) {
-        return text.into();
-    }
-    let lines: Vec<_> = text.split('\n').map(|line| escape(line).into_owned()).collect();
-    lines.join("\n").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}").into()
 }
 
 fn seconds(timestamp: Timestamp) -> String {

@@ -15,7 +15,7 @@ use super::read::address_of;
 use super::tend::prune;
 use super::{Sqlite, millis, octets};
 use crate::diagnostics::tell;
-use crate::event::{Source, Timestamp};
+use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError};
 use pen::Pen;
@@ -29,7 +29,7 @@ pub(in crate::inventory) struct Writer {
     database: Sqlite,
     run: i64,
     sensor: i64,
-    /// What was told of a time before is not counted again: a capture may be read twice.
+    /// What was told of a time before is not counted again.
     once: bool,
     memory: Memory,
 }
@@ -73,8 +73,7 @@ impl Writer {
         let begun =
             tell_of_killed(&database.connection, path).and_then(|()| begin(&database.connection, run));
         let (sensor, run_id) = begun.map_err(|error| database.fault(error))?;
-        let once = run.source == Source::Replay;
-        Ok(Self { database, run: run_id, sensor, once, memory: Memory::default() })
+        Ok(Self { database, run: run_id, sensor, once: run.once, memory: Memory::default() })
     }
 
     /// Every server that is known to be there.
@@ -172,7 +171,7 @@ fn tell_of_killed(connection: &Connection, path: &Path) -> rusqlite::Result<()> 
 
 /// Enters the sensor and the run; gives their rows.
 fn begin(connection: &Connection, run: &Run) -> rusqlite::Result<(i64, i64)> {
-    let source = run.source.name();
+    let source = run.source;
     connection.execute(
         "INSERT INTO sensors (source, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
         params![source, run.sensor],

@@ -1,0 +1,127 @@
+//! Software as a `CycloneDX` 1.6 document: a component for each product and version, with the places where it was
+//! seen, and a vulnerability for each rule that tells of one.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use super::ExportError;
+use crate::inventory::filter::Filter;
+use crate::inventory::sqlite::{Service, Sqlite, Time};
+
+/// What tells components apart.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Software {
+    vendor: Option<String>,
+    name: String,
+    version: Option<String>,
+    patch: Option<String>,
+    cpe: Option<String>,
+}
+
+/// A rule that tells of some.
+#[derive(Debug)]
+struct Finding {
+    title: String,
+    severity: String,
+    /// Numbers of components.
+    affects: Vec<usize>,
+}
+
+/// Writes the software of the services that a filter is about; what names no product is left out.
+///
+/// # Errors
+/// What the database says, or `out`.
+pub fn cyclonedx(
+    inventory: &Sqlite,
+    filter: &Filter,
+    now: Time,
+    out: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let mut components: BTreeMap<Software, (usize, Vec<Value>)> = BTreeMap::new();
+    let mut findings: BTreeMap<String, Finding> = BTreeMap::new();
+    inventory.services(filter, |service| -> Result<(), ExportError> {
+        let Some(software) = software(&service) else { return Ok(()) };
+        let next = components.len();
+        let (number, places) = components.entry(software).or_insert_with(|| (next, Vec::new()));
+        places.push(json!({ "location": service.place(), "additionalContext": context(&service) }));
+        for found in service.findings {
+            let finding = findings.entry(found.rule).or_insert_with(|| Finding {
+                title: found.title,
+                severity: found.severity,
+                affects: Vec::new(),
+            });
+            if !finding.affects.contains(number) {
+                finding.affects.push(*number);
+            }
+        }
+        Ok(())
+    })?;
+    let document = json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "timestamp": now,
+            "tools": { "components": [{
+                "type": "application", "name": "bannerwall", "version": env!("CARGO_PKG_VERSION"),
+            }] },
+        },
+        "components": components.into_iter().map(component).collect::<Vec<_>>(),
+        "vulnerabilities": findings.into_iter().map(vulnerability).collect::<Vec<_>>(),
+    });
+    serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+fn software(service: &Service) -> Option<Software> {
+    Some(Software {
+        vendor: service.vendor.clone(),
+        name: service.product.clone()?,
+        version: service.version.clone(),
+        patch: service.patch.clone(),
+        cpe: service.cpe.clone(),
+    })
+}
+
+/// What was said there, and when.
+fn context(service: &Service) -> String {
+    let (protocol, side, state) = (&service.protocol, &service.side, &service.state);
+    format!("{protocol} {side}, {state}, last seen {}: {}", service.last_seen, service.banner)
+}
+
+fn component((software, (number, places)): (Software, (usize, Vec<Value>))) -> Value {
+    let mut component = json!({
+        "type": "application",
+        "bom-ref": reference(number),
+        "name": software.name,
+        "evidence": { "occurrences": places },
+    });
+    let known = [("version", software.version), ("publisher", software.vendor), ("cpe", software.cpe)];
+    for (name, value) in known {
+        if let Some(value) = value {
+            component[name] = value.into();
+        }
+    }
+    if let Some(patch) = software.patch {
+        component["properties"] = json!([{ "name": "bannerwall:patch", "value": patch }]);
+    }
+    component
+}
+
+fn vulnerability((rule, finding): (String, Finding)) -> Value {
+    let affects: Vec<Value> =
+        finding.affects.iter().map(|number| json!({ "ref": reference(*number) })).collect();
+    json!({
+        "id": rule,
+        "source": { "name": "bannerwall" },
+        "ratings": [{ "severity": finding.severity, "method": "other" }],
+        "description": finding.title,
+        "affects": affects,
+    })
+}
+
+fn reference(number: usize) -> String {
+    format!("software-{number}")
+}

@@ -1,0 +1,20 @@
+//! The inventory in the formats of others.
+
+mod cyclonedx;
+mod nmap;
+
+pub use cyclonedx::cyclonedx;
+pub use nmap::nmap;
+
+use super::store::StoreError;
+
+/// Why an export ends before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The inventory cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The result cannot be written.
+    #[error("cannot write: {0}")]
+    Write(#[from] std::io::Error),
+}

@@ -1,0 +1,85 @@
+//! EVE JSON: `ssh`, `http` and `tls` events of Suricata, and ours.
+
+use serde_json::Value;
+
+use super::said::{canonical, client, hassh, says, server, time};
+use super::{Ending, Importer, Lines, silent};
+use crate::event::Timestamp;
+use crate::inventory::sighting::{Asset, Software, What};
+
+pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
+    while let Some(line) = lines.next()? {
+        let event: Value =
+            serde_json::from_str(&line).map_err(|error| Ending::Fault(format!("no JSON: {error}")))?;
+        let told = tell(&event, importer)?;
+        importer.count(told);
+    }
+    Ok(())
+}
+
+fn tell(event: &Value, importer: &mut Importer) -> Result<bool, Ending> {
+    let Some(kind) = event["event_type"].as_str() else {
+        return Err(Ending::Fault("no `event_type`".to_owned()));
+    };
+    let protocol = match kind {
+        "ssh" => "ssh",
+        "http" => "http",
+        "tls" => "tls",
+        _ => return Ok(false),
+    };
+    let at = event["timestamp"].as_str().and_then(time);
+    let at = at.ok_or_else(|| Ending::Fault("no `timestamp`, a time".to_owned()))?;
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    let Some(asset) = server(text("dest_ip"), event["dest_port"].as_u64().unwrap_or_default(), protocol)
+    else {
+        return Ok(false);
+    };
+    let facts = &event[protocol];
+    let ends = (asset, client(text("src_ip"), protocol));
+    match protocol {
+        "ssh" => ssh(facts, &ends, importer, at)?,
+        "http" => http(facts, &ends, importer, at)?,
+        _ => importer.said(&ends.0, silent(), at)?,
+    }
+    if let Some(client) = canonical(text("src_ip")) {
+        importer.tell(&ends.0, What::Met(client), Software::default(), at)?;
+    }
+    Ok(true)
+}
+
+fn ssh(
+    facts: &Value,
+    (server, client): &(Asset, Option<Asset>),
+    importer: &mut Importer,
+    at: Timestamp,
+) -> Result<(), Ending> {
+    for (asset, side) in [(Some(server), &facts["server"]), (client.as_ref(), &facts["client"])] {
+        let Some(asset) = asset else { continue };
+        if let Some(software) = side["software_version"].as_str() {
+            let protocol = side["proto_version"].as_str().unwrap_or("2.0");
+            importer.said(asset, says("ssh", &format!("SSH-{protocol}-{software}")), at)?;
+        }
+        if let Some(hash) = side["hassh"]["hash"].as_str() {
+            importer.said(asset, hassh(hash), at)?;
+        }
+    }
+    Ok(())
+}
+
+fn http(
+    facts: &Value,
+    (server, client): &(Asset, Option<Asset>),
+    importer: &mut Importer,
+    at: Timestamp,
+) -> Result<(), Ending> {
+    let fields = facts["response_headers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_server =
+        |field: &&Value| field["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case("server"));
+    let listed = fields.iter().find(is_server).and_then(|field| field["value"].as_str());
+    let said = facts["server"].as_str().or(listed).unwrap_or_default();
+    importer.said(server, says("http", said), at)?;
+    if let (Some(client), Some(agent)) = (client, facts["http_user_agent"].as_str()) {
+        importer.said(client, says("http", agent), at)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! What other programs have seen: nmap's XML, logs of Zeek, events of Suricata. Each row becomes the sightings that
+//! a run of our own would have made of it; files read twice count once.
+
+mod eve;
+mod nmap;
+mod said;
+mod zeek;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::sighting::{Asset, Banner, Kind, Software, What};
+use super::sqlite::Writer;
+use super::store::{Record, Run, Store as _, StoreError};
+use crate::event::Timestamp;
+
+/// Sightings that are written together.
+const BATCH: usize = 1_000;
+
+/// Octets of a line, at most.
+const LINE: u64 = 1 << 20;
+
+/// What files hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportFormat {
+    /// nmap's XML.
+    NmapXml,
+    /// Zeek's `known_services`, `software`, `ssh` and `http` logs, with tabs or as JSON.
+    Zeek,
+    /// EVE JSON, of Suricata or of ours.
+    Eve,
+}
+
+/// What was read of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Imported {
+    /// Rows: hosts' ports, lines, events.
+    pub rows: u64,
+    /// Rows that say nothing that is kept.
+    pub passed_over: u64,
+}
+
+/// Why an import ends.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The inventory cannot be written.
+    #[error("--inventory {0}")]
+    Store(#[from] StoreError),
+    /// A file cannot be read.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A row is none.
+    #[error("{}:{line}: {why}; what stands before was taken", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Takes files over into an inventory.
+#[derive(Debug)]
+pub struct Importer {
+    writer: Writer,
+    batch: Vec<Record>,
+    imported: Imported,
+}
+
+/// What is wrong with a row.
+type Fault = String;
+
+impl Importer {
+    /// Opens or makes the inventory at `path`.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn open(path: &Path, sensor: String, about: String) -> Result<Self, StoreError> {
+        let run = Run { source: "import", once: true, sensor, about };
+        Ok(Self { writer: Writer::open(path, &run)?, batch: Vec::new(), imported: Imported::default() })
+    }
+
+    /// Reads a file, packed by gzip or not; without a format by what it begins with.
+    ///
+    /// # Errors
+    /// See [`ImportError`].
+    pub fn read(&mut self, path: &Path, format: Option<ImportFormat>) -> Result<Imported, ImportError> {
+        self.imported = Imported::default();
+        let file = |error| ImportError::File { path: path.to_owned(), error };
+        let mut lines = Lines { input: open(path).map_err(file)?, number: 0 };
+        let outcome = match format.or(told(&mut lines).map_err(file)?) {
+            Some(ImportFormat::NmapXml) => nmap::read(&mut lines, self),
+            Some(ImportFormat::Zeek) => zeek::read(&mut lines, self),
+            Some(ImportFormat::Eve) => eve::read(&mut lines, self),
+            None => Err(Ending::Fault(
+                "neither nmap's XML nor a log of Zeek nor EVE JSON; --from says which".into(),
+            )),
+        };
+        self.write()?;
+        outcome.map(|()| self.imported).map_err(|ending| match ending {
+            Ending::Store(error) => error.into(),
+            Ending::Read(error) => file(error),
+            Ending::Fault(why) => ImportError::Row { path: path.to_owned(), line: lines.number.max(1), why },
+        })
+    }
+
+    /// The run is over.
+    ///
+    /// # Errors
+    /// It is not known as over.
+    pub fn end(mut self) -> Result<(), StoreError> {
+        self.write()?;
+        self.writer.end(0)
+    }
+
+    /// A row was read; whether it said anything.
+    fn count(&mut self, says_something: bool) {
+        self.imported.rows += 1;
+        self.imported.passed_over += u64::from(!says_something);
+    }
+
+    fn said(
+        &mut self,
+        asset: &Asset,
+        (banner, software): (Banner, Software),
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.tell(asset, What::Said(banner), software, at)
+    }
+
+    fn tell(
+        &mut self,
+        asset: &Asset,
+        what: What,
+        software: Software,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.batch.push(Record { asset: asset.clone(), what, software, first: at, last: at, count: 1 });
+        if self.batch.len() >= BATCH { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<(), StoreError> {
+        if !self.batch.is_empty() {
+            self.writer.write(&self.batch)?;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Why reading a file ends early.
+#[derive(Debug)]
+enum Ending {
+    Store(StoreError),
+    Read(io::Error),
+    Fault(Fault),
+}
+
+impl From<StoreError> for Ending {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<io::Error> for Ending {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<Fault> for Ending {
+    fn from(why: Fault) -> Self {
+        Self::Fault(why)
+    }
+}
+
+/// A file by its lines, which are counted.
+struct Lines {
+    input: Box<dyn BufRead>,
+    number: u64,
+}
+
+impl Lines {
+    /// The next line that is not empty, without its end.
+    fn next(&mut self) -> Result<Option<String>, Ending> {
+        loop {
+            let mut line = Vec::new();
+            self.number += 1;
+            if (&mut self.input).take(LINE + 1).read_until(b'\n', &mut line)? == 0 {
+                return Ok(None);
+            }
+            if line.len() as u64 > LINE {
+                return Err(Ending::Fault(format!("a line of more than {LINE} octets")));
+            }
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\r', '\n']);
+            if !text.is_empty() {
+                return Ok(Some(text.to_owned()));
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    let mut input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        Box::new(BufReader::new(io::stdin()))
+    } else {
+        Box::new(BufReader::new(File::open(path)?))
+    };
+    let is_packed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(input))) } else { input })
+}
+
+/// The format that the first octets tell.
+fn told(lines: &mut Lines) -> io::Result<Option<ImportFormat>> {
+    let first = lines.input.fill_buf()?;
+    let start = first.iter().position(|octet| !octet.is_ascii_whitespace()).unwrap_or_default();
+    let first = first.get(start..).unwrap_or_default();
+    let line = first.split(|octet| *octet == b'\n').next().unwrap_or_default();
+    Ok(match first.first() {
+        Some(b'<') => Some(ImportFormat::NmapXml),
+        Some(b'#') => Some(ImportFormat::Zeek),
+        Some(b'{') if line.windows(12).any(|word| word == b"\"event_type\"") => Some(ImportFormat::Eve),
+        Some(b'{') => Some(ImportFormat::Zeek),
+        _ => None,
+    })
+}
+
+/// A banner that says nothing.
+fn silent() -> (Banner, Software) {
+    (Banner { kind: Kind::Banner, text: String::new() }, Software::default())
+}

@@ -1,0 +1,158 @@
+//! nmap's XML: open TCP ports with what nmap knows of them, closed ones where something was known.
+
+use quick_xml::XmlVersion;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::reader::Reader;
+
+use super::said::{protocol, says, server, time};
+use super::{Ending, Importer, Lines};
+use crate::event::Timestamp;
+use crate::inventory::product::named;
+use crate::inventory::sighting::{Software, UNKNOWN, What, banner};
+
+/// What was read so far of a host, and of a port.
+#[derive(Debug, Default)]
+struct Host {
+    at: Option<Timestamp>,
+    address: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Port {
+    number: u64,
+    is_tcp: bool,
+    state: String,
+    name: Option<String>,
+    by_tls: bool,
+    product: Option<String>,
+    version: Option<String>,
+    os: Option<String>,
+    cpe: Option<String>,
+    banner: Option<String>,
+}
+
+pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
+    let mut reader = Reader::from_reader(&mut lines.input);
+    let (mut host, mut port) = (Host::default(), Port::default());
+    let (mut started, mut is_cpe, mut met_root) = (None, false, false);
+    let mut buffer = Vec::new();
+    loop {
+        buffer.clear();
+        let event = reader.read_event_into(&mut buffer);
+        let event =
+            event.map_err(|error| Ending::Fault(format!("octet {}: {error}", reader.error_position())))?;
+        match event {
+            Event::Start(element) | Event::Empty(element) => match element.name().as_ref() {
+                "nmaprun" => {
+                    met_root = true;
+                    started = value(&element, "start").as_deref().and_then(time);
+                }
+                "host" => {
+                    let at = value(&element, "endtime").or_else(|| value(&element, "starttime"));
+                    host = Host { at: at.as_deref().and_then(time).or(started), address: None };
+                }
+                "address" if value(&element, "addrtype").as_deref() != Some("mac") => {
+                    host.address = value(&element, "addr");
+                }
+                "port" => {
+                    let number = value(&element, "portid").and_then(|number| number.parse().ok());
+                    let is_tcp = value(&element, "protocol").as_deref() == Some("tcp");
+                    port = Port { number: number.unwrap_or_default(), is_tcp, ..Port::default() };
+                }
+                "state" => port.state = value(&element, "state").unwrap_or_default(),
+                "service" => port.service(&element),
+                "script" => port.script(&element),
+                "cpe" => is_cpe = true,
+                _ => {}
+            },
+            Event::Text(text) if is_cpe && port.cpe.is_none() => {
+                port.cpe = Some(text.xml_content(XmlVersion::Implicit1_0).into_owned());
+            }
+            Event::End(element) => match element.name().as_ref() {
+                "cpe" => is_cpe = false,
+                "port" => {
+                    let told = std::mem::take(&mut port).tell(&host, importer)?;
+                    importer.count(told);
+                }
+                _ => {}
+            },
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    if met_root { Ok(()) } else { Err(Ending::Fault("no <nmaprun> element: not nmap's XML".to_owned())) }
+}
+
+fn value(element: &BytesStart<'_>, name: &str) -> Option<String> {
+    let attribute = element.try_get_attribute(name).ok().flatten()?;
+    attribute.normalized_value(XmlVersion::Implicit1_0).ok().map(std::borrow::Cow::into_owned)
+}
+
+impl Port {
+    fn service(&mut self, element: &BytesStart<'_>) {
+        // A name from the table of ports says nothing of what is there.
+        let is_probed = value(element, "method").as_deref() != Some("table");
+        self.name = value(element, "name").filter(|_| is_probed);
+        self.by_tls = value(element, "tunnel").as_deref() == Some("ssl");
+        self.product = value(element, "product");
+        self.version = value(element, "version");
+        self.os = value(element, "ostype");
+    }
+
+    /// What scripts tell of the banner.
+    fn script(&mut self, element: &BytesStart<'_>) {
+        let output = value(element, "output").unwrap_or_default();
+        match value(element, "id").as_deref() {
+            Some("banner") => self.banner = Some(output),
+            Some("http-server-header") => {
+                let line = output.lines().map(str::trim).find(|line| !line.is_empty());
+                self.banner = line.map(str::to_owned);
+            }
+            Some("http-headers") if self.banner.is_none() => {
+                let field = output.lines().find_map(|line| line.trim().strip_prefix("Server: "));
+                self.banner = field.map(str::to_owned);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(self, host: &Host, importer: &mut Importer) -> Result<bool, Ending> {
+        let (Some(at), Some(address), true) = (host.at, &host.address, self.is_tcp) else { return Ok(false) };
+        let name = if self.by_tls { Some("tls") } else { self.name.as_deref() };
+        let spoken = name.map_or(UNKNOWN, protocol);
+        let Some(asset) = server(address, self.number, spoken) else { return Ok(false) };
+        match self.state.as_str() {
+            "open" => {}
+            "closed" => {
+                importer.tell(&asset, What::Gone, Software::default(), at)?;
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        }
+        importer.said(&asset, self.says(spoken), at)?;
+        Ok(true)
+    }
+
+    /// What it says, and which software nmap takes it for.
+    fn says(self, spoken: &'static str) -> (crate::inventory::sighting::Banner, Software) {
+        let words = |text: &Option<String>| text.clone().unwrap_or_default();
+        let known = format!("{} {}", words(&self.product), words(&self.version));
+        let (said, mut software) = match &self.banner {
+            Some(text) => says(spoken, text),
+            // A line of nmap's own is no identification.
+            None => (banner(known.trim()), Software { product: named(""), patch: None }),
+        };
+        if let Some(product) = self.product {
+            let version = words(&self.version);
+            let (version, patch) = version.split_once(' ').unwrap_or((&version, ""));
+            let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+            software.product.product = Some(product);
+            software.product.version = some(version);
+            software.patch = software.patch.or_else(|| some(patch));
+        }
+        software.product.os = self.os.or(software.product.os);
+        software.product.cpe =
+            self.cpe.filter(|cpe| cpe.starts_with("cpe:/a:") || cpe.starts_with("cpe:2.3:a:"));
+        (said, software)
+    }
+}
