@@ -97,6 +97,13 @@ impl Filter {
         Self::parse(words.iter().map(String::as_str))
     }
 
+    /// The terms that ask for banners, whatever else is asked.
+    pub(super) fn of_banners(&self) -> Self {
+        let asks =
+            |term: &&Term| term.holds && term.test.is_of_banners() && !matches!(term.test, Test::Version(_));
+        Self { terms: self.terms.iter().filter(asks).cloned().collect() }
+    }
+
     /// Whether only banners are asked about, not where they were seen.
     pub(super) fn is_of_banners(&self) -> bool {
         self.terms.iter().all(|term| term.test.is_of_banners())

@@ -8,7 +8,7 @@ use super::{Sqlite, StoreError};
 const APPLICATION: i64 = 0x6277_6976;
 
 /// One step a version: the first makes version 1 of nothing.
-const STEPS: [&str; 1] = [include_str!("schema.sql")];
+const STEPS: [&str; 2] = [include_str!("schema.sql"), include_str!("overview.sql")];
 
 /// The version that this program writes.
 fn newest() -> i64 {

@@ -45,13 +45,14 @@ struct Facts {
     overview: Overview,
     products: Vec<Count>,
     versions: Vec<Count>,
-    severities: Vec<Count>,
     runs: Vec<PastRun>,
 }
 
 pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, Fault> {
     let now = Time::now();
     let facts = reader.ask(move |inventory| facts(inventory, now)).await?;
+    let count = |(value, services): &(String, i64)| Count { value: value.clone(), services: *services };
+    let severities = facts.overview.severities.iter().map(count).collect();
     let columns = columns(&facts.overview.hours);
     Ok(page(&Page {
         here: "overview",
@@ -59,7 +60,7 @@ pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, 
         columns,
         products: bars(facts.products, |value| term("product", value)),
         versions: bars(facts.versions, |_| None),
-        severities: bars(facts.severities, |value| term("finding", value)),
+        severities: bars(severities, |value| term("finding", value)),
         overview: facts.overview,
         runs: facts.runs,
     }))
@@ -74,7 +75,6 @@ fn facts(inventory: &Sqlite, now: Time) -> Result<Facts, StoreError> {
         overview: inventory.overview(now)?,
         products: inventory.top("product", &servers, VALUES)?,
         versions: inventory.top("version", &servers, VALUES)?,
-        severities: inventory.top("severity", &servers, VALUES)?,
         runs,
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use rusqlite::{OptionalExtension as _, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
 use serde::Serialize;
 
 use super::{FOUND, Found, SERVICES, Service, Sqlite, Time, condition, found, octets, service};
@@ -331,6 +331,20 @@ impl Sqlite {
         })?;
         contacts.collect()
     }
+}
+
+/// The number of the latest change, 0 where there is none.
+pub(in crate::inventory::sqlite) fn latest_change(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT coalesce(max(id), 0) FROM changes", [], |row| row.get(0))
+}
+
+/// What was written behind the change of this number.
+pub(in crate::inventory::sqlite) fn changes_since(
+    connection: &Connection,
+    id: i64,
+) -> rusqlite::Result<Vec<Change>> {
+    let mut statement = connection.prepare_cached(&format!("{CHANGES} WHERE c.id > ?1 ORDER BY c.id"))?;
+    statement.query_map([id], change)?.collect()
 }
 
 pub(super) fn change(row: &rusqlite::Row<'_>) -> rusqlite::Result<Change> {

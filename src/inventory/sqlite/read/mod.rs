@@ -15,6 +15,7 @@ use rusqlite::{Row, params, params_from_iter};
 use serde::{Serialize, Serializer};
 
 pub use self::history::{Change, Contact, History, HostRecord, PastRun, Said};
+pub(super) use self::history::{changes_since, latest_change};
 pub use self::overview::Overview;
 pub use self::page::{HostRow, Rule};
 pub use self::top::Count;
@@ -105,6 +106,7 @@ impl Service {
     }
 }
 
+/// Columns and tables of a service, in whichever order is quickest.
 const SERVICES: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
   b.product, b.version, b.patch, b.cpe, b.os, x.text, s.first_seen, s.last_seen
@@ -127,8 +129,9 @@ impl Sqlite {
         mut show: impl FnMut(Service) -> Result<(), E>,
     ) -> Result<(), E> {
         let (condition, values) = condition(filter, Time::now());
-        let text =
-            format!("{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side");
+        let text = format!(
+            "{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side, s.protocol"
+        );
         let fault = |error| E::from(self.fault(error));
         let mut statement = self.connection.prepare(&text).map_err(fault)?;
         let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
@@ -301,6 +304,12 @@ impl Time {
     #[must_use]
     pub fn before(self, age: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// So much later.
+    #[must_use]
+    pub fn after(self, age: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)))
     }
 
     fn text(self, format: &str) -> String {

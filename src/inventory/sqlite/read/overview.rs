@@ -1,10 +1,11 @@
 //! The inventory in a few numbers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Sqlite, Time};
+use super::{Sqlite, Time, rank};
 use crate::inventory::store::StoreError;
 
 /// How much there is, and what is new.
@@ -18,10 +19,14 @@ pub struct Overview {
     pub gone: i64,
     /// What hosts are as clients.
     pub clients: i64,
+    /// Findings by severity: services and clients, the gravest first.
+    pub severities: Vec<(String, i64)>,
     /// Changes of the last 24 hours, by kind, the most frequent first.
     pub changes: Vec<(String, i64)>,
     /// Changes of each of the last 24 hours, the latest last.
     pub hours: Vec<i64>,
+    /// Whether there were more changes than are counted.
+    pub more: bool,
     /// What was stopped, the latest first.
     pub stopped: Vec<Stopped>,
 }
@@ -45,6 +50,9 @@ pub struct Stopped {
 
 /// Rules that have stopped something, at most.
 const STOPPED: i64 = 10;
+
+/// Changes that are counted: what came before them in a day as busy as that is not.
+const COUNTED: i64 = 100_000;
 
 const HOURS: usize = 24;
 const HOUR: i64 = 3_600_000;
@@ -75,13 +83,13 @@ impl Sqlite {
                 _ => &mut overview.servers,
             } += count;
         }
-        let since = now.before(Duration::from_secs(24 * 3_600)).millis();
         let mut statement = connection.prepare_cached(
-            "SELECT kind, count(*) FROM changes WHERE at > ?1 GROUP BY 1 ORDER BY 2 DESC, 1",
+            "SELECT severity, count(*) FROM (SELECT DISTINCT severity, service FROM findings WHERE state = 'open') GROUP BY 1",
         )?;
-        let changes = statement.query_map([since], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        overview.changes = changes.collect::<Result<_, _>>()?;
-        overview.hours = self.hours(since)?;
+        let severities = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        overview.severities = severities.collect::<Result<_, _>>()?;
+        overview.severities.sort_by_key(|(severity, _)| std::cmp::Reverse(rank(severity)));
+        self.count_changes(now.before(Duration::from_secs(24 * 3_600)).millis(), &mut overview)?;
         let mut statement = connection.prepare_cached(
             "SELECT rule, title, severity, sum(blocked), count(DISTINCT service), max(last_seen)
              FROM findings WHERE blocked > 0 GROUP BY rule ORDER BY 6 DESC LIMIT ?1",
@@ -100,19 +108,26 @@ impl Sqlite {
         Ok(overview)
     }
 
-    /// Changes of each hour after `since`.
-    fn hours(&self, since: i64) -> rusqlite::Result<Vec<i64>> {
-        let mut hours = vec![0; HOURS];
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT (at - ?1 - 1) / ?2, count(*) FROM changes WHERE at > ?1 GROUP BY 1")?;
-        let mut rows = statement.query([since, HOUR])?;
+    /// Changes after `since`, by kind and by hour.
+    fn count_changes(&self, since: i64, overview: &mut Overview) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT kind, (at - ?1 - 1) / ?2, count(*)
+             FROM (SELECT kind, at FROM changes WHERE at > ?1 ORDER BY at DESC LIMIT ?3) GROUP BY 1, 2",
+        )?;
+        let mut rows = statement.query([since, HOUR, COUNTED])?;
+        let (mut kinds, mut counted) = (BTreeMap::<String, i64>::new(), 0);
+        overview.hours = vec![0; HOURS];
         while let Some(row) = rows.next()? {
-            let (hour, count): (i64, i64) = (row.get(0)?, row.get(1)?);
-            if let Some(sum) = usize::try_from(hour).ok().and_then(|hour| hours.get_mut(hour)) {
+            let (kind, hour, count): (String, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            *kinds.entry(kind).or_default() += count;
+            counted += count;
+            if let Some(sum) = usize::try_from(hour).ok().and_then(|hour| overview.hours.get_mut(hour)) {
                 *sum += count;
             }
         }
-        Ok(hours)
+        overview.changes = kinds.into_iter().collect();
+        overview.changes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        overview.more = counted >= COUNTED;
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension as _, params, params_from_iter};
 use serde::Serialize;
 
-use super::history::{CHANGES, change};
+use super::history::{CHANGES, change, latest_change};
 use super::{Change, Found, SERVICES, Service, Sqlite, Time, condition, octets, rank, service};
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
@@ -53,6 +53,16 @@ pub struct Rule {
 
 /// Services that a line of a listing names.
 const NAMED: i64 = 6;
+
+/// [`SERVICES`], host by host, as their index has them: the first of a million are there at once.
+const BY_ADDRESS: &str =
+    "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, s.first_seen, s.last_seen
+  FROM hosts h CROSS JOIN services s ON s.host = h.id CROSS JOIN banners b ON b.id = s.banner
+  LEFT JOIN banners x ON x.id = s.hassh";
+
+/// Services with banners that a filter is about: so many are found by these and sorted, more host by host.
+const SORTED: i64 = 10_000;
 
 /// IPv4 comes before IPv6.
 const LENGTHS: [i64; 2] = [4, 16];
@@ -159,9 +169,7 @@ impl Sqlite {
     /// # Errors
     /// What the database says.
     pub fn latest_change(&self) -> Result<i64, StoreError> {
-        let latest =
-            self.connection.query_row("SELECT coalesce(max(id), 0) FROM changes", [], |row| row.get(0));
-        latest.map_err(|error| self.fault(error))
+        latest_change(&self.connection).map_err(|error| self.fault(error))
     }
 
     /// What rules tell of the services that a filter is about, the gravest first.
@@ -238,13 +246,14 @@ impl Sqlite {
         behind: Option<&Behind>,
         mut show: impl FnMut(Service) -> bool,
     ) -> rusqlite::Result<()> {
+        let tables = if self.is_of_few(filter)? { SERVICES } else { BY_ADDRESS };
         for length in LENGTHS {
             if behind.is_some_and(|behind| length < behind.octets.len() as i64) {
                 continue;
             }
             let behind = behind.filter(|behind| behind.octets.len() as i64 == length);
             let (condition, mut values) = condition(filter, Time::now());
-            let mut text = format!("{SERVICES} WHERE length(h.octets) = {length} AND {condition}");
+            let mut text = format!("{tables} WHERE length(h.octets) = {length} AND {condition}");
             if let Some(behind) = behind {
                 text.push_str(
                     " AND h.octets >= ? AND (h.octets > ? OR (s.port, s.side, s.protocol) > (?, ?, ?))",
@@ -267,6 +276,19 @@ impl Sqlite {
             }
         }
         Ok(())
+    }
+
+    /// Whether banners alone make a filter one of few services.
+    fn is_of_few(&self, filter: &Filter) -> rusqlite::Result<bool> {
+        let banners = filter.of_banners();
+        if banners.is_empty() {
+            return Ok(false);
+        }
+        let (condition, values) = condition(&banners, Time::now());
+        let query =
+            format!("SELECT count(*) FROM (SELECT 1 FROM services s WHERE {condition} LIMIT {SORTED})");
+        let count: i64 = self.connection.query_row(&query, params_from_iter(values), |row| row.get(0))?;
+        Ok(count < SORTED)
     }
 
     fn behind(&self, cursor: i64) -> rusqlite::Result<Option<Behind>> {
