@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
 use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
-use crate::inventory::{RecordConfig, parse_age};
+use crate::inventory::{Receiver, RecordConfig, Telling, parse_age, parse_url};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
@@ -80,9 +80,45 @@ pub(super) struct InventoryFlags {
     /// Take out of the inventory what was not seen for so long (90d).
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     keep: Option<Duration>,
+    #[command(flatten)]
+    telling: TellingFlags,
+}
+
+/// Where what changes in the inventory is told.
+#[derive(Debug, Clone, Args)]
+struct TellingFlags {
+    /// Tell what changes in the inventory as events, too: new hosts, services and clients, other banners and key
+    /// exchanges, findings that appear or are gone, services that are gone or back.
+    #[arg(long, requires = "inventory", help_heading = "Inventory")]
+    change_events: bool,
+    /// Tell changes only once the inventory is so old (7d).
+    #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
+    learn_for: Option<Duration>,
+    /// Post changes to URL (http or https) as JSON.
+    #[arg(long, value_name = "URL", requires = "inventory", help_heading = "Inventory", value_parser = parse_url)]
+    notify: Vec<Receiver>,
+    /// Run COMMAND by a shell, with the same JSON on its standard input.
+    #[arg(long, value_name = "COMMAND", requires = "inventory", help_heading = "Inventory")]
+    notify_command: Vec<String>,
+}
+
+impl TellingFlags {
+    fn telling(&self) -> Telling {
+        let commands = self.notify_command.iter().cloned().map(Receiver::Command);
+        Telling {
+            as_events: self.change_events,
+            receivers: self.notify.iter().cloned().chain(commands).collect(),
+            learn_for: self.learn_for,
+        }
+    }
 }
 
 impl InventoryFlags {
+    /// Whether somebody is to be notified.
+    pub(super) fn notifies(&self) -> bool {
+        !self.telling.telling().receivers.is_empty()
+    }
+
     /// The file of `--inventory`.
     pub(super) fn path(&self) -> Option<&Path> {
         self.inventory.as_deref()
@@ -92,7 +128,8 @@ impl InventoryFlags {
     pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
         let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sensor = self.sensor.clone().unwrap_or_else(own_name);
-        self.inventory.clone().map(|path| RecordConfig { path, sensor, about, keep: self.keep })
+        let telling = self.telling.telling();
+        self.inventory.clone().map(|path| RecordConfig { path, sensor, about, keep: self.keep, telling })
     }
 }
 

@@ -105,6 +105,11 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;
+    if arguments.inventory.notifies() && !arguments.no_sandbox {
+        return Err(Failure::Usage(anyhow!(
+            "--notify and --notify-command speak to others, which a replay does not do without --no-sandbox"
+        )));
+    }
     arguments.confine(quiet);
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
@@ -115,7 +120,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
             arguments.output.as_ref().map_or_else(String::new, |file| file.display().to_string())
         })
         .map_err(Failure::usage)?;
-    let inventory = arguments.inventory()?;
+    let inventory = arguments.inventory(&writer)?;
     let mut sink = Listeners {
         events: writer.handle(),
         learner: arguments.learn.is_some().then(Learner::default),
@@ -133,8 +138,9 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     let failed = terminal.failed;
     let learner = sink.learner.take();
     drop((sink, terminal));
-    let report = writer.finish();
+    // What changed is told last.
     let unkept = inventory.map_or(0, Inventory::finish);
+    let report = writer.finish();
     if let (Some(learner), Some(path)) = (learner, &arguments.learn) {
         let written = learner.write(path).with_context(|| format!("cannot write {}", path.display()));
         written.map_err(Failure::Usage)?;
@@ -184,9 +190,10 @@ impl ReplayArgs {
     }
 
     /// Opens the inventory, where one is to be kept.
-    fn inventory(&self) -> Result<Option<Inventory>, Failure> {
+    fn inventory(&self, writer: &Writer) -> Result<Option<Inventory>, Failure> {
         let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
-        let started = self.inventory.config(names.join(" ")).map(|inventory| inventory.start(Source::Replay));
+        let config = self.inventory.config(names.join(" "));
+        let started = config.map(|inventory| inventory.start(Source::Replay, vec![writer.handle()]));
         started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
     }
 

@@ -52,7 +52,7 @@ pub struct Event {
     pub timestamp: Timestamp,
     /// Which path saw it.
     pub source: Source,
-    /// The flow it belongs to; absent for `Stats` and `Hook`.
+    /// The flow it belongs to; absent for `Stats`, `Hook` and `Change`.
     pub flow: Option<FlowContext>,
     /// What happened.
     pub kind: EventKind,
@@ -75,6 +75,7 @@ impl Event {
                 EventKind::Connect(facts) => facts.said.len(),
                 EventKind::Stats(facts) => size_of_val(facts.counters.as_slice()),
                 EventKind::Hook(facts) => size_of::<HookFacts>() + facts.families.len() + facts.detail.len(),
+                EventKind::Change(facts) => facts.weight(),
                 EventKind::Flow(facts) => {
                     size_of::<FlowRecord>() + facts.rule.as_ref().map_or(0, String::len)
                 }
@@ -123,6 +124,8 @@ pub enum EventKind {
     Stats(Box<StatsFacts>),
     /// The rules that lead packets to the guard are not as they should be, or are again.
     Hook(Box<HookFacts>),
+    /// Something of the inventory became different.
+    Change(Box<ChangeFacts>),
 }
 
 /// A rule matched a banner.
@@ -315,6 +318,44 @@ pub struct HookFacts {
     pub state: &'static str,
     /// What was found or done, for a person.
     pub detail: String,
+}
+
+/// Something of the inventory became different.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeFacts {
+    /// A stable name: `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `finding_new`,
+    /// `finding_gone`, `service_gone`, `service_back`.
+    pub kind: String,
+    /// The host.
+    pub address: String,
+    /// The TCP port, 0 of a client.
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: String,
+    /// What was said before.
+    pub old: Option<String>,
+    /// What is said since.
+    pub new: Option<String>,
+    /// The rule that tells of it, or did.
+    pub rule: Option<String>,
+    /// The name of the place of observation.
+    pub sensor: String,
+}
+
+impl ChangeFacts {
+    /// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client the address.
+    pub fn place(&self) -> String {
+        match (self.port, self.address.contains(':')) {
+            (0, _) => self.address.clone(),
+            (port, true) => format!("[{}]:{port}", self.address),
+            (port, false) => format!("{}:{port}", self.address),
+        }
+    }
+
+    fn weight(&self) -> usize {
+        let texts = [&self.old, &self.new, &self.rule].into_iter().flatten().map(String::len).sum::<usize>();
+        size_of::<Self>() + texts + self.kind.len() + self.address.len() + self.sensor.len()
+    }
 }
 
 /// Something that an inspector could be misled with.

@@ -60,8 +60,10 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         .map(|output| Writer::start(WriterConfig::COUNTING, output.destination, output.format))
         .collect::<Result<Vec<Writer>, _>>()
         .map_err(GuardError::Output)?;
+    let outputs = || writers.iter().map(Writer::handle).collect();
     let inventory =
-        config.inventory.as_ref().map(|inventory| inventory.start(event::Source::Guard)).transpose()?;
+        config.inventory.as_ref().map(|inventory| inventory.start(event::Source::Guard, outputs()));
+    let inventory = inventory.transpose()?;
     metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
     metrics.note_rules(ReloadResult::Success);
     metrics.enforcing.set(i64::from(config.enforce));

@@ -9,7 +9,9 @@ mod filter;
 mod impact;
 pub mod import;
 mod moment;
+mod notify;
 mod observer;
+mod outlet;
 mod product;
 mod recorder;
 mod sighting;
@@ -21,7 +23,8 @@ mod tests;
 pub use filter::Filter;
 pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};
-pub use observer::{Inventory, Observer, RecordConfig};
+pub use notify::{Receiver, parse_url};
+pub use observer::{Inventory, Observer, RecordConfig, Telling};
 pub use sqlite::{
     Change, Contact, Count, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said, Service,
     Sqlite, Time,

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use ahash::AHashSet;
 
+use super::notify::Receiver;
+use super::outlet::Outlet;
 use super::recorder::{Losses, Recorder};
 use super::sighting::concerns;
 use super::sqlite::Writer;
@@ -26,6 +28,19 @@ pub struct RecordConfig {
     pub about: String,
     /// How long things are kept since they were last seen; for ever where absent.
     pub keep: Option<Duration>,
+    /// Where changes are told.
+    pub telling: Telling,
+}
+
+/// Where changes are told, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Telling {
+    /// As events, in every output.
+    pub as_events: bool,
+    /// By requests and programs.
+    pub receivers: Vec<Receiver>,
+    /// How old an inventory is before its changes are told.
+    pub learn_for: Option<Duration>,
 }
 
 impl RecordConfig {
@@ -33,15 +48,18 @@ impl RecordConfig {
     const COUNTING: WriterConfig =
         WriterConfig { capacity: 1 << 16, octets: 64 << 20, overflow: Overflow::Count };
 
-    /// Opens or makes the inventory, and starts the thread that writes it. A guard never waits for it;
+    /// Opens or makes the inventory, and starts the thread that writes it, whose changes are told in `outputs` as
+    /// well, where that is wanted. These must not be finished before the inventory. A guard never waits for it;
     /// scan and replay do.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn start(&self, source: Source) -> Result<Inventory, StoreError> {
+    pub fn start(&self, source: Source, outputs: Vec<Handle>) -> Result<Inventory, StoreError> {
+        let telling = &self.telling;
         let run = Run {
             source: source.name(),
             once: source == Source::Replay,
+            tells: telling.as_events || !telling.receivers.is_empty(),
             sensor: self.sensor.clone(),
             about: self.about.clone(),
         };
@@ -55,10 +73,18 @@ impl RecordConfig {
             Source::Replay => WriterConfig::WAITING,
             Source::Scan => WriterConfig::BATCHES,
         };
+        let fault = |error| StoreError::File { path: self.path.clone(), error };
+        let outlet = if run.tells {
+            let outputs = if telling.as_events { outputs } else { Vec::new() };
+            let learned =
+                telling.learn_for.map(|age| store.begun().map(|begun| begun.after(age))).transpose()?;
+            Some(Outlet::open(source, &run.sensor, outputs, &telling.receivers, learned).map_err(fault)?)
+        } else {
+            None
+        };
         let losses = Losses::default();
-        let recorder = Recorder::new(Box::new(store), losses.clone()).keeping(self.keep);
-        let feed = Feed::open("inventory", channel, recorder)
-            .map_err(|error| StoreError::File { path: self.path.clone(), error })?;
+        let recorder = Recorder::new(Box::new(store), losses.clone()).keeping(self.keep).telling(outlet);
+        let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
         Ok(Inventory { feed, losses, known })
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ahash::AHashMap;
 
+use super::outlet::Outlet;
 use super::sighting::{self, Asset, Sighting, Software, What};
 use super::store::{Record, Store, StoreError};
 use crate::diagnostics::tell;
@@ -66,6 +67,8 @@ pub(super) struct Recorder {
     keep: Option<(Duration, Option<Instant>)>,
     /// What was lost when the store began to refuse, and when it last did.
     failing: Option<(u64, Instant)>,
+    /// Where changes are told.
+    outlet: Option<Outlet>,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -134,12 +137,18 @@ impl Recorder {
             losses,
             keep: None,
             failing: None,
+            outlet: None,
         }
     }
 
     /// The same, which takes out what was not seen for so long.
     pub(super) fn keeping(self, keep: Option<Duration>) -> Self {
         Self { keep: keep.map(|keep| (keep, None)), ..self }
+    }
+
+    /// The same, which tells what becomes different.
+    pub(super) fn telling(self, outlet: Option<Outlet>) -> Self {
+        Self { outlet, ..self }
     }
 
     /// Takes out what is too old, now and then.
@@ -208,8 +217,11 @@ impl Recorder {
             return;
         }
         match self.store.write(&self.batch) {
-            Ok(()) => {
+            Ok(changes) => {
                 self.batch.clear();
+                if let Some(outlet) = &self.outlet {
+                    outlet.tell(changes);
+                }
                 if let Some((before, _)) = self.failing.take() {
                     let lost = self.losses.count() - before;
                     tell(format_args!(

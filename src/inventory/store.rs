@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::sighting::{Asset, Software, What};
+use super::sqlite::Change;
 use crate::event::Timestamp;
 
 /// Everything alike that was seen of an asset since it was last written.
@@ -23,6 +24,8 @@ pub struct Run {
     pub source: &'static str,
     /// What was told of a time before is not counted again: a file may be read twice.
     pub once: bool,
+    /// Whether changes are wanted.
+    pub tells: bool,
     /// The name of this place of observation.
     pub sensor: String,
     /// What is scanned or read, for a person.
@@ -31,11 +34,11 @@ pub struct Run {
 
 /// Keeps what it is told: all of a batch or nothing of it.
 pub(super) trait Store: Send {
-    /// Takes a batch.
+    /// Takes a batch; what became different by it, where the run is to [tell](Run::tells).
     ///
     /// # Errors
     /// Nothing of the batch was taken, and it may be told again.
-    fn write(&mut self, batch: &[Record]) -> Result<(), StoreError>;
+    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError>;
 
     /// Takes out what was last seen before a time.
     ///

@@ -7,10 +7,11 @@ use std::borrow::Cow;
 use std::io;
 
 use crate::event::{
-    Action, AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Event, EventKind,
-    FlowRecord, ProductFacts, Protocol, Side,
+    Action, AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, Endpoint, Event,
+    EventKind, FlowRecord, ProductFacts, Protocol, Side,
 };
 
+use super::text::Changed;
 use super::time::EveTime;
 use super::{Format, escape};
 
@@ -132,6 +133,7 @@ impl<'a> Row<'a> {
                 row.event_type = "hook";
                 row.detail = format!("{} {}: {}", facts.families, facts.state, facts.detail).into();
             }
+            EventKind::Change(facts) => row.change(facts),
             EventKind::Stats(facts) => {
                 row.event_type = "stats";
                 let counters = facts.counters.iter().map(|(path, value)| format!("{path}={value}"));
@@ -139,6 +141,15 @@ impl<'a> Row<'a> {
             }
         }
         row
+    }
+
+    fn change(&mut self, facts: &'a ChangeFacts) {
+        self.event_type = "change";
+        self.protocol = Protocol::named(&facts.protocol);
+        self.banner = facts.new.as_deref().or(facts.old.as_deref()).unwrap_or_default().into();
+        self.rule = facts.rule.as_deref().unwrap_or_default();
+        self.reason = &facts.kind;
+        self.detail = Changed(facts).to_string().into();
     }
 
     fn application(&mut self, said: &'a Application) {

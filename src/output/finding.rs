@@ -43,7 +43,8 @@ impl<'a> Finding<'a> {
                 | EventKind::Anomaly(_)
                 | EventKind::Flow(_)
                 | EventKind::Stats(_)
-                | EventKind::Hook(_) => {}
+                | EventKind::Hook(_)
+                | EventKind::Change(_) => {}
             }
         }
         Some(finding)

@@ -4,11 +4,12 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
 use crate::event::{
-    AlertFacts, Application, ConnectFacts, Event, HttpFacts, PortState, ProductFacts, Side, TlsFacts,
+    AlertFacts, Application, ConnectFacts, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
+    TlsFacts,
 };
 
 use super::finding::Finding;
-use super::text::{Colour, Span, milliseconds, severity_colour};
+use super::text::{Changed, Colour, Span, milliseconds, severity_colour};
 use super::{Escaped, Format};
 
 /// Width of the column of addresses: any IPv4 address with its port.
@@ -30,6 +31,11 @@ impl Format for Table {
     }
 
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        for event in events {
+            if let EventKind::Change(facts) = &event.kind {
+                writeln!(out, "{:ADDRESS_WIDTH$}  changed   {}", "", Changed(facts))?;
+            }
+        }
         let Some(finding) = Finding::new(events) else { return Ok(()) };
         self.first_line(&finding, out)?;
         finding.http().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", Http(facts)))?;

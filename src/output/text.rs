@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, Endpoint, Endpoints, Event, EventKind,
-    FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side, SshFacts,
-    SshSide, StatsFacts, TlsFacts, Volume,
+    AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, Endpoint, Endpoints, Event,
+    EventKind, FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side,
+    SshFacts, SshSide, StatsFacts, TlsFacts, Volume,
 };
 
 use super::time::ClockTime;
@@ -95,6 +95,25 @@ impl Display for Line<'_> {
             EventKind::Hook(facts) => {
                 write!(f, "hook    {} {}: {}", facts.families, facts.state, Escaped(&facts.detail))
             }
+            EventKind::Change(facts) => write!(f, "change  {}", Changed(facts)),
+        }
+    }
+}
+
+/// What became different of the inventory: where, in which way, from what to what.
+pub(super) struct Changed<'a>(pub(super) &'a ChangeFacts);
+
+impl fmt::Display for Changed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ChangeFacts { kind, protocol, old, new, rule, .. } = self.0;
+        write!(f, "{}  {protocol} {}", self.0.place(), kind.replace('_', " "))?;
+        if let Some(rule) = rule {
+            write!(f, "  {}", Escaped(rule))?;
+        }
+        match (old, new) {
+            (Some(old), Some(new)) => write!(f, "  {} -> {}", Escaped(old), Escaped(new)),
+            (Some(one), None) | (None, Some(one)) => write!(f, "  {}", Escaped(one)),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -241,7 +241,7 @@ fn kind(event: &Event) -> Option<&str> {
         EventKind::Drop(_) => "drop",
         EventKind::Anomaly(_) => "anomaly",
         EventKind::Flow(_) => "flow",
-        EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) => "other",
+        EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) | EventKind::Change(_) => "other",
     })
 }
 

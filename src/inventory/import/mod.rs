@@ -86,7 +86,7 @@ impl Importer {
     /// # Errors
     /// See [`StoreError`].
     pub fn open(path: &Path, sensor: String, about: String) -> Result<Self, StoreError> {
-        let run = Run { source: "import", once: true, sensor, about };
+        let run = Run { source: "import", once: true, tells: false, sensor, about };
         Ok(Self { writer: Writer::open(path, &run)?, batch: Vec::new(), imported: Imported::default() })
     }
 

@@ -94,7 +94,8 @@ fn take_out(transaction: &Transaction<'_>, before: i64) -> rusqlite::Result<Prun
         "UPDATE services SET banners = (SELECT count(DISTINCT banner) FROM sightings WHERE service = id)",
         [],
     )?;
-    take("DELETE FROM runs WHERE ended < ?1")?;
+    // The first one says how old the inventory is.
+    take("DELETE FROM runs WHERE ended < ?1 AND id > (SELECT min(id) FROM runs)")?;
     let hosts = transaction.execute(
         "DELETE FROM hosts WHERE id NOT IN (SELECT host FROM services) AND id NOT IN (SELECT client FROM contacts)",
         [],

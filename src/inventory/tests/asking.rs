@@ -119,12 +119,17 @@ fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
 #[test]
 fn a_run_that_keeps_for_a_time_takes_out_what_is_older() {
     let place = a_day();
-    let config =
-        |keep| RecordConfig { path: place.file(), sensor: "edge".to_owned(), about: String::new(), keep };
-    assert_eq!(config(None).start(Source::Guard).unwrap().finish(), 0);
+    let config = |keep| RecordConfig {
+        path: place.file(),
+        sensor: "edge".to_owned(),
+        about: String::new(),
+        keep,
+        telling: Telling::default(),
+    };
+    assert_eq!(config(None).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
     assert_eq!(place.list(&[]).len(), 2);
     let keep = std::time::Duration::from_secs(1);
-    assert_eq!(config(Some(keep)).start(Source::Guard).unwrap().finish(), 0);
+    assert_eq!(config(Some(keep)).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
     assert_eq!(place.list(&[]).len(), 0);
 }
 

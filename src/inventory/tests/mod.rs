@@ -5,9 +5,9 @@ mod asking;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::observer::RecordConfig;
+use super::observer::{RecordConfig, Telling};
 use super::recorder::{Losses, Recorder};
-use super::sqlite::Writer;
+use super::sqlite::{Change, Writer};
 use super::store::{Record, Run, Store, StoreError};
 use super::{Filter, Inventory, Service, Sqlite};
 use crate::event::*;
@@ -78,13 +78,13 @@ fn port(source: Source, at: u64, state: PortState) -> Event {
 struct Broken(Arc<Mutex<(bool, Vec<Record>)>>);
 
 impl Store for Broken {
-    fn write(&mut self, batch: &[Record]) -> Result<(), StoreError> {
+    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError> {
         let (works, taken) = &mut *self.0.lock().unwrap();
         if !*works {
             return Err(StoreError::Create(std::io::ErrorKind::StorageFull.into()));
         }
         taken.extend_from_slice(batch);
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {
@@ -113,6 +113,7 @@ impl Place {
         let run = Run {
             source: source.name(),
             once: source == Source::Replay,
+            tells: false,
             sensor: "edge".to_owned(),
             about: String::new(),
         };
@@ -404,8 +405,9 @@ fn only_an_inventory_that_is_understood_is_opened() {
             sensor: "edge".to_owned(),
             about: String::new(),
             keep: None,
+            telling: Telling::default(),
         };
-        config.start(Source::Guard).map(Inventory::finish).map_err(|error| error.to_string())
+        config.start(Source::Guard, Vec::new()).map(Inventory::finish).map_err(|error| error.to_string())
     };
     assert!(Sqlite::open(&place.file()).unwrap_err().to_string().contains("no such inventory"));
     std::fs::write(place.file(), "").unwrap();

@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use super::handshake::Handshake;
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ConnectFacts, DropFacts, DropReason, Event, EventKind, FlowRecord,
-    HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
+    AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
+    EventKind, FlowRecord, HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity,
+    VerdictFacts,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -61,6 +62,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hook: Option<Hook<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<Change<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resets: Option<Resets>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flow: Option<Flow>,
@@ -111,6 +114,38 @@ impl<'a> Advisory<'a> {
 struct Hook<'a> {
     families: &'a str,
     state: &'static str,
+}
+
+/// What became different of the inventory.
+#[derive(Debug, Serialize)]
+struct Change<'a> {
+    kind: &'a str,
+    address: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    protocol: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    sensor: &'a str,
+}
+
+impl<'a> Change<'a> {
+    fn new(facts: &'a ChangeFacts) -> Self {
+        Self {
+            kind: &facts.kind,
+            address: &facts.address,
+            port: Some(facts.port).filter(|port| *port > 0),
+            protocol: &facts.protocol,
+            old: facts.old.as_deref(),
+            new: facts.new.as_deref(),
+            rule: facts.rule.as_deref(),
+            sensor: &facts.sensor,
+        }
+    }
 }
 
 /// What EVE has no name for in the record of a flow.
@@ -187,6 +222,7 @@ impl<'a> Own<'a> {
             EventKind::Connect(facts) => Self::connect(facts),
             EventKind::Stats(_) => Self::default(),
             EventKind::Hook(facts) => Self::hook(facts),
+            EventKind::Change(facts) => Self { change: Some(Change::new(facts)), ..Self::default() },
         };
         own.source = event.source.name();
         own.stats = stats.filter(|stats| !stats.is_empty());

@@ -189,7 +189,7 @@ impl<'a> Record<'a> {
                 own_stats = Some(own);
             }
             // All of it is ours.
-            EventKind::Hook(_) => {}
+            EventKind::Hook(_) | EventKind::Change(_) => {}
         }
         if !strict {
             record.bannerwall = Some(Own::new(event, own_stats));
@@ -362,6 +362,7 @@ fn event_type(kind: &EventKind) -> &'static str {
         EventKind::Connect(_) => "connect",
         EventKind::Stats(_) => "stats",
         EventKind::Hook(_) => "hook",
+        EventKind::Change(_) => "change",
     }
 }
 
@@ -373,7 +374,8 @@ fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
         | EventKind::Flow(_)
         | EventKind::Connect(_)
         | EventKind::Stats(_)
-        | EventKind::Hook(_) => None,
+        | EventKind::Hook(_)
+        | EventKind::Change(_) => None,
         EventKind::Alert(facts) => Some(facts.from),
         EventKind::Drop(_) | EventKind::Anomaly(_) => flow.from,
     }

@@ -172,13 +172,16 @@ impl Session {
         let config = config::config(&options, &plan)?;
         let mut selection = options.selection;
         selection.hide_unanswered |= plan.total() > options.listed_whole;
+        let writer = results.start(resume.goes_on)?;
+        let inventory =
+            options.inventory.map(|inventory| inventory.start(Source::Scan, vec![writer.handle()]));
         Ok(Self {
             config,
             rate: options.rate,
             threads,
             selection: Arc::new(selection),
-            writer: results.start(resume.goes_on)?,
-            inventory: options.inventory.map(|inventory| inventory.start(Source::Scan)).transpose()?,
+            writer,
+            inventory: inventory.transpose()?,
             metrics: options.metrics.map(Metrics::start).transpose()?,
             resume,
             plan,
@@ -236,8 +239,9 @@ impl Session {
         let kept = watch.keep(interrupted, onlooker);
         let account = watch.account();
         drop(watch);
-        let written = self.writer.finish();
+        // What changed is told last.
         let unkept = self.inventory.map_or(0, Inventory::finish);
+        let written = self.writer.finish();
         kept?;
         outcome?;
         Ok(Ending { account, interrupted, written, unkept })

@@ -11,7 +11,7 @@ use ahash::{AHashMap, AHashSet};
 use rusqlite::{Connection, TransactionBehavior, params};
 use rustix::process::{Pid, getpid, test_kill_process};
 
-use super::read::address_of;
+use super::read::{Change, Time, address_of, changes_since, latest_change};
 use super::tend::prune;
 use super::{Sqlite, millis, octets};
 use crate::diagnostics::tell;
@@ -31,6 +31,8 @@ pub(in crate::inventory) struct Writer {
     sensor: i64,
     /// What was told of a time before is not counted again.
     once: bool,
+    /// Whether changes are wanted.
+    tells: bool,
     memory: Memory,
 }
 
@@ -73,7 +75,24 @@ impl Writer {
         let begun =
             tell_of_killed(&database.connection, path).and_then(|()| begin(&database.connection, run));
         let (sensor, run_id) = begun.map_err(|error| database.fault(error))?;
-        Ok(Self { database, run: run_id, sensor, once: run.once, memory: Memory::default() })
+        Ok(Self {
+            database,
+            run: run_id,
+            sensor,
+            once: run.once,
+            tells: run.tells,
+            memory: Memory::default(),
+        })
+    }
+
+    /// When the first run began that wrote into this inventory.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn begun(&self) -> Result<Time, StoreError> {
+        let query = "SELECT coalesce(min(started), 0) FROM runs";
+        let begun = self.database.connection.query_row(query, [], |row| row.get(0));
+        begun.map(Time::from_millis).map_err(|error| self.database.fault(error))
     }
 
     /// Every server that is known to be there.
@@ -91,18 +110,22 @@ impl Writer {
         read().map_err(|error| self.database.fault(error))
     }
 
-    fn try_write(&mut self, batch: &[Record]) -> rusqlite::Result<()> {
+    fn try_write(&mut self, batch: &[Record]) -> rusqlite::Result<Vec<Change>> {
         let transaction =
             self.database.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Nobody else writes before the transaction ends.
+        let before = self.tells.then(|| latest_change(&transaction)).transpose()?;
         let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor, self.once);
         batch.iter().try_for_each(|record| pen.record(record))?;
         pen.settle()?;
-        transaction.commit()
+        let changes = before.map(|before| changes_since(&transaction, before)).transpose()?;
+        transaction.commit()?;
+        Ok(changes.unwrap_or_default())
     }
 }
 
 impl Store for Writer {
-    fn write(&mut self, batch: &[Record]) -> Result<(), StoreError> {
+    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError> {
         self.memory.bound();
         let outcome = self.try_write(batch);
         if outcome.is_err() {

@@ -1,0 +1,68 @@
+//! Where changes go: into the outputs of the run, as events, and to those who want to be notified.
+
+use std::io;
+
+use super::notify::{Notifier, Receiver};
+use super::sqlite::{Change, Time};
+use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, Source, Timestamp};
+use crate::output::Handle;
+
+/// Tells changes.
+pub(super) struct Outlet {
+    source: Source,
+    outputs: Vec<Handle>,
+    notifier: Option<Notifier>,
+    /// Nothing is told before.
+    learned: Option<Time>,
+}
+
+impl Outlet {
+    /// Opens the ways; before `learned` nothing goes by them.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub(super) fn open(
+        source: Source,
+        sensor: &str,
+        outputs: Vec<Handle>,
+        receivers: &[Receiver],
+        learned: Option<Time>,
+    ) -> io::Result<Self> {
+        let notifier = if receivers.is_empty() { None } else { Some(Notifier::start(sensor, receivers)?) };
+        Ok(Self { source, outputs, notifier, learned })
+    }
+
+    /// Tells changes, unless the inventory is still learned.
+    pub(super) fn tell(&self, changes: Vec<Change>) {
+        if changes.is_empty() || self.learned.is_some_and(|learned| Time::now() < learned) {
+            return;
+        }
+        for output in &self.outputs {
+            let mut output = output.clone();
+            changes.iter().for_each(|change| output.emit(self.event(change)));
+        }
+        if let Some(notifier) = &self.notifier {
+            notifier.tell(changes);
+        }
+    }
+
+    fn event(&self, change: &Change) -> Event {
+        let millis = u64::try_from(change.at.millis()).unwrap_or_default();
+        let facts = ChangeFacts {
+            kind: change.kind.clone(),
+            address: change.address.clone(),
+            port: change.port,
+            protocol: change.protocol.clone(),
+            old: change.old.clone(),
+            new: change.new.clone(),
+            rule: change.rule.clone(),
+            sensor: change.sensor.clone(),
+        };
+        Event {
+            timestamp: Timestamp::from_nanos(millis.saturating_mul(1_000_000)),
+            source: self.source,
+            flow: None,
+            kind: EventKind::Change(Box::new(facts)),
+        }
+    }
+}
