@@ -104,7 +104,7 @@ fn logs_of_zeek_and_suricata_become_services_and_count_once() {
         (&json!("2023-11-14T22:13:20.250Z"), &json!(["import/dmz"]))
     );
     let clients: Vec<Value> = place.list("side:client").iter().map(|it| it["banner"].clone()).collect();
-    assert_eq!(clients, ["probe/1.5", "SSH-2.0-OpenSSH_9.6", "curl/8.4.0"], "the latest that each said");
+    assert_eq!(clients, ["probe/1.5", "SSH-2.0-libssh_0.9.6", "curl/8.4.0"], "the latest that each said");
     let host: Value = serde_json::from_slice(&place.ask("show 198.51.100.1 --format json")).expect("JSON");
     assert_eq!(host["services"][0]["said"][0]["count"], 1);
     assert_eq!(host["services"][0]["clients"][0]["address"], "192.0.2.7");
