@@ -14,6 +14,8 @@ use landlock::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
+use crate::diagnostics::tell;
+
 /// The newest interface of Landlock that is asked for, Linux 6.12; older kernels enforce what they know.
 const NEWEST: ABI = ABI::V6;
 
@@ -62,9 +64,11 @@ const REFUSED: &[i64] = &[
 const NETWORK: &[i64] =
     &[libc::SYS_socket, libc::SYS_bind, libc::SYS_listen, libc::SYS_connect, libc::SYS_io_uring_setup];
 
-/// What a process needs; everything else is taken from it. It speaks to nobody.
+/// What a process needs; everything else is taken from it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confinement {
+    /// It speaks to others.
+    speaks: bool,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
 }
@@ -84,6 +88,12 @@ pub(crate) enum ConfinementError {
 }
 
 impl Confinement {
+    /// May speak to whomever it wants.
+    pub(crate) fn speaking(mut self) -> Self {
+        self.speaks = true;
+        self
+    }
+
     /// May read a file, or a folder with all that is in it.
     pub(crate) fn reading(mut self, path: &Path) -> Self {
         self.reads.push(path.to_owned());
@@ -103,17 +113,28 @@ impl Confinement {
     pub(crate) fn apply(&self) -> Result<Held, ConfinementError> {
         let files = self.restrict_files()?;
         // Behind Landlock, which makes sure that no program could undo it.
-        refuse_calls()?;
+        self.refuse_calls()?;
         Ok(Held { files: files.ruleset })
     }
 
+    /// As [`Confinement::apply`], by a program that goes on where less is enforced, and says so.
+    pub(crate) fn apply_or_tell(&self, quiet: bool) {
+        match self.apply() {
+            Ok(held) if held.wholly() || quiet => {}
+            Ok(held) => tell(format_args!("bannerwall: {held}")),
+            Err(error) => tell(format_args!("bannerwall: not confined: {error}")),
+        }
+    }
+
     fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {
-        let mut rules = Ruleset::default()
+        let mut handled = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))?
-            .handle_access(AccessNet::from_all(NEWEST))?
-            .scope(Scope::from_all(NEWEST))?
-            .create()?;
+            .scope(Scope::from_all(NEWEST))?;
+        if !self.speaks {
+            handled = handled.handle_access(AccessNet::from_all(NEWEST))?;
+        }
+        let mut rules = handled.create()?;
         let reads = self.reads.iter().map(PathBuf::as_path).chain(ALWAYS_READ.map(Path::new));
         let read = reads.map(|path| (path, AccessFs::ReadFile | AccessFs::ReadDir));
         let write = self.writes.iter().map(|path| written(path));
@@ -127,6 +148,16 @@ impl Confinement {
             rules = rules.add_rule(PathBeneath::new(opened, access))?;
         }
         rules.restrict_self()
+    }
+
+    fn refuse_calls(&self) -> Result<(), ConfinementError> {
+        let network = if self.speaks { &[] } else { NETWORK };
+        let refused = REFUSED.iter().chain(network).map(|call| (*call, Vec::new())).collect();
+        let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+        let machine = std::env::consts::ARCH.try_into()?;
+        let filter = SeccompFilter::new(refused, SeccompAction::Allow, refusal, machine)?;
+        let program: BpfProgram = filter.try_into()?;
+        Ok(seccompiler::apply_filter(&program)?)
     }
 }
 
@@ -162,15 +193,6 @@ fn written(path: &Path) -> (&Path, BitFlags<AccessFs>) {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     (folder, file | AccessFs::ReadDir | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer)
-}
-
-fn refuse_calls() -> Result<(), ConfinementError> {
-    let refused = REFUSED.iter().chain(NETWORK).map(|call| (*call, Vec::new())).collect();
-    let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let machine = std::env::consts::ARCH.try_into()?;
-    let filter = SeccompFilter::new(refused, SeccompAction::Allow, refusal, machine)?;
-    let program: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter(&program)?)
 }
 
 /// What holds the process.

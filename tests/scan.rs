@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use bannerwall_test_support::json_lines;
+use bannerwall_test_support::{Running, eventually, json_lines};
 
 const BANNER: &[u8] = b"SSH-2.0-OpenSSH_8.9p1 Ubuntu-3\r\n";
 
@@ -249,4 +249,38 @@ fn other_programs_read_the_xml() {
         .expect("python3 is there");
     python.stdin.take().expect("a pipe").write_all(&run.stdout).expect("it reads");
     assert_eq!(text(&python.wait_with_output().expect("it ends").stdout).trim(), "32 closed open");
+}
+
+#[test]
+fn a_scan_holds_itself_to_its_files_and_runs_no_program() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = silent.local_addr().expect("it is bound").port();
+    let files = ["out", "state", "net.db"].map(|name| folder.path().join(name));
+    let arguments = format!("ssh localhost -p {port} --read-timeout 60s --total-timeout 60s --progress never");
+    let mut command = scan(&arguments);
+    for (flag, file) in ["--output", "--resume", "--inventory"].into_iter().zip(&files) {
+        command.arg(flag).arg(file);
+    }
+    let mut scan = Running::start(command);
+    let held = |status: &String| status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1");
+    eventually("every thread to be held", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", scan.id())).ok()?;
+        let statuses: Vec<String> =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok()).collect();
+        (statuses.len() > 2 && statuses.iter().all(held)).then_some(())
+    });
+    // It is connected: what it hears is what it still waits for.
+    let (mut connection, _) = silent.accept().expect("the scan comes");
+    connection.write_all(BANNER).expect("it is connected");
+    drop(connection);
+    assert_eq!(scan.wait_exit().code(), Some(0), "{}", scan.stderr());
+    let told = std::fs::read_to_string(&files[0]).expect("results were written");
+    assert!(told.contains("OpenSSH_8.9p1"), "{told}");
+    assert!(
+        files[2].exists() && !files[1].exists(),
+        "the inventory stays, the checkpoint of a whole scan goes"
+    );
+    let loud = output(&format!("connect 127.0.0.1 -p {port} --no-sandbox --progress never"));
+    assert!(text(&loud.stderr).contains("nothing holds"), "{}", text(&loud.stderr));
 }

@@ -214,11 +214,7 @@ impl ReplayArgs {
         {
             confinement = confinement.writing(file);
         }
-        match confinement.apply() {
-            Ok(held) if held.wholly() || quiet => {}
-            Ok(held) => tell(format_args!("bannerwall: {held}")),
-            Err(error) => tell(format_args!("bannerwall: not confined: {error}")),
-        }
+        confinement.apply_or_tell(quiet);
     }
 
     fn destination(&self) -> Destination {

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use indicatif::ProgressBar;
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::bar;
 use super::{ProgressName, Request};
 use crate::cli::{Failure, Global};
+use crate::confinement::Confinement;
 use crate::diagnostics::tell;
+use crate::privileges::{FILES, keep_or_tell};
 use crate::scan::session::{Onlooker, Session, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
@@ -24,6 +27,8 @@ pub(super) struct Terminal {
     signals: Arc<AtomicUsize>,
     /// Signals that were answered.
     seen: usize,
+    /// What the scan needs; none where it is not to be held to that.
+    confinement: Option<Confinement>,
 }
 
 impl Terminal {
@@ -35,6 +40,7 @@ impl Terminal {
             verbose: global.verbose > 0,
             signals: Arc::default(),
             seen: 0,
+            confinement: confinement(request),
         }
     }
 
@@ -55,6 +61,14 @@ impl Terminal {
     }
 }
 
+fn confinement(request: &Request<'_>) -> Option<Confinement> {
+    let common = request.common;
+    let written = [common.output.as_deref(), common.resume.as_deref(), common.inventory.path()];
+    let all = written.into_iter().flatten();
+    let confined = all.fold(Confinement::default().speaking(), Confinement::writing);
+    (!common.no_sandbox).then_some(confined)
+}
+
 impl Onlooker for Terminal {
     fn unresolved(&mut self, name: &str) {
         if !self.quiet {
@@ -68,6 +82,17 @@ impl Onlooker for Terminal {
                 "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
                 out.what, out.addresses, out.range
             ));
+        }
+    }
+
+    fn knows_targets(&mut self) {
+        match &self.confinement {
+            Some(confinement) => {
+                // Results among others' files; buffers that the ring locks in memory.
+                keep_or_tell("main", FILES | CapabilitySet::IPC_LOCK);
+                confinement.apply_or_tell(self.quiet);
+            }
+            None => tell("bannerwall: --no-sandbox: nothing holds what an answer may lead astray"),
         }
     }
 

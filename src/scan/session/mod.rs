@@ -44,6 +44,10 @@ pub trait Onlooker {
     /// Reserved addresses were named and are not asked.
     fn left_out(&mut self, out: &LeftOut);
 
+    /// Every name was looked up: from here on the scan needs the network and its own files alone. Threads are
+    /// yet to come.
+    fn knows_targets(&mut self) {}
+
     /// Asked many times a second, with what came of the targets so far.
     fn look_up(&mut self, counts: &Counts) -> Wish;
 
@@ -170,6 +174,7 @@ impl Session {
         let (seed, from) = (resume.seed, resume.from.clone());
         let plan = Arc::new(Plan::new(set, seed, options.shard, options.rate, threads, from));
         let config = config::config(&options, &plan)?;
+        onlooker.knows_targets();
         let mut selection = options.selection;
         selection.hide_unanswered |= plan.total() > options.listed_whole;
         let writer = results.start(resume.goes_on)?;
