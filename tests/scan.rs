@@ -257,7 +257,8 @@ fn a_scan_holds_itself_to_its_files_and_runs_no_program() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = silent.local_addr().expect("it is bound").port();
     let files = ["out", "state", "net.db"].map(|name| folder.path().join(name));
-    let arguments = format!("ssh localhost -p {port} --read-timeout 60s --total-timeout 60s --progress never");
+    let arguments =
+        format!("ssh localhost -p {port} --read-timeout 60s --total-timeout 60s --progress never");
     let mut command = scan(&arguments);
     for (flag, file) in ["--output", "--resume", "--inventory"].into_iter().zip(&files) {
         command.arg(flag).arg(file);

@@ -254,7 +254,7 @@ struct Common {
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
     /// Do not confine the program to the network and its own files, for debugging: what an answer leads astray may
-    /// then open every file and run every program.
+    /// then open every file and run every program. A scan that notifies others is not confined either.
     #[arg(long)]
     no_sandbox: bool,
     /// Show open ports only. (Text does so anyway where there are more than 256 targets; -v shows all.)

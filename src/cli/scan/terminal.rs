@@ -61,12 +61,16 @@ impl Terminal {
     }
 }
 
+/// What the scan is held to. One that notifies others runs their programs, which need what nobody knows.
 fn confinement(request: &Request<'_>) -> Option<Confinement> {
     let common = request.common;
+    if common.no_sandbox {
+        tell("bannerwall: --no-sandbox: nothing holds what an answer may lead astray");
+    }
     let written = [common.output.as_deref(), common.resume.as_deref(), common.inventory.path()];
     let all = written.into_iter().flatten();
     let confined = all.fold(Confinement::default().speaking(), Confinement::writing);
-    (!common.no_sandbox).then_some(confined)
+    (!common.no_sandbox && !common.inventory.notifies()).then_some(confined)
 }
 
 impl Onlooker for Terminal {
@@ -86,13 +90,10 @@ impl Onlooker for Terminal {
     }
 
     fn knows_targets(&mut self) {
-        match &self.confinement {
-            Some(confinement) => {
-                // Results among others' files; buffers that the ring locks in memory.
-                keep_or_tell("main", FILES | CapabilitySet::IPC_LOCK);
-                confinement.apply_or_tell(self.quiet);
-            }
-            None => tell("bannerwall: --no-sandbox: nothing holds what an answer may lead astray"),
+        if let Some(confinement) = &self.confinement {
+            // Results among others' files; buffers that the ring locks in memory.
+            keep_or_tell("main", FILES | CapabilitySet::IPC_LOCK);
+            confinement.apply_or_tell(self.quiet);
         }
     }
 
