@@ -248,7 +248,7 @@ fn https_asks_all_that_http_asks() {
         stage.sign("good", "www.example", "20491231235959Z");
         let (key, certificate) = (stage.path("good.key"), stage.path("good.pem"));
         let settings = format!(
-            "listen 127.0.0.1:4430 ssl; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate};\n\
+            "listen 127.0.0.1:4430 ssl http2; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate};\n\
              ssl_certificate_key {key}; location /page {{ return 200 $uri:$http_host:$connection; }}\n\
              location /asked-by-a-rule {{ return 200 asked; }}"
         );
@@ -259,11 +259,13 @@ fn https_asks_all_that_http_asks() {
         let paths: Vec<String> = (0..60).map(|number| format!("/page-{number}")).collect();
         let asked: String = paths.iter().map(|path| format!(" --path {path}")).collect();
         let ca = format!("--ca {} --sni www.example", stage.path("ca.pem"));
-        for flags in ["", "--no-pipeline", "--host-connections 4"] {
+        for flags in ["", "--no-pipeline", "--host-connections 4", "--alpn h2", "--alpn http/1.1,h2"] {
             let events = stage.events(&format!("https 127.0.0.1 -p 4430 {ca} --path / {asked} {flags}"));
             let mut answers = BTreeMap::new();
             for event in events.iter().filter(|event| event["event_type"] == "http") {
                 assert_eq!(event["http"]["status"], 200, "{flags}: {event}");
+                let version = if flags.contains("h2") { "HTTP/2" } else { "HTTP/1.1" };
+                assert_eq!(event["http"]["protocol"], version, "{flags}: {event}");
                 let url = event["http"]["url"].as_str().expect("a path").to_owned();
                 assert!(answers.insert(url, event).is_none(), "{flags}: {event}");
             }
@@ -281,6 +283,44 @@ fn https_asks_all_that_http_asks() {
         assert!(grepable.contains("4430/open/tcp//ssl|http//nginx 1."), "{grepable}");
         let xml = stage.text(&format!("https 127.0.0.1 -p 4430 {ca} --format xml"));
         assert!(xml.contains("tunnel=\"ssl\"") && xml.contains("id=\"ssl-cert\""), "{xml}");
+    });
+}
+
+#[test]
+fn http_is_asked_within_tls_where_the_port_says_so_and_without_where_there_is_none() {
+    as_root(|| {
+        let stage = Stage::new();
+        stage.sign("good", "www.example", "20491231235959Z");
+        let (key, certificate) = (stage.path("good.key"), stage.path("good.pem"));
+        let settings = format!(
+            "listen 127.0.0.1:443 ssl; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
+             listen 127.0.0.1:8443; location /page {{ return 200 $http_host; }}"
+        );
+        let _nginx = Nginx::start(&stage.network, 80, &settings);
+        let _old = stage.server(9443, "good", "-tls1_1 -cipher DEFAULT:@SECLEVEL=0");
+        // It waits for the end of a line, which a hello has not got.
+        let patient = stage.network.listen(([127, 0, 0, 1], 4443));
+        std::thread::spawn(move || {
+            for client in patient.incoming().flatten() {
+                let mut line = String::new();
+                let mut reader = BufReader::new(&client);
+                while reader.read_line(&mut line).is_ok_and(|length| length > 2) {
+                    line.clear();
+                }
+                let _ = (&client).write_all(b"HTTP/1.0 200 Patient\r\n\r\n");
+            }
+        });
+        wait_listening(&stage.network, 443);
+        let words = "http 127.0.0.1 --tls auto --path /page -p 80,443,4443,8443,9443 --read-timeout 2s";
+        let events = stage.events(words);
+        let answers = by_port(&events, "http");
+        assert_eq!(answers.keys().copied().collect::<Vec<_>>(), [80, 443, 4443, 8443], "{events:?}");
+        assert_eq!(by_port(&events, "tls").into_keys().collect::<Vec<_>>(), [443, 9443]);
+        for (port, host) in [(80, "127.0.0.1"), (443, "127.0.0.1"), (8443, "127.0.0.1")] {
+            assert_eq!(answers[&port]["http"]["hostname"], host, "{}", answers[&port]);
+        }
+        let text = stage.text("http 127.0.0.1 --tls auto");
+        assert!(text.contains(":80 ") && text.contains(":443 ") && text.contains("CN=www.example"), "{text}");
     });
 }
 
@@ -359,6 +399,8 @@ fn flags_that_mean_nothing_are_refused_by_name() {
     assert!(run("tls 127.0.0.1", Some(&empty)).contains("empty.pem: there is no certificate in it"));
     assert!(run("tls 127.0.0.1", Some(&folder.path().join("none"))).contains("none: "));
     assert!(run("https 127.0.0.1 --sni 127.0.0.1/8", None).contains("--sni"));
+    assert!(run("https 127.0.0.1 --alpn h3", None).contains("--alpn"));
     assert!(run("tls 127.0.0.1 --alpn h2,,x", None).contains("--alpn"));
+    assert!(run("http 127.0.0.1 --sni www.example", None).contains("--tls auto"));
     assert!(run("tls 127.0.0.1 --starttls ldap", None).contains("--starttls"));
 }

@@ -126,7 +126,7 @@ where
         ProbeOptions::Greeting { expected } => {
             run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))
         }
-        ProbeOptions::Http(options) => run_probe(config, parts, || http(config, options, &judge, HTTP)),
+        ProbeOptions::Http(options) => run_probe(config, parts, || http(config, options, &judge)),
         ProbeOptions::Tls(tls) => {
             let offer = tls::client_config()?;
             let secure = || probe::Secure::new(probe::Connect, judge.clone(), Arc::clone(&offer), tls);
@@ -134,18 +134,14 @@ where
         }
         ProbeOptions::Https(options, tls) => {
             let offer = tls::client_config()?;
-            let within = || http(config, options, &judge, HTTPS);
+            let within = || http(config, options, &judge);
             run_probe(config, parts, || probe::Secure::new(within(), judge.clone(), Arc::clone(&offer), tls))
         }
     }
 }
 
-/// The ports that a `Host` field leaves out, RFC 9110 section 4.2.
-const HTTP: u16 = 80;
-const HTTPS: u16 = 443;
-
-fn http(config: &Config, options: &HttpOptions, judge: &Judge, port: u16) -> probe::Http {
-    probe::Http::new(judge.clone(), options, config.first_byte_timeout, port)
+fn http(config: &Config, options: &HttpOptions, judge: &Judge) -> probe::Http {
+    probe::Http::new(judge.clone(), options, config.first_byte_timeout)
 }
 
 fn run_probe<P, T, R>(

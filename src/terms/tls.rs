@@ -118,6 +118,9 @@ impl CipherSuite {
 }
 
 impl AlertCode {
+    /// The client offers no application protocol that the server speaks, RFC 7301 section 3.2.
+    pub const NO_APPLICATION_PROTOCOL: Self = Self(120);
+
     const NAMES: [(u8, &'static str); 35] = [
         (0, "close_notify"),
         (10, "unexpected_message"),

@@ -23,6 +23,7 @@ use crate::event::HeaderField;
 use crate::scan::pacing::Rate;
 use crate::scan::report::Pattern;
 use crate::scan::targets::{Ports, Shard};
+use crate::scan::tls::With;
 use crate::scan::{Close, HttpOptions, HttpRequest, ProbeOptions};
 use crate::terms::Greeting;
 use tls::TlsArgs;
@@ -31,7 +32,8 @@ use tls::TlsArgs;
 const HTTP_1_1: &str = "http/1.1";
 const HTTP_2: &str = "h2";
 
-/// The port of HTTP within TLS.
+/// The ports of HTTP, and of HTTP within TLS.
+const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
 /// Flags of `bannerwall scan`.
@@ -134,6 +136,10 @@ enum Mode {
         /// Ports and ranges of ports.
         #[arg(short, long, value_name = "PORTS", default_value = "443")]
         ports: Ports,
+        /// Versions of HTTP to offer (ALPN), in order: http/1.1, h2 [default: http/1.1, and h2 to who takes only
+        /// that].
+        #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = [HTTP_1_1, HTTP_2])]
+        alpn: Vec<String>,
         #[command(flatten)]
         http: HttpArgs,
         #[command(flatten)]
@@ -147,11 +153,16 @@ enum Mode {
         after_help = "Examples:\n  bannerwall scan http 192.0.2.0/24 -p 80,8080\n  bannerwall scan http example.org --path / --path /server-status --match 'Server: Apache'"
     )]
     Http {
-        /// Ports and ranges of ports.
-        #[arg(short, long, value_name = "PORTS", default_value = "80")]
-        ports: Ports,
+        /// Ports and ranges of ports; by default 80, and 443 with --tls auto.
+        #[arg(short, long, value_name = "PORTS")]
+        ports: Option<Ports>,
+        /// Whether ports that are usual for it are asked for TLS first, and without it where there is none.
+        #[arg(long = "tls", value_name = "WHEN", default_value = "never")]
+        when: TlsName,
         #[command(flatten)]
         http: HttpArgs,
+        #[command(flatten)]
+        tls: TlsArgs,
         #[command(flatten)]
         common: Common,
     },
@@ -269,6 +280,12 @@ struct Common {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TlsName {
+    Never,
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CloseName {
     Fin,
     Rst,
@@ -341,7 +358,12 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
         Mode::Tls { ports, starttls, alpn, matches, tls, common } => Request {
             name: "tls",
             ports: ports.clone().unwrap_or_else(|| tls_ports(*starttls)),
-            probe: ProbeOptions::Tls(tls.options(offered(alpn, *starttls), *starttls, global)?),
+            probe: ProbeOptions::Tls(tls.options(
+                (offered(alpn, *starttls), Vec::new()),
+                With::All,
+                *starttls,
+                global,
+            )?),
             patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
             own: [
                 ("--match", format!("{matches:?}")),
@@ -353,20 +375,32 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             .collect(),
             common,
         },
-        Mode::Https { ports, http, tls, common } => Request {
+        Mode::Https { ports, alpn, http, tls, common } => Request {
             name: "https",
             ports: ports.clone(),
-            probe: ProbeOptions::Https(http.options(), tls.options(vec![HTTP_1_1.to_owned()], None, global)?),
+            probe: ProbeOptions::Https(
+                http.options(),
+                tls.options(https_protocols(alpn), With::All, None, global)?,
+            ),
             patterns: http.patterns(),
-            own: http.own().into_iter().chain(tls.own()).collect(),
+            own: http.own().into_iter().chain(tls.own()).chain([("--alpn", alpn.join(","))]).collect(),
             common,
         },
-        Mode::Http { ports, http, common } => Request {
+        Mode::Http { ports, when, http, tls, common } => Request {
             name: "http",
-            ports: ports.clone(),
-            probe: ProbeOptions::Http(http.options()),
+            ports: ports.clone().unwrap_or_else(|| http_ports(*when)),
+            probe: match when {
+                TlsName::Never => {
+                    tls.refuse()?;
+                    ProbeOptions::Http(http.options())
+                }
+                TlsName::Auto => ProbeOptions::Https(
+                    http.options(),
+                    tls.options(https_protocols(&[]), With::UsualPorts, None, global)?,
+                ),
+            },
             patterns: http.patterns(),
-            own: http.own().into(),
+            own: http.own().into_iter().chain(tls.own()).chain([("--tls", format!("{when:?}"))]).collect(),
             common,
         },
     })
@@ -377,6 +411,22 @@ fn tls_ports(starttls: Option<Greeting>) -> Ports {
     match starttls {
         Some(protocol) => usual_ports(Some(protocol)),
         None => Ports::from_iter([HTTPS]),
+    }
+}
+
+/// The ports that HTTP is usual at.
+fn http_ports(when: TlsName) -> Ports {
+    match when {
+        TlsName::Never => Ports::from_iter([HTTP]),
+        TlsName::Auto => Ports::from_iter([HTTP, HTTPS]),
+    }
+}
+
+/// Versions of HTTP that are offered, and those that are then. Pipelining needs fewer packets than HTTP/2.
+fn https_protocols(alpn: &[String]) -> (Vec<String>, Vec<String>) {
+    match alpn {
+        [] => (vec![HTTP_1_1.to_owned()], vec![HTTP_2.to_owned()]),
+        said => (said.to_vec(), Vec::new()),
     }
 }
 

@@ -9,7 +9,7 @@ use rustls::pki_types::DnsName;
 
 use crate::cli::{Failure, Global};
 use crate::diagnostics::tell;
-use crate::scan::tls::{Authorities, TlsOptions};
+use crate::scan::tls::{Authorities, TlsOptions, With};
 use crate::terms::Greeting;
 
 /// The longest name of an application protocol, RFC 7301 section 3.1.
@@ -27,10 +27,11 @@ pub(super) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// What is offered: `alpn` as application protocols, behind `starttls` where there is one.
+    /// What is offered: `alpn` as application protocols, then `second`, behind `starttls` where there is one.
     pub(super) fn options(
         &self,
-        alpn: Vec<String>,
+        (alpn, second): (Vec<String>, Vec<String>),
+        with: With,
         starttls: Option<Greeting>,
         global: &Global,
     ) -> Result<TlsOptions, Failure> {
@@ -42,7 +43,17 @@ impl TlsArgs {
             tell("bannerwall: this system trusts no authority: no certificate is told as valid");
         }
         let authorities = Arc::new(authorities);
-        Ok(TlsOptions { name: self.sni.clone(), alpn, starttls, authorities })
+        Ok(TlsOptions { name: self.sni.clone(), alpn, second, with, starttls, authorities })
+    }
+
+    /// That it is not given where no TLS is spoken.
+    pub(super) fn refuse(&self) -> Result<(), Failure> {
+        match self.sni.is_some() || self.ca.is_some() {
+            true => {
+                Err(Failure::Usage(anyhow!("--sni and --ca are about TLS: give --tls auto, or `scan https`")))
+            }
+            false => Ok(()),
+        }
     }
 
     /// What of it decides the results, for the checkpoint.

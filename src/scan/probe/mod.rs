@@ -79,6 +79,15 @@ pub(super) trait Probe {
         false
     }
 
+    /// A target speaks TLS, and both have agreed on an application protocol or on none, before the first
+    /// connection is opened.
+    fn negotiated(&mut self, _session: &mut Self::Session, _target: &Target, _protocol: Option<&[u8]>) {}
+
+    /// Whether a target was asked and has answered nothing.
+    fn is_unanswered(&self, _session: &Self::Session) -> bool {
+        false
+    }
+
     /// Whether [`Probe::nudge`] is to be asked where a target says nothing.
     fn is_nudged(&self) -> bool {
         false

@@ -532,3 +532,4 @@ fn a_stopped_scan_leaves_targets_unfinished_and_returns() {
 }
 
 mod answers;
+mod streams;

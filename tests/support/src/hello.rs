@@ -1,5 +1,18 @@
 //! Hellos of TLS, made by hand: RFC 8446 sections 4.1 and 5.1.
 
+/// A certificate of `openssl req -x509 -newkey ec` for `www.example`, in base64.
+pub const CERTIFICATE: &str = "\
+    MIIBmzCCAUGgAwIBAgIUYJwhdsL45qAxQIVgjyIqDE7NrY4wCgYIKoZIzj0EAwIwFjEUMBIGA1UEAwwLd3d3LmV4YW1wbGUw\
+    IBcNMjYxMTIyMTEyMjEyWhgPMjEyNjEwMjkxMTIyMTJaMBYxFDASBgNVBAMMC3d3dy5leGFtcGxlMFkwEwYHKoZIzj0CAQYI\
+    KoZIzj0DAQcDQgAEpeBeDPGQQK156u3FveAo3ZgL2PvfVEh651fytPSTvIgZ6ymNGNjt7/YDvrbwVxnBkfZYXufZ7HD5Dvs5\
+    cSnNSaNrMGkwHQYDVR0OBBYEFHVV2H/PTmophzcLtXhvtK8kMlv5MB8GA1UdIwQYMBaAFHVV2H/PTmophzcLtXhvtK8kMlv5\
+    MA8GA1UdEwEB/wQFMAMBAf8wFgYDVR0RBA8wDYILd3d3LmV4YW1wbGUwCgYIKoZIzj0EAwIDSAAwRQIgaEU04C/iwdhcEXqN\
+    VODX32MMy6eWcqq8Tg07+G247ZwCIQC0NYpReP25/a2rQF+noeMQ921oah6qijNPneCEbkH7Mg==";
+/// Its key, PKCS #8 in base64.
+pub const KEY: &str = "\
+    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg4zC/Y42BevxMo35KOGWg0cCPGWQk16hcdaFx6NeJC1ehRANC\
+    AASl4F4M8ZBArXnq7cW94CjdmAvY+99USHrnV/K09JO8iBnrKY0Y2O3v9gO+tvBXGcGR9lhe59nscPkO+zlxKc1J";
+
 /// A `ClientHello` as a handshake message, that asks for a name and offers TLS 1.3 and an application
 /// protocol; `padding` octets make it longer (RFC 7685).
 pub fn client_hello(name: &str, padding: usize) -> Vec<u8> {

@@ -6,10 +6,14 @@
 //! | `plan` | what is asked |
 //! | `asker` | when, and on which connection |
 //! | `reader` | where an answer ends |
+//! | `streams` | all of that in HTTP/2, where the server chose it |
+//! | `two` | the library's connection of HTTP/2 |
 
 mod asker;
 mod plan;
 mod reader;
+mod streams;
+mod two;
 
 use std::time::Duration;
 
@@ -20,7 +24,12 @@ use crate::terms::{Anomaly, Protocol, Timestamp};
 use asker::{Asker, Behind, Ended, Line};
 use plan::{Plan, write_host};
 use reader::{Advanced, Delivered, Partial, Reader};
+use streams::Left;
+use two::Two;
 
+/// The ports that a `Host` field leaves out, RFC 9110 section 4.2.
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
 /// Octets of the first answer that are kept for the outcome.
 const BANNER: usize = 1024;
 /// Octets of one body that are read at most, to get at the next answer: to read on would take longer
@@ -54,8 +63,6 @@ pub(in super::super) struct Http {
     body_limit: usize,
     /// How long a target may be silent.
     silence: Duration,
-    /// The port that a `Host` field leaves out.
-    usual_port: u16,
 }
 
 /// One host.
@@ -72,6 +79,8 @@ pub(in super::super) struct Host {
     /// Stalls so far: each makes the next one be waited for twice as long.
     stalls: u32,
     ended: Option<Conversation>,
+    /// It speaks HTTP/2: what is left to ask.
+    left: Option<Left>,
 }
 
 /// One connection to it.
@@ -86,16 +95,13 @@ pub(in super::super) struct Talk {
     foreign: bool,
     /// It was not waited for as long as users want.
     hurried: bool,
+    /// It speaks HTTP/2.
+    two: Option<Box<Two>>,
 }
 
 impl Http {
-    /// `silence` is how long a target may be silent; a `Host` field leaves `usual_port` out.
-    pub(in super::super) fn new(
-        judge: Judge,
-        options: &HttpOptions,
-        silence: Duration,
-        usual_port: u16,
-    ) -> Self {
+    /// `silence` is how long a target may be silent.
+    pub(in super::super) fn new(judge: Judge, options: &HttpOptions, silence: Duration) -> Self {
         let plan = Plan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
         Self {
             plan,
@@ -103,7 +109,6 @@ impl Http {
             connections: options.host_connections,
             body_limit: options.body_limit,
             silence,
-            usual_port,
             judge,
         }
     }
@@ -283,12 +288,23 @@ impl Probe for Http {
     fn begin(&mut self, host: &mut Host, target: &Target) {
         host.asker.begin(self.plan.len(), self.pipeline, self.connections);
         host.name.clear();
-        write_host(target, self.usual_port, &mut host.name);
+        write_host(target, HTTP, &mut host.name);
         host.banner.clear();
         host.transactions = 0;
         host.longest_gap = Duration::ZERO;
         host.stalls = 0;
         host.ended = None;
+        host.left = None;
+    }
+
+    fn negotiated(&mut self, host: &mut Host, target: &Target, protocol: Option<&[u8]>) {
+        host.name.clear();
+        write_host(target, HTTPS, &mut host.name);
+        host.left = (protocol == Some(two::NAME)).then(|| Left::new(self.plan.len()));
+    }
+
+    fn is_unanswered(&self, host: &Host) -> bool {
+        host.transactions == 0
     }
 
     fn open(
@@ -299,6 +315,10 @@ impl Probe for Http {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) {
+        if host.left.is_some() {
+            return self.open_two(host, talk, out);
+        }
+        talk.two = None;
         talk.reader.get_or_insert_with(|| Reader::new(self.body_limit)).clear();
         talk.line = Line::default();
         talk.progress = now;
@@ -320,6 +340,9 @@ impl Probe for Http {
         out: &mut Vec<u8>,
         scene: &mut Scene<'_>,
     ) -> Step {
+        if host.left.is_some() {
+            return self.receive_two(host, talk, octets, out, scene);
+        }
         if !talk.line.is_idle() {
             host.longest_gap = host.longest_gap.max(scene.now.since(talk.progress));
             host.asker.is_prompt(host.longest_gap < PROMPT);
@@ -337,7 +360,7 @@ impl Probe for Http {
     }
 
     fn rouse(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp, out: &mut Vec<u8>) -> Step {
-        if !talk.line.is_idle() {
+        if !talk.line.is_idle() || host.left.is_some() {
             return Step::More;
         }
         let step = self.go_on(host, talk, out);
@@ -348,6 +371,9 @@ impl Probe for Http {
     }
 
     fn watch(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp) -> Step {
+        if host.left.is_some() {
+            return Step::More;
+        }
         let silence = now.since(talk.progress);
         let Some(front) = talk.line.front() else {
             return if silence < IDLE { Step::More } else { Step::Close };
@@ -376,6 +402,9 @@ impl Probe for Http {
     }
 
     fn closed(&mut self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
+        if host.left.is_some() {
+            return self.closed_two(host, talk, how, scene);
+        }
         self.take_last(host, talk, how, scene);
         let Some(front) = talk.line.front() else { return };
         host.ended = Some(match how {
@@ -410,12 +439,13 @@ impl Probe for Http {
     }
 
     fn wanted(&self, host: &Host) -> usize {
-        host.asker.wanted()
+        host.left.as_ref().map_or_else(|| host.asker.wanted(), Left::wanted)
     }
 
     fn result<'s>(&self, host: &'s Host) -> (Conversation, &'s [u8]) {
+        let is_complete = host.left.as_ref().map_or_else(|| host.asker.is_complete(), Left::is_complete);
         let conversation = match host.ended {
-            _ if host.asker.is_complete() => Conversation::Complete,
+            _ if is_complete => Conversation::Complete,
             ended => ended.unwrap_or(Conversation::Ended),
         };
         (conversation, &host.banner)

@@ -91,6 +91,15 @@ impl Planned {
         Self { line, method: method_octets, path, fields, idempotent: IDEMPOTENT.contains(&method) }
     }
 
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Fields in order; a value that is absent is the host's name.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_deref()))
+    }
+
     pub(super) fn method(&self) -> &[u8] {
         &self.method
     }

@@ -14,11 +14,11 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use super::super::judge::Judge;
-use super::super::tls::{Appraiser, TlsOptions};
+use super::super::tls::{Appraiser, TlsOptions, With};
 use super::super::{Conversation, Target};
 use super::{Closed, Probe, Scene, Step};
-use crate::event::{Timestamp, TlsClient, TlsFacts};
-use crate::terms::{AlertCode, Greeting, TlsVersion};
+use crate::event::{Timestamp, TlsAlert, TlsClient, TlsFacts};
+use crate::terms::{AlertCode, Greeting, Side, TlsVersion};
 use hearing::Hearing;
 use starttls::{Upgrade, Way};
 
@@ -35,6 +35,8 @@ pub(in super::super) struct Secure<P> {
     /// The name that is asked for, whoever is asked.
     name: Option<ServerName<'static>>,
     alpn: Vec<String>,
+    second: Vec<String>,
+    with: With,
     starttls: Option<Greeting>,
     /// What was decrypted last, and what is to be said to it.
     heard: Vec<u8>,
@@ -49,8 +51,14 @@ pub(in super::super) struct Secured<S> {
     name: Option<ServerName<'static>>,
     /// The first octets, as long as they may be no TLS.
     said: Vec<u8>,
+    /// It is talked to without TLS.
+    is_plain: bool,
     /// A handshake was completed.
     is_secured: bool,
+    /// The server chose an application protocol.
+    has_chosen: bool,
+    /// It is offered others than at first.
+    is_second: bool,
     /// What is to be told of it, once.
     facts: Option<TlsFacts>,
     is_told: bool,
@@ -85,7 +93,10 @@ impl<S: Default> Default for Secured<S> {
             inner: S::default(),
             name: None,
             said: Vec::new(),
+            is_plain: false,
             is_secured: false,
+            has_chosen: false,
+            is_second: false,
             facts: None,
             is_told: false,
             is_greeted: false,
@@ -115,10 +126,22 @@ impl<P: Probe> Secure<P> {
             appraiser: Appraiser::new(Arc::clone(&options.authorities)),
             name: options.name.clone().map(ServerName::DnsName),
             alpn: options.alpn.clone(),
+            second: options.second.clone(),
+            with: options.with,
             starttls: options.starttls,
             heard: Vec::new(),
             answer: Vec::new(),
         }
+    }
+
+    /// Application protocols that are offered.
+    fn protocols(&self, session: &Secured<P::Session>) -> &[String] {
+        if session.is_second { &self.second } else { &self.alpn }
+    }
+
+    /// Whether a server may be offered other protocols: what it took of those at first was nothing.
+    fn has_second(&self, session: &Secured<P::Session>) -> bool {
+        !session.is_second && !self.second.is_empty() && !session.has_chosen
     }
 
     /// Says hello.
@@ -129,7 +152,7 @@ impl<P: Probe> Secure<P> {
         out: &mut Vec<u8>,
     ) {
         let Some(name) = session.name.clone() else { return };
-        let alpn = self.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+        let alpn = self.protocols(session).iter().map(|name| name.clone().into_bytes()).collect();
         let Ok(mut connection) = ClientConnection::new_with_alpn(Arc::clone(&self.config), name, alpn) else {
             return;
         };
@@ -186,8 +209,9 @@ impl<P: Probe> Secure<P> {
                 return Step::Close;
             }
             let went = tls.connection.process_new_packets();
-            if went.is_err() && !channel.is_open {
+            if let (Err(error), false) = (&went, channel.is_open) {
                 tls.is_refused = true;
+                note_alert(&mut tls.hearing.facts, error);
                 return Step::More;
             }
             if !channel.is_open && !tls.connection.is_handshaking() {
@@ -227,6 +251,8 @@ impl<P: Probe> Secure<P> {
         let mut facts = std::mem::take(&mut tls.hearing.facts);
         let server = facts.server.get_or_insert_default();
         let alpn = tls.connection.alpn_protocol();
+        session.has_chosen = alpn.is_some();
+        self.inner.negotiated(&mut session.inner, scene.target, alpn);
         server.alpn = alpn.map(|name| String::from_utf8_lossy(name).into_owned());
         if let Some(chain) = tls.connection.peer_certificates() {
             let name = session.name.as_ref().filter(|name| matches!(name, ServerName::DnsName(_)));
@@ -294,13 +320,8 @@ impl<P: Probe> Secure<P> {
         error: &rustls::Error,
     ) {
         channel.ended = Some(Closed::Reset);
-        if let (rustls::Error::AlertReceived(alert), Some(facts)) = (error, &mut session.facts) {
-            let code = AlertCode(u8::from(*alert));
-            facts.alert.get_or_insert(crate::event::TlsAlert {
-                from: crate::terms::Side::Server,
-                fatal: true,
-                code,
-            });
+        if let Some(facts) = &mut session.facts {
+            note_alert(facts, error);
         }
     }
 
@@ -320,7 +341,12 @@ impl<P: Probe> Secure<P> {
             Some(ServerName::DnsName(name)) => vec![name.as_ref().to_owned()],
             _ => Vec::new(),
         };
-        TlsClient { version: TlsVersion::TLS_1_3, names, alpn: self.alpn.clone(), ..TlsClient::default() }
+        TlsClient {
+            version: TlsVersion::TLS_1_3,
+            names,
+            alpn: self.protocols(session).to_vec(),
+            ..TlsClient::default()
+        }
     }
 
     /// How a talk ended that never came to TLS.
@@ -335,6 +361,19 @@ impl<P: Probe> Secure<P> {
             (_, Closed::Failed(error) | Closed::Broke(error)) => Conversation::Failed(error),
         }
     }
+}
+
+/// Notes an alert that came encrypted.
+fn note_alert(facts: &mut TlsFacts, error: &rustls::Error) {
+    if let rustls::Error::AlertReceived(alert) = error {
+        let code = AlertCode(u8::from(*alert));
+        facts.alert.get_or_insert(TlsAlert { from: Side::Server, fatal: true, code });
+    }
+}
+
+/// Whether a talk ended as one with a server that does not expect TLS would.
+fn may_be_plain(ended: Conversation) -> bool {
+    matches!(ended, Conversation::Foreign | Conversation::Ended | Conversation::Reset | Conversation::Silent)
 }
 
 impl<P: Probe> Probe for Secure<P> {
@@ -356,18 +395,23 @@ impl<P: Probe> Probe for Secure<P> {
         session.facts = None;
         session.ended = None;
         (session.is_secured, session.is_told, session.is_greeted) = (false, false, false);
+        (session.has_chosen, session.is_second) = (false, false);
+        session.is_plain = !self.with.includes(target.address.port());
     }
 
     /// Nothing is said to whom is not there: a hello costs more than all else.
     fn open(
         &mut self,
-        _session: &mut Secured<P::Session>,
+        session: &mut Secured<P::Session>,
         channel: &mut Channel<P::Connection>,
-        _target: &Target,
-        _now: Timestamp,
-        _out: &mut Vec<u8>,
+        target: &Target,
+        now: Timestamp,
+        out: &mut Vec<u8>,
     ) {
         (channel.is_open, channel.upgrade, channel.tls, channel.ended) = (false, None, None, None);
+        if session.is_plain {
+            self.inner.open(&mut session.inner, &mut channel.inner, target, now, out);
+        }
     }
 
     fn accepted(
@@ -377,6 +421,9 @@ impl<P: Probe> Probe for Secure<P> {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> bool {
+        if session.is_plain {
+            return self.inner.accepted(&mut session.inner, &mut channel.inner, now, out);
+        }
         match self.starttls {
             Some(protocol) => channel.upgrade = Some(Upgrade::new(protocol)),
             None => self.greet(session, channel, out),
@@ -394,6 +441,9 @@ impl<P: Probe> Probe for Secure<P> {
         out: &mut Vec<u8>,
         scene: &mut Scene<'_>,
     ) -> Step {
+        if session.is_plain {
+            return self.inner.receive(&mut session.inner, &mut channel.inner, octets, out, scene);
+        }
         if !session.is_secured {
             let room = SAID.saturating_sub(session.said.len());
             session.said.extend_from_slice(octets.get(..room).unwrap_or(octets));
@@ -422,6 +472,9 @@ impl<P: Probe> Probe for Secure<P> {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Step {
+        if session.is_plain {
+            return self.inner.rouse(&mut session.inner, &mut channel.inner, now, out);
+        }
         if !channel.is_open {
             return Step::More;
         }
@@ -441,7 +494,7 @@ impl<P: Probe> Probe for Secure<P> {
         channel: &mut Channel<P::Connection>,
         now: Timestamp,
     ) -> Step {
-        match channel.is_open {
+        match channel.is_open || session.is_plain {
             true => self.inner.watch(&mut session.inner, &mut channel.inner, now),
             false => Step::More,
         }
@@ -454,6 +507,9 @@ impl<P: Probe> Probe for Secure<P> {
         how: Closed,
         scene: &mut Scene<'_>,
     ) {
+        if session.is_plain {
+            return self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
+        }
         let tls = channel.tls.take();
         let how = channel.ended.filter(|_| how == Closed::Here).unwrap_or(how);
         if session.is_secured {
@@ -465,9 +521,28 @@ impl<P: Probe> Probe for Secure<P> {
                 // A further connection, of which nothing came: the probe within counts it all the same.
                 self.begin_within(session, channel, scene);
             }
-            return self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
+            self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
+            let was_ended = matches!(how, Closed::Here | Closed::Finished | Closed::Reset);
+            let is_unanswered = self.inner.is_unanswered(&session.inner);
+            let is_over = self.inner.wanted(&session.inner) == 0;
+            if was_ended && is_over && is_unanswered && self.has_second(session) {
+                self.inner.begin(&mut session.inner, scene.target);
+                (session.is_second, session.is_secured) = (true, false);
+            }
+            return;
+        }
+        let alert = tls.as_ref().and_then(|tls| tls.hearing.facts.alert);
+        if alert.is_some_and(|alert| alert.code == AlertCode::NO_APPLICATION_PROTOCOL)
+            && self.has_second(session)
+        {
+            session.is_second = true;
+            return;
         }
         let ended = Self::conclude(session, tls.as_deref(), how);
+        if self.with != With::All && may_be_plain(ended) {
+            session.is_plain = true;
+            return;
+        }
         session.ended.get_or_insert(ended);
         if let Some(tls) = tls.filter(|tls| tls.hearing.has_facts()) {
             session.facts = Some(tls.hearing.facts);
@@ -477,6 +552,7 @@ impl<P: Probe> Probe for Secure<P> {
 
     fn wanted(&self, session: &Secured<P::Session>) -> usize {
         match (session.is_secured, session.ended) {
+            _ if session.is_plain => self.inner.wanted(&session.inner),
             (true, _) if P::TALKS => self.inner.wanted(&session.inner),
             (true, _) | (_, Some(_)) => 0,
             // One, until it is known that there is TLS.
@@ -486,6 +562,7 @@ impl<P: Probe> Probe for Secure<P> {
 
     fn result<'s>(&self, session: &'s Secured<P::Session>) -> (Conversation, &'s [u8]) {
         match (session.is_secured, session.ended) {
+            _ if session.is_plain => self.inner.result(&session.inner),
             (true, _) if P::TALKS => self.inner.result(&session.inner),
             (true, _) => (Conversation::Complete, &[]),
             (false, Some(Conversation::Refused)) => (Conversation::Refused, &[]),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use bannerwall_test_support::hello::{alert, certificates, records, server_hello};
+use bannerwall_test_support::hello::{CERTIFICATE, KEY, alert, certificates, records, server_hello};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
@@ -15,18 +15,6 @@ use crate::event::{Application, Event, EventKind};
 use crate::scan::probe::Connect;
 use crate::scan::tls::{Authorities, client_config};
 use crate::terms::Verification;
-
-/// A certificate of `openssl req -x509 -newkey ec` for `www.example`, and its key.
-const CERTIFICATE: &str = "\
-    MIIBmzCCAUGgAwIBAgIUYJwhdsL45qAxQIVgjyIqDE7NrY4wCgYIKoZIzj0EAwIwFjEUMBIGA1UEAwwLd3d3LmV4YW1wbGUw\
-    IBcNMjYxMTIyMTEyMjEyWhgPMjEyNjEwMjkxMTIyMTJaMBYxFDASBgNVBAMMC3d3dy5leGFtcGxlMFkwEwYHKoZIzj0CAQYI\
-    KoZIzj0DAQcDQgAEpeBeDPGQQK156u3FveAo3ZgL2PvfVEh651fytPSTvIgZ6ymNGNjt7/YDvrbwVxnBkfZYXufZ7HD5Dvs5\
-    cSnNSaNrMGkwHQYDVR0OBBYEFHVV2H/PTmophzcLtXhvtK8kMlv5MB8GA1UdIwQYMBaAFHVV2H/PTmophzcLtXhvtK8kMlv5\
-    MA8GA1UdEwEB/wQFMAMBAf8wFgYDVR0RBA8wDYILd3d3LmV4YW1wbGUwCgYIKoZIzj0EAwIDSAAwRQIgaEU04C/iwdhcEXqN\
-    VODX32MMy6eWcqq8Tg07+G247ZwCIQC0NYpReP25/a2rQF+noeMQ921oah6qijNPneCEbkH7Mg==";
-const KEY: &str = "\
-    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg4zC/Y42BevxMo35KOGWg0cCPGWQk16hcdaFx6NeJC1ehRANC\
-    AASl4F4M8ZBArXnq7cW94CjdmAvY+99USHrnV/K09JO8iBnrKY0Y2O3v9gO+tvBXGcGR9lhe59nscPkO+zlxKc1J";
 
 /// In January 2027, in nanoseconds since the Unix epoch.
 const NOW: u64 = 1_800_000_000_000_000_000;
@@ -47,6 +35,8 @@ impl Stage {
         let options = TlsOptions {
             name: Some(DnsName::try_from(name).unwrap()),
             alpn: vec!["h2".to_owned()],
+            second: Vec::new(),
+            with: With::All,
             starttls: None,
             authorities: Arc::new(Authorities::of_system()),
         };
