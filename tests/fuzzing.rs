@@ -125,4 +125,18 @@ macro_rules! targets {
     };
 }
 
-targets!(packet, flow, ssh, greeting, other, http, framing, capture, netlink, rules, engine);
+targets!(
+    packet,
+    flow,
+    ssh,
+    greeting,
+    other,
+    http,
+    framing,
+    tls,
+    certificate,
+    capture,
+    netlink,
+    rules,
+    engine
+);

@@ -4,10 +4,12 @@
 //! functions, so that what one finds the other repeats. Nothing in the program uses this module.
 
 mod banners;
+mod handshakes;
 mod judging;
 mod streams;
 
 pub use banners::{framing, greeting, http, other, ssh};
+pub use handshakes::{certificate, tls};
 pub use judging::{engine, rules};
 pub use streams::{capture, flow, netlink, packet};
 
@@ -23,6 +25,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("other", other),
     ("http", http),
     ("framing", framing),
+    ("tls", tls),
+    ("certificate", certificate),
     ("capture", capture),
     ("netlink", netlink),
     ("rules", rules),

@@ -1,0 +1,77 @@
+//! Targets for TLS: records, hellos and certificates.
+
+use super::Choices;
+use crate::banner::tls::{
+    self as handshakes, Answer, CERTIFICATE, CLIENT_HELLO, Piece, Records, SERVER_HELLO,
+};
+use crate::event::Certificate;
+
+/// What a piece is told apart by here: a record's type, and a message's.
+type Found = (u8, u8, Vec<u8>);
+
+/// Records of one side, cut anywhere: the same is found in them, and hellos are read as they are.
+pub fn tls(data: &[u8]) {
+    let mut choices = Choices(data);
+    let cut = usize::from(choices.word());
+    let octets = choices.0;
+    let (part, _) = octets.split_at(cut.min(octets.len()));
+    let found = pieces(&[octets]);
+    assert_eq!(pieces(&[part, octets]), found, "a cut changes what is said");
+    for (_, kind, body) in found.iter().filter(|(record, ..)| *record == 0x16) {
+        match *kind {
+            CLIENT_HELLO => {
+                if let Some(client) = handshakes::client(body) {
+                    assert_eq!(client.ja3.hash.len(), 32, "an MD5 in hexadecimal");
+                    assert!(client.ja4.starts_with('t'), "over TCP");
+                }
+            }
+            SERVER_HELLO => {
+                if let Some(Answer::Hello(server)) = handshakes::server(body) {
+                    assert_eq!(server.ja3s.hash.len(), 32, "an MD5 in hexadecimal");
+                }
+            }
+            CERTIFICATE => handshakes::certificates(body).iter().for_each(holds),
+            _ => {}
+        }
+    }
+}
+
+/// A certificate, whole or not.
+pub fn certificate(data: &[u8]) {
+    let told = handshakes::chain([data]);
+    assert_eq!(told.len(), 1, "what cannot be read is told, too");
+    told.iter().for_each(holds);
+    assert_eq!(handshakes::chain([data]), told, "the same again");
+}
+
+fn holds(certificate: &Certificate) {
+    assert_eq!(certificate.sha256.len(), 64, "a SHA-256 in hexadecimal");
+    assert_eq!(certificate.sha1.len(), 59, "a SHA-1 in hexadecimal with colons");
+    let bits = &certificate.key_bits;
+    assert!(bits.bytes().all(|octet| octet.is_ascii_digit()), "a number, or none: {bits}");
+    assert!(!certificate.self_signed || certificate.subject == certificate.issuer, "by its own name");
+}
+
+/// Everything in octets that come in stages, each with those before it.
+fn pieces(stages: &[&[u8]]) -> Vec<Found> {
+    let (mut records, mut found) = (Records::default(), Vec::new());
+    for stage in stages {
+        loop {
+            found.push(match records.next(stage) {
+                Piece::More(needed) => {
+                    assert!(needed > stage.len(), "waits for what is there");
+                    break;
+                }
+                Piece::Message(kind, body) => (0x16, kind, body.to_vec()),
+                Piece::Alert(level, code) => (0x15, level, vec![code]),
+                Piece::ChangeCipherSpec => (0x14, 0, Vec::new()),
+                Piece::Opaque => (0x17, 0, Vec::new()),
+                Piece::Never => {
+                    found.push((0, 0, Vec::new()));
+                    return found;
+                }
+            });
+        }
+    }
+    found
+}
