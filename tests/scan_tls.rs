@@ -202,6 +202,10 @@ fn certificates_are_told_and_what_they_are_worth() {
             assert_eq!(*told, serde_json::json!(["unknown issuer"]), "{event}");
             assert_eq!(event["tls"]["sni"], Value::Null);
         }
+        let own = format!("tls 127.0.0.1 -p 4434 --sni www.example --ca {}", stage.path("own.pem"));
+        let events = stage.events(&own);
+        let told = &by_port(&events, "tls")[&4434]["bannerwall"]["tls"]["verification"];
+        assert_eq!(*told, serde_json::json!(["valid"]), "who trusts it by itself");
         for (format, expected) in [
             ("text", "TLS 1.3 TLS_AES_256_GCM_SHA384  CN=www.example, until 2020-02-01, expired"),
             ("csv", "\"CN=www.example, until 2020-02-01, expired\""),

@@ -74,6 +74,13 @@ impl Authorities {
         if roots.is_empty() { Err(AuthorityError::Empty(path.to_owned())) } else { Ok(Self { roots }) }
     }
 
+    /// Whether a certificate is itself that of an authority.
+    fn has(&self, certificate: &CertificateDer<'_>) -> bool {
+        let mut alone = RootCertStore::empty();
+        let anchor = alone.add(certificate.clone().into_owned()).ok().and(alone.roots.first());
+        anchor.is_some_and(|anchor| self.roots.roots.contains(anchor))
+    }
+
     /// Whether there is nobody whose word counts.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()
@@ -164,9 +171,9 @@ fn verify(
         let is_over = told.expires < i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         let fault = if is_over { Verification::Expired } else { fault(&error) };
         let of_time = matches!(fault, Verification::Expired | Verification::NotYetValid);
-        // Of what signed itself there is no more to say of its issuer.
+        // Of what signed itself there is no more to say of its issuer, and nothing where that is trusted.
         faults.extend((of_time || !told.self_signed).then_some(fault));
-        faults.extend(told.self_signed.then_some(Verification::SelfSigned));
+        faults.extend((told.self_signed && !authorities.has(own)).then_some(Verification::SelfSigned));
     }
     if name.is_some_and(|name| verify_server_name(&parsed, name).is_err()) {
         faults.push(Verification::WrongName);
