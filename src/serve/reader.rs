@@ -8,6 +8,7 @@ use rusqlite::InterruptHandle;
 use tokio::sync::Semaphore;
 
 use super::answer::Fault;
+use super::pages::Recent;
 use crate::inventory::{Sqlite, StoreError};
 
 /// Questions that are worked on at the same time.
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Reader {
     path: PathBuf,
     seats: Arc<Semaphore>,
+    /// What the overview has shown last.
+    pub(super) overview: Recent,
 }
 
 /// Ends the question of a request that nobody waits for any more.
@@ -38,7 +41,7 @@ impl Drop for Running {
 
 impl Reader {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, seats: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { path, seats: Arc::new(Semaphore::new(AT_ONCE)), overview: Recent::default() }
     }
 
     /// Asks, and waits for the answer.

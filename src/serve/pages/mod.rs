@@ -15,6 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use serde::Deserialize;
 
+pub(super) use self::overview::Recent;
 use super::answer::Fault;
 use super::reader::Reader;
 use crate::inventory::Filter;

@@ -1,10 +1,12 @@
 //! How much there is, what is new, what was stopped.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use tokio::sync::Mutex;
 
 use crate::inventory::{Count, Filter, Overview, PastRun, Sqlite, StoreError, Time};
 use crate::serve::answer::{Fault, page};
@@ -14,6 +16,9 @@ use crate::serve::text::term;
 
 /// Values of a field that are shown.
 const VALUES: usize = 12;
+
+/// How long the page is the same for all.
+const FRESH: Duration = Duration::from_secs(5);
 
 /// Runs that are shown.
 const RUNS: usize = 8;
@@ -41,16 +46,21 @@ struct Bar {
 }
 
 /// What the page is made of.
-struct Facts {
+#[derive(Debug, Clone)]
+pub(in crate::serve) struct Facts {
+    now: Time,
     overview: Overview,
     products: Vec<Count>,
     versions: Vec<Count>,
     runs: Vec<PastRun>,
 }
 
+/// Facts that were asked for, and when.
+pub(in crate::serve) type Recent = Mutex<Option<(Instant, Facts)>>;
+
 pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, Fault> {
-    let now = Time::now();
-    let facts = reader.ask(move |inventory| facts(inventory, now)).await?;
+    let facts = recent(&reader).await?;
+    let now = facts.now;
     let count = |(value, services): &(String, i64)| Count { value: value.clone(), services: *services };
     let severities = facts.overview.severities.iter().map(count).collect();
     let columns = columns(&facts.overview.hours);
@@ -66,12 +76,24 @@ pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, 
     }))
 }
 
+/// The facts of now, or of a moment ago: of a million services they take a while, and many may want to see them.
+async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
+    let mut recent = reader.overview.lock().await;
+    if let Some((_, facts)) = recent.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH) {
+        return Ok(facts.clone());
+    }
+    let facts = reader.ask(move |inventory| facts(inventory, Time::now())).await?;
+    *recent = Some((Instant::now(), facts.clone()));
+    Ok(facts)
+}
+
 fn facts(inventory: &Sqlite, now: Time) -> Result<Facts, StoreError> {
     let servers = Filter::default();
     let mut runs = inventory.runs()?;
     runs.reverse();
     runs.truncate(RUNS);
     Ok(Facts {
+        now,
         overview: inventory.overview(now)?,
         products: inventory.top("product", &servers, VALUES)?,
         versions: inventory.top("version", &servers, VALUES)?,
