@@ -32,6 +32,7 @@ struct Host {
     here: &'static str,
     host: HostRecord,
     line: Line,
+    first_seen: Time,
     last_seen: Time,
 }
 
@@ -55,8 +56,11 @@ pub(super) async fn show(
     let times = host.services.iter().map(|history| history.service.last_seen);
     let last_seen = times.chain(host.visited.iter().map(|contact| contact.last_seen)).max();
     let last_seen = last_seen.unwrap_or(host.first_seen);
-    let line = Line::new(host.first_seen, last_seen);
-    Ok(page(&Host { here: "hosts", host, line, last_seen }))
+    // Files that are read later may tell of earlier times.
+    let first_seen = host.services.iter().map(|history| history.service.first_seen).min();
+    let first_seen = first_seen.map_or(host.first_seen, |time| time.min(host.first_seen));
+    let line = Line::new(first_seen, last_seen);
+    Ok(page(&Host { here: "hosts", host, line, first_seen, last_seen }))
 }
 
 impl Host {
