@@ -1,6 +1,7 @@
 //! Every `unsafe` line of bannerwall, behind types that cannot be misused.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod datagrams;
 pub mod descriptors;
 pub mod error;
 pub mod frames;
@@ -9,3 +10,4 @@ pub mod queue;
 pub mod ring;
 pub mod stamps;
 mod sys;
+pub mod tun;

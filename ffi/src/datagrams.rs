@@ -1,0 +1,115 @@
+//! Trains of UDP datagrams: many of one length, sent and received by one call each (`udp(7)`, `UDP_SEGMENT` and
+//! `UDP_GRO`).
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+
+use libc::{c_int, socklen_t};
+
+use crate::error::CallError;
+
+/// What one call received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Train {
+    /// Octets in all.
+    pub length: usize,
+    /// Octets of each datagram but the last, which may be shorter; 0 where there is only one.
+    pub each: usize,
+}
+
+/// Has the kernel cut whatever is sent by `socket` into datagrams of `each` octets; 0 sends each whole.
+///
+/// # Errors
+/// Before Linux 4.18.
+pub fn cut(socket: &UdpSocket, each: u16) -> Result<(), CallError> {
+    set(socket, libc::UDP_SEGMENT, c_int::from(each), "setsockopt(UDP_SEGMENT)")
+}
+
+/// Lets [`receive`] give several datagrams at once.
+///
+/// # Errors
+/// Before Linux 5.0.
+pub fn join(socket: &UdpSocket) -> Result<(), CallError> {
+    set(socket, libc::UDP_GRO, 1, "setsockopt(UDP_GRO)")
+}
+
+/// Waits for datagrams and puts them one behind the other into `buffer`. What does not fit is lost: 64 KiB take all.
+///
+/// # Errors
+/// As `recvmsg(2)`; also what earlier datagrams ran into, as `ECONNREFUSED`.
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Train> {
+    let mut control = Control([0; CONTROL]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = CONTROL;
+    // SAFETY: everything that `message` points to is live, writable and as long as said.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    Ok(Train { length, each: each(&message).unwrap_or(0) })
+}
+
+/// Octets of each datagram, where the kernel has joined several.
+fn each(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: `message` was filled in by recvmsg, with its control buffer still live.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: null, or a whole header inside of the control buffer, which is aligned for one.
+    let kind = unsafe { header.as_ref() }?;
+    // SAFETY: computes from a number.
+    let whole = unsafe { libc::CMSG_LEN(u32::try_from(size_of::<c_int>()).ok()?) };
+    let is_it = (kind.cmsg_level, kind.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO);
+    if !is_it || kind.cmsg_len < usize::try_from(whole).ok()? {
+        return None;
+    }
+    // SAFETY: the message holds a whole integer behind its header, as was just looked at.
+    let data: *const c_int = unsafe { libc::CMSG_DATA(header) }.cast();
+    // SAFETY: as above; read without a claim about its alignment.
+    usize::try_from(unsafe { ptr::read_unaligned(data) }).ok()
+}
+
+/// Octets of a control message with an integer, and some to spare.
+const CONTROL: usize = 64;
+
+/// A buffer that is aligned for `struct cmsghdr`.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+fn set(socket: &UdpSocket, option: c_int, value: c_int, call: &'static str) -> Result<(), CallError> {
+    let length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);
+    // SAFETY: `value` is a live integer of `length` octets, which the kernel reads.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, ptr::from_ref(&value).cast(), length)
+    };
+    if result < 0 { Err(CallError::last(call)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_that_were_cut_from_one_are_received_as_one() {
+        let (from, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        from.connect(to.local_addr().unwrap()).unwrap();
+        join(&to).expect("Linux 5.0");
+        cut(&from, 1000).expect("Linux 4.18");
+        let sent: Vec<u8> = (0..2500_u16).map(|number| number.to_ne_bytes()[0]).collect();
+        from.send(&sent).unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        let mut received: Vec<u8> = Vec::new();
+        while received.len() < sent.len() {
+            let train = receive(&to, &mut buffer).unwrap();
+            assert!(train.each == 1000 || train.length <= 1000, "{train:?}");
+            received.extend_from_slice(&buffer[..train.length]);
+        }
+        assert_eq!(received, sent);
+        from.send(b"short").unwrap();
+        assert_eq!(receive(&to, &mut buffer).unwrap(), Train { length: 5, each: 0 });
+    }
+}

@@ -1,0 +1,71 @@
+//! Network devices whose packets a process reads and writes (`tun(4)`, `linux/if_tun.h`).
+
+use std::ffi::{CStr, c_int, c_short};
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+
+use libc::{Ioctl, c_char, c_uint, ifreq};
+
+use crate::error::CallError;
+
+/// `_IOW('T', 220, int)`: numbers of the header before each packet are little-endian, whatever the machine's.
+const TUNSETVNETLE: Ioctl = 0x4004_54dc;
+
+/// What a device leaves to the process: checksums, and cutting what is longer than its MTU (TCP, and UDP since
+/// Linux 6.2).
+const TCP: c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+const TCP_AND_UDP: c_uint = TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+
+/// Makes of `file`, `/dev/net/tun` opened for reading and writing, the end of the device `name`, which is made
+/// where there is none; the name that it has, for `name` may be a pattern (`bw%d`).
+///
+/// Each read gives one packet from its IP header on, and each write takes one. With `super_packets` a `struct
+/// virtio_net_hdr` of ten octets, little-endian, stands before each, which may then be up to 64 KiB long, to be cut
+/// into segments or lacking its checksum.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, unless the device is there and the user's; `EBUSY` where another process has it;
+/// `EINVAL` where `name` is no name, or that of a device of another kind.
+pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, CallError> {
+    // SAFETY: an ifreq is numbers, and pointers that no request here looks at: zero is a valid value.
+    let mut request: ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    // The last octet stays zero.
+    let room = request.ifr_name.len() - 1;
+    if name.len() > room {
+        return Err(CallError::of("ioctl(TUNSETIFF)", libc::EINVAL));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | if super_packets { libc::IFF_VNET_HDR } else { 0 };
+    request.ifr_ifru.ifru_flags = c_short::try_from(flags).unwrap_or_default();
+    // SAFETY: `request` is a live ifreq, which the kernel reads and writes its name into.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if result < 0 {
+        return Err(CallError::last("ioctl(TUNSETIFF)"));
+    }
+    set_offload(file, super_packets)?;
+    // SAFETY: the name is there, and the kernel ends it by a zero.
+    let given = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
+    Ok(given.to_string_lossy().into_owned())
+}
+
+fn set_offload(file: &File, super_packets: bool) -> Result<(), CallError> {
+    let set = |features: c_uint| {
+        // SAFETY: the argument is a number; no pointer is handed over.
+        unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(features)) }
+    };
+    let refused = if super_packets { set(TCP_AND_UDP) < 0 && set(TCP) < 0 } else { set(0) < 0 };
+    if refused {
+        return Err(CallError::last("ioctl(TUNSETOFFLOAD)"));
+    }
+    if !super_packets {
+        return Ok(());
+    }
+    let on: c_int = 1;
+    // SAFETY: `on` is a live integer, which the kernel reads.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETVNETLE, ptr::from_ref(&on)) };
+    if result < 0 { Err(CallError::last("ioctl(TUNSETVNETLE)")) } else { Ok(()) }
+}
