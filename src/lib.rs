@@ -19,6 +19,7 @@
 //! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
 //! | [`guard`] | the verdict loop over a netfilter queue |
+//! | [`tunnel`] | packets of a tun device to a peer over UDP, and back |
 //! | [`inline`] | the engine on its way, with the rules in force and its time: what guard and replay drive |
 //! | [`engine`] | packets in, decisions and events out |
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
@@ -57,6 +58,7 @@ mod scan;
 mod seats;
 mod serve;
 mod terms;
+mod tunnel;
 #[doc(hidden)]
 pub mod workbench;
 

@@ -19,6 +19,7 @@ mod rules;
 mod scan;
 mod serve;
 mod trial;
+mod tunnel;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -74,6 +75,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Ask what is on the network: what guard, scan and replay have kept with --inventory.
     Inventory(inventory::InventoryArgs),
+    /// Carry packets to a peer over UDP and back, by a tun device, many segments a call.
+    Tunnel(tunnel::TunnelArgs),
     /// Tell what of this machine the guard and the scan can rely on; exit code 1 with faults.
     Doctor(doctor::DoctorArgs),
     /// Show the inventory to browsers, and as JSON to programs.
@@ -111,6 +114,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Guard(arguments) => guard::run(arguments),
         Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
         Command::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
+        Command::Tunnel(arguments) => tunnel::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Serve(arguments) => serve::run(arguments, cli.global.quiet),
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),

@@ -11,6 +11,7 @@ mod health;
 mod knowable;
 mod latency;
 mod scan;
+mod tunnel;
 
 pub use endpoint::Endpoint;
 pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, Verdict};
@@ -18,6 +19,7 @@ pub use health::Health;
 pub use knowable::Knowable;
 pub use latency::Latency;
 pub use scan::ScanMetrics;
+pub use tunnel::{TunnelDrop, TunnelMetrics, Way};
 
 use std::net::SocketAddr;
 
@@ -135,10 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn guard_and_scan_can_share_a_registry() {
+    fn all_can_share_a_registry() {
         let registry = Registry::new().expect("families agree");
         GuardMetrics::new(&registry).expect("no family twice");
         ScanMetrics::new(&registry).expect("no family twice");
+        TunnelMetrics::new(&registry).expect("no family twice");
         assert!(GuardMetrics::new(&registry).is_err(), "the same family twice is refused");
     }
 }

@@ -1,0 +1,154 @@
+//! The tunnel's families.
+
+use prometheus::{IntCounter, IntGauge};
+
+use super::{MetricsError, Registry};
+
+/// Which way a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the device to the peer.
+    Sent,
+    /// From the peer to the device.
+    Received,
+}
+
+impl Way {
+    const ALL: [Self; 2] = [Self::Sent, Self::Received];
+
+    /// As a label and in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Received => "received",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet, or a datagram that was to become one, was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum TunnelDrop {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl TunnelDrop {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// As a label and in text.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Nobody said what was to become of it: the run ended, or a fault of ours.
+    Unfinished = "unfinished",
+    /// No IP packet, or no datagram of a tunnel's.
+    Malformed = "malformed",
+    /// Our own datagram, which the route to the peer leads into the tunnel.
+    Loop = "loop",
+    /// There is no way to the peer, or nobody there listens.
+    Unreachable = "unreachable",
+    /// Longer than the way to the peer lets through.
+    TooLong = "too_long",
+    /// A buffer of the kernel was full.
+    NoRoom = "no_room",
+    /// The kernel did not send it for another reason, a firewall's perhaps.
+    NotSent = "not_sent",
+    /// Pieces of it were lost on the way.
+    Incomplete = "incomplete",
+    /// A piece that was there already, or contradicts others.
+    Contradictory = "contradictory",
+    /// It is still to be segmented or lacks its checksum, which takes offload at both ends.
+    Offload = "offload",
+    /// The device did not take it; most often it is down.
+    Device = "device",
+}
+
+/// The tunnel's families; clones share them.
+#[derive(Debug, Clone)]
+pub struct TunnelMetrics {
+    packets: [IntCounter; 2],
+    octets: [IntCounter; 2],
+    datagrams: [IntCounter; 2],
+    /// In the order of [`TunnelDrop::ALL`].
+    dropped: Vec<IntCounter>,
+    /// The longest IP packet that gets to the peer whole.
+    pub path_mtu: IntGauge,
+}
+
+impl TunnelMetrics {
+    /// Registers the families, every label at zero.
+    ///
+    /// # Errors
+    /// Where the registry has them already.
+    pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
+        let both_ways = |name, help| {
+            let family = registry.counters(name, help, &["way"])?;
+            Ok::<_, MetricsError>(Way::ALL.map(|way| family.with_label_values(&[way.name()])))
+        };
+        let dropped = registry.counters(
+            "tunnel_dropped_total",
+            "Packets, and datagrams that were to become some, that were dropped, by reason",
+            &["reason"],
+        )?;
+        Ok(Self {
+            packets: both_ways("tunnel_packets_total", "Packets through the tunnel, by way")?,
+            octets: both_ways("tunnel_bytes_total", "Octets of packets through the tunnel, by way")?,
+            datagrams: both_ways("tunnel_datagrams_total", "Datagrams that carried them, by way")?,
+            dropped: TunnelDrop::ALL.iter().map(|why| dropped.with_label_values(&[why.name()])).collect(),
+            path_mtu: registry
+                .gauge("tunnel_path_mtu_bytes", "The longest packet that gets to the peer whole")?,
+        })
+    }
+
+    /// Packets that went through this way.
+    pub fn packets(&self, way: Way) -> &IntCounter {
+        &self.packets[way as usize]
+    }
+
+    /// Octets of these packets.
+    pub fn octets(&self, way: Way) -> &IntCounter {
+        &self.octets[way as usize]
+    }
+
+    /// Datagrams sent to the peer, or received from it.
+    pub fn datagrams(&self, way: Way) -> &IntCounter {
+        &self.datagrams[way as usize]
+    }
+
+    /// What was dropped for this reason.
+    pub fn dropped(&self, reason: TunnelDrop) -> &IntCounter {
+        &self.dropped[reason as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_is_there_from_the_start_and_its_own() {
+        let registry = Registry::default();
+        let metrics = TunnelMetrics::new(&registry).expect("no family twice");
+        for (index, reason) in TunnelDrop::ALL.iter().enumerate() {
+            metrics.dropped(*reason).inc_by(index as u64);
+        }
+        metrics.packets(Way::Received).inc_by(3);
+        let text = registry.render().expect("they can be shown");
+        let has = |line: &str| text.lines().any(|there| there == line);
+        for (index, reason) in TunnelDrop::ALL.iter().enumerate() {
+            let line = format!("bannerwall_tunnel_dropped_total{{reason=\"{}\"}} {index}", reason.name());
+            assert!(has(&line), "{line}: {text}");
+        }
+        assert!(has("bannerwall_tunnel_packets_total{way=\"received\"} 3"), "{text}");
+        assert!(has("bannerwall_tunnel_packets_total{way=\"sent\"} 0"), "{text}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Packets put together from pieces that did not come by one call: late ones, and those of a network that hands over
+//! datagrams one by one.
+//!
+//! Bounded: so many packets at once, of so many octets. The one that was begun first gives way.
+
+use std::io::IoSlice;
+use std::ops::Range;
+
+use super::place::{MOST_PIECES, Place};
+
+/// Packets of which pieces are awaited at once.
+const SLOTS: usize = 16;
+
+/// The longest packet, with the header for its segmentation: IPv6 with 65,535 octets behind its header.
+const LONGEST: usize = 65_535 + 40 + 10;
+
+/// What a piece led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// Others are awaited.
+    Waiting,
+    /// The packet is whole, and stands in the slot of this number.
+    Whole(usize),
+    /// It was there already, or contradicts others: nothing was kept of it.
+    Refused,
+}
+
+/// Packets that are not whole yet.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    slots: Vec<Slot>,
+    /// The slot that is given up next.
+    next: usize,
+    /// Packets that were given up.
+    incomplete: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    packet: Option<u64>,
+    /// Where the pieces stand, by number.
+    pieces: Vec<Option<Range<usize>>>,
+    /// How many there are in all, once the last one is here.
+    count: Option<usize>,
+    octets: Vec<u8>,
+}
+
+impl Assembly {
+    /// Takes a piece.
+    pub fn push(&mut self, place: Place, octets: &[u8]) -> Pushed {
+        let index = self.slot(place.packet);
+        let Some(slot) = self.slots.get_mut(index) else { return Pushed::Refused };
+        if !slot.take(place, octets) {
+            return Pushed::Refused;
+        }
+        if slot.is_whole() { Pushed::Whole(index) } else { Pushed::Waiting }
+    }
+
+    /// The parts of the whole packet in a slot, which is free thereafter for others.
+    pub fn parts(&mut self, index: usize) -> Vec<IoSlice<'_>> {
+        let Some(slot) = self.slots.get_mut(index) else { return Vec::new() };
+        slot.packet = None;
+        let ranges = slot.pieces.iter().flatten();
+        ranges.filter_map(|range| slot.octets.get(range.clone())).map(IoSlice::new).collect()
+    }
+
+    /// How many packets were given up since this was asked last.
+    pub fn take_incomplete(&mut self) -> u64 {
+        std::mem::take(&mut self.incomplete)
+    }
+
+    /// The slot of a packet, the oldest one's where it has none yet.
+    fn slot(&mut self, packet: u64) -> usize {
+        if let Some(index) = self.slots.iter().position(|slot| slot.packet == Some(packet)) {
+            return index;
+        }
+        let index = self.slots.iter().position(|slot| slot.packet.is_none()).unwrap_or_else(|| {
+            if self.slots.len() < SLOTS {
+                self.slots.push(Slot::default());
+                return self.slots.len() - 1;
+            }
+            self.incomplete += 1;
+            self.next = (self.next + 1) % SLOTS;
+            self.next
+        });
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.begin(packet);
+        }
+        index
+    }
+}
+
+impl Slot {
+    fn begin(&mut self, packet: u64) {
+        self.packet = Some(packet);
+        self.pieces.clear();
+        self.count = None;
+        self.octets.clear();
+    }
+
+    fn take(&mut self, place: Place, octets: &[u8]) -> bool {
+        let index = usize::from(place.piece) % MOST_PIECES;
+        let end = self.octets.len() + octets.len();
+        let is_there = self.pieces.get(index).is_some_and(Option::is_some);
+        let is_beyond = self.count.is_some_and(|count| index >= count);
+        let ends_twice = place.is_last && (self.count.is_some() || self.pieces.len() > index + 1);
+        if is_there || is_beyond || ends_twice || end > LONGEST {
+            return false;
+        }
+        if self.pieces.len() <= index {
+            self.pieces.resize(index + 1, None);
+        }
+        if place.is_last {
+            self.count = Some(index + 1);
+        }
+        if let Some(piece) = self.pieces.get_mut(index) {
+            *piece = Some(self.octets.len()..end);
+        }
+        self.octets.extend_from_slice(octets);
+        true
+    }
+
+    fn is_whole(&self) -> bool {
+        self.count == Some(self.pieces.len()) && self.pieces.iter().all(Option::is_some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whole(assembly: &mut Assembly, index: usize) -> Vec<u8> {
+        assembly.parts(index).iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    fn place(packet: u64, piece: usize, pieces: usize) -> Place {
+        Place::new(packet, piece, pieces)
+    }
+
+    #[test]
+    fn pieces_of_several_packets_come_in_any_order() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.push(place(7, 2, 3), b"ef"), Pushed::Waiting);
+        assert_eq!(assembly.push(place(8, 0, 2), b"AB"), Pushed::Waiting);
+        assert_eq!(assembly.push(place(7, 0, 3), b"ab"), Pushed::Waiting);
+        assert_eq!(assembly.push(place(7, 0, 3), b"xx"), Pushed::Refused, "it is there");
+        let Pushed::Whole(index) = assembly.push(place(7, 1, 3), b"cd") else { panic!("all are there") };
+        assert_eq!(whole(&mut assembly, index), b"abcdef");
+        let Pushed::Whole(index) = assembly.push(place(8, 1, 2), b"C") else { panic!("all are there") };
+        assert_eq!(whole(&mut assembly, index), b"ABC");
+        assert_eq!(assembly.take_incomplete(), 0);
+    }
+
+    #[test]
+    fn what_contradicts_is_refused() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.push(place(1, 1, 2), b"b"), Pushed::Waiting);
+        assert_eq!(assembly.push(place(1, 2, 3), b"c"), Pushed::Refused, "behind the end");
+        assert_eq!(assembly.push(place(1, 0, 1), b"a"), Pushed::Refused, "a second end");
+        assert_eq!(assembly.push(place(2, 0, 2), &vec![0; LONGEST]), Pushed::Waiting);
+        assert_eq!(assembly.push(place(2, 1, 2), b"b"), Pushed::Refused, "too long");
+    }
+
+    #[test]
+    fn the_oldest_gives_way_and_is_counted() {
+        let mut assembly = Assembly::default();
+        for packet in 0..100 {
+            assert_eq!(assembly.push(place(packet, 0, 2), b"a"), Pushed::Waiting);
+        }
+        assert_eq!(assembly.take_incomplete(), 100 - SLOTS as u64);
+        assert!(matches!(assembly.push(place(99, 1, 2), b"b"), Pushed::Whole(_)));
+        assert_eq!(assembly.push(place(5, 1, 2), b"b"), Pushed::Waiting, "its start is gone");
+    }
+
+    proptest! {
+        #[test]
+        fn any_pieces_leave_it_bounded(
+            pieces in prop::collection::vec((0..40_u64, 0..128_usize, 1..129_usize, 0..3_000_usize), 0..600),
+        ) {
+            let mut assembly = Assembly::default();
+            for (packet, piece, count, length) in pieces {
+                if let Pushed::Whole(index) = assembly.push(place(packet, piece, count), &vec![1; length]) {
+                    prop_assert!(whole(&mut assembly, index).len() <= LONGEST);
+                }
+                prop_assert!(assembly.slots.len() <= SLOTS);
+                prop_assert!(assembly.slots.iter().all(|slot| slot.octets.len() <= LONGEST));
+            }
+        }
+    }
+}

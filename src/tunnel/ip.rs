@@ -1,0 +1,60 @@
+//! What the tunnel itself has to know of the packets that it carries.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
+
+/// Whether this begins as a packet of IPv4 or IPv6.
+pub fn is_ip(packet: &[u8]) -> bool {
+    matches!(packet.first().map(|octet| octet >> 4), Some(4 | 6))
+}
+
+/// From where to where a UDP datagram goes; `None` for every other packet.
+pub fn udp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    const UDP: u8 = 17;
+    let protocol_at = if packet.first()? >> 4 == 4 { 9 } else { 6 };
+    if *packet.get(protocol_at)? != UDP {
+        return None;
+    }
+    let sliced = LaxSlicedPacket::from_ip(packet).ok()?;
+    let Some(TransportSlice::Udp(udp)) = sliced.transport else { return None };
+    let (source, destination): (IpAddr, IpAddr) = match sliced.net? {
+        LaxNetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        LaxNetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        LaxNetSlice::Arp(_) => return None,
+    };
+    Some((SocketAddr::new(source, udp.source_port()), SocketAddr::new(destination, udp.destination_port())))
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::PacketBuilder;
+
+    use super::*;
+
+    #[test]
+    fn ends_of_datagrams_are_read_and_nothing_else_is_one() {
+        let ends = |builder: etherparse::PacketBuilderStep<etherparse::IpHeaders>| {
+            let mut packet = Vec::new();
+            builder.udp(7777, 7778).write(&mut packet, &[0; 9]).unwrap();
+            for length in 0..packet.len() {
+                // Cut anywhere it is no datagram, or the same one.
+                let ends = udp_ends(&packet[..length]);
+                assert!(ends.is_none() || ends == udp_ends(&packet), "{length}");
+            }
+            udp_ends(&packet).map(|(from, to)| (from.to_string(), to.to_string()))
+        };
+        let text = |from: &str, to: &str| Some((from.to_owned(), to.to_owned()));
+        let v4 = PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64);
+        assert_eq!(ends(v4), text("192.0.2.1:7777", "198.51.100.2:7778"));
+        let v6 = PacketBuilder::ipv6([1; 16], [2; 16], 64);
+        let address = |octet: u8| IpAddr::from([octet; 16]);
+        let (from, to) = (SocketAddr::new(address(1), 7777), SocketAddr::new(address(2), 7778));
+        assert_eq!(ends(v6), text(&from.to_string(), &to.to_string()));
+        let mut tcp = Vec::new();
+        let builder = PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64).tcp(1, 2, 3, 4);
+        builder.write(&mut tcp, &[]).unwrap();
+        assert_eq!(udp_ends(&tcp), None);
+        assert!(is_ip(&tcp) && !is_ip(&[]) && !is_ip(&[1, 0x45]));
+    }
+}

@@ -1,0 +1,214 @@
+//! One run: everything opened, a thread a direction, and the end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rustix::thread::CapabilitySet;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::account::Account;
+use super::carrier::Carrier;
+use super::device::{self, Device, HEADER, Read};
+use super::inlet::Inlet;
+use super::link::Setting;
+use super::outlet::{Numbers, Outlet, PLAIN_HEADER};
+use super::{TunnelConfig, TunnelError};
+use crate::diagnostics::tell;
+use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
+use crate::privileges;
+
+/// Room for the longest packet with its header, or the longest train.
+const LONGEST: usize = 1 << 17;
+
+/// How often the path to the peer is looked at: it may have become wider.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the main thread is told.
+enum Message {
+    /// End the run (SIGINT, SIGTERM).
+    Stop,
+    /// A direction has ended: the device is gone, an error, or a panic (`None`).
+    Ended(Option<Result<(), TunnelError>>),
+}
+
+/// Carries packets until a signal ends the run or the device is deleted; prints `ready` on stderr once packets pass.
+///
+/// # Errors
+/// Where something that the run needs is missing or fails.
+pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
+    if !config.plain && !stays_here(config.peer) {
+        return Err(TunnelError::Plain(config.peer));
+    }
+    let registry = Registry::new()?;
+    let metrics = TunnelMetrics::new(&registry)?;
+    let health = Arc::new(Health::default());
+    let (sender, messages) = unbounded();
+    hear_signals(sender.clone())?;
+    let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
+    let device = Arc::new(Device::open(&config.device, config.offload)?);
+    let mtu = settle(config, &carrier, &device)?;
+    let _endpoint = match config.metrics {
+        Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
+        None => None,
+    };
+    // Everything is open; what comes from the peer is handled with no privilege at all.
+    privileges::keep_for_good(CapabilitySet::empty())?;
+    let sent = Account::new(metrics.clone(), Way::Sent);
+    let outlet = Outlet::new(Arc::clone(&carrier), Numbers::from_the_clock(), sent.clone());
+    let (from, to) = (Arc::clone(&device), Arc::clone(&carrier));
+    spawn("to-peer", &sender, move || send_all(&from, &to, outlet, &sent))?;
+    let inlet = Inlet::new(Arc::clone(&device), Account::new(metrics.clone(), Way::Received));
+    let from = Arc::clone(&carrier);
+    spawn("from-peer", &sender, move || receive_all(&from, inlet))?;
+    health.set_ready(true);
+    tell(format_args!(
+        "ready: {} {} ({mtu}), {} to {}, plain, {}",
+        device.name(),
+        if device.is_ours() { "made" } else { "taken over" },
+        config.local,
+        config.peer,
+        if config.offload { "super-packets" } else { "packet by packet" },
+    ));
+    let outcome = watch(&messages, &carrier, &metrics, &device);
+    health.set_ready(false);
+    tell(summary(&metrics));
+    // The threads wait in calls that nothing ends but the end of the process; they hold nothing back.
+    outcome
+}
+
+/// Gives the device the sizes that fit the way to the peer; says its MTU.
+fn settle(config: &TunnelConfig, carrier: &Carrier, device: &Device) -> Result<String, TunnelError> {
+    let room = carrier.each().saturating_sub(PLAIN_HEADER);
+    let header = if config.offload { HEADER } else { 0 };
+    // Who made the device beforehand has chosen; 65,535 is the most that a tun device has.
+    let chosen = config.mtu.map(usize::from);
+    let mtu = chosen.or_else(|| device.is_ours().then(|| room.saturating_sub(header).min(65_535)));
+    if let Some(mtu) = mtu {
+        device.set(Setting::Mtu, mtu).map_err(TunnelError::Mtu)?;
+    }
+    if config.offload {
+        // As much as one train carries. Without the permission longer ones go as two.
+        let longest = room * carrier.at_once(carrier.each()) - HEADER;
+        if device.set(Setting::SuperPacket, longest.min(65_535)).is_err() {
+            tell("bannerwall: the device's gso_max_size cannot be set: the longest packets go by two calls");
+        }
+    }
+    Ok(mtu.map_or_else(|| "MTU as it was".to_owned(), |mtu| format!("MTU {mtu}")))
+}
+
+/// From the device to the peer.
+fn send_all(
+    device: &Device,
+    carrier: &Carrier,
+    mut outlet: Outlet,
+    account: &Account,
+) -> Result<(), TunnelError> {
+    let mut buffer = vec![0; LONGEST];
+    loop {
+        let fault = |source| TunnelError::Device { name: device.name().to_owned(), source };
+        let Read::Octets(length) = device.read(&mut buffer).map_err(fault)? else { return Ok(()) };
+        let mut octets = buffer.get(..length).unwrap_or_default();
+        if device.has_super_packets() {
+            octets = device::without_idle_header(octets);
+        }
+        let parts = [std::io::IoSlice::new(octets)];
+        let packet = account.packet(&parts);
+        if carrier.is_own(device::packet(octets)) {
+            packet.discard(Reason::Loop);
+        } else {
+            outlet.send(packet);
+        }
+    }
+}
+
+/// From the peer to the device.
+fn receive_all(carrier: &Carrier, mut inlet: Inlet) -> Result<(), TunnelError> {
+    let mut buffer = vec![0; LONGEST];
+    loop {
+        let train = carrier.receive(&mut buffer).map_err(TunnelError::Socket)?;
+        inlet.take(&buffer, train);
+    }
+}
+
+fn watch(
+    messages: &Receiver<Message>,
+    carrier: &Carrier,
+    metrics: &TunnelMetrics,
+    device: &Device,
+) -> Result<(), TunnelError> {
+    loop {
+        let path = carrier.look_at_path().map_err(TunnelError::Socket)?;
+        metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
+        match messages.recv_timeout(LOOK) {
+            Ok(Message::Stop) => return Ok(()),
+            Ok(Message::Ended(Some(Ok(())))) => {
+                tell(format_args!("bannerwall: device {} was deleted", device.name()));
+                return Ok(());
+            }
+            Ok(Message::Ended(Some(Err(error)))) => return Err(error),
+            Ok(Message::Ended(None)) => return Err(TunnelError::Failed),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Tells the main thread how a direction ended, also when it panics.
+struct Farewell {
+    outcome: Option<Result<(), TunnelError>>,
+    sender: Sender<Message>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // The main thread is gone only at the end of the process.
+        let _ = self.sender.send(Message::Ended(self.outcome.take()));
+    }
+}
+
+fn spawn(
+    name: &str,
+    sender: &Sender<Message>,
+    work: impl FnOnce() -> Result<(), TunnelError> + Send + 'static,
+) -> Result<(), TunnelError> {
+    let sender = sender.clone();
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let mut farewell = Farewell { outcome: None, sender };
+        farewell.outcome = Some(work());
+    })?;
+    Ok(())
+}
+
+fn hear_signals(sender: Sender<Message>) -> Result<(), TunnelError> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        privileges::give_up_all("signals");
+        for _ in signals.forever() {
+            // Nobody listens any more at the very end.
+            let _ = sender.send(Message::Stop);
+        }
+    })?;
+    Ok(())
+}
+
+fn summary(metrics: &TunnelMetrics) -> String {
+    let count = |way: Way| (metrics.packets(way).get(), metrics.octets(way).get());
+    let ((sent, sent_octets), (received, received_octets)) = (count(Way::Sent), count(Way::Received));
+    let dropped: Vec<String> = Reason::ALL
+        .iter()
+        .map(|reason| (reason.name(), metrics.dropped(*reason).get()))
+        .filter(|(_, times)| *times > 0)
+        .map(|(name, times)| format!("{times} {name}"))
+        .collect();
+    let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
+    format!(
+        "{sent} packets ({sent_octets} octets) sent, {received} packets ({received_octets} octets) received, dropped: {dropped}"
+    )
+}
+
+/// Whether nobody but this machine could read what goes to `peer`.
+fn stays_here(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
+}
