@@ -62,6 +62,14 @@ impl Ends {
         tunnels
     }
 
+    /// A number that one end shows at port 9464.
+    fn metric(&self, side: usize, name: &str) -> u64 {
+        let shown = self.0[side].run("curl -s http://127.0.0.1:9464/metrics");
+        let name = format!("bannerwall_tunnel_{name} ");
+        let value = shown.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok());
+        value.unwrap_or_else(|| panic!("{name} in {shown}"))
+    }
+
     /// Sends `octets` through and back again, and gives what came back.
     fn echo(&self, family: usize, octets: &[u8]) -> Vec<u8> {
         let address: IpAddr = INSIDE[family][1].parse().expect("an address");
@@ -126,18 +134,12 @@ fn super_packets_go_as_trains_and_segments_one_by_one() {
             let _tunnels = ends.both(0, &format!("{flags} --metrics 127.0.0.1:9464"));
             let sent = octets(4 << 20);
             assert!(ends.echo(0, &sent) == sent);
-            let metrics = ends.0[0].run("curl -s http://127.0.0.1:9464/metrics");
-            let value = |name: &str| {
-                let line = metrics.lines().find(|line| line.starts_with(name)).expect(name);
-                line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
-            };
-            let packets = value("bannerwall_tunnel_packets_total{way=\"sent\"}");
-            let datagrams = value("bannerwall_tunnel_datagrams_total{way=\"sent\"}");
-            let octets = value("bannerwall_tunnel_bytes_total{way=\"sent\"}");
-            assert!(octets > f64::from(4 << 20), "{metrics}");
-            assert_eq!(datagrams > 2.0 * packets, are_long, "{packets} packets, {datagrams} datagrams");
+            let [packets, datagrams, octets] = ["packets", "datagrams", "bytes"]
+                .map(|what| ends.metric(0, &format!("{what}_total{{way=\"sent\"}}")));
+            assert!(octets > 4 << 20, "{octets}");
+            assert_eq!(datagrams > 2 * packets, are_long, "{packets} packets, {datagrams} datagrams");
             assert!(are_long || datagrams <= packets, "{packets} packets, {datagrams} datagrams");
-            assert_eq!(value("bannerwall_tunnel_path_mtu_bytes"), 1500.0);
+            assert_eq!(ends.metric(0, "path_mtu_bytes"), 1500);
         }
     });
 }
@@ -182,10 +184,9 @@ fn garbage_is_counted_and_does_no_harm() {
             stranger.send_to(datagram, &to).expect("the way is there");
             peer.send_to(datagram, &to).expect("the way is there");
         }
-        let received = format!("bannerwall_tunnel_datagrams_total{{way=\"received\"}} {}", garbage.len());
         eventually("all of the peer's datagrams, and none of the stranger's", || {
-            let metrics = ends.0[0].run("curl -s http://127.0.0.1:9464/metrics");
-            metrics.lines().any(|line| line == received).then_some(())
+            let received = ends.metric(0, "datagrams_total{way=\"received\"}");
+            (received == garbage.len() as u64).then_some(())
         });
         drop(peer);
         let _other = ends.start(1, 0, "--plain");
@@ -235,7 +236,11 @@ fn what_cannot_be_is_told_with_the_flag() {
         let ends = Ends::new();
         ends.0[0].run("ip link add dummy0 type veth peer name dummy1");
         for (flags, code, expected) in [
-            ("--local 192.0.2.1:1 --peer 192.0.2.2:1 --device bw0", 2, "say --plain"),
+            (
+                "--local 192.0.2.1:1 --peer 192.0.2.2:1 --device bw0",
+                2,
+                "give it --key and --peer-key, or --plain",
+            ),
             (
                 "--local 192.0.2.1:1 --peer [2001:db8:1::2]:1 --device bw0 --plain",
                 2,
@@ -267,4 +272,171 @@ fn what_cannot_be_is_told_with_the_flag() {
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("CAP_NET_ADMIN"), "{said}");
     });
+}
+
+/// The keys of both ends, in a folder of their own, and the flags by which each end has them.
+struct KeyFiles {
+    folder: tempfile::TempDir,
+}
+
+impl KeyFiles {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for name in ["0", "1"] {
+            let private = folder.path().join(name);
+            let output = Command::new(PROGRAM).args(["tunnel", "keygen"]).arg(&private).output();
+            let output = output.expect("it starts");
+            assert!(output.status.success(), "{output:?}");
+            let again = Command::new(PROGRAM).args(["tunnel", "public"]).arg(&private).output();
+            assert_eq!(again.expect("it starts").stdout, output.stdout);
+            std::fs::write(private.with_extension("pub"), output.stdout).expect("the folder is ours");
+        }
+        Self { folder }
+    }
+
+    fn flags(&self, side: usize) -> String {
+        let folder = self.folder.path().display();
+        format!("--key {folder}/{side} --peer-key {folder}/{}.pub", 1 - side)
+    }
+}
+
+/// Both ends with keys, agreed.
+fn sealed(ends: &Ends, keys: &KeyFiles, family: usize, flags: &str) -> [Running; 2] {
+    let tunnels = [0, 1].map(|side| {
+        let tunnel = ends.start(side, family, &format!("{} {flags}", keys.flags(side)));
+        ends.configure(side);
+        tunnel
+    });
+    for tunnel in &tunnels {
+        tunnel.wait_stderr("agreed keys", |text| text.contains("keys are agreed on").then_some(()));
+    }
+    tunnels
+}
+
+#[test]
+fn with_keys_everything_comes_through_unchanged_and_nobody_reads_it() {
+    as_root(|| {
+        let keys = KeyFiles::new();
+        for (outside, flags) in [(0, ""), (1, "--no-offload")] {
+            let ends = Ends::new();
+            let tunnels = sealed(&ends, &keys, outside, flags);
+            let mut dump = ends.0[1].command("tcpdump");
+            dump.args("-i eth0 -A -s 0 -c 400 -U udp".split_whitespace());
+            let dump = Running::start(dump);
+            dump.wait_stderr("the start", |text| text.contains("listening on").then_some(()));
+            let sent = "attack at dawn ".repeat(100_000).into_bytes();
+            for inside in [0, 1] {
+                assert!(ends.echo(inside, &sent) == sent, "outside {outside}, inside {inside}, {flags}");
+            }
+            dump.wait_stdout("datagrams", |text| (text.len() > 10_000).then_some(()));
+            assert!(!dump.stdout().contains("attack"));
+            for account in tunnels.map(end) {
+                for fault in ["malformed", "forged", "replayed", "incomplete", "offload", "too_long"] {
+                    assert!(!account.contains(fault), "{flags}: {account}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn replayed_changed_and_foreign_datagrams_are_refused_and_counted() {
+    as_root(|| {
+        let keys = KeyFiles::new();
+        let ends = Ends::new();
+        let [_tunnel, other] = sealed(&ends, &keys, 0, "--metrics 127.0.0.1:9464");
+        let mut dump = ends.0[0].command("tcpdump");
+        let capture = keys.folder.path().join("capture");
+        dump.args("-i eth0 -Z root -U -s 0 -w".split_whitespace()).arg(&capture);
+        dump.args("udp and src host 192.0.2.2 and less 1400".split_whitespace());
+        let dump = Running::start(dump);
+        dump.wait_stderr("the start", |text| text.contains("listening on").then_some(()));
+        let sent = octets(1 << 20);
+        assert!(ends.echo(0, &sent) == sent);
+        let datagrams = eventually("datagrams in the capture", || {
+            let datagrams = payloads(&std::fs::read(&capture).unwrap_or_default());
+            (datagrams.len() >= 4).then_some(datagrams)
+        });
+        drop((dump, other));
+        let peer = ends.0[1].inside(|| UdpSocket::bind("192.0.2.2:7777")).expect("a free port");
+        let to = format!("{}:7777", OUTSIDE[0][0]);
+        let received = || ends.metric(0, "datagrams_total{way=\"received\"}");
+        let before = received();
+        let mut sent = 0;
+        let mut send = |datagram: &[u8]| {
+            peer.send_to(datagram, &to).expect("the way is there");
+            sent += 1;
+        };
+        let taken = datagrams.len().min(50);
+        for datagram in datagrams.iter().take(taken) {
+            send(datagram);
+            for at in [0, 1, 7, 8, 11, 12, datagram.len() - 1] {
+                let mut changed = datagram.clone();
+                changed[at] ^= 8;
+                send(&changed);
+            }
+            send(&[1; 200]);
+        }
+        eventually("all of them", || (received() == before + sent).then_some(()));
+        let dropped = |reason: &str| ends.metric(0, &format!("dropped_total{{reason=\"{reason}\"}}"));
+        let taken = taken as u64;
+        // Of the seven changes one is of the kind; a datagram of another tunnel's kind is none of ours, either.
+        assert_eq!(["replayed", "malformed", "forged"].map(dropped), [taken, 2 * taken, 6 * taken]);
+    });
+}
+
+/// The payloads of UDP datagrams over IPv4 in a capture of Ethernet frames.
+fn payloads(capture: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = capture.get(24..).unwrap_or_default();
+    let mut payloads = Vec::new();
+    while let Some(header) = rest.first_chunk::<16>() {
+        let length = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        let Some(frame) = rest.get(16..16 + length) else { break };
+        payloads.extend(frame.get(14 + 20 + 8..).map(<[u8]>::to_vec));
+        rest = &rest[16 + length..];
+    }
+    payloads
+}
+
+#[test]
+fn an_end_that_starts_anew_is_met_again_and_one_with_other_keys_is_not() {
+    as_root(|| {
+        let (keys, others) = (KeyFiles::new(), KeyFiles::new());
+        let ends = Ends::new();
+        let [_tunnel, other] = sealed(&ends, &keys, 1, "--metrics 127.0.0.1:9464");
+        drop(other);
+        let forged = || ends.metric(0, "dropped_total{reason=\"forged\"}");
+        let before = forged();
+        let stranger = ends.start(1, 1, &others.flags(1));
+        ends.configure(1);
+        eventually("its initiation", || (forged() > before).then_some(()));
+        assert!(!stranger.stderr().contains("agreed"), "{}", stranger.stderr());
+        let account = end(stranger);
+        assert!(account.contains("0 packets (0 octets) received"), "{account}");
+        let again = ends.start(1, 1, &keys.flags(1));
+        ends.configure(1);
+        again.wait_stderr("agreed keys", |text| text.contains("keys are agreed on").then_some(()));
+        let sent = octets(1 << 20);
+        assert!(ends.echo(0, &sent) == sent);
+    });
+}
+
+#[test]
+fn faults_of_keys_are_told() {
+    let keys = KeyFiles::new();
+    let folder = keys.folder.path().display();
+    for (flags, expected) in [
+        (format!("--key {folder}/0 --peer-key {folder}/0.pub"), "public key of our own"),
+        (format!("--key {folder}/2 --peer-key {folder}/0.pub"), "cannot read"),
+        (format!("--key {folder}/0 --peer-key {PROGRAM}"), "not a key"),
+        (format!("--key {folder}/0"), "--peer-key"),
+        (format!("--plain --key {folder}/0 --peer-key {folder}/1.pub"), "cannot be used with"),
+    ] {
+        let flags = format!("--local 127.0.0.1:1 --peer 127.0.0.1:2 --device bw0 {flags}");
+        let output =
+            Command::new(PROGRAM).arg("tunnel").args(flags.split_whitespace()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {said}");
+        assert!(said.contains(expected), "{flags}: {said}");
+    }
 }

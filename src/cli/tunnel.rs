@@ -1,23 +1,55 @@
-//! `bannerwall tunnel`: flags to a [`TunnelConfig`].
+//! `bannerwall tunnel`: flags to a [`TunnelConfig`], and keys.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use clap::Args;
+use anyhow::anyhow;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Subcommand};
 
-use super::{Exit, Failure};
-use crate::tunnel::{self, TunnelConfig};
+use super::{Exit, Failure, print};
+use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
-/// Flags of `bannerwall tunnel`.
+/// `bannerwall tunnel`: a run, or something about keys.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  bannerwall tunnel --local 192.0.2.1:7777 --peer 198.51.100.2:7777 --device bw0 --plain
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
+  bannerwall tunnel keygen here.key > here.pub            once at each end; here.pub goes to the other one
+  bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 --key here.key --peer-key there.pub
   bannerwall tunnel --local '[2001:db8::1]:7777' --peer '[2001:db8::2]:7777' --device bw0 --plain --no-offload
   ip address add 203.0.113.1/30 dev bw0 && ip link set bw0 up
 
 Signals: SIGINT and SIGTERM end the run; so does `ip link delete` of the device. All end with 0, and a last line on
-stderr that accounts for every packet.")]
+stderr that accounts for every packet."
+)]
 pub(super) struct TunnelArgs {
+    #[command(subcommand)]
+    command: Option<KeyCommand>,
+    #[command(flatten)]
+    flags: Option<TunnelFlags>,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Make a private key in a new file, and print its public key.
+    #[command(after_help = "Example:\n  bannerwall tunnel keygen /etc/bannerwall/tunnel.key > tunnel.pub")]
+    Keygen {
+        /// Where the private key goes; nobody else may read it.
+        file: PathBuf,
+    },
+    /// Print the public key of a private one.
+    #[command(after_help = "Example:\n  bannerwall tunnel public /etc/bannerwall/tunnel.key")]
+    Public {
+        /// Where the private key is.
+        file: PathBuf,
+    },
+}
+
+/// Flags of a run.
+#[derive(Debug, Args)]
+struct TunnelFlags {
     /// Address and port of this end; 0.0.0.0 or `[::]` take the one that the route to the peer has.
     #[arg(long, value_name = "ADDR:PORT")]
     local: SocketAddr,
@@ -28,12 +60,19 @@ pub(super) struct TunnelArgs {
     /// ip(8).
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     device: String,
+    /// Our private key (`bannerwall tunnel keygen` makes one, and so does `wg genkey`).
+    #[arg(long, value_name = "FILE", requires = "peer_key", conflicts_with = "plain")]
+    key: Option<PathBuf>,
+    /// The peer's public key.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    peer_key: Option<PathBuf>,
+    /// Carry packets as they are, for whoever is on the way to read and change. Without it and without keys the peer must
+    /// be this machine.
+    #[arg(long)]
+    plain: bool,
     /// The device's MTU [default: what fits into one datagram; of a device that is there, its own].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
     mtu: Option<u16>,
-    /// Carry packets as they are, for whoever is on the way to read and change. Without it the peer must be this machine.
-    #[arg(long)]
-    plain: bool,
     /// Carry packet by packet, as segments, instead of up to 64 KiB a call. Both ends must be alike.
     #[arg(long)]
     no_offload: bool,
@@ -44,23 +83,41 @@ pub(super) struct TunnelArgs {
 
 /// Runs `bannerwall tunnel`.
 pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
-    match tunnel::run(&arguments.config()) {
-        Ok(()) => Ok(Exit::Done),
-        Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
-        Err(error) => Err(Failure::usage(error)),
+    match (&arguments.command, &arguments.flags) {
+        (Some(KeyCommand::Keygen { file }), _) => {
+            let key = Key::generate().map_err(Failure::usage)?;
+            let public = key.public().map_err(Failure::usage)?;
+            key.write_new(file).map_err(Failure::usage)?;
+            print(format!("{public}\n").as_bytes())
+        }
+        (Some(KeyCommand::Public { file }), _) => {
+            let public = Key::read(file).and_then(|key| key.public()).map_err(Failure::usage)?;
+            print(format!("{public}\n").as_bytes())
+        }
+        (None, Some(flags)) => match tunnel::run(&flags.config()?) {
+            Ok(()) => Ok(Exit::Done),
+            Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
+            Err(error) => Err(Failure::usage(error)),
+        },
+        (None, None) => Err(Failure::usage(anyhow!("--local, --peer and --device are needed"))),
     }
 }
 
-impl TunnelArgs {
-    fn config(&self) -> TunnelConfig {
-        TunnelConfig {
+impl TunnelFlags {
+    fn config(&self) -> Result<TunnelConfig, Failure> {
+        let protection = match (&self.key, &self.peer_key) {
+            (Some(key), Some(peer)) => Protection::Keys(Keys::read(key, peer).map_err(Failure::usage)?),
+            _ if self.plain => Protection::Plain,
+            _ => Protection::Loopback,
+        };
+        Ok(TunnelConfig {
             local: self.local,
             peer: self.peer,
             device: self.device.clone(),
             mtu: self.mtu,
-            plain: self.plain,
+            protection,
             offload: !self.no_offload,
             metrics: self.metrics,
-        }
+        })
     }
 }

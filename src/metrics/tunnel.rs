@@ -62,6 +62,14 @@ reasons! {
     NoRoom = "no_room",
     /// The kernel did not send it for another reason, a firewall's perhaps.
     NotSent = "not_sent",
+    /// No keys are agreed on with the peer, yet or any more.
+    NoKey = "no_key",
+    /// It does not open: not the peer's, or changed on the way.
+    Forged = "forged",
+    /// It was taken before, or is too old to tell.
+    Replayed = "replayed",
+    /// An agreement on keys that was not looked at: there were too many.
+    Crowd = "crowd",
     /// Pieces of it were lost on the way.
     Incomplete = "incomplete",
     /// A piece that was there already, or contradicts others.
@@ -82,6 +90,8 @@ pub struct TunnelMetrics {
     dropped: Vec<IntCounter>,
     /// The longest IP packet that gets to the peer whole.
     pub path_mtu: IntGauge,
+    /// Times that keys were agreed on with the peer.
+    pub handshakes: IntCounter,
 }
 
 impl TunnelMetrics {
@@ -106,6 +116,8 @@ impl TunnelMetrics {
             dropped: TunnelDrop::ALL.iter().map(|why| dropped.with_label_values(&[why.name()])).collect(),
             path_mtu: registry
                 .gauge("tunnel_path_mtu_bytes", "The longest packet that gets to the peer whole")?,
+            handshakes: registry
+                .counter("tunnel_handshakes_total", "Times that keys were agreed on with the peer")?,
         })
     }
 

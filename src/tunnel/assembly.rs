@@ -37,7 +37,8 @@ pub struct Assembly {
 
 #[derive(Debug, Default)]
 struct Slot {
-    packet: Option<u64>,
+    /// Its session and number.
+    packet: Option<(u32, u64)>,
     /// Where the pieces stand, by number.
     pieces: Vec<Option<Range<usize>>>,
     /// How many there are in all, once the last one is here.
@@ -46,9 +47,9 @@ struct Slot {
 }
 
 impl Assembly {
-    /// Takes a piece.
-    pub fn push(&mut self, place: Place, octets: &[u8]) -> Pushed {
-        let index = self.slot(place.packet);
+    /// Takes a piece that was numbered in `session`.
+    pub fn push(&mut self, session: u32, place: Place, octets: &[u8]) -> Pushed {
+        let index = self.slot((session, place.packet));
         let Some(slot) = self.slots.get_mut(index) else { return Pushed::Refused };
         if !slot.take(place, octets) {
             return Pushed::Refused;
@@ -70,7 +71,7 @@ impl Assembly {
     }
 
     /// The slot of a packet, the oldest one's where it has none yet.
-    fn slot(&mut self, packet: u64) -> usize {
+    fn slot(&mut self, packet: (u32, u64)) -> usize {
         if let Some(index) = self.slots.iter().position(|slot| slot.packet == Some(packet)) {
             return index;
         }
@@ -91,7 +92,7 @@ impl Assembly {
 }
 
 impl Slot {
-    fn begin(&mut self, packet: u64) {
+    fn begin(&mut self, packet: (u32, u64)) {
         self.packet = Some(packet);
         self.pieces.clear();
         self.count = None;
@@ -142,36 +143,44 @@ mod tests {
     #[test]
     fn pieces_of_several_packets_come_in_any_order() {
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.push(place(7, 2, 3), b"ef"), Pushed::Waiting);
-        assert_eq!(assembly.push(place(8, 0, 2), b"AB"), Pushed::Waiting);
-        assert_eq!(assembly.push(place(7, 0, 3), b"ab"), Pushed::Waiting);
-        assert_eq!(assembly.push(place(7, 0, 3), b"xx"), Pushed::Refused, "it is there");
-        let Pushed::Whole(index) = assembly.push(place(7, 1, 3), b"cd") else { panic!("all are there") };
+        assert_eq!(assembly.push(0, place(7, 2, 3), b"ef"), Pushed::Waiting);
+        assert_eq!(assembly.push(0, place(8, 0, 2), b"AB"), Pushed::Waiting);
+        assert_eq!(assembly.push(0, place(7, 0, 3), b"ab"), Pushed::Waiting);
+        assert_eq!(assembly.push(0, place(7, 0, 3), b"xx"), Pushed::Refused, "it is there");
+        let Pushed::Whole(index) = assembly.push(0, place(7, 1, 3), b"cd") else { panic!("all are there") };
         assert_eq!(whole(&mut assembly, index), b"abcdef");
-        let Pushed::Whole(index) = assembly.push(place(8, 1, 2), b"C") else { panic!("all are there") };
+        let Pushed::Whole(index) = assembly.push(0, place(8, 1, 2), b"C") else { panic!("all are there") };
         assert_eq!(whole(&mut assembly, index), b"ABC");
         assert_eq!(assembly.take_incomplete(), 0);
     }
 
     #[test]
+    fn pieces_of_two_sessions_never_make_one_packet() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.push(1, place(7, 0, 2), b"ab"), Pushed::Waiting);
+        assert_eq!(assembly.push(2, place(7, 1, 2), b"cd"), Pushed::Waiting);
+        assert!(matches!(assembly.push(1, place(7, 1, 2), b"ef"), Pushed::Whole(_)));
+    }
+
+    #[test]
     fn what_contradicts_is_refused() {
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.push(place(1, 1, 2), b"b"), Pushed::Waiting);
-        assert_eq!(assembly.push(place(1, 2, 3), b"c"), Pushed::Refused, "behind the end");
-        assert_eq!(assembly.push(place(1, 0, 1), b"a"), Pushed::Refused, "a second end");
-        assert_eq!(assembly.push(place(2, 0, 2), &vec![0; LONGEST]), Pushed::Waiting);
-        assert_eq!(assembly.push(place(2, 1, 2), b"b"), Pushed::Refused, "too long");
+        assert_eq!(assembly.push(0, place(1, 1, 2), b"b"), Pushed::Waiting);
+        assert_eq!(assembly.push(0, place(1, 2, 3), b"c"), Pushed::Refused, "behind the end");
+        assert_eq!(assembly.push(0, place(1, 0, 1), b"a"), Pushed::Refused, "a second end");
+        assert_eq!(assembly.push(0, place(2, 0, 2), &vec![0; LONGEST]), Pushed::Waiting);
+        assert_eq!(assembly.push(0, place(2, 1, 2), b"b"), Pushed::Refused, "too long");
     }
 
     #[test]
     fn the_oldest_gives_way_and_is_counted() {
         let mut assembly = Assembly::default();
         for packet in 0..100 {
-            assert_eq!(assembly.push(place(packet, 0, 2), b"a"), Pushed::Waiting);
+            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), Pushed::Waiting);
         }
         assert_eq!(assembly.take_incomplete(), 100 - SLOTS as u64);
-        assert!(matches!(assembly.push(place(99, 1, 2), b"b"), Pushed::Whole(_)));
-        assert_eq!(assembly.push(place(5, 1, 2), b"b"), Pushed::Waiting, "its start is gone");
+        assert!(matches!(assembly.push(0, place(99, 1, 2), b"b"), Pushed::Whole(_)));
+        assert_eq!(assembly.push(0, place(5, 1, 2), b"b"), Pushed::Waiting, "its start is gone");
     }
 
     proptest! {
@@ -181,7 +190,7 @@ mod tests {
         ) {
             let mut assembly = Assembly::default();
             for (packet, piece, count, length) in pieces {
-                if let Pushed::Whole(index) = assembly.push(place(packet, piece, count), &vec![1; length]) {
+                if let Pushed::Whole(index) = assembly.push(0, place(packet, piece, count), &vec![1; length]) {
                     prop_assert!(whole(&mut assembly, index).len() <= LONGEST);
                 }
                 prop_assert!(assembly.slots.len() <= SLOTS);

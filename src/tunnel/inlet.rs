@@ -1,62 +1,137 @@
-//! Datagrams from the peer: read many a call, put together to packets, given to the device.
+//! Datagrams from the peer: read many a call, opened where they are sealed, put together to packets, given to the device.
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bannerwall_ffi::datagrams::Train;
 
+use prometheus::IntCounter;
+
 use super::account::Account;
 use super::assembly::{Assembly, Pushed};
+use super::carrier::Carrier;
 use super::device::Device;
-use super::outlet::{PLAIN, PLAIN_HEADER};
+use super::noise::{Answer, INITIATION, Noise, RESPONSE};
+use super::outlet::{Cover, Outlet, PLAIN, PLAIN_HEADER};
 use super::place::Place;
+use super::session;
+use crate::diagnostics::tell;
 use crate::metrics::TunnelDrop as Reason;
 
 /// The way from the peer.
 #[derive(Debug)]
 pub struct Inlet {
-    device: Arc<Device>,
-    account: Account,
-    assembly: Assembly,
+    pub carrier: Arc<Carrier>,
+    pub device: Arc<Device>,
+    pub cover: Cover,
+    pub account: Account,
+    pub assembly: Assembly,
+    /// What was sealed, one piece behind the other.
+    pub opened: Vec<u8>,
+    /// The way back, for agreements on keys.
+    pub outlet: Outlet,
+    pub agreed: Agreed,
+}
+
+/// Counts agreements on keys, and tells of the first one.
+#[derive(Debug)]
+pub struct Agreed(pub IntCounter);
+
+impl Agreed {
+    fn note(&self) {
+        if self.0.get() == 0 {
+            tell("bannerwall: the peer is there: keys are agreed on");
+        }
+        self.0.inc();
+    }
+}
+
+/// A piece that came by itself or in a train.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece<'a> {
+    /// The session that it is numbered in; 0 without one.
+    session: u32,
+    place: Place,
+    octets: &'a [u8],
+}
+
+impl Piece<'_> {
+    fn follows(&self, other: &Self) -> bool {
+        self.session == other.session && self.place.follows(other.place)
+    }
 }
 
 impl Inlet {
-    /// A way to `device`.
-    pub fn new(device: Arc<Device>, account: Account) -> Self {
-        Self { device, account, assembly: Assembly::default() }
+    /// Waits for datagrams and takes them.
+    ///
+    /// # Errors
+    /// When the socket is of no more use.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> std::io::Result<()> {
+        let train = self.carrier.receive(buffer)?;
+        self.take(buffer, train);
+        Ok(())
     }
 
-    /// Takes what one call received.
-    pub fn take(&mut self, octets: &[u8], train: Train) {
+    fn take(&mut self, octets: &[u8], train: Train) {
         let octets = octets.get(..train.length).unwrap_or_default();
         let each = if train.each == 0 { train.length } else { train.each };
         let datagrams = octets.chunks(each.max(1));
         // One without an octet is one all the same.
         self.account.datagrams(datagrams.len().max(1));
         self.account.dropped(Reason::Malformed, u64::from(octets.is_empty()));
+        let mut opened = std::mem::take(&mut self.opened);
+        let mut room = opened.as_mut_slice();
         let mut pieces = Vec::with_capacity(datagrams.len());
         for datagram in datagrams {
-            match read(datagram) {
-                Some(piece) => pieces.push(piece),
-                None => self.account.dropped(Reason::Malformed, 1),
+            match self.read(datagram, &mut room) {
+                Ok(Some(piece)) => pieces.push(piece),
+                Ok(None) => {}
+                Err(reason) => self.account.dropped(reason, 1),
             }
         }
-        for run in pieces.chunk_by(|one, next| next.0.follows(one.0)) {
+        for run in pieces.chunk_by(|one, next| next.follows(one)) {
             self.take_run(run);
         }
         self.account.dropped(Reason::Incomplete, self.assembly.take_incomplete());
+        self.opened = opened;
+    }
+
+    /// Reads a datagram; nothing where there is no piece of a packet in it.
+    fn read<'a>(&mut self, datagram: &'a [u8], room: &mut &'a mut [u8]) -> Result<Option<Piece<'a>>, Reason> {
+        match &self.cover {
+            Cover::Plain(_) => read_plain(datagram).map(Some).ok_or(Reason::Malformed),
+            Cover::Noise(noise) if matches!(datagram.first(), Some(&(INITIATION | RESPONSE))) => {
+                let answer = noise.take(datagram, Instant::now())?;
+                self.answer(answer);
+                Ok(None)
+            }
+            Cover::Noise(noise) => open(noise, &self.agreed, datagram, room),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let sent = match answer {
+            Answer::Send(message) => self.carrier.send(&[IoSlice::new(&message)]),
+            Answer::Confirm => {
+                self.agreed.note();
+                self.outlet.send_nothing()
+            }
+        };
+        if let Err(reason) = sent {
+            self.account.dropped(reason, 1);
+        }
     }
 
     /// Takes pieces that follow one another in one packet.
-    fn take_run(&mut self, run: &[(Place, &[u8])]) {
+    fn take_run(&mut self, run: &[Piece<'_>]) {
         let is_whole = matches!((run.first(), run.last()),
-            (Some((first, _)), Some((last, _))) if first.piece == 0 && last.is_last);
+            (Some(first), Some(last)) if first.place.piece == 0 && last.place.is_last);
         if is_whole {
-            let pieces = run.iter().map(|(_, piece)| IoSlice::new(piece));
-            return deliver(&self.device, &self.account, pieces);
+            return deliver(&self.device, &self.account, run.iter().map(|piece| IoSlice::new(piece.octets)));
         }
-        for (place, piece) in run {
-            match self.assembly.push(*place, piece) {
+        for piece in run {
+            match self.assembly.push(piece.session, piece.place, piece.octets) {
                 Pushed::Waiting => {}
                 Pushed::Refused => self.account.dropped(Reason::Contradictory, 1),
                 Pushed::Whole(slot) => {
@@ -78,11 +153,36 @@ fn deliver<'a>(device: &Device, account: &Account, pieces: impl Iterator<Item = 
     }
 }
 
-/// Reads a datagram.
-fn read(datagram: &[u8]) -> Option<(Place, &[u8])> {
-    let (header, piece) = datagram.split_first_chunk::<PLAIN_HEADER>()?;
+fn read_plain(datagram: &[u8]) -> Option<Piece<'_>> {
+    let (header, octets) = datagram.split_first_chunk::<PLAIN_HEADER>()?;
     let [PLAIN, place @ ..] = *header else { return None };
-    (!piece.is_empty()).then(|| (Place::from_octets(place), piece))
+    (!octets.is_empty()).then(|| Piece { session: 0, place: Place::from_octets(place), octets })
+}
+
+/// Opens a datagram into the start of `room`, which is the rest thereafter.
+fn open<'a>(
+    noise: &Noise,
+    agreed: &Agreed,
+    datagram: &[u8],
+    room: &mut &'a mut [u8],
+) -> Result<Option<Piece<'a>>, Reason> {
+    let (index, place, sealed) = session::read(datagram).ok_or(Reason::Malformed)?;
+    let session = noise.session(index).ok_or(Reason::Forged)?;
+    let all = std::mem::take(room);
+    let length = match session.open(place, sealed, all) {
+        Ok(length) => length,
+        Err(reason) => {
+            *room = all;
+            return Err(reason);
+        }
+    };
+    if noise.confirm(&session) {
+        agreed.note();
+    }
+    let (octets, rest) = all.split_at_mut(length);
+    *room = rest;
+    // One without a piece shows that the peer has the keys, and that is all.
+    Ok((length > 0).then_some(Piece { session: index.0, place, octets }))
 }
 
 #[cfg(test)]
@@ -94,11 +194,11 @@ mod tests {
         let place = Place::new(5, 0, 1);
         let mut datagram = vec![PLAIN];
         datagram.extend(place.to_octets());
-        assert_eq!(read(&datagram), None, "nothing in it");
+        assert_eq!(read_plain(&datagram), None, "nothing in it");
         datagram.push(0x45);
-        assert_eq!(read(&datagram), Some((place, &[0x45][..])));
+        assert_eq!(read_plain(&datagram), Some(Piece { session: 0, place, octets: &[0x45] }));
         datagram[0] = 9;
-        assert_eq!(read(&datagram), None);
-        assert_eq!(read(&[]), None);
+        assert_eq!(read_plain(&datagram), None);
+        assert_eq!(read_plain(&[]), None);
     }
 }

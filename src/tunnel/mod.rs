@@ -14,10 +14,14 @@ mod carrier;
 mod device;
 mod inlet;
 mod ip;
+mod keys;
 mod link;
+mod noise;
 mod outlet;
 mod place;
 mod run;
+mod session;
+mod window;
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,6 +30,7 @@ use bannerwall_ffi::error::CallError;
 
 use crate::metrics::MetricsError;
 
+pub use keys::{Key, Keys};
 pub use run::run;
 
 /// What a tunnel is told at its start.
@@ -39,12 +44,23 @@ pub struct TunnelConfig {
     pub device: String,
     /// Its MTU; without one a new device gets what fits into one datagram.
     pub mtu: Option<u16>,
-    /// Whether what goes through may be read on the way.
-    pub plain: bool,
+    /// Whether it may be.
+    pub protection: Protection,
     /// Whether packets go before they are segmented, many datagrams a call.
     pub offload: bool,
     /// Where metrics are shown.
     pub metrics: Option<SocketAddr>,
+}
+
+/// Who on the way may read and change what goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// Nobody, since nothing leaves this machine.
+    Loopback,
+    /// Whoever is there.
+    Plain,
+    /// Nobody without these keys.
+    Keys(Keys),
 }
 
 /// Why a tunnel could not start, or ended before it was told to.
@@ -52,9 +68,12 @@ pub struct TunnelConfig {
 pub enum TunnelError {
     /// Nothing would hide what goes through.
     #[error(
-        "--peer {0} is not this machine, and whoever is on the way could read and change what goes through the tunnel: say --plain if that is meant"
+        "--peer {0} is not this machine, and whoever is on the way could read and change what goes through: give it --key and --peer-key, or --plain if that is meant"
     )]
     Plain(SocketAddr),
+    /// The library does not do what was asked of it.
+    #[error("Noise protocol: {0}")]
+    Noise(#[from] snow::Error),
     /// One IPv4, one IPv6.
     #[error("--local and --peer must be both IPv4 or both IPv6")]
     Families,

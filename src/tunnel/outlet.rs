@@ -1,4 +1,4 @@
-//! Packets to the peer: cut into pieces that fit the way, numbered, and sent many a call.
+//! Packets to the peer: cut into pieces that fit the way, numbered, sealed where there are keys, and sent many a call.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use super::account::{Account, Packet};
 use super::carrier::{Carrier, MOST_SEGMENTS};
+use super::noise::Noise;
 use super::place::{self, MOST_PIECES, Place};
+use super::session::{self, Session};
 use crate::metrics::TunnelDrop as Reason;
 
 /// The kind of a datagram that carries a piece as it is.
@@ -16,19 +18,28 @@ pub const PLAIN: u8 = 1;
 /// Octets before a piece: its kind and number.
 pub const PLAIN_HEADER: usize = 1 + place::OCTETS;
 
-/// The numbers of packets, none twice.
+/// How what is sent looks.
 #[derive(Debug, Clone)]
-pub struct Numbers(Arc<AtomicU64>);
+pub enum Cover {
+    /// As it is; with the numbers of packets, none twice.
+    Plain(Arc<AtomicU64>),
+    /// Sealed.
+    Noise(Arc<Noise>),
+}
 
-impl Numbers {
-    /// Begins where nobody has been for long: pieces of an earlier run may still be awaited by the peer.
-    pub fn from_the_clock() -> Self {
+impl Cover {
+    /// None. Its numbers begin where nobody has been for long: pieces of an earlier run may still be awaited by the peer.
+    pub fn plain() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self(Arc::new(AtomicU64::new(u64::try_from(since.as_micros()).unwrap_or_default())))
+        Self::Plain(Arc::new(AtomicU64::new(u64::try_from(since.as_micros()).unwrap_or_default())))
     }
 
-    fn next(&self) -> u64 {
-        self.0.fetch_add(1, Relaxed)
+    /// Octets of a datagram that are no piece.
+    pub fn overhead(&self) -> usize {
+        match self {
+            Self::Plain(_) => PLAIN_HEADER,
+            Self::Noise(_) => session::HEADER + session::TAG,
+        }
     }
 }
 
@@ -36,24 +47,42 @@ impl Numbers {
 #[derive(Debug)]
 pub struct Outlet {
     carrier: Arc<Carrier>,
-    numbers: Numbers,
+    cover: Cover,
     account: Account,
     headers: Vec<[u8; PLAIN_HEADER]>,
+    /// Room for a train of sealed pieces.
+    sealed: Vec<u8>,
+}
+
+/// A packet that is cut.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    /// Its number.
+    packet: u64,
+    /// How many pieces it has in all.
+    pieces: usize,
+    /// Octets of each but the last.
+    room: usize,
 }
 
 impl Outlet {
-    /// A way by `carrier`; all outlets of one run take from the same `numbers`.
-    pub fn new(carrier: Arc<Carrier>, numbers: Numbers, account: Account) -> Self {
-        Self { carrier, numbers, account, headers: vec![[0; PLAIN_HEADER]; MOST_SEGMENTS] }
+    /// A way by `carrier`.
+    pub fn new(carrier: Arc<Carrier>, cover: Cover, account: Account) -> Self {
+        let sealed = match cover {
+            Cover::Plain(_) => Vec::new(),
+            Cover::Noise(_) => vec![0; 1 << 16],
+        };
+        Self { carrier, cover, account, headers: vec![[0; PLAIN_HEADER]; MOST_SEGMENTS], sealed }
     }
 
     /// Sends a packet, or drops it.
     pub fn send(&mut self, packet: Packet<'_>) {
         // An outbound packet is in one part.
         let [octets] = packet.parts() else { return packet.discard(Reason::Malformed) };
-        let mut sent = self.try_to_send(octets);
+        let mut sent = self.send_octets(octets);
         if sent == Err(Reason::TooLong) {
-            sent = self.try_to_send(octets);
+            // The way has become narrower, as the kernel has just learnt.
+            sent = self.send_octets(octets);
         }
         match sent {
             Ok(()) => packet.forwarded(),
@@ -61,30 +90,77 @@ impl Outlet {
         }
     }
 
-    fn try_to_send(&mut self, octets: &[u8]) -> Result<(), Reason> {
+    /// Sends something that the peer's keys are shown by, and nothing in it.
+    ///
+    /// # Errors
+    /// Why it was not sent.
+    pub fn send_nothing(&mut self) -> Result<(), Reason> {
+        self.send_octets(&[])
+    }
+
+    fn send_octets(&mut self, octets: &[u8]) -> Result<(), Reason> {
         let each = self.carrier.each();
-        let room = each.saturating_sub(PLAIN_HEADER).max(1);
-        let pieces = octets.len().div_ceil(room);
+        let room = each.saturating_sub(self.cover.overhead()).max(1);
+        let pieces = octets.len().div_ceil(room).max(1);
         if pieces > MOST_PIECES {
             return Err(Reason::TooLong);
         }
-        let number = self.numbers.next();
         let at_once = self.carrier.at_once(each);
-        for (turn, train) in octets.chunks(room * at_once).enumerate() {
-            let mut parts = [IoSlice::new(&[]); 2 * MOST_SEGMENTS];
-            let count = train.len().div_ceil(room);
-            for (index, header) in self.headers.iter_mut().take(count).enumerate() {
-                let place = Place::new(number, turn * at_once + index, pieces);
-                header[0] = PLAIN;
-                header[1..].copy_from_slice(&place.to_octets());
+        let session = match &self.cover {
+            Cover::Plain(_) => None,
+            Cover::Noise(noise) => Some(noise.current().ok_or(Reason::NoKey)?),
+        };
+        let packet = match (&self.cover, &session) {
+            (_, Some(session)) => session.next(),
+            (Cover::Plain(numbers), None) => numbers.fetch_add(1, Relaxed),
+            (Cover::Noise(_), None) => return Err(Reason::NoKey),
+        };
+        let cut = Cut { packet, pieces, room };
+        let mut first = 0;
+        let mut rest = octets;
+        while first < pieces {
+            let (train, behind) = rest.split_at(rest.len().min(room * at_once));
+            let count = train.len().div_ceil(room).max(1);
+            match &session {
+                None => self.send_plain(cut, first, train)?,
+                Some(session) => self.send_sealed(session, cut, first, train)?,
             }
-            let pairs = parts.chunks_exact_mut(2).zip(self.headers.iter().zip(train.chunks(room)));
-            for (pair, (header, piece)) in pairs {
-                pair.copy_from_slice(&[IoSlice::new(header), IoSlice::new(piece)]);
-            }
-            self.carrier.send(parts.get(..2 * count).unwrap_or_default())?;
             self.account.datagrams(count);
+            (first, rest) = (first + count, behind);
         }
         Ok(())
+    }
+
+    /// Sends pieces by one call, as they are.
+    fn send_plain(&mut self, cut: Cut, first: usize, train: &[u8]) -> Result<(), Reason> {
+        let mut parts = [IoSlice::new(&[]); 2 * MOST_SEGMENTS];
+        let count = train.len().div_ceil(cut.room);
+        for (index, header) in self.headers.iter_mut().take(count).enumerate() {
+            header[0] = PLAIN;
+            header[1..].copy_from_slice(&cut.place(first + index).to_octets());
+        }
+        let pairs = parts.chunks_exact_mut(2).zip(self.headers.iter().zip(train.chunks(cut.room)));
+        for (pair, (header, piece)) in pairs {
+            pair.copy_from_slice(&[IoSlice::new(header), IoSlice::new(piece)]);
+        }
+        self.carrier.send(parts.get(..2 * count).unwrap_or_default())
+    }
+
+    /// Sends pieces by one call, sealed.
+    fn send_sealed(&mut self, session: &Session, cut: Cut, first: usize, train: &[u8]) -> Result<(), Reason> {
+        let mut end = 0;
+        // An empty train is one empty piece.
+        let (start, others) = train.split_at(train.len().min(cut.room));
+        for (index, piece) in std::iter::once(start).chain(others.chunks(cut.room)).enumerate() {
+            let room = self.sealed.get_mut(end..).unwrap_or_default();
+            end += session.seal(cut.place(first + index), piece, room)?;
+        }
+        self.carrier.send(&[IoSlice::new(self.sealed.get(..end).unwrap_or_default())])
+    }
+}
+
+impl Cut {
+    fn place(self, index: usize) -> Place {
+        Place::new(self.packet, index, self.pieces)
     }
 }

@@ -1,8 +1,8 @@
 //! One run: everything opened, a thread a direction, and the end.
 
-use std::net::SocketAddr;
+use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::thread::CapabilitySet;
@@ -10,12 +10,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::account::Account;
+use super::assembly::Assembly;
 use super::carrier::Carrier;
 use super::device::{self, Device, HEADER, Read};
-use super::inlet::Inlet;
+use super::inlet::{Agreed, Inlet};
 use super::link::Setting;
-use super::outlet::{Numbers, Outlet, PLAIN_HEADER};
-use super::{TunnelConfig, TunnelError};
+use super::noise::Noise;
+use super::outlet::{Cover, Outlet};
+use super::{Protection, TunnelConfig, TunnelError};
 use crate::diagnostics::tell;
 use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
 use crate::privileges;
@@ -23,8 +25,8 @@ use crate::privileges;
 /// Room for the longest packet with its header, or the longest train.
 const LONGEST: usize = 1 << 17;
 
-/// How often the path to the peer is looked at: it may have become wider.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the path to the peer is looked at, which may have become wider, and the age of keys.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What the main thread is told.
 enum Message {
@@ -39,9 +41,13 @@ enum Message {
 /// # Errors
 /// Where something that the run needs is missing or fails.
 pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
-    if !config.plain && !stays_here(config.peer) {
-        return Err(TunnelError::Plain(config.peer));
-    }
+    let cover = match config.protection {
+        Protection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
+            return Err(TunnelError::Plain(config.peer));
+        }
+        Protection::Loopback | Protection::Plain => Cover::plain(),
+        Protection::Keys(keys) => Cover::Noise(Arc::new(Noise::new(keys)?)),
+    };
     let registry = Registry::new()?;
     let metrics = TunnelMetrics::new(&registry)?;
     let health = Arc::new(Health::default());
@@ -49,30 +55,44 @@ pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
     hear_signals(sender.clone())?;
     let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
     let device = Arc::new(Device::open(&config.device, config.offload)?);
-    let mtu = settle(config, &carrier, &device)?;
+    let mtu = settle(config, &cover, &carrier, &device)?;
     let _endpoint = match config.metrics {
         Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
         None => None,
     };
     // Everything is open; what comes from the peer is handled with no privilege at all.
     privileges::keep_for_good(CapabilitySet::empty())?;
-    let sent = Account::new(metrics.clone(), Way::Sent);
-    let outlet = Outlet::new(Arc::clone(&carrier), Numbers::from_the_clock(), sent.clone());
-    let (from, to) = (Arc::clone(&device), Arc::clone(&carrier));
-    spawn("to-peer", &sender, move || send_all(&from, &to, outlet, &sent))?;
-    let inlet = Inlet::new(Arc::clone(&device), Account::new(metrics.clone(), Way::Received));
-    let from = Arc::clone(&carrier);
-    spawn("from-peer", &sender, move || receive_all(&from, inlet))?;
+    let account = |way| Account::new(metrics.clone(), way);
+    let outlet = |way| Outlet::new(Arc::clone(&carrier), cover.clone(), account(way));
+    let outward = Outward {
+        device: Arc::clone(&device),
+        carrier: Arc::clone(&carrier),
+        account: account(Way::Sent),
+        outlet: outlet(Way::Sent),
+    };
+    spawn("to-peer", &sender, move || outward.run())?;
+    let inlet = Inlet {
+        carrier: Arc::clone(&carrier),
+        device: Arc::clone(&device),
+        cover: cover.clone(),
+        account: account(Way::Received),
+        assembly: Assembly::default(),
+        opened: vec![0; LONGEST],
+        outlet: outlet(Way::Sent),
+        agreed: Agreed(metrics.handshakes.clone()),
+    };
+    spawn("from-peer", &sender, move || receive_all(inlet))?;
     health.set_ready(true);
     tell(format_args!(
-        "ready: {} {} ({mtu}), {} to {}, plain, {}",
+        "ready: {} {} ({mtu}), {} to {}, {}, {}",
         device.name(),
         if device.is_ours() { "made" } else { "taken over" },
         config.local,
         config.peer,
+        if matches!(cover, Cover::Noise(_)) { "sealed" } else { "plain" },
         if config.offload { "super-packets" } else { "packet by packet" },
     ));
-    let outcome = watch(&messages, &carrier, &metrics, &device);
+    let outcome = watch(&messages, &carrier, &cover, &metrics, &device);
     health.set_ready(false);
     tell(summary(&metrics));
     // The threads wait in calls that nothing ends but the end of the process; they hold nothing back.
@@ -80,8 +100,13 @@ pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
 }
 
 /// Gives the device the sizes that fit the way to the peer; says its MTU.
-fn settle(config: &TunnelConfig, carrier: &Carrier, device: &Device) -> Result<String, TunnelError> {
-    let room = carrier.each().saturating_sub(PLAIN_HEADER);
+fn settle(
+    config: &TunnelConfig,
+    cover: &Cover,
+    carrier: &Carrier,
+    device: &Device,
+) -> Result<String, TunnelError> {
+    let room = carrier.each().saturating_sub(cover.overhead());
     let header = if config.offload { HEADER } else { 0 };
     // Who made the device beforehand has chosen; 65,535 is the most that a tun device has.
     let chosen = config.mtu.map(usize::from);
@@ -100,48 +125,60 @@ fn settle(config: &TunnelConfig, carrier: &Carrier, device: &Device) -> Result<S
 }
 
 /// From the device to the peer.
-fn send_all(
-    device: &Device,
-    carrier: &Carrier,
-    mut outlet: Outlet,
-    account: &Account,
-) -> Result<(), TunnelError> {
-    let mut buffer = vec![0; LONGEST];
-    loop {
-        let fault = |source| TunnelError::Device { name: device.name().to_owned(), source };
-        let Read::Octets(length) = device.read(&mut buffer).map_err(fault)? else { return Ok(()) };
-        let mut octets = buffer.get(..length).unwrap_or_default();
-        if device.has_super_packets() {
-            octets = device::without_idle_header(octets);
+struct Outward {
+    device: Arc<Device>,
+    carrier: Arc<Carrier>,
+    account: Account,
+    outlet: Outlet,
+}
+
+impl Outward {
+    fn run(mut self) -> Result<(), TunnelError> {
+        let mut buffer = vec![0; LONGEST];
+        loop {
+            let read = self.device.read(&mut buffer);
+            let fault = |source| TunnelError::Device { name: self.device.name().to_owned(), source };
+            let Read::Octets(length) = read.map_err(fault)? else { return Ok(()) };
+            self.forward(buffer.get(..length).unwrap_or_default());
         }
-        let parts = [std::io::IoSlice::new(octets)];
-        let packet = account.packet(&parts);
-        if carrier.is_own(device::packet(octets)) {
+    }
+
+    fn forward(&mut self, read: &[u8]) {
+        let octets = if self.device.has_super_packets() { device::without_idle_header(read) } else { read };
+        let parts = [IoSlice::new(octets)];
+        let packet = self.account.packet(&parts);
+        if self.carrier.is_own(device::packet(octets)) {
             packet.discard(Reason::Loop);
         } else {
-            outlet.send(packet);
+            self.outlet.send(packet);
         }
     }
 }
 
 /// From the peer to the device.
-fn receive_all(carrier: &Carrier, mut inlet: Inlet) -> Result<(), TunnelError> {
+fn receive_all(mut inlet: Inlet) -> Result<(), TunnelError> {
     let mut buffer = vec![0; LONGEST];
     loop {
-        let train = carrier.receive(&mut buffer).map_err(TunnelError::Socket)?;
-        inlet.take(&buffer, train);
+        inlet.receive(&mut buffer).map_err(TunnelError::Socket)?;
     }
 }
 
 fn watch(
     messages: &Receiver<Message>,
     carrier: &Carrier,
+    cover: &Cover,
     metrics: &TunnelMetrics,
     device: &Device,
 ) -> Result<(), TunnelError> {
     loop {
         let path = carrier.look_at_path().map_err(TunnelError::Socket)?;
         metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
+        if let Cover::Noise(noise) = cover
+            && let Some(initiation) = noise.tick(Instant::now(), SystemTime::now())
+        {
+            // One that is not sent is like one that is lost: the next one follows.
+            let _ = carrier.send(&[IoSlice::new(&initiation)]);
+        }
         match messages.recv_timeout(LOOK) {
             Ok(Message::Stop) => return Ok(()),
             Ok(Message::Ended(Some(Ok(())))) => {
@@ -206,9 +243,4 @@ fn summary(metrics: &TunnelMetrics) -> String {
     format!(
         "{sent} packets ({sent_octets} octets) sent, {received} packets ({received_octets} octets) received, dropped: {dropped}"
     )
-}
-
-/// Whether nobody but this machine could read what goes to `peer`.
-fn stays_here(peer: SocketAddr) -> bool {
-    peer.ip().to_canonical().is_loopback()
 }
