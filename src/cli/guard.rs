@@ -6,23 +6,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::flags::{
-    FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag, output_file,
-};
-use super::hook::{FamilyFlag, OnFailureFlag, VariantFlag, unique};
-use super::rule_paths::{RulesFlag, Use};
+use super::hook::{FamilyFlag, VariantFlag, unique};
+use super::inspection::InspectionFlags;
+use super::rule_paths::Use;
 use super::{Exit, Failure};
 use crate::doctor::GuardSettings;
-use crate::engine::{EngineConfig, OnFailure};
+use crate::engine::OnFailure;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
-use crate::guard::{self, ControlPlace, GuardConfig, GuardError, Output};
+use crate::guard::{self, ControlPlace, GuardConfig, GuardError};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
-use crate::output::Destination;
-use crate::output::eve::{Eve, EveOptions};
-use crate::output::learn::Learning;
-
-/// The most flows that may be remembered: room for an index of them is made at the start.
-const MOST_FLOWS: u64 = 1 << 26;
 
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
@@ -39,9 +31,7 @@ and writes a stats event, which is what logrotate should send; SIGUSR2 reads the
 its hook up, so that packets are dropped until a guard runs or `bannerwall hook down`.")]
 pub(super) struct GuardArgs {
     #[command(flatten)]
-    rules: RulesFlag,
-    #[command(flatten)]
-    fingerprints: FingerprintsFlag,
+    inspection: InspectionFlags,
 
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
@@ -85,59 +75,14 @@ pub(super) struct GuardArgs {
     #[arg(long, help_heading = "Packets")]
     pin: bool,
 
-    /// Block what blocking rules match; without it alerts say what would have been blocked.
-    #[arg(long, help_heading = "Verdicts")]
-    enforce: bool,
-    /// What becomes of packets that cannot be inspected (queue full, memory short, guard dead): open
-    /// lets them pass, closed drops them.
-    #[arg(long, value_name = "MODE", default_value = "open", help_heading = "Verdicts")]
-    on_failure: OnFailureFlag,
-    #[command(flatten)]
-    on_anomaly: OnAnomalyFlag,
-    /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them.
-    #[arg(long, value_name = "WHICH", default_value = "first", help_heading = "Verdicts")]
-    http_inspect: HttpExtent,
-    /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or two a
-    /// connection.
-    #[arg(long, help_heading = "Verdicts")]
-    hassh: bool,
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
-    /// Flows remembered at once, over all queues.
-    #[arg(long, value_name = "N", default_value_t = EngineConfig::default().flow_limit as u64,
-          help_heading = "Verdicts", value_parser = clap::value_parser!(u64).range(1..=MOST_FLOWS))]
-    flow_limit: u64,
     /// Lowest of the two neighbouring mark bits that are ours.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Verdicts",
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
 
-    /// Write events as JSON lines (EVE) to FILE, appending; nothing goes to stdout then unless
-    /// --format says so.
-    #[arg(long, value_name = "FILE", help_heading = "Events")]
-    events: Option<PathBuf>,
-    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks, protocols and
-    /// products), to be reviewed.
-    #[arg(long, value_name = "FILE", help_heading = "Events")]
-    learn: Option<PathBuf>,
-    /// How events look on stdout [default: text].
-    #[arg(long, value_name = "FORMAT", help_heading = "Events")]
-    format: Option<FormatName>,
-    /// Write what would go to stdout to FILE instead.
-    #[arg(short, long, value_name = "FILE", help_heading = "Events", value_parser = output_file)]
-    output: Option<PathBuf>,
-    /// Leave everything out of JSON events that EVE has no name for.
-    #[arg(long, help_heading = "Events")]
-    eve_strict: bool,
-    #[command(flatten)]
-    log_headers: LogHeadersFlag,
-    /// Tell of each flow at its end: packets and octets in each direction, protocol, verdict, times. What the
-    /// kernel passes on by itself is counted until then; --no-offload counts all of it.
-    #[arg(long, help_heading = "Events")]
-    flow_events: bool,
-    #[command(flatten)]
-    inventory: InventoryFlags,
     /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
@@ -177,10 +122,8 @@ enum BackendName {
 
 /// Runs `bannerwall guard`.
 pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
-    let outputs = arguments.outputs();
-    if let Some(file) = &arguments.learn {
-        super::check_learn(file)?;
-    }
+    let outputs = arguments.inspection.outputs();
+    arguments.inspection.check_files()?;
     let config = arguments.config()?;
     match guard::run(&config, outputs) {
         Ok(()) => Ok(Exit::Done),
@@ -196,35 +139,33 @@ impl GuardArgs {
         GuardSettings {
             queues: self.queue,
             mark: MarkField::new(self.mark).unwrap_or_default(),
-            open: self.on_failure == OnFailureFlag::Open,
+            open: self.inspection.on_failure() == OnFailure::Open,
         }
     }
 
     fn config(&self) -> Result<GuardConfig, Failure> {
         let mark = MarkField::new(self.mark).unwrap_or_default();
+        let inspection = &self.inspection;
         let hook = HookConfig {
             chains: unique(&self.hook),
             ports: self.ports.clone(),
             queues: self.queue,
-            bypass: self.on_failure == OnFailureFlag::Open,
+            bypass: inspection.on_failure() == OnFailure::Open,
             mark,
         };
         Ok(GuardConfig {
-            rules: self.rules.selection_told(Use::Guard)?,
-            fingerprints: self.fingerprints.path.clone(),
+            rules: inspection.rules.selection_told(Use::Guard)?,
+            fingerprints: inspection.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {
                 BackendName::LibnetfilterQueue => Backend::LibnetfilterQueue,
                 BackendName::Nfq => Backend::Nfq,
             },
-            enforce: self.enforce,
-            on_failure: match self.on_failure {
-                OnFailureFlag::Open => OnFailure::Open,
-                OnFailureFlag::Closed => OnFailure::Closed,
-            },
-            on_anomaly: self.on_anomaly.policy(self.enforce),
-            http_inspect: self.http_inspect.into(),
-            collect_kex: self.hassh,
+            enforce: inspection.enforce,
+            on_failure: inspection.on_failure(),
+            on_anomaly: inspection.on_anomaly.policy(inspection.enforce),
+            http_inspect: inspection.http_inspect.into(),
+            collect_kex: inspection.hassh,
             hook: (!hook.chains.is_empty()).then_some(hook),
             hook_repair: self.hook_repair == Switch::On,
             hook_keep: self.hook_keep,
@@ -234,7 +175,7 @@ impl GuardArgs {
             copy_range: self.copy_range,
             queue_length: self.queue_length,
             max_wait: self.max_wait.0,
-            flow_limit: usize::try_from(self.flow_limit).unwrap_or(usize::MAX),
+            flow_limit: inspection.flow_limit(),
             mark,
             pin: self.pin,
             control: Some(ControlPlace {
@@ -242,30 +183,9 @@ impl GuardArgs {
                 asked: self.control.is_some(),
             }),
             metrics: self.metrics,
-            disclosure: self.log_headers.disclosure(),
-            inventory: self.inventory.config(format!("queue {}", self.queue)),
-            flow_events: self.flow_events,
+            disclosure: inspection.log_headers.disclosure(),
+            inventory: inspection.inventory.config(format!("queue {}", self.queue)),
+            flow_events: inspection.flow_events,
         })
-    }
-
-    /// Where events go: the event file, and stdout (or what stands for it) unless only the event file
-    /// was asked for.
-    fn outputs(&self) -> Vec<Output> {
-        let eve = EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() };
-        let mut outputs = Vec::new();
-        if let Some(file) = &self.events {
-            outputs.push(Output { destination: Destination::Log(file.clone()), format: Box::new(Eve(eve)) });
-        }
-        if let Some(file) = &self.learn {
-            let destination = Destination::Other(Box::new(std::io::sink()));
-            outputs.push(Output { destination, format: Box::new(Learning::new(file.clone())) });
-        }
-        if self.events.is_some() && self.format.is_none() && self.output.is_none() {
-            return outputs;
-        }
-        let destination = self.output.clone().map_or(Destination::Stdout, Destination::Log);
-        let format = self.format.unwrap_or(FormatName::Text).events(eve, &destination);
-        outputs.push(Output { destination, format });
-        outputs
     }
 }

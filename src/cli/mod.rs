@@ -10,6 +10,7 @@ mod flags;
 mod guard;
 mod hook;
 mod import;
+mod inspection;
 mod inventory;
 mod man;
 mod reload;
@@ -76,7 +77,7 @@ enum Command {
     /// Ask what is on the network: what guard, scan and replay have kept with --inventory.
     Inventory(inventory::InventoryArgs),
     /// Carry packets to a peer over UDP and back, by a tun device, many segments a call.
-    Tunnel(tunnel::TunnelArgs),
+    Tunnel(Box<tunnel::TunnelArgs>),
     /// Tell what of this machine the guard and the scan can rely on; exit code 1 with faults.
     Doctor(doctor::DoctorArgs),
     /// Show the inventory to browsers, and as JSON to programs.

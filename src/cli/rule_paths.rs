@@ -19,6 +19,9 @@ const WORKING_FOLDER: &str = "rules";
 /// Where overrides are looked for when nobody says where.
 const LOCAL_FOLDER: &str = "/etc/bannerwall/local.d";
 
+/// The id of `--local PATH`, for the command that means something else by that.
+pub(super) const LOCAL_FLAG: &str = "local_rules";
+
 /// `--rules PATH`, `--local PATH`, `--profile NAME`.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct RulesFlag {
@@ -29,7 +32,7 @@ pub(super) struct RulesFlag {
     pub(super) rules: Vec<PathBuf>,
     /// Local file, or folder of *.toml files, with overrides and rules of one's own;
     /// read after the rules; may be given several times [default: /etc/bannerwall/local.d].
-    #[arg(long, value_name = "PATH", conflicts_with = "no_local")]
+    #[arg(id = LOCAL_FLAG, long = "local", value_name = "PATH", conflicts_with = "no_local")]
     local: Vec<PathBuf>,
     /// Leave /etc/bannerwall/local.d out.
     #[arg(long)]
@@ -56,6 +59,11 @@ impl RulesFlag {
     /// The rules at `paths`, as these flags say besides.
     pub(super) fn with_paths(&self, paths: &[PathBuf]) -> Self {
         Self { rules: paths.iter().chain(&self.rules).cloned().collect(), ..self.clone() }
+    }
+
+    /// Whether any of these flags was given.
+    pub(super) fn is_given(&self) -> bool {
+        self.no_local || !self.rules.is_empty() || !self.local.is_empty() || !self.profile.is_empty()
     }
 
     /// Which rules to load.

@@ -69,14 +69,27 @@ impl Ways {
 
 /// What became of the resets for the receiver and the sender of the segment that was stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Outcomes {
-    pub(super) receiver: ResetOutcome,
-    pub(super) sender: ResetOutcome,
+pub struct Outcomes {
+    /// Of the one for the receiver.
+    pub receiver: ResetOutcome,
+    /// Of the one for the sender.
+    pub sender: ResetOutcome,
 }
 
 impl Outcomes {
     /// Of resets that are not sent, as there were too many.
     pub(super) const LIMITED: Self = Self { receiver: ResetOutcome::Limited, sender: ResetOutcome::Limited };
+
+    pub(super) fn count(&self, metrics: &GuardMetrics) {
+        for outcome in [&self.receiver, &self.sender] {
+            let result = match outcome {
+                ResetOutcome::Routed | ResetOutcome::Bridged => ResetResult::Sent,
+                ResetOutcome::Failed(_) => ResetResult::Failed,
+                ResetOutcome::Limited => ResetResult::Limited,
+            };
+            metrics.resets(result).inc();
+        }
+    }
 }
 
 /// One raw socket for each address family, and the bridges.
@@ -130,16 +143,13 @@ impl Injector {
                 sender: self.route(&resets.to_sender, resets.sender, ways.sending),
             },
         };
-        for outcome in [&outcomes.receiver, &outcomes.sender] {
-            let sent = outcome.is_sent();
-            self.metrics.resets(if sent { ResetResult::Sent } else { ResetResult::Failed }).inc();
-        }
+        outcomes.count(&self.metrics);
         outcomes
     }
 
     /// Counts resets that are not sent, as there were too many.
     pub(super) fn hold_back(&self) -> Outcomes {
-        self.metrics.resets(ResetResult::Limited).inc_by(2);
+        Outcomes::LIMITED.count(&self.metrics);
         Outcomes::LIMITED
     }
 

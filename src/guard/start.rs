@@ -55,11 +55,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         false => None,
     };
     let control = listen(config, &sender)?;
-    let writers = outputs
-        .into_iter()
-        .map(|output| Writer::start(WriterConfig::COUNTING, output.destination, output.format))
-        .collect::<Result<Vec<Writer>, _>>()
-        .map_err(GuardError::Output)?;
+    let writers = start_writers(outputs)?;
     let outputs = || writers.iter().map(Writer::handle).collect();
     let inventory =
         config.inventory.as_ref().map(|inventory| inventory.start(event::Source::Guard, outputs()));
@@ -93,6 +89,12 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
     let numbered = config.queues.numbers().zip(sources).enumerate();
     let queues = numbered.map(|(index, (number, source))| parts.queue(index, number, source)).collect();
     Ok((run, queues))
+}
+
+/// Starts a writer for each output.
+pub(super) fn start_writers(outputs: Vec<Output>) -> Result<Vec<Writer>, GuardError> {
+    let start = |output: Output| Writer::start(WriterConfig::COUNTING, output.destination, output.format);
+    outputs.into_iter().map(start).collect::<Result<_, _>>().map_err(GuardError::Output)
 }
 
 /// The service manager that wants to be told, if any.

@@ -258,25 +258,7 @@ impl Run {
 
     /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
     fn reload(&self) -> Answer {
-        let before = self.rules.load().rules().len();
-        let selection = Selection { complete: before > 0, ..self.config.rules.clone() };
-        let (result, answer) = match load_rules(&selection) {
-            Ok(rules) => {
-                let count = rules.rules().len();
-                self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
-                self.rules.store(Arc::new(rules));
-                tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
-                (ReloadResult::Success, Answer { ok: true, rules: count, error: None })
-            }
-            Err(error) => {
-                tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
-                let answer = Answer { ok: false, rules: before, error: Some(error.to_string()) };
-                (ReloadResult::Failure, answer)
-            }
-        };
-        self.metrics.reloads(result).inc();
-        self.metrics.note_rules(result);
-        answer
+        exchange_rules(&self.config.rules, &self.rules, &self.metrics)
     }
 
     /// Lets the workers answer what they have in hand; a second signal does not wait for that, and nobody
@@ -300,17 +282,7 @@ impl Run {
     }
 
     fn count_lost_events(&self) {
-        let lost: u64 = self.writers.iter().map(|writer| writer.handle().lost()).sum();
-        let written: u64 = self.writers.iter().map(|writer| writer.handle().written()).sum();
-        let metrics = &self.metrics;
-        let unkept = self.inventory.as_ref().map_or(0, Inventory::lost);
-        for (counter, now) in [
-            (&metrics.events_dropped, lost),
-            (&metrics.events_written, written),
-            (&metrics.inventory_lost, unkept),
-        ] {
-            counter.inc_by(now.saturating_sub(counter.get()));
-        }
+        count_lost_events(&self.metrics, &self.writers, self.inventory.as_ref());
     }
 
     fn emit_stats(&self, started: Instant) {
@@ -338,25 +310,68 @@ impl Run {
             // How it ended was told by its farewell.
             let _ = worker.thread.join();
         }
-        match self.inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
-            Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
-            Some(Some(lost)) if lost > 0 => {
-                tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
-            }
-            _ => {}
+        finish_readers(self.writers, self.inventory);
+    }
+}
+
+/// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
+pub(super) fn exchange_rules(
+    selection: &Selection,
+    in_force: &ArcSwap<RuleSet>,
+    metrics: &GuardMetrics,
+) -> Answer {
+    let before = in_force.load().rules().len();
+    let selection = Selection { complete: before > 0, ..selection.clone() };
+    let (result, answer) = match load_rules(&selection) {
+        Ok(rules) => {
+            let count = rules.rules().len();
+            metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
+            in_force.store(Arc::new(rules));
+            tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
+            (ReloadResult::Success, Answer { ok: true, rules: count, error: None })
         }
-        for writer in self.writers {
-            let report = writer.finish_within(WRITERS_END);
-            if report.stuck > 0 {
-                tell(format_args!(
-                    "bannerwall: the last {} events are lost: nobody takes them",
-                    report.stuck
-                ));
-            }
-            let lost = report.overflowed + report.failed;
-            if lost > 0 {
-                tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
-            }
+        Err(error) => {
+            tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
+            let answer = Answer { ok: false, rules: before, error: Some(error.to_string()) };
+            (ReloadResult::Failure, answer)
+        }
+    };
+    metrics.reloads(result).inc();
+    metrics.note_rules(result);
+    answer
+}
+
+/// Shows in the metrics what readers of events have taken and lost.
+pub(super) fn count_lost_events(metrics: &GuardMetrics, writers: &[Writer], inventory: Option<&Inventory>) {
+    let lost: u64 = writers.iter().map(|writer| writer.handle().lost()).sum();
+    let written: u64 = writers.iter().map(|writer| writer.handle().written()).sum();
+    let unkept = inventory.map_or(0, Inventory::lost);
+    for (counter, now) in [
+        (&metrics.events_dropped, lost),
+        (&metrics.events_written, written),
+        (&metrics.inventory_lost, unkept),
+    ] {
+        counter.inc_by(now.saturating_sub(counter.get()));
+    }
+}
+
+/// Waits, not for long, until everybody has what there was to tell.
+pub(super) fn finish_readers(writers: Vec<Writer>, inventory: Option<Inventory>) {
+    match inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
+        Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
+        Some(Some(lost)) if lost > 0 => {
+            tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
+        }
+        _ => {}
+    }
+    for writer in writers {
+        let report = writer.finish_within(WRITERS_END);
+        if report.stuck > 0 {
+            tell(format_args!("bannerwall: the last {} events are lost: nobody takes them", report.stuck));
+        }
+        let lost = report.overflowed + report.failed;
+        if lost > 0 {
+            tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
 }
