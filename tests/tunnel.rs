@@ -440,3 +440,148 @@ fn faults_of_keys_are_told() {
         assert!(said.contains(expected), "{flags}: {said}");
     }
 }
+
+/// Rules that reject servers that call themselves Dropbear, and drop clients that call themselves sqlmap.
+const FORBIDDEN: &str = r#"
+[[rule]]
+id = "no-dropbear"
+title = "A forbidden server"
+protocol = "ssh"
+from = "server"
+match.software = '^dropbear'
+action = "reject"
+severity = "high"
+
+[[rule]]
+id = "no-sqlmap"
+title = "A forbidden client"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^sqlmap/'
+action = "drop"
+severity = "high"
+"#;
+
+/// Lets a server in the second network say `said`, so many octets a segment, and gives what a client in the first one
+/// gets of it.
+fn hear(ends: &Ends, family: usize, said: &'static [u8], each: usize) -> Vec<u8> {
+    let address: IpAddr = INSIDE[family][1].parse().expect("an address");
+    let listener = ends.0[1].listen((address, 2222));
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client comes");
+        // A socket that was reset already has no delay, either.
+        let _ = stream.set_nodelay(true);
+        for piece in said.chunks(each) {
+            // Whom a reset ends says no more.
+            if stream.write_all(piece).is_err() {
+                return;
+            }
+        }
+    });
+    let mut heard = Vec::new();
+    // A reset ends it as well as the server does, at once where the banner came with the handshake.
+    let _ = ends.0[0].connect((address, 2222)).and_then(|mut client| client.read_to_end(&mut heard));
+    server.join().expect("no panic");
+    heard
+}
+
+#[test]
+fn a_guarded_tunnel_stops_what_rules_forbid_at_either_end() {
+    as_root(|| {
+        let keys = KeyFiles::new();
+        let rules = keys.folder.path().join("rules.toml");
+        std::fs::write(&rules, FORBIDDEN).expect("the folder is ours");
+        let guard = format!("--guard --enforce --rules {} --no-local --format json", rules.display());
+        let (bad, good) = (&b"SSH-2.0-dropbear_2022.83\r\n"[..], &b"SSH-2.0-OpenSSH_9.2p1\r\n"[..]);
+        for (guarded, outside, flags) in [(0, 0, ""), (1, 1, ""), (0, 1, "--no-offload")] {
+            let ends = Ends::new();
+            let tunnels = [0, 1].map(|side| {
+                let guard = if side == guarded { guard.as_str() } else { "" };
+                let tunnel = ends.start(side, outside, &format!("{} {flags} {guard}", keys.flags(side)));
+                ends.configure(side);
+                tunnel
+            });
+            for tunnel in &tunnels {
+                tunnel.wait_stderr("agreed keys", |text| text.contains("agreed on").then_some(()));
+            }
+            for inside in [0, 1] {
+                for each in [1, 5, 100] {
+                    let what = format!("guard {guarded}, outside {outside}, inside {inside}, each {each}");
+                    assert_eq!(hear(&ends, inside, good, each), good, "{what}");
+                    let heard = hear(&ends, inside, bad, each);
+                    assert!(heard.len() < bad.len() && bad.starts_with(&heard), "{what}: {heard:?}");
+                }
+            }
+            let sent = octets(1 << 20);
+            assert!(ends.echo(0, &sent) == sent, "what no rule is about goes through");
+            let [one, other] = tunnels;
+            let judging = if guarded == 0 { one } else { other };
+            let drops = judging.wait_stdout("drop events", |text| {
+                let events = bannerwall_test_support::json_lines(&text.as_bytes()[..text.rfind('\n')? + 1]);
+                let drops: Vec<_> =
+                    events.into_iter().filter(|event| event["event_type"] == "drop").collect();
+                (drops.len() >= 6).then_some(drops)
+            });
+            for event in drops {
+                let resets = &event["bannerwall"]["resets"];
+                assert_eq!(
+                    resets["to_client"]["result"].as_str().or(resets["to_client"].as_str()),
+                    Some("routed"),
+                    "{event}"
+                );
+                assert_eq!(event["in_iface"], "bw0", "{event}");
+            }
+            let account = end(judging);
+            assert!(account.contains(" judged"), "{account}");
+        }
+    });
+}
+
+#[test]
+fn a_monitoring_tunnel_tells_and_stops_nothing_and_reads_new_rules() {
+    as_root(|| {
+        let keys = KeyFiles::new();
+        let rules = keys.folder.path().join("rules.toml");
+        std::fs::write(&rules, FORBIDDEN.replace("dropbear", "tinyssh")).expect("the folder is ours");
+        let ends = Ends::new();
+        let flags = format!(
+            "--plain --guard --rules {} --no-local --format json --metrics 127.0.0.1:9464",
+            rules.display()
+        );
+        let tunnel = ends.start(0, 0, &flags);
+        let _other = ends.start(1, 0, "--plain");
+        ends.configure(0);
+        ends.configure(1);
+        let bad = b"SSH-2.0-dropbear_2022.83\r\n";
+        assert_eq!(hear(&ends, 0, bad, 100), bad);
+        std::fs::write(&rules, FORBIDDEN).expect("the folder is ours");
+        tunnel.signal(Signal::HUP);
+        tunnel.wait_stderr("new rules", |text| text.contains("reloaded: 2 rules").then_some(()));
+        eventually("new rules in force", || {
+            assert_eq!(hear(&ends, 1, bad, 100), bad, "it is told, and goes through");
+            tunnel.stdout().contains("no-dropbear").then_some(())
+        });
+        eventually("the match in the metrics", || {
+            let shown = ends.0[0].run("curl -s http://127.0.0.1:9464/metrics");
+            let line = shown.lines().find(|line| line.starts_with("bannerwall_rule_matches_total"));
+            let matches = shown.lines().any(|line| {
+                line.starts_with("bannerwall_rule_matches_total{action=\"reject\",rule=\"no-dropbear\"}")
+                    && !line.ends_with(" 0")
+            });
+            assert!(line.is_some(), "{shown}");
+            matches.then_some(())
+        });
+        assert!(!end(tunnel).contains("judged"));
+    });
+}
+
+#[test]
+fn flags_of_the_guard_take_the_guard() {
+    for flag in ["--enforce", "--events e.json", "--rules rules", "--inventory i.db", "--learn l.toml"] {
+        let flags = format!("tunnel --local 127.0.0.1:1 --peer 127.0.0.1:2 --device bw0 {flag}");
+        let output = Command::new(PROGRAM).args(flags.split_whitespace()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {said}");
+        assert!(said.contains("takes --guard"), "{flags}: {said}");
+    }
+}

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
+use super::inspection::InspectionFlags;
+use super::rule_paths::{LOCAL_FLAG, Use};
 use super::{Exit, Failure, print};
+use crate::guard::{InsideConfig, Output};
 use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
 /// `bannerwall tunnel`: a run, or something about keys.
@@ -19,9 +22,10 @@ use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
   bannerwall tunnel keygen here.key > here.pub            once at each end; here.pub goes to the other one
   bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 --key here.key --peer-key there.pub
   bannerwall tunnel --local '[2001:db8::1]:7777' --peer '[2001:db8::2]:7777' --device bw0 --plain --no-offload
+  bannerwall tunnel … --guard --enforce --events /var/log/bannerwall.json
   ip address add 203.0.113.1/30 dev bw0 && ip link set bw0 up
 
-Signals: SIGINT and SIGTERM end the run; so does `ip link delete` of the device. All end with 0, and a last line on
+Signals: with --guard, SIGHUP, SIGUSR1 and SIGUSR2 read the rules again and open event files anew. SIGINT and SIGTERM end the run; so does `ip link delete` of the device. All end with 0, and a last line on
 stderr that accounts for every packet."
 )]
 pub(super) struct TunnelArgs {
@@ -29,6 +33,8 @@ pub(super) struct TunnelArgs {
     command: Option<KeyCommand>,
     #[command(flatten)]
     flags: Option<TunnelFlags>,
+    #[command(flatten)]
+    inspection: Renamed,
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,13 +82,41 @@ struct TunnelFlags {
     /// Carry packet by packet, as segments, instead of up to 64 KiB a call. Both ends must be alike.
     #[arg(long)]
     no_offload: bool,
+    /// Judge what goes through by rules, as `bannerwall guard` does: watch, and with --enforce block.
+    #[arg(long)]
+    guard: bool,
     /// Show /metrics, /healthz and /readyz on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
 }
 
+/// The guard's flags, of which `--local PATH` is `--local-rules PATH` here.
+#[derive(Debug)]
+struct Renamed(InspectionFlags);
+
+impl Args for Renamed {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        InspectionFlags::augment_args(command).mut_arg(LOCAL_FLAG, |flag| flag.long("local-rules"))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Renamed {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        InspectionFlags::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
 /// Runs `bannerwall tunnel`.
 pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
+    let Renamed(inspection) = &arguments.inspection;
     match (&arguments.command, &arguments.flags) {
         (Some(KeyCommand::Keygen { file }), _) => {
             let key = Key::generate().map_err(Failure::usage)?;
@@ -94,7 +128,7 @@ pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
             let public = Key::read(file).and_then(|key| key.public()).map_err(Failure::usage)?;
             print(format!("{public}\n").as_bytes())
         }
-        (None, Some(flags)) => match tunnel::run(&flags.config()?) {
+        (None, Some(flags)) => match tunnel::run(&flags.config(inspection)?, flags.outputs(inspection)) {
             Ok(()) => Ok(Exit::Done),
             Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
             Err(error) => Err(Failure::usage(error)),
@@ -104,7 +138,7 @@ pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
 }
 
 impl TunnelFlags {
-    fn config(&self) -> Result<TunnelConfig, Failure> {
+    fn config(&self, inspection: &InspectionFlags) -> Result<TunnelConfig, Failure> {
         let protection = match (&self.key, &self.peer_key) {
             (Some(key), Some(peer)) => Protection::Keys(Keys::read(key, peer).map_err(Failure::usage)?),
             _ if self.plain => Protection::Plain,
@@ -117,7 +151,36 @@ impl TunnelFlags {
             mtu: self.mtu,
             protection,
             offload: !self.no_offload,
+            guard: self.guard(inspection)?,
             metrics: self.metrics,
         })
+    }
+
+    /// By what packets are judged, if they are to be.
+    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InsideConfig>, Failure> {
+        if !self.guard {
+            return match inspection.given() {
+                Some(flags) => Err(Failure::usage(anyhow!("{flags}: for a tunnel this takes --guard"))),
+                None => Ok(None),
+            };
+        }
+        inspection.check_files()?;
+        Ok(Some(InsideConfig {
+            rules: inspection.rules.selection_told(Use::Guard)?,
+            fingerprints: inspection.fingerprints.path.clone(),
+            enforce: inspection.enforce,
+            on_failure: inspection.on_failure(),
+            on_anomaly: inspection.on_anomaly.policy(inspection.enforce),
+            http_inspect: inspection.http_inspect.into(),
+            collect_kex: inspection.hassh,
+            flow_limit: inspection.flow_limit(),
+            disclosure: inspection.log_headers.disclosure(),
+            inventory: inspection.inventory.config(format!("tunnel {}", self.device)),
+            flow_events: inspection.flow_events,
+        }))
+    }
+
+    fn outputs(&self, inspection: &InspectionFlags) -> Vec<Output> {
+        if self.guard { inspection.outputs() } else { Vec::new() }
     }
 }

@@ -11,6 +11,7 @@ mod clock;
 mod config;
 pub mod control;
 mod handed;
+mod inside;
 mod interfaces;
 mod keeper;
 mod ledger;
@@ -32,6 +33,8 @@ mod waiting;
 mod worker;
 
 pub use config::{ControlPlace, GuardConfig, Output};
+pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
+pub use resets::Outcomes;
 
 use std::io;
 

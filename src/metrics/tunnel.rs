@@ -76,6 +76,8 @@ reasons! {
     Contradictory = "contradictory",
     /// It is still to be segmented or lacks its checksum, which takes offload at both ends.
     Offload = "offload",
+    /// Rules, or a policy, stopped it.
+    Judged = "judged",
     /// The device did not take it; most often it is down.
     Device = "device",
 }

@@ -113,6 +113,16 @@ impl Device {
         Ok(())
     }
 
+    /// Gives a packet of our own to the kernel.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn inject(&self, packet: &[u8]) -> Result<(), Reason> {
+        let mut parts = [IoSlice::new(&[]), IoSlice::new(packet)];
+        self.dress(&mut parts)?;
+        self.write(&parts)
+    }
+
     /// Gives a packet to the kernel, dressed.
     ///
     /// # Errors
@@ -127,6 +137,16 @@ impl Device {
             }
         }
     }
+}
+
+/// Whether a packet's checksum is still to be written, as the header before it says.
+pub fn lacks_checksum(octets: &[u8]) -> bool {
+    matches!(octets, [flags, ..] if !super::ip::is_ip(octets) && flags & NEEDS_CHECKSUM != 0)
+}
+
+/// Whether a packet is still to be segmented, as the header before it says.
+pub fn is_super_packet(octets: &[u8]) -> bool {
+    matches!(octets, [_, kind, ..] if !super::ip::is_ip(octets) && *kind != 0)
 }
 
 /// What of a packet that was read goes to the peer: its header only where that says something.

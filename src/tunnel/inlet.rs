@@ -12,11 +12,13 @@ use super::account::Account;
 use super::assembly::{Assembly, Pushed};
 use super::carrier::Carrier;
 use super::device::Device;
+use super::guarded::{self, Guarded};
 use super::noise::{Answer, INITIATION, Noise, RESPONSE};
 use super::outlet::{Cover, Outlet, PLAIN, PLAIN_HEADER};
 use super::place::Place;
 use super::session;
 use crate::diagnostics::tell;
+use crate::guard::Fate;
 use crate::metrics::TunnelDrop as Reason;
 
 /// The way from the peer.
@@ -32,6 +34,8 @@ pub struct Inlet {
     /// The way back, for agreements on keys.
     pub outlet: Outlet,
     pub agreed: Agreed,
+    /// Who judges packets, if anybody.
+    pub guard: Option<Guarded>,
 }
 
 /// Counts agreements on keys, and tells of the first one.
@@ -115,7 +119,7 @@ impl Inlet {
             Answer::Send(message) => self.carrier.send(&[IoSlice::new(&message)]),
             Answer::Confirm => {
                 self.agreed.note();
-                self.outlet.send_nothing()
+                self.outlet.send_octets(&[])
             }
         };
         if let Err(reason) = sent {
@@ -128,23 +132,42 @@ impl Inlet {
         let is_whole = matches!((run.first(), run.last()),
             (Some(first), Some(last)) if first.place.piece == 0 && last.place.is_last);
         if is_whole {
-            return deliver(&self.device, &self.account, run.iter().map(|piece| IoSlice::new(piece.octets)));
+            return self.deliver(run.iter().map(|piece| IoSlice::new(piece.octets)));
         }
+        let mut assembly = std::mem::take(&mut self.assembly);
         for piece in run {
-            match self.assembly.push(piece.session, piece.place, piece.octets) {
+            match assembly.push(piece.session, piece.place, piece.octets) {
                 Pushed::Waiting => {}
                 Pushed::Refused => self.account.dropped(Reason::Contradictory, 1),
-                Pushed::Whole(slot) => {
-                    deliver(&self.device, &self.account, self.assembly.parts(slot).into_iter());
-                }
+                Pushed::Whole(slot) => self.deliver(assembly.parts(slot).into_iter()),
+            }
+        }
+        self.assembly = assembly;
+    }
+}
+
+impl Inlet {
+    /// Gives a packet to the device, or drops it.
+    fn deliver<'a>(&mut self, pieces: impl Iterator<Item = IoSlice<'a>>) {
+        let parts: Vec<IoSlice<'a>> = std::iter::once(IoSlice::new(&[])).chain(pieces).collect();
+        let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
+        let packet = parts.get(1..).unwrap_or_default();
+        let patched = match guard.judge_received(packet, &self.device, &mut self.outlet) {
+            Fate::Pass => return write(&self.device, &self.account, parts),
+            Fate::Stop => None,
+            Fate::Patch(patch) => guarded::patched(packet, &patch),
+        };
+        match patched {
+            None => self.account.packet(&parts).discard(Reason::Judged),
+            Some(octets) => {
+                write(&self.device, &self.account, vec![IoSlice::new(&[]), IoSlice::new(&octets)]);
             }
         }
     }
 }
 
-/// Gives a packet to the device, or drops it.
-fn deliver<'a>(device: &Device, account: &Account, pieces: impl Iterator<Item = IoSlice<'a>>) {
-    let mut parts: Vec<IoSlice<'a>> = std::iter::once(IoSlice::new(&[])).chain(pieces).collect();
+/// Gives a packet, behind an empty part, to the device.
+fn write(device: &Device, account: &Account, mut parts: Vec<IoSlice<'_>>) {
     let dressed = device.dress(&mut parts);
     let packet = account.packet(&parts);
     match dressed.and_then(|()| device.write(packet.parts())) {

@@ -6,12 +6,13 @@
 //! checksums.
 //!
 //! One thread a direction, which waits in the one call and then makes the other; the main thread waits for signals.
-//! Nothing here knows what a rule says.
+//! Nothing here knows what a rule says: a guard without a queue judges packets, where one is asked for.
 
 mod account;
 mod assembly;
 mod carrier;
 mod device;
+mod guarded;
 mod inlet;
 mod ip;
 mod keys;
@@ -28,6 +29,7 @@ use std::net::SocketAddr;
 
 use bannerwall_ffi::error::CallError;
 
+use crate::guard::{GuardError, InsideConfig};
 use crate::metrics::MetricsError;
 
 pub use keys::{Key, Keys};
@@ -48,6 +50,8 @@ pub struct TunnelConfig {
     pub protection: Protection,
     /// Whether packets go before they are segmented, many datagrams a call.
     pub offload: bool,
+    /// By what packets are judged, if they are.
+    pub guard: Option<InsideConfig>,
     /// Where metrics are shown.
     pub metrics: Option<SocketAddr>,
 }
@@ -118,6 +122,9 @@ pub enum TunnelError {
         /// Why.
         source: io::Error,
     },
+    /// Packets cannot be judged as was asked.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
     /// The metrics could not be shown.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -134,6 +141,7 @@ impl TunnelError {
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Clone(_) => true,
+            Self::Guard(error) => error.is_unsupported(),
             Self::Attach { source, .. } => source.errno() == Some(libc::EPERM),
             Self::Mtu(error) => error.kind() == io::ErrorKind::PermissionDenied,
             Self::Bind { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,

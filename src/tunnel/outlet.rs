@@ -79,26 +79,25 @@ impl Outlet {
     pub fn send(&mut self, packet: Packet<'_>) {
         // An outbound packet is in one part.
         let [octets] = packet.parts() else { return packet.discard(Reason::Malformed) };
-        let mut sent = self.send_octets(octets);
-        if sent == Err(Reason::TooLong) {
-            // The way has become narrower, as the kernel has just learnt.
-            sent = self.send_octets(octets);
-        }
-        match sent {
+        match self.send_octets(octets) {
             Ok(()) => packet.forwarded(),
             Err(reason) => packet.discard(reason),
         }
     }
 
-    /// Sends something that the peer's keys are shown by, and nothing in it.
+    /// Sends a packet of our own, or nothing, which shows the peer that we have the keys.
     ///
     /// # Errors
     /// Why it was not sent.
-    pub fn send_nothing(&mut self) -> Result<(), Reason> {
-        self.send_octets(&[])
+    pub fn send_octets(&mut self, octets: &[u8]) -> Result<(), Reason> {
+        match self.try_to_send(octets) {
+            // The way has become narrower, as the kernel has just learnt.
+            Err(Reason::TooLong) => self.try_to_send(octets),
+            outcome => outcome,
+        }
     }
 
-    fn send_octets(&mut self, octets: &[u8]) -> Result<(), Reason> {
+    fn try_to_send(&mut self, octets: &[u8]) -> Result<(), Reason> {
         let each = self.carrier.each();
         let room = each.saturating_sub(self.cover.overhead()).max(1);
         let pieces = octets.len().div_ceil(room).max(1);

@@ -6,21 +6,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::thread::CapabilitySet;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::account::Account;
 use super::assembly::Assembly;
 use super::carrier::Carrier;
 use super::device::{self, Device, HEADER, Read};
+use super::guarded::{self, Guarded};
 use super::inlet::{Agreed, Inlet};
 use super::link::Setting;
 use super::noise::Noise;
 use super::outlet::{Cover, Outlet};
 use super::{Protection, TunnelConfig, TunnelError};
 use crate::diagnostics::tell;
+use crate::guard::{Fate, InsideConfig, Output, Upkeep};
 use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
-use crate::privileges;
+use crate::privileges::{self, FILES};
 
 /// Room for the longest packet with its header, or the longest train.
 const LONGEST: usize = 1 << 17;
@@ -32,6 +34,8 @@ const LOOK: Duration = Duration::from_millis(250);
 enum Message {
     /// End the run (SIGINT, SIGTERM).
     Stop,
+    /// Read the rules again, and open the files of events anew (SIGHUP, SIGUSR1, SIGUSR2).
+    Reload,
     /// A direction has ended: the device is gone, an error, or a panic (`None`).
     Ended(Option<Result<(), TunnelError>>),
 }
@@ -40,7 +44,7 @@ enum Message {
 ///
 /// # Errors
 /// Where something that the run needs is missing or fails.
-pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
+pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelError> {
     let cover = match config.protection {
         Protection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
             return Err(TunnelError::Plain(config.peer));
@@ -56,12 +60,18 @@ pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
     let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
     let device = Arc::new(Device::open(&config.device, config.offload)?);
     let mtu = settle(config, &cover, &carrier, &device)?;
+    // Everything is open; rules and event files of others' may have to be read and written later.
+    privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
+    let start = |config: &InsideConfig| Upkeep::start(config.clone(), outputs, &registry);
+    let upkeep = config.guard.as_ref().map(start).transpose()?;
     let _endpoint = match config.metrics {
         Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
         None => None,
     };
-    // Everything is open; what comes from the peer is handled with no privilege at all.
-    privileges::keep_for_good(CapabilitySet::empty())?;
+    let guarded = || {
+        let inside = upkeep.as_ref().map(Upkeep::inside);
+        inside.map(|inside| Guarded { inside, interface: device.name().to_owned() })
+    };
     let account = |way| Account::new(metrics.clone(), way);
     let outlet = |way| Outlet::new(Arc::clone(&carrier), cover.clone(), account(way));
     let outward = Outward {
@@ -69,6 +79,7 @@ pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
         carrier: Arc::clone(&carrier),
         account: account(Way::Sent),
         outlet: outlet(Way::Sent),
+        guard: guarded(),
     };
     spawn("to-peer", &sender, move || outward.run())?;
     let inlet = Inlet {
@@ -80,6 +91,7 @@ pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
         opened: vec![0; LONGEST],
         outlet: outlet(Way::Sent),
         agreed: Agreed(metrics.handshakes.clone()),
+        guard: guarded(),
     };
     spawn("from-peer", &sender, move || receive_all(inlet))?;
     health.set_ready(true);
@@ -92,10 +104,18 @@ pub fn run(config: &TunnelConfig) -> Result<(), TunnelError> {
         if matches!(cover, Cover::Noise(_)) { "sealed" } else { "plain" },
         if config.offload { "super-packets" } else { "packet by packet" },
     ));
-    let outcome = watch(&messages, &carrier, &cover, &metrics, &device);
+    if let (Some(upkeep), Some(guard)) = (&upkeep, &config.guard) {
+        let how = if guard.enforce { "enforcing" } else { "monitoring only" };
+        tell(format_args!("guard: {} rules, {how}", upkeep.rules()));
+    }
+    let watch = Watch { carrier: &carrier, cover: &cover, metrics: &metrics, upkeep: upkeep.as_ref() };
+    let outcome = watch.run(&messages, &device);
     health.set_ready(false);
     tell(summary(&metrics));
     // The threads wait in calls that nothing ends but the end of the process; they hold nothing back.
+    if let Some(upkeep) = upkeep {
+        upkeep.finish();
+    }
     outcome
 }
 
@@ -130,6 +150,8 @@ struct Outward {
     carrier: Arc<Carrier>,
     account: Account,
     outlet: Outlet,
+    /// Who judges packets, if anybody.
+    guard: Option<Guarded>,
 }
 
 impl Outward {
@@ -146,11 +168,21 @@ impl Outward {
     fn forward(&mut self, read: &[u8]) {
         let octets = if self.device.has_super_packets() { device::without_idle_header(read) } else { read };
         let parts = [IoSlice::new(octets)];
-        let packet = self.account.packet(&parts);
         if self.carrier.is_own(device::packet(octets)) {
-            packet.discard(Reason::Loop);
-        } else {
-            self.outlet.send(packet);
+            return self.account.packet(&parts).discard(Reason::Loop);
+        }
+        let fate = match &self.guard {
+            None => Fate::Pass,
+            Some(guard) => guard.judge_sent(&parts, &self.device, &mut self.outlet),
+        };
+        let patched = match fate {
+            Fate::Pass => return self.outlet.send(self.account.packet(&parts)),
+            Fate::Stop => None,
+            Fate::Patch(patch) => guarded::patched(&parts, &patch),
+        };
+        match patched {
+            None => self.account.packet(&parts).discard(Reason::Judged),
+            Some(patched) => self.outlet.send(self.account.packet(&[IoSlice::new(&patched)])),
         }
     }
 }
@@ -163,32 +195,45 @@ fn receive_all(mut inlet: Inlet) -> Result<(), TunnelError> {
     }
 }
 
-fn watch(
-    messages: &Receiver<Message>,
-    carrier: &Carrier,
-    cover: &Cover,
-    metrics: &TunnelMetrics,
-    device: &Device,
-) -> Result<(), TunnelError> {
-    loop {
-        let path = carrier.look_at_path().map_err(TunnelError::Socket)?;
-        metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
-        if let Cover::Noise(noise) = cover
+/// What the main thread does meanwhile.
+struct Watch<'a> {
+    carrier: &'a Carrier,
+    cover: &'a Cover,
+    metrics: &'a TunnelMetrics,
+    upkeep: Option<&'a Upkeep>,
+}
+
+impl Watch<'_> {
+    fn run(&self, messages: &Receiver<Message>, device: &Device) -> Result<(), TunnelError> {
+        loop {
+            self.look()?;
+            match messages.recv_timeout(LOOK) {
+                Ok(Message::Stop) => return Ok(()),
+                Ok(Message::Reload) => self.upkeep.map_or((), Upkeep::reload),
+                Ok(Message::Ended(Some(Ok(())))) => {
+                    tell(format_args!("bannerwall: device {} was deleted", device.name()));
+                    return Ok(());
+                }
+                Ok(Message::Ended(Some(Err(error)))) => return Err(error),
+                Ok(Message::Ended(None)) => return Err(TunnelError::Failed),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn look(&self) -> Result<(), TunnelError> {
+        let path = self.carrier.look_at_path().map_err(TunnelError::Socket)?;
+        self.metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
+        if let Cover::Noise(noise) = self.cover
             && let Some(initiation) = noise.tick(Instant::now(), SystemTime::now())
         {
             // One that is not sent is like one that is lost: the next one follows.
-            let _ = carrier.send(&[IoSlice::new(&initiation)]);
+            let _ = self.carrier.send(&[IoSlice::new(&initiation)]);
         }
-        match messages.recv_timeout(LOOK) {
-            Ok(Message::Stop) => return Ok(()),
-            Ok(Message::Ended(Some(Ok(())))) => {
-                tell(format_args!("bannerwall: device {} was deleted", device.name()));
-                return Ok(());
-            }
-            Ok(Message::Ended(Some(Err(error)))) => return Err(error),
-            Ok(Message::Ended(None)) => return Err(TunnelError::Failed),
-            Err(_) => {}
+        if let Some(upkeep) = self.upkeep {
+            upkeep.tick();
         }
+        Ok(())
     }
 }
 
@@ -206,12 +251,13 @@ impl Drop for Farewell {
 }
 
 fn spawn(
-    name: &str,
+    name: &'static str,
     sender: &Sender<Message>,
     work: impl FnOnce() -> Result<(), TunnelError> + Send + 'static,
 ) -> Result<(), TunnelError> {
     let sender = sender.clone();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        privileges::give_up_all(name);
         let mut farewell = Farewell { outcome: None, sender };
         farewell.outcome = Some(work());
     })?;
@@ -219,12 +265,13 @@ fn spawn(
 }
 
 fn hear_signals(sender: Sender<Message>) -> Result<(), TunnelError> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         privileges::give_up_all("signals");
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            let message = if matches!(signal, SIGINT | SIGTERM) { Message::Stop } else { Message::Reload };
             // Nobody listens any more at the very end.
-            let _ = sender.send(Message::Stop);
+            let _ = sender.send(message);
         }
     })?;
     Ok(())

@@ -1,0 +1,88 @@
+//! The guard's word on packets that go through, and its resets to both ends of a connection: one is behind the device, the
+//! other behind the peer.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::device::{self, Device, HEADER};
+use super::ip::is_ip;
+use super::outlet::Outlet;
+use crate::engine::Checksums;
+use crate::event::ResetOutcome;
+use crate::guard::{Fate, Inside, Outcomes, Shown};
+use crate::metrics::TunnelDrop as Reason;
+use crate::packet::Patch;
+
+/// Who judges the packets of a device.
+#[derive(Debug, Clone)]
+pub struct Guarded {
+    pub inside: Arc<Inside>,
+    /// The device's name.
+    pub interface: String,
+}
+
+impl Guarded {
+    /// Judges a packet on its way to the peer.
+    pub fn judge_sent(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> Fate {
+        self.judge(parts, |resets| Outcomes {
+            receiver: outcome(outlet.send_octets(&resets.to_receiver)),
+            sender: outcome(device.inject(&resets.to_sender)),
+        })
+    }
+
+    /// Judges a packet on its way from the peer.
+    pub fn judge_received(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> Fate {
+        self.judge(parts, |resets| Outcomes {
+            receiver: outcome(device.inject(&resets.to_receiver)),
+            sender: outcome(outlet.send_octets(&resets.to_sender)),
+        })
+    }
+
+    fn judge(&self, parts: &[IoSlice<'_>], send: impl FnOnce(&crate::engine::Resets) -> Outcomes) -> Fate {
+        let mut parts = parts.to_vec();
+        let Some(first) = parts.first_mut() else { return Fate::Stop };
+        let checksums = if device::lacks_checksum(first) { Checksums::NotReady } else { Checksums::Verify };
+        if !is_ip(first) {
+            first.advance(HEADER.min(first.len()));
+        }
+        self.inside.judge(Shown { parts: &parts, checksums, interface: &self.interface }, send)
+    }
+}
+
+/// A packet with the octets of `patch`, among them its checksum, so that it needs no header any more. None where it is
+/// still to be segmented: each segment would need a patch of its own.
+pub fn patched(parts: &[IoSlice<'_>], patch: &Patch) -> Option<Vec<u8>> {
+    let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+    if device::is_super_packet(&whole) {
+        return None;
+    }
+    let mut packet = device::packet(&whole).to_vec();
+    patch.apply(&mut packet).then_some(packet)
+}
+
+fn outcome(sent: Result<(), Reason>) -> ResetOutcome {
+    match sent {
+        Ok(()) => ResetOutcome::Routed,
+        Err(reason) => ResetOutcome::Failed(reason.name().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patched_packet_needs_no_header_and_segments_are_not_patched() {
+        let patch = Patch { at: 2, octets: [9; 7] };
+        let packet = [0x45, 1, 2, 3, 4, 5, 6, 7, 8, 10];
+        let header = |kind: u8| [1, kind, 0, 0, 0, 0, 0, 0, 0, 0];
+        let wanted = [0x45, 1, 9, 9, 9, 9, 9, 9, 9, 10].to_vec();
+        assert_eq!(patched(&[IoSlice::new(&packet)], &patch), Some(wanted.clone()));
+        let with = |header: &[u8; 10]| {
+            patched(&[IoSlice::new(header), IoSlice::new(&packet[..4]), IoSlice::new(&packet[4..])], &patch)
+        };
+        assert_eq!(with(&header(0)), Some(wanted));
+        assert_eq!(with(&header(1)), None);
+        assert_eq!(patched(&[IoSlice::new(&packet[..8])], &patch), None, "it is too short");
+    }
+}
