@@ -49,9 +49,8 @@ pub(super) struct Sum {
 /// # Errors
 /// What the database says.
 pub(super) fn run(inventory: &Sqlite, text: &str, filter: &Filter) -> Result<Outcome, StoreError> {
-    if names_files(text) {
-        let why = "`[lists]` names files of the server; write the values into the rules here";
-        return Ok(Outcome::Refused(why.to_owned()));
+    if let Some(why) = refusal(text) {
+        return Ok(Outcome::Refused(why));
     }
     let loaded = match RuleSet::parse("rules", text) {
         Ok(loaded) => loaded,
@@ -75,10 +74,19 @@ pub(super) fn run(inventory: &Sqlite, text: &str, filter: &Filter) -> Result<Out
     Ok(Outcome::Judged(judged))
 }
 
-/// Whether rules would have files of this machine read.
-fn names_files(text: &str) -> bool {
-    let table = nesting::too_deep(text).is_none().then(|| text.parse::<toml::Table>());
-    table.and_then(Result::ok).is_some_and(|table| table.contains_key("lists"))
+/// Why a text is not read as rules at all: those would have files of this machine read, or it is no TOML, of
+/// which the reader of rules would make what it can.
+fn refusal(text: &str) -> Option<String> {
+    if nesting::too_deep(text).is_some() {
+        return Some("brackets are nested too deeply".to_owned());
+    }
+    match text.parse::<toml::Table>() {
+        Err(error) => Some(error.to_string()),
+        Ok(table) if table.contains_key("lists") => {
+            Some("`[lists]` names files of the server; write the values into the rules here".to_owned())
+        }
+        Ok(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -87,11 +95,20 @@ mod tests {
 
     #[test]
     fn rules_that_name_files_are_told_apart() {
-        assert!(names_files("[lists]\nsecrets = \"/etc/passwd\"\n"));
-        assert!(names_files("lists.secrets = \"/etc/passwd\"\n"));
-        assert!(names_files("\"lists\" = { secrets = \"/etc/passwd\" }\n"));
-        assert!(!names_files("[[rule]]\nid = \"lists\"\n"));
-        // What is no TOML is refused by those who read it.
-        assert!(!names_files("[lists") && !names_files(&"[".repeat(100_000)));
+        let lists = "[lists]\nsecrets = \"/etc/passwd\"\n";
+        let nested = format!("a = {}{}\n{lists}", "[".repeat(1000), "]".repeat(1000));
+        for text in [
+            lists,
+            "lists.secrets = \"/etc/passwd\"\n",
+            "\"lists\" = { secrets = \"/etc/passwd\" }\n",
+            // Of what is no TOML the reader of rules would take what is.
+            &format!("!\n{lists}"),
+            &format!("{lists}x = 1\nx = 2\n"),
+            "[lists",
+            &nested,
+        ] {
+            assert!(refusal(text).is_some(), "{text}");
+        }
+        assert!(refusal("[[rule]]\nid = \"lists\"\n").is_none());
     }
 }
