@@ -13,6 +13,12 @@ use crate::error::CallError;
 /// `_IOW('T', 220, int)`: numbers of the header before each packet are little-endian, whatever the machine's.
 const TUNSETVNETLE: Ioctl = 0x4004_54dc;
 
+/// `_IOW('T', 216, int)`: how long the header before each packet is.
+const TUNSETVNETHDRSZ: Ioctl = 0x4004_54d8;
+
+/// Octets of that header: a `struct virtio_net_hdr` without more.
+const HEADER: c_int = 10;
+
 /// What a device leaves to the process: checksums, and cutting what is longer than its MTU (TCP, and UDP since
 /// Linux 6.2).
 const TCP: c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
@@ -63,6 +69,12 @@ fn set_offload(file: &File, super_packets: bool) -> Result<(), CallError> {
     }
     if !super_packets {
         return Ok(());
+    }
+    // A device that stays may have that of another program.
+    // SAFETY: `HEADER` is an integer that outlives the call, which the kernel reads.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, ptr::from_ref(&HEADER)) };
+    if result < 0 {
+        return Err(CallError::last("ioctl(TUNSETVNETHDRSZ)"));
     }
     let on: c_int = 1;
     // SAFETY: `on` is a live integer, which the kernel reads.

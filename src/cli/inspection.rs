@@ -131,6 +131,7 @@ impl InspectionFlags {
             (self.format.is_some(), "--format"),
             (self.output.is_some(), "--output"),
             (self.flow_events, "--flow-events"),
+            (self.eve_strict, "--eve-strict"),
             (self.inventory.config(String::new()).is_some(), "--inventory"),
         ]
         .into_iter()

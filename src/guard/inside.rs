@@ -112,6 +112,8 @@ struct Judge {
     /// A packet whose first part was not enough.
     whole: Vec<u8>,
     failure: Fate,
+    /// Nothing more passes.
+    is_over: bool,
 }
 
 impl Upkeep {
@@ -153,6 +155,7 @@ impl Upkeep {
                 OnFailure::Open => Fate::Pass,
                 OnFailure::Closed => Fate::Stop,
             },
+            is_over: false,
         };
         let inside = Arc::new(Inside { judge: Mutex::new(judge), metrics });
         Ok(Self { inside, selection: config.rules, rules, writers, inventory })
@@ -221,7 +224,7 @@ impl Judge {
         packet: Shown<'_>,
         send: impl FnOnce(&Resets) -> Outcomes,
     ) -> (Fate, Option<Outcomes>) {
-        let Some(first) = packet.parts.first() else { return (Fate::Stop, None) };
+        let Some(first) = packet.parts.first().filter(|_| !self.is_over) else { return (Fate::Stop, None) };
         let instant = Instant::now();
         let now = self.clock.even(instant);
         let input = PacketInput {
@@ -262,6 +265,8 @@ impl Judge {
     fn finish(&mut self) {
         let now = self.clock.even(Instant::now());
         self.inspector.finish(now, &mut self.sink);
+        // What was blocked is forgotten now.
+        self.is_over = true;
     }
 
     fn tick(&mut self) {

@@ -195,6 +195,8 @@ fn is_passing(error: &io::Error) -> bool {
                 | Errno::MSGSIZE
                 | Errno::NETDOWN
                 | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::OPNOTSUPP
                 | Errno::PROTO
                 | Errno::NOPROTOOPT
                 | Errno::ACCESS

@@ -11,8 +11,9 @@ use prometheus::IntCounter;
 use super::account::Account;
 use super::assembly::{Assembly, Pushed};
 use super::carrier::Carrier;
-use super::device::Device;
+use super::device::{Device, HEADER};
 use super::guarded::{self, Guarded};
+use super::ip::is_ip;
 use super::noise::{Answer, INITIATION, Noise, RESPONSE};
 use super::outlet::{Cover, Outlet, PLAIN, PLAIN_HEADER};
 use super::place::Place;
@@ -150,8 +151,12 @@ impl Inlet {
     /// Gives a packet to the device, or drops it.
     fn deliver<'a>(&mut self, pieces: impl Iterator<Item = IoSlice<'a>>) {
         let parts: Vec<IoSlice<'a>> = std::iter::once(IoSlice::new(&[])).chain(pieces).collect();
-        let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
         let packet = parts.get(1..).unwrap_or_default();
+        if packet.first().is_some_and(|first| !is_ip(first) && first.len() <= HEADER) {
+            // Nobody cuts so; whoever judges and the device would not see the same packet behind the header.
+            return self.account.packet(&parts).discard(Reason::Malformed);
+        }
+        let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
         let patched = match guard.judge_received(packet, &self.device, &mut self.outlet) {
             Fate::Pass => return write(&self.device, &self.account, parts),
             Fate::Stop => None,

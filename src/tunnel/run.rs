@@ -111,11 +111,11 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
     let watch = Watch { carrier: &carrier, cover: &cover, metrics: &metrics, upkeep: upkeep.as_ref() };
     let outcome = watch.run(&messages, &device);
     health.set_ready(false);
-    tell(summary(&metrics));
     // The threads wait in calls that nothing ends but the end of the process; they hold nothing back.
     if let Some(upkeep) = upkeep {
         upkeep.finish();
     }
+    tell(summary(&metrics));
     outcome
 }
 
@@ -206,7 +206,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     fn run(&self, messages: &Receiver<Message>, device: &Device) -> Result<(), TunnelError> {
         loop {
-            self.look()?;
+            self.look();
             match messages.recv_timeout(LOOK) {
                 Ok(Message::Stop) => return Ok(()),
                 Ok(Message::Reload) => self.upkeep.map_or((), Upkeep::reload),
@@ -221,9 +221,11 @@ impl Watch<'_> {
         }
     }
 
-    fn look(&self) -> Result<(), TunnelError> {
-        let path = self.carrier.look_at_path().map_err(TunnelError::Socket)?;
-        self.metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
+    fn look(&self) {
+        // Without a route nobody knows the MTU; there may be one again.
+        if let Ok(path) = self.carrier.look_at_path() {
+            self.metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
+        }
         if let Cover::Noise(noise) = self.cover
             && let Some(initiation) = noise.tick(Instant::now(), SystemTime::now())
         {
@@ -233,7 +235,6 @@ impl Watch<'_> {
         if let Some(upkeep) = self.upkeep {
             upkeep.tick();
         }
-        Ok(())
     }
 }
 
