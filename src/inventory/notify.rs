@@ -2,6 +2,7 @@
 //! nobody waits for it.
 
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::Uri;
 use crossbeam_channel::{Receiver as Inlet, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
 use super::sqlite::Change;
@@ -170,10 +172,10 @@ impl Courier {
         let message =
             serde_json::to_vec(&Message { sensor: &self.sensor, changes, lost }).unwrap_or_default();
         let mut receivers = std::mem::take(&mut self.receivers);
+        let mut is_told = false;
         for (receiver, refuses) in &mut receivers {
             let outcome = self.deliver(receiver, &message, *refuses);
             if let Err(error) = &outcome {
-                self.lost.fetch_add(changes.len() as u64, Relaxed);
                 if !*refuses {
                     tell(format_args!(
                         "bannerwall: {receiver} is not notified: {error}; what is lost is counted"
@@ -183,6 +185,10 @@ impl Courier {
                 tell(format_args!("bannerwall: {receiver} is notified again"));
             }
             *refuses = outcome.is_err();
+            is_told |= outcome.is_ok();
+        }
+        if !is_told {
+            self.lost.fetch_add(lost + changes.len() as u64, Relaxed);
         }
         self.receivers = receivers;
     }
@@ -235,7 +241,7 @@ impl Courier {
 /// Runs a program that takes a message, for as long as [`PATIENCE`].
 fn run(command: &str, message: &[u8]) -> io::Result<()> {
     let mut program = Command::new("/bin/sh");
-    program.arg("-c").arg(command).stdin(Stdio::piped()).stdout(Stdio::null());
+    program.arg("-c").arg(command).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
     let mut child = program.spawn()?;
     let stdin = child.stdin.take();
     let message = message.to_vec();
@@ -250,7 +256,8 @@ fn run(command: &str, message: &[u8]) -> io::Result<()> {
             Some(status) => break status,
             None if Instant::now() < deadline => std::thread::sleep(LOOK),
             None => {
-                child.kill()?;
+                // And whatever the shell has started.
+                kill_process_group(Pid::from_child(&child), Signal::KILL)?;
                 child.wait()?;
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
             }

@@ -96,6 +96,8 @@ impl Importer {
     /// See [`ImportError`].
     pub fn read(&mut self, path: &Path, format: Option<ImportFormat>) -> Result<Imported, ImportError> {
         self.imported = Imported::default();
+        // A file may be named twice, packed and not.
+        self.writer.forget_told();
         let file = |error| ImportError::File { path: path.to_owned(), error };
         let mut lines = Lines { input: open(path).map_err(file)?, number: 0 };
         let outcome = match format.or(told(&mut lines).map_err(file)?) {

@@ -33,8 +33,9 @@ pub(super) fn check(database: &Sqlite) -> Result<(), StoreError> {
 pub(super) fn migrate(database: &mut Sqlite) -> Result<(), StoreError> {
     let found = version(database)?;
     let path = database.path.clone();
+    // No file but its own: a confined process may make no other one.
     let settings = "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
-                    PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;";
+                    PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;";
     let outcome = (|| {
         database.connection.execute_batch(settings)?;
         if found == newest() {

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet};
 use rusqlite::{Connection, TransactionBehavior, params};
+use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 
 use super::read::{Change, Time, address_of, changes_since, latest_change};
@@ -124,6 +125,13 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// What comes next is told of by another source than what came before.
+    pub(in crate::inventory) fn forget_told(&mut self) {
+        self.memory.told.clear();
+    }
+}
+
 impl Store for Writer {
     fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError> {
         self.memory.bound();
@@ -179,7 +187,9 @@ fn tell_of_killed(connection: &Connection, path: &Path) -> rusqlite::Result<()> 
         Ok((row.get::<_, i64>(0)?, row.get::<_, i32>(1)?, row.get::<_, String>(2)?, row.get::<_, String>(3)?))
     })?;
     for (run, pid, source, name) in rows.collect::<Result<Vec<_>, _>>()? {
-        let is_there = Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+        // Another user's process, and one outside of a sandbox that we are in, must not be sent signals.
+        let is_there =
+            Pid::from_raw(pid).is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)));
         if is_there && pid != getpid().as_raw_nonzero().get() {
             continue;
         }
