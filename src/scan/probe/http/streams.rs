@@ -25,6 +25,8 @@ const OF_CONNECTION: [&str; 6] =
 #[derive(Debug, Default)]
 pub(super) struct Left {
     unasked: VecDeque<u16>,
+    /// What the server would not answer on the connection that there is.
+    refused: Vec<u16>,
     tries: u8,
     /// Requests are on their way.
     is_asking: bool,
@@ -32,7 +34,7 @@ pub(super) struct Left {
 
 impl Left {
     pub(super) fn new(requests: u16) -> Self {
-        Self { unasked: (0..requests).collect(), tries: 0, is_asking: false }
+        Self { unasked: (0..requests).collect(), refused: Vec::new(), tries: 0, is_asking: false }
     }
 
     /// How many connections there should be.
@@ -42,7 +44,7 @@ impl Left {
 
     /// Nothing is left to ask.
     pub(super) fn is_complete(&self) -> bool {
-        self.unasked.is_empty() && !self.is_asking
+        self.unasked.is_empty() && self.refused.is_empty() && !self.is_asking
     }
 }
 
@@ -82,9 +84,12 @@ impl Http {
     ) -> Step {
         let Some(two) = &mut talk.two else { return Step::Close };
         let (name, transactions) = (&host.name, &mut host.transactions);
+        let mut refused = Vec::new();
         two.take(octets, self.body_limit, &mut |number, told| {
+            refused.extend(matches!(told, Told::Refused).then_some(number));
             self.tell_two(number, &told, (name, transactions), scene);
         });
+        host.left.iter_mut().for_each(|left| left.refused.append(&mut refused));
         self.ask_two(host, talk, out);
         let is_over = talk.two.as_ref().is_none_or(|two| two.is_over() || two.is_idle());
         if is_over { Step::Close } else { Step::More }
@@ -100,6 +105,7 @@ impl Http {
         let Some(left) = &mut host.left else { return };
         left.is_asking = false;
         left.unasked.extend(unanswered);
+        left.unasked.extend(left.refused.drain(..));
         if matches!(how, Closed::Silent | Closed::Expired) {
             left.tries = TRIES;
         }

@@ -20,6 +20,9 @@ use super::LONGEST_BODY;
 /// How TLS names it.
 pub(super) const NAME: &[u8] = b"h2";
 
+/// Octets of a head that are taken, as RFC 9113 section 10.5.1 counts them: a few octets on the wire may stand for many.
+const HEAD_LIMIT: u32 = 64 << 10;
+
 /// How often the connection and the answers on it are gone over for what came once: one lets go on the other.
 const TURNS: usize = 4;
 
@@ -64,7 +67,7 @@ impl Two {
     pub(super) fn new() -> Option<Self> {
         let pipe = Pipe::default();
         let mut builder = Builder::new();
-        builder.enable_push(false);
+        builder.enable_push(false).max_header_list_size(HEAD_LIMIT);
         let beginning = pin!(builder.handshake::<_, Bytes>(pipe.clone()));
         // It only writes, for which there is always room.
         let Poll::Ready(Ok((send, connection))) = beginning.poll(&mut context()) else { return None };
