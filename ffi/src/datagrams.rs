@@ -2,14 +2,15 @@
 //! `UDP_GRO`).
 
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::size_of;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
 
 use libc::{c_int, socklen_t};
 
 use crate::error::CallError;
+use crate::message::{self, Beside};
 
 /// What one call received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,44 +42,19 @@ pub fn join(socket: &UdpSocket) -> Result<(), CallError> {
 /// # Errors
 /// As `recvmsg(2)`; also what earlier datagrams ran into, as `ECONNREFUSED`.
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Train> {
-    let mut control = Control([0; CONTROL]);
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
-    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = CONTROL;
-    // SAFETY: everything that `message` points to is live, writable and as long as said.
-    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
-    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
-    Ok(Train { length, each: each(&message).unwrap_or(0) })
+    let (length, each) = message::receive::<Each>(socket.as_fd(), buffer, 0)?;
+    Ok(Train { length, each: each.and_then(|Each(each)| usize::try_from(each).ok()).unwrap_or(0) })
 }
 
 /// Octets of each datagram, where the kernel has joined several.
-fn each(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: `message` was filled in by recvmsg, with its control buffer still live.
-    let header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: null, or a whole header inside of the control buffer, which is aligned for one.
-    let kind = unsafe { header.as_ref() }?;
-    // SAFETY: computes from a number.
-    let whole = unsafe { libc::CMSG_LEN(u32::try_from(size_of::<c_int>()).ok()?) };
-    let is_it = (kind.cmsg_level, kind.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO);
-    if !is_it || kind.cmsg_len < usize::try_from(whole).ok()? {
-        return None;
-    }
-    // SAFETY: the message holds a whole integer behind its header, as was just looked at.
-    let data: *const c_int = unsafe { libc::CMSG_DATA(header) }.cast();
-    // SAFETY: as above; read without a claim about its alignment.
-    usize::try_from(unsafe { ptr::read_unaligned(data) }).ok()
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+struct Each(c_int);
+
+// SAFETY: an integer.
+unsafe impl Beside for Each {
+    const KIND: (c_int, c_int) = (libc::SOL_UDP, libc::UDP_GRO);
 }
-
-/// Octets of a control message with an integer, and some to spare.
-const CONTROL: usize = 64;
-
-/// A buffer that is aligned for `struct cmsghdr`.
-#[repr(C, align(8))]
-struct Control([u8; CONTROL]);
 
 fn set(socket: &UdpSocket, option: c_int, value: c_int, call: &'static str) -> Result<(), CallError> {
     let length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);

@@ -2,13 +2,14 @@
 //! own to send by an interface as they stand.
 
 use std::io;
-use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::mem::size_of;
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use libc::{c_int, c_void, sockaddr_ll, socklen_t, tpacket_auxdata};
+use libc::{c_int, sockaddr_ll, socklen_t, tpacket_auxdata};
 
 use crate::error::CallError;
+use crate::message::{self, Beside};
 
 /// One instruction of a classic BPF program: code, jump if true, jump if false, operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,22 +99,14 @@ impl FrameSocket {
     ///
     /// When the interface is down or gone.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<Seen<'a>>> {
-        let mut control = Control([0; CONTROL]);
-        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
-        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = CONTROL;
-        // SAFETY: everything that `message` points to is live, writable and as long as said.
-        let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-        let Ok(length) = usize::try_from(length) else {
-            let error = io::Error::last_os_error();
-            let none = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
-            return if none { Ok(None) } else { Err(error) };
+        let (length, data) = match message::receive(self.0.as_fd(), buffer, libc::MSG_DONTWAIT) {
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
-        let tag = auxiliary(&message).and_then(|data| tag_of(&data));
+        let tag = data.and_then(|data: tpacket_auxdata| tag_of(&data));
         Ok(buffer.get(..length).map(|octets| Seen { octets, tag }))
     }
 
@@ -144,15 +137,8 @@ impl FrameSocket {
     }
 }
 
-/// Octets of a control message with `tpacket_auxdata`, and some to spare.
-const CONTROL: usize = 64;
-
 #[expect(clippy::cast_possible_truncation, reason = "a structure of 20 octets")]
 const LENGTH_OF_ADDRESS: socklen_t = size_of::<sockaddr_ll>() as socklen_t;
-
-/// A buffer that is aligned for `struct cmsghdr`.
-#[repr(C, align(8))]
-struct Control([u8; CONTROL]);
 
 /// The address of an interface; `protocol` in host byte order.
 fn address(interface: u32, protocol: c_int) -> sockaddr_ll {
@@ -167,22 +153,9 @@ fn address(interface: u32, protocol: c_int) -> sockaddr_ll {
     }
 }
 
-/// What the kernel says beside a frame.
-fn auxiliary(message: &libc::msghdr) -> Option<tpacket_auxdata> {
-    // SAFETY: `message` was filled in by recvmsg, with its control buffer still live.
-    let header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: null, or a whole header inside of the control buffer, which is aligned for one.
-    let kind = unsafe { header.as_ref() }?;
-    // SAFETY: computes from a number.
-    let whole = unsafe { libc::CMSG_LEN(u32::try_from(size_of::<tpacket_auxdata>()).ok()?) };
-    let is_it = (kind.cmsg_level, kind.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
-    if !is_it || kind.cmsg_len < usize::try_from(whole).ok()? {
-        return None;
-    }
-    // SAFETY: the message holds a whole structure behind its header, as was just looked at.
-    let data: *const c_void = unsafe { libc::CMSG_DATA(header) }.cast();
-    // SAFETY: as above; read without a claim about its alignment.
-    Some(unsafe { ptr::read_unaligned(data.cast()) })
+// SAFETY: a structure of numbers.
+unsafe impl Beside for tpacket_auxdata {
+    const KIND: (c_int, c_int) = (libc::SOL_PACKET, libc::PACKET_AUXDATA);
 }
 
 fn tag_of(data: &tpacket_auxdata) -> Option<Tag> {

@@ -5,6 +5,7 @@ pub mod datagrams;
 pub mod descriptors;
 pub mod error;
 pub mod frames;
+mod message;
 pub mod namespace;
 pub mod queue;
 pub mod ring;

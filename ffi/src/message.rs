@@ -1,0 +1,70 @@
+//! A message by `recvmsg(2)`, and what the kernel says beside it (`cmsg(3)`).
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::ptr;
+
+use libc::{c_int, c_void};
+
+/// What the kernel says beside a message.
+///
+/// # Safety
+///
+/// Any octets of its size are a value of it.
+pub(crate) unsafe trait Beside: Copy {
+    /// Level and type of the control message that holds it.
+    const KIND: (c_int, c_int);
+}
+
+/// Octets of a control message, and some to spare.
+const CONTROL: usize = 64;
+
+/// A buffer that is aligned for `struct cmsghdr`.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// Receives a message into `buffer`: its length there, and what stands first beside it, if that is a `T`.
+///
+/// # Errors
+/// As `recvmsg(2)`.
+pub(crate) fn receive<T: Beside>(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: c_int,
+) -> io::Result<(usize, Option<T>)> {
+    let mut control = Control([0; CONTROL]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = CONTROL;
+    // SAFETY: everything that `message` points to is live, writable and as long as said.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: recvmsg has just filled `message` in, and its control buffer is still live.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: null, or a header inside of the control buffer, which is aligned for one and holds all of its message.
+    Ok((length, unsafe { said(header) }))
+}
+
+/// What a control message holds.
+///
+/// # Safety
+///
+/// `header` is null, or a live and aligned header with as many octets as it says.
+unsafe fn said<T: Beside>(header: *const libc::cmsghdr) -> Option<T> {
+    // SAFETY: null or a whole header, says the caller.
+    let kind = unsafe { header.as_ref() }?;
+    // SAFETY: computes from a number.
+    let whole = unsafe { libc::CMSG_LEN(u32::try_from(size_of::<T>()).ok()?) };
+    if (kind.cmsg_level, kind.cmsg_type) != T::KIND || kind.cmsg_len < usize::try_from(whole).ok()? {
+        return None;
+    }
+    // SAFETY: the message holds a whole `T` behind its header, as was just looked at.
+    let data: *const c_void = unsafe { libc::CMSG_DATA(header) }.cast();
+    // SAFETY: as above, and any octets are a `T`; read without a claim about its alignment.
+    Some(unsafe { ptr::read_unaligned(data.cast()) })
+}
