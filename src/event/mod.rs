@@ -17,11 +17,11 @@ pub use self::application::{
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 pub use self::tls::{Certificate, Ja3, TlsAlert, TlsClient, TlsFacts, TlsServer};
-use crate::terms::Anomaly;
 use crate::terms::hash::fnv32;
 pub use crate::terms::{
     Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp, Verdict,
 };
+use crate::terms::{Anomaly, place};
 
 /// Which of the three paths saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -345,11 +345,7 @@ pub struct ChangeFacts {
 impl ChangeFacts {
     /// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client the address.
     pub fn place(&self) -> String {
-        match (self.port, self.address.contains(':')) {
-            (0, _) => self.address.clone(),
-            (port, true) => format!("[{}]:{port}", self.address),
-            (port, false) => format!("{}:{port}", self.address),
-        }
+        place(&self.address, self.port)
     }
 
     fn weight(&self) -> usize {

@@ -264,6 +264,15 @@ impl Verdict {
     }
 }
 
+/// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client, whose port is 0, the address.
+pub fn place(address: &str, port: u16) -> String {
+    match (port, address.contains(':')) {
+        (0, _) => address.to_owned(),
+        (port, true) => format!("[{address}]:{port}"),
+        (port, false) => format!("{address}:{port}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
