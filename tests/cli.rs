@@ -144,6 +144,9 @@ fn nothing_that_is_read_is_written_over_and_stdout_needs_no_flag() {
         &["scan", "connect", "-p", "1", "-i", &file, "-o", &link],
         &["scan", "connect", "-p", "1", "192.0.2.1", "--exclude-file", &link, "-o", &file],
         &["rules", "list", &file, "-o", &link],
+        &["inventory", "list", "--inventory", &file, "-o", &link],
+        &["inventory", "show", "192.0.2.1", "--inventory", &link, "-o", &file],
+        &["inventory", "runs", "--inventory", &file, "-o", &file],
         &["rules", "import", "recog", &file, "-o", &link],
         &["rules", "import", "nvd", &link, "-o", &file],
     ] {

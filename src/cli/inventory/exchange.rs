@@ -1,15 +1,13 @@
 //! `inventory export` and `inventory import`: the formats of others.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
-use super::rows::Rows;
+use super::rows::{Rows, create};
 use super::{Place, SERVICE, text};
-use crate::cli::flags::{FormatName, check_output, output_file};
+use crate::cli::flags::{FormatName, output_file};
 use crate::cli::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::inventory::export::{ExportError, cyclonedx, nmap};
@@ -75,9 +73,14 @@ enum ImportName {
     Eve,
 }
 
+impl ExportArgs {
+    pub(super) fn ends(&self) -> (&Place, Option<&Path>) {
+        (&self.place, self.output.as_deref())
+    }
+}
+
 /// Runs `bannerwall inventory export`.
 pub(super) fn export(arguments: &ExportArgs) -> Result<Exit, Failure> {
-    check_output(arguments.output.as_deref(), [arguments.place.inventory.as_path()])?;
     let filter = Filter::parse(arguments.filters.iter().map(String::as_str)).map_err(Failure::usage)?;
     let inventory = arguments.place.open()?;
     let format = match arguments.format {
@@ -98,13 +101,7 @@ fn document(
     arguments: &ExportArgs,
     write: impl FnOnce(&mut dyn Write) -> Result<(), ExportError>,
 ) -> Result<Exit, Failure> {
-    let mut out: Box<dyn Write> = match &arguments.output {
-        None => Box::new(BufWriter::new(io::stdout())),
-        Some(path) => {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
-            Box::new(BufWriter::new(file.map_err(Failure::Usage)?))
-        }
-    };
+    let mut out = create(arguments.output.as_deref())?;
     match write(&mut *out).and_then(|()| Ok(out.flush()?)) {
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
         outcome => outcome.map(|()| Exit::Done).map_err(Failure::usage),

@@ -14,6 +14,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use self::rows::{Output, Rows};
+use super::flags::check_output;
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::inventory::{Filter, Moment, Sqlite, StoreError, Time, impact, parse_age};
@@ -162,6 +163,23 @@ struct Filtered {
     output: Output,
 }
 
+impl InventoryCommand {
+    /// The inventory, and the file that results are written to, where there is one.
+    fn ends(&self) -> Option<(&Place, &Path)> {
+        let (place, output) = match self {
+            Self::List(filtered)
+            | Self::Top { filtered, .. }
+            | Self::Changes { filtered, .. }
+            | Self::Diff { filtered, .. }
+            | Self::Impact { filtered, .. } => (&filtered.place, filtered.output.path()),
+            Self::Show { place, output, .. } | Self::Runs { place, output } => (place, output.path()),
+            Self::Export(arguments) => arguments.ends(),
+            Self::Import(_) | Self::Prune { .. } | Self::Check { .. } => return None,
+        };
+        output.map(|output| (place, output))
+    }
+}
+
 impl Place {
     fn open(&self) -> Result<Sqlite, Failure> {
         Ok(Sqlite::open(&self.inventory)?)
@@ -182,6 +200,9 @@ impl From<StoreError> for Failure {
 
 /// Runs `bannerwall inventory`.
 pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<Exit, Failure> {
+    if let Some((place, output)) = arguments.command.ends() {
+        check_output(Some(output), [place.inventory.as_path()])?;
+    }
     match &arguments.command {
         InventoryCommand::List(filtered) => list(filtered),
         InventoryCommand::Show { host, place, output } => show(*host, place, output),

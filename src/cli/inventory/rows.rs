@@ -25,10 +25,22 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// The file to write to, if any.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
     /// Whether results are rows of columns.
     pub(super) fn has_columns(&self) -> bool {
         self.format == FormatName::Csv
     }
+}
+
+/// A file, made anew, or stdout.
+pub(super) fn create(output: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
+    let Some(path) = output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
+    Ok(Box::new(BufWriter::new(file.map_err(Failure::Usage)?)))
 }
 
 /// Writes results of one kind.
@@ -52,13 +64,7 @@ impl Rows {
         output: Option<&Path>,
         columns: &'static [&'static str],
     ) -> Result<Self, Failure> {
-        let out: Box<dyn Write> = match output {
-            None => Box::new(BufWriter::new(io::stdout())),
-            Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
-                Box::new(BufWriter::new(file.map_err(Failure::Usage)?))
-            }
-        };
+        let out = create(output)?;
         let mut rows = Self { format, columns, out, closed: false };
         if rows.format == FormatName::Csv {
             rows.record(columns.iter().map(|column| (*column).to_owned()))?;
