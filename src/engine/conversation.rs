@@ -241,13 +241,19 @@ impl Conversation {
         self.dialogue.can_spare(from, count)
     }
 
-    /// Goes over `count` octets that are missing for good, then on as well as can be.
-    pub(super) fn lose(&mut self, from: Side, stream: &Stream, count: u64, judge: &mut Judge<'_>) {
+    /// Goes over `count` octets that come next and are missing for good, then on as well as can be.
+    pub(super) fn lose(&mut self, from: Side, stream: &mut Stream, count: usize, judge: &mut Judge<'_>) {
         let collector = &mut self.inlet_mut(from).collector;
         let unread = collector.unread().to_vec();
         collector.freeze(stream, stream.next());
         self.dialogue.read_unfinished(from, &unread, Unfinished::Unseen, judge);
-        self.pass_over(from, count, judge);
+        self.pass_over(from, count as u64, judge);
+        stream.pass_over(stream.next(), count);
+        self.inlet_mut(from).collector.promote(stream);
+        self.hear(from, 0, &[]);
+        let (dialogue, own, peer) = self.parts(from);
+        let used = dialogue.read(from, own.collector.unread(), peer, judge);
+        own.collector.advance(stream, used);
     }
 
     fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
@@ -335,7 +341,13 @@ impl Conversation {
 
     fn price(&self, from: Side, count: usize) -> u64 {
         let count = count as u64;
-        if self.dialogue.is_cheap(from) { count / CHEAP_DISCOUNT } else { count }
+        if self.dialogue.is_monologue(from, self.inlet(from.other()).collector.unread()) {
+            0
+        } else if self.dialogue.is_cheap(from) {
+            count / CHEAP_DISCOUNT
+        } else {
+            count
+        }
     }
 
     /// The dialogue, what comes in from one side, and what the other one has said that is unread.

@@ -10,8 +10,9 @@ use super::{Anomaly, AnomalySet, Stream};
 /// Acknowledged octets beyond this are forgotten.
 const HISTORY: usize = 4096;
 
-/// Octets that were let through and not acknowledged, of which more than this are forgotten.
-const PIN_LIMIT: usize = 1 << 20;
+/// Octets that were let through and not acknowledged, of which more than this are forgotten: as much as Linux has under
+/// way at most by itself (`tcp_wmem`).
+const PIN_LIMIT: usize = 4 << 20;
 
 /// How far ahead data may lie as long as the receiver has not told its window: more than any
 /// initial window.
@@ -103,8 +104,7 @@ impl Collector {
             return anomalies;
         }
         anomalies.insert_if(self.contradicts(stream, sequence, payload), Anomaly::OverlapDifferentData);
-        let crowded =
-            distance(stream.next, sequence) > 0 && self.is_too_much(stream, sequence, payload, limits);
+        let crowded = self.is_too_much(stream, sequence, payload, limits);
         anomalies.insert_if(crowded, Anomaly::ReorderLimit);
         anomalies
     }
@@ -298,16 +298,8 @@ impl Collector {
 
     /// Goes on behind octets that the receiver has acknowledged and that never came by here.
     fn close_gap(&mut self, stream: &mut Stream, sequence: u32, offer: &mut Offer<'_>) {
-        let resume = match self.pending.first() {
-            Some(piece) if distance(piece.sequence, sequence) > 0 => piece.sequence,
-            _ => sequence,
-        };
-        let missing = distance(stream.next, resume);
-        let acknowledged = distance(resume, stream.acknowledged) >= 0;
-        if missing <= 0 || !acknowledged || !stream.known.has(Known::ACKNOWLEDGED) {
-            return;
-        }
-        offer.gap = missing.unsigned_abs();
+        let Some(resume) = acknowledged_gap(stream, stream.next, &self.pending, sequence) else { return };
+        offer.gap = distance(stream.next, resume).unsigned_abs();
         offer.anomalies.insert(Anomaly::Gap);
         stream.next = resume;
         offer.unread = self.take_unread();
@@ -333,14 +325,23 @@ impl Collector {
             .any(|(start, octets)| differs((start, octets), (sequence, payload), acknowledged))
     }
 
-    /// Whether there is no room for a payload before its turn.
+    /// Whether there is no room for a payload before its turn. What fills the front is always taken, however much
+    /// waits behind it: refusing it would keep all of that for ever.
     fn is_too_much(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> bool {
-        if self.pending.len() < limits.pieces && self.pending_octets + payload.len() <= limits.octets {
+        let (mut next, mut pending) = (stream.next, self.pending.as_slice());
+        while let Some(resume) = acknowledged_gap(stream, next, pending, sequence) {
+            (next, pending) = promoted(resume, pending);
+        }
+        if distance(next, sequence) <= 0 {
             return false;
         }
-        let offset = |sequence: u32| sequence.wrapping_sub(stream.next);
+        let octets: usize = pending.iter().map(|piece| piece.octets.len()).sum();
+        if pending.len() < limits.pieces && octets + payload.len() <= limits.octets {
+            return false;
+        }
+        let offset = |sequence: u32| sequence.wrapping_sub(next);
         let (start, end) = (offset(sequence), offset(sequence.wrapping_add(length(payload))));
-        !self.pending.iter().any(|piece| offset(piece.sequence) <= start && end <= offset(piece.end()))
+        !pending.iter().any(|piece| offset(piece.sequence) <= start && end <= offset(piece.end()))
     }
 
     /// Puts in what of `rest` is not held yet.
@@ -350,6 +351,8 @@ impl Collector {
         let offset = |sequence: u32| sequence.wrapping_sub(base) as usize;
         let end = offset(start) + rest.len();
         let mut at = offset(start);
+        // All of a payload or nothing: what went on to the receiver and is not held would never be read.
+        let room = !self.is_too_much(stream, start, rest, limits);
         let mut index = self.pending.partition_point(|piece| offset(piece.end()) <= at);
         while at < end {
             let from_rest = at - offset(start);
@@ -359,12 +362,7 @@ impl Collector {
             };
             if at < piece_start {
                 let octets = rest.get(from_rest..piece_start - offset(start)).unwrap_or_default();
-                // What fills the front is always taken, however much waits behind it: refusing it would keep all
-                // of that for ever.
-                let next_in_order = at == 0;
-                let full =
-                    self.pending.len() >= limits.pieces || self.pending_octets + octets.len() > limits.octets;
-                if full && !next_in_order {
+                if !room {
                     return;
                 }
                 self.pending_octets += octets.len();
@@ -381,21 +379,44 @@ impl Collector {
         }
     }
 
-    /// Moves held pieces whose turn has come to the octets in order.
-    fn promote(&mut self, stream: &mut Stream) {
+    /// Moves held pieces whose turn has come to the octets in order, without those of them that were passed over.
+    pub fn promote(&mut self, stream: &mut Stream) {
         let mut count = 0;
         for piece in &self.pending {
-            if piece.sequence != stream.next {
+            let ahead = distance(stream.next, piece.sequence);
+            if ahead > 0 {
                 break;
             }
-            self.octets.extend_from_slice(&piece.octets);
+            if let Some(rest) = piece.octets.get(ahead.unsigned_abs() as usize..) {
+                self.octets.extend_from_slice(rest);
+                stream.next = piece.end();
+            }
             self.pending_octets -= piece.octets.len();
-            stream.next = piece.end();
             count += 1;
         }
         self.pending.drain(..count);
         self.awaited = stream.next;
     }
+}
+
+/// The end of octets from `next` on, before those at `sequence` and those held, that the receiver has acknowledged and
+/// that never came by here.
+fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32) -> Option<u32> {
+    let resume = match pending.first() {
+        Some(piece) if distance(piece.sequence, sequence) > 0 => piece.sequence,
+        _ => sequence,
+    };
+    let acknowledged = stream.known.has(Known::ACKNOWLEDGED) && distance(resume, stream.acknowledged) >= 0;
+    (acknowledged && distance(next, resume) > 0).then_some(resume)
+}
+
+/// What is awaited, and what of `pending` is held, once octets up to `next` are there.
+fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
+    while let Some((piece, rest)) = pending.split_first().filter(|(it, _)| distance(next, it.sequence) <= 0) {
+        next = if distance(next, piece.end()) > 0 { piece.end() } else { next };
+        pending = rest;
+    }
+    (next, pending)
 }
 
 /// Whether two runs of octets differ where they overlap, behind what is `acknowledged`.

@@ -172,7 +172,7 @@ impl Stream {
     }
 
     /// Notes that octets up to `end` were sent.
-    pub(super) const fn reach(&mut self, end: u32) {
+    pub const fn reach(&mut self, end: u32) {
         self.known.set(Known::SEEN);
         if distance(self.highest, end) > 0 {
             self.highest = end;

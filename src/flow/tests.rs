@@ -152,6 +152,50 @@ fn what_is_held_out_of_order_is_bounded() {
 }
 
 #[test]
+fn what_goes_on_is_held_wholly_however_much_waits() {
+    let limits = Limits { pieces: 2, octets: 1000 };
+    let mut state = stream(0);
+    for at in [10, 30] {
+        assert!(state.1.offer(&mut state.0, at, &[1; 10], limits).anomalies.is_empty());
+    }
+    let refused = state.1.offer(&mut state.0, 5, &[1; 40], limits).anomalies;
+    assert_eq!(refused.iter().collect::<Vec<_>>(), [Anomaly::ReorderLimit], "nothing of it is held");
+    assert!(state.1.offer(&mut state.0, 0, &[1; 50], limits).anomalies.is_empty());
+    assert_eq!((state.0.next(), state.1.unread().len()), (50, 50), "what fills the front is held to its end");
+}
+
+#[test]
+fn what_is_held_follows_octets_that_were_passed_over() {
+    for (passed, unread) in [(4, &b"held"[..]), (6, b"ld"), (8, b""), (9, b"")] {
+        let mut state = stream(100);
+        offer(&mut state, 104, b"held");
+        state.0.pass_over(100, passed);
+        state.1.promote(&mut state.0);
+        assert_eq!(state.1.unread(), unread, "{passed}");
+        assert_eq!(state.0.next(), 108.max(100 + u32::try_from(passed).unwrap()));
+        assert!(!state.1.is_waiting());
+    }
+}
+
+#[test]
+fn a_gap_that_the_receiver_has_got_over_refuses_nothing() {
+    let limits = Limits { pieces: 2, octets: 1000 };
+    let mut state = stream(0);
+    state.0.acknowledge(0, 10_000);
+    for at in [10, 30] {
+        state.1.offer(&mut state.0, at, &[1; 10], limits);
+    }
+    assert!(state.1.offer(&mut state.0, 60, &[1; 10], limits).anomalies.contains(Anomaly::ReorderLimit));
+    state.0.acknowledge(60, 10_000);
+    for at in [60, 70, 80] {
+        let offer = state.1.offer(&mut state.0, at, &[1; 10], limits);
+        assert!(!offer.anomalies.contains(Anomaly::ReorderLimit), "{at}");
+        state.1.keep(offer.fresh);
+    }
+    assert_eq!(state.0.next(), 90);
+}
+
+#[test]
 fn acknowledged_octets_that_went_another_way_leave_a_gap() {
     let mut state = stream(0);
     offer(&mut state, 0, b"abc");

@@ -28,12 +28,13 @@ use self::greeting::Greeting;
 use self::hand_over::{Asked, Handover};
 use self::http::Http;
 use self::need::{Awaited, Need};
-use self::opening::{First, Opening};
+use self::opening::{First, Opening, Spoken};
 use self::ssh::Ssh;
 use self::tls::Tls;
 use super::judge::Judge;
 use crate::banner::recognise::may_become_request;
 use crate::event::Side;
+use crate::flow::Tracking;
 
 /// What two ends say to each other.
 #[derive(Debug, Default)]
@@ -234,6 +235,8 @@ impl Dialogue {
             Reading::Tls => self.leave_tls(from),
             Reading::Greeting(_) => self.leave_greeting(from),
             reading @ (Reading::Done | Reading::Foreign(_)) => reading,
+            // The receiver has them, so that what began as no message goes on as none.
+            Reading::Lines(_) if judge.law.tracking == Tracking::Inline => Reading::Lines(0),
             Reading::New | Reading::Resync | Reading::Lines(_) => Reading::Resync,
         };
         self.direction_mut(from).reading = reading;
@@ -321,6 +324,16 @@ impl Dialogue {
     /// Whether what one side says is cheap to go over, and what decides comes behind it.
     pub(super) const fn is_cheap(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
+    }
+
+    /// Whether one side alone has said anything, `peer` being what the other one has said that is unread, and it began
+    /// no banner: a log, a backup, a film. Nobody can tell where that ends, and what the other one may answer is awaited.
+    pub(super) fn is_monologue(&self, from: Side, peer: &[u8]) -> bool {
+        let other = self.direction(from.other());
+        self.direction(from).first.spoken == Spoken::Other
+            && matches!(other.reading, Reading::New)
+            && other.first.spoken == Spoken::Nothing
+            && peer.is_empty()
     }
 
     /// Whether all that one side has sent could be read, and more like it may follow: the budget is for what

@@ -27,7 +27,8 @@
 //!    and idle flows are remembered for as long as Linux tracks connections, or until the table has no
 //!    other place. A reset or FIN that nobody proved to have taken forgets no half banner.
 //! 5. **A budget counts what is inspected.** 256 KiB without a decision block the flow; a body counts a
-//!    sixteenth, and a side that is done nothing.
+//!    sixteenth, a side that is done nothing, and neither does one that speaks alone: logs, backups and films
+//!    come to no end, and what the other end may say is awaited.
 //! 6. **Full buffers are paid for by who fills them**: unconfirmed flows first, then whoever holds most of
 //!    those that were silent for longest. Under `--on-failure open` he then passes, under `closed` he is
 //!    blocked.
@@ -68,7 +69,7 @@
 //! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
 //! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
-//! | half a banner, and a long wait; more lines than the budget | blocked | `inspection_budget_spent` |
+//! | half a banner, and a long wait; more lines than the budget to an end that has spoken | blocked | `inspection_budget_spent` |
 //! | a banner behind other lines, whatever octets they hold | lines are gone over up to the budget | |
 //! | a banner behind more than 64 KiB or 1,024 lines | told; the same | `ssh_long_preamble` |
 //! | a banner where some clients cut a longer line, or with CRs before or in it, which some leave out | told; judged, too | `ssh_disputed_identification` |

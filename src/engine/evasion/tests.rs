@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use crate::engine::AnomalyAction::{Alert, Drop};
@@ -249,12 +251,54 @@ fn more_lines_than_the_budget_are_told_and_blocked_by_policy() {
         // Less than what is an anomaly by itself.
         setup.config.stream_budget = 1 << 10;
         let mut talk = setup.open();
+        talk.client(b"SSH-2.0-x\r\n");
         let lines = [b"All work and no play.\r\n".as_slice(); 50].concat();
         let last = (0..400).map(|_| talk.server(&lines)).find(|decision| *decision != Decision::Undecided);
         let expected = if policy == Drop { Decision::Block } else { Decision::Pass };
         assert_eq!(last, Some(expected));
         assert_eq!(anomalies(&talk), ["inspection_budget_spent"]);
     }
+}
+
+#[test]
+fn whoever_speaks_alone_may_go_on_and_what_ends_it_is_judged() {
+    for (client_alone, client_ends) in [(true, false), (false, true), (false, false)] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_anomaly = "drop,banner=alert".parse().unwrap();
+        let mut talk = setup.open();
+        let say = |talk: &mut Conversation, client, octets: &[u8]| match client {
+            true => talk.client(octets),
+            false => talk.server(octets),
+        };
+        let (zeros, letters, ends) = ([0; 65_000], [b'a'; 65_000], [b'\n'; 65_000]);
+        for octets in [zeros; 8].iter().chain([zeros, letters, ends].iter().cycle().take(120)) {
+            assert_eq!(say(&mut talk, client_alone, octets), Decision::Undecided);
+            talk.acknowledge(!client_alone);
+            talk.wait(Duration::from_secs(1));
+        }
+        assert!(talk.engine.counters().buffered_now < 300_000);
+        assert_eq!(say(&mut talk, client_ends, BAD), Decision::Block, "{client_alone} {client_ends}");
+    }
+}
+
+#[test]
+fn packets_too_long_to_be_seen_whole_come_in_any_order() {
+    // The longest of loopback; the queue gives all but four octets.
+    let payload = [0; 65_535 - 40];
+    let mut setup = Setup::enforcing(RULES);
+    setup.config.on_anomaly = "drop,banner=alert".parse().unwrap();
+    let mut talk = setup.open();
+    for _ in 0..20 {
+        let first = talk.server_segment(&payload);
+        let second = first.clone().sequence(talk.server_next() + 65_495);
+        let acknowledgement = talk.segment(true).acknowledgement(talk.server_next() + 2 * 65_495);
+        for segment in [&second, &first, &acknowledgement] {
+            let decision = talk.show_cut(segment, 65_531).decision;
+            assert_eq!(decision, Decision::Undecided, "{:?}", anomalies(&talk));
+        }
+        talk.lose_of_server(2 * 65_495);
+    }
+    assert_eq!(talk.server(BAD), Decision::Block);
 }
 
 proptest! {

@@ -53,12 +53,13 @@ pub(super) fn go_over_missing(
     may_ask: bool,
     judge: &mut Judge<'_>,
 ) -> bool {
+    // What a segment has beyond that goes on all the same.
+    streams.own.reach(first_octet(segment).wrapping_add(length(segment)));
     match missing(segment, streams.own) {
         Missing::Behind(0) => false,
         Missing::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
             conversation.take_stock(streams.by_side(side), judge.packet.now);
-            conversation.lose(side, streams.own, count as u64, judge);
-            streams.own.pass_over(streams.own.next(), count);
+            conversation.lose(side, streams.own, count, judge);
             false
         }
         Missing::Behind(_) | Missing::Ahead => may_ask,
@@ -94,11 +95,15 @@ enum Missing {
 
 fn missing(segment: &Segment<'_>, stream: &Stream) -> Missing {
     let start = first_octet(segment);
-    let behind = |count: usize| start.wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
-    let captured = behind(segment.payload().len());
+    let captured = start.wrapping_add(u32::try_from(segment.payload().len()).unwrap_or(u32::MAX));
     if !stream.is_open() || distance(captured, stream.next()) < 0 {
         return Missing::Ahead;
     }
-    let end = behind(segment.wire_payload_length());
+    let end = start.wrapping_add(length(segment));
     Missing::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
+}
+
+/// Octets of a segment's payload, captured or not.
+fn length(segment: &Segment<'_>) -> u32 {
+    u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX)
 }
