@@ -54,8 +54,9 @@ const VERSIONS: [&[u8]; 2] = [b"HTTP/", b"RTSP/"];
 /// What a status line begins with, as some client reads it.
 const STATUS_LINES: [&[u8]; 3] = [b"HTTP/", b"ICY ", b"RTSP/"];
 
-/// The longest first line that is waited for, in octets: `CPython` reads 64 KiB, others more.
-pub const FIRST_LINE_LIMIT: usize = 64 * 1024;
+/// The longest first line that is waited for, in octets: `CPython` reads 64 KiB, others more. It is shorter than what a
+/// queue shows of the longest packet, so that one of those is enough.
+pub const FIRST_LINE_LIMIT: usize = 65_400;
 
 /// Empty lines and white space that are overlooked before a message, in octets.
 pub(super) const LEADING_LIMIT: usize = 64 * 1024;

@@ -77,11 +77,13 @@ impl Conversation {
         limits: Limits,
     ) -> AnomalySet {
         let collector = &self.inlet(from).collector;
-        let mut anomalies = collector.assess(stream, sequence, payload, limits);
+        collector.assess(stream, sequence, payload, limits)
+    }
+
+    /// Whether there is no room to remember octets of one side at `sequence`, as too many were not acknowledged.
+    pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32) -> bool {
         let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
-        let full = fresh && !self.is_done(from) && collector.is_full_of_pins(stream);
-        anomalies.insert_if(full, Anomaly::ReorderLimit);
-        anomalies
+        fresh && !self.is_done(from) && self.inlet(from).collector.is_full_of_pins(stream)
     }
 
     /// Takes the payload at `sequence` of one side into account.
@@ -191,6 +193,7 @@ impl Conversation {
                 }
             } else if !done {
                 inlet.settled = None;
+                inlet.collector.release(stream);
             }
             if self.dialogue.is_amid(from, inlet.collector.unread()) {
                 inlet.amid.get_or_insert(now);
@@ -339,9 +342,14 @@ impl Conversation {
         self.memory() <= SPARE_MEMORY
     }
 
+    /// Whether one side alone has said anything, and it began no banner.
+    pub(super) fn is_monologue(&self, from: Side) -> bool {
+        self.dialogue.is_monologue(from, self.inlet(from.other()).collector.unread())
+    }
+
     fn price(&self, from: Side, count: usize) -> u64 {
         let count = count as u64;
-        if self.dialogue.is_monologue(from, self.inlet(from.other()).collector.unread()) {
+        if self.is_monologue(from) {
             0
         } else if self.dialogue.is_cheap(from) {
             count / CHEAP_DISCOUNT

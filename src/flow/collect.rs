@@ -10,9 +10,11 @@ use super::{Anomaly, AnomalySet, Stream};
 /// Acknowledged octets beyond this are forgotten.
 const HISTORY: usize = 4096;
 
-/// Octets that were let through and not acknowledged, of which more than this are forgotten: as much as Linux has under
-/// way at most by itself (`tcp_wmem`).
-const PIN_LIMIT: usize = 4 << 20;
+/// A longer buffer than this is given back when what it was for has gone.
+const SPARE: usize = 64 << 10;
+
+/// Octets that were let through and not acknowledged, of which more than this are forgotten.
+const PIN_LIMIT: usize = 1 << 20;
 
 /// How far ahead data may lie as long as the receiver has not told its window: more than any
 /// initial window.
@@ -200,6 +202,9 @@ impl Collector {
             if free > self.octets.len() / 2 {
                 self.octets.drain(..free);
                 self.read -= free;
+                if self.octets.capacity() > SPARE {
+                    self.octets.shrink_to(2 * self.octets.len());
+                }
             }
         }
     }

@@ -106,6 +106,8 @@
 //!   from TLS 1.3 on certificates are not seen. QUIC and DTLS are not read.
 //! * A program on the guard's own machine that may set marks (`CAP_NET_RAW`) can send with the guard's mark,
 //!   which passes the output chain; nfqws does so by chance. `--mark` chooses other bits.
+//! * Of a packet of more than 65,531 octets (the longest of loopback, or segments of chosen sizes that an interface puts
+//!   together) a queue does not show the last four at most: a line that begins in them is not read.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
 //!   judged and matches are dropped, and after 120 s the rest passes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and

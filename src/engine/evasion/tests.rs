@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::engine::AnomalyAction::{Alert, Drop};
 use crate::engine::testing::{Conversation, Setup};
-use crate::engine::{AnomalyAction, AnomalyPolicy, Decision};
+use crate::engine::{AnomalyAction, AnomalyPolicy, Checksums, Decision};
 use crate::event::EventKind;
 use crate::packet::Flags;
 
@@ -278,6 +278,55 @@ fn whoever_speaks_alone_may_go_on_and_what_ends_it_is_judged() {
         }
         assert!(talk.engine.counters().buffered_now < 300_000);
         assert_eq!(say(&mut talk, client_ends, BAD), Decision::Block, "{client_alone} {client_ends}");
+    }
+}
+
+#[test]
+fn what_a_queue_does_not_show_replaces_nothing_that_was_not_received() {
+    let lines = [b"a line\r\n".as_slice(); 350].concat();
+    let mut forged = lines.clone();
+    forged.truncate(1400);
+    forged.extend_from_slice(&[b"\r\n", BAD].concat());
+    forged.resize(lines.len(), b' ');
+    // All of it in order, or its end ahead of its turn.
+    for ahead in [false, true] {
+        let mut talk = open(Alert);
+        // Where the kernel has verified them, or nobody needs to, a packet's start is enough at first.
+        talk.checksums = Checksums::NotReady;
+        let start = talk.server_next();
+        let (first, second) = lines.split_at(460);
+        let at =
+            |talk: &Conversation, sequence, octets: &[u8]| talk.server_segment(octets).sequence(sequence);
+        talk.show(&at(&talk, start + 460, second));
+        if !ahead {
+            talk.show(&at(&talk, start, first));
+        }
+        // Nothing is acknowledged: the client took none of it.
+        let decision = talk.show_cut(&at(&talk, start, &forged), 512).decision;
+        assert_eq!(decision, Decision::Drop, "{ahead}");
+    }
+}
+
+#[test]
+fn what_one_side_alone_sends_passes_where_the_other_is_never_seen() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let octets = [0; 60_000];
+    let mut decisions = Vec::new();
+    for _ in 0..40 {
+        decisions.push(talk.client(&octets));
+        talk.wait(Duration::from_secs(5));
+    }
+    assert_eq!(decisions.last(), Some(&Decision::Pass), "{decisions:?}");
+}
+
+#[test]
+fn a_first_line_without_end_in_the_longest_packets_blocks_nobody() {
+    let mut talk = open(Alert);
+    for _ in 0..20 {
+        let segment = talk.segment(true).payload(&[b'a'; 65_535 - 40]);
+        assert_eq!(talk.show_cut(&segment, 65_531).decision, Decision::Undecided);
+        talk.lose_of_client(65_495);
+        talk.acknowledge(false);
     }
 }
 

@@ -41,7 +41,9 @@ impl Passage<'_> {
         if spent || conversation.amid_since().is_some_and(late) {
             return self.give_up(mark);
         }
-        if conversation.is_half_decided() && may_pass && flow.is_one_way() && late(flow.started()) {
+        let side = flow.side(self.from);
+        let no_more = conversation.is_half_decided() || conversation.is_monologue(side);
+        if no_more && may_pass && flow.is_one_way() && late(flow.started()) {
             return self.let_pass(mark);
         }
         if self.judge.desk.counters.buffered_now > law.config.buffer_limit

@@ -100,6 +100,9 @@ impl<'e> Passage<'e> {
         let Self { flows, judge, segment, .. } = self;
         let flow = flows.table.get_mut(self.id);
         let side = flow.side(self.from);
+        // Nothing is ever acknowledged there.
+        let given_up =
+            flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.law.config.time_budget;
         let Parts { conversation, own, peer, reported } = flow.parts(self.from);
         let conversation = &mut **conversation.get_or_insert_with(|| judge.desk.spare.take());
         let from_start = own.is_from_start() || peer.is_from_start();
@@ -112,6 +115,8 @@ impl<'e> Passage<'e> {
             let (sequence, payload) = (first_octet(segment), segment.payload());
             let assessed = conversation.assess(side, streams.own, sequence, payload, Limits::default());
             anomalies = anomalies.with(assessed);
+            let full = !given_up && conversation.is_full(side, streams.own, sequence);
+            anomalies.insert_if(full, Anomaly::ReorderLimit);
         }
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         judge.note(anomalies, reported);

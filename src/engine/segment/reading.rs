@@ -53,8 +53,9 @@ pub(super) fn go_over_missing(
     may_ask: bool,
     judge: &mut Judge<'_>,
 ) -> bool {
-    // What a segment has beyond that goes on all the same.
-    streams.own.reach(first_octet(segment).wrapping_add(length(segment)));
+    if may_ask && replaces_unseen(segment, streams.own) {
+        return true;
+    }
     match missing(segment, streams.own) {
         Missing::Behind(0) => false,
         Missing::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
@@ -62,8 +63,23 @@ pub(super) fn go_over_missing(
             conversation.lose(side, streams.own, count, judge);
             false
         }
-        Missing::Behind(_) | Missing::Ahead => may_ask,
+        Missing::Ahead if !may_ask => {
+            // All of it goes on.
+            streams.own.reach(first_octet(segment).wrapping_add(length(segment)));
+            false
+        }
+        Missing::Behind(_) | Missing::Ahead => true,
     }
+}
+
+/// Whether octets that were not captured stand where others were let through that the receiver has not acknowledged: it
+/// may not have taken those.
+fn replaces_unseen(segment: &Segment<'_>, stream: &Stream) -> bool {
+    let start = first_octet(segment);
+    let captured = start.wrapping_add(u32::try_from(segment.payload().len()).unwrap_or(u32::MAX));
+    let end = start.wrapping_add(length(segment));
+    let known = if distance(end, stream.next()) > 0 { end } else { stream.next() };
+    stream.is_open() && distance(captured, known) > 0 && !stream.is_acknowledged_to(known)
 }
 
 /// Draws the conclusions of what has ended.
