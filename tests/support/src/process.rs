@@ -10,7 +10,10 @@ use rustix::process::{Pid, kill_process};
 
 /// When a condition that never comes true fails the test; far above any honest duration, so that a
 /// slow machine does not fail.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// How long the last lines of a process that has ended may take; a child of it may hold the pipe open.
+const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// Waits until `condition` gives a value; `what` says what was missed if it never does.
 ///
@@ -87,6 +90,13 @@ impl Transcript {
             text = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+
+    /// Waits until all is there that was written.
+    fn wait_end(&self) {
+        let text = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where the time is over, what is there has to do.
+        drop(self.0.1.wait_timeout_while(text, LAST_LINES, |text| !text.ended));
+    }
 }
 
 /// A process in the background; killed, by its own id, when the value goes away.
@@ -158,7 +168,7 @@ impl Running {
         kill_process(id.expect("a process id"), signal).expect("the process is there");
     }
 
-    /// Waits for the end.
+    /// Waits for the end, and for what was written before it.
     ///
     /// # Panics
     /// When it does not end.
@@ -167,6 +177,8 @@ impl Running {
             Ok(status) => status.map(Ok),
             Err(error) => Some(Err(error)),
         });
+        self.stdout.wait_end();
+        self.stderr.wait_end();
         status.expect("the process is ours")
     }
 
