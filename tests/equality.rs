@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually, json_lines, send_in_chunks};
+use bannerwall_test_support::{
+    Namespace, Running, Signal, as_root, end_capture, eventually, json_lines, send_in_chunks,
+};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -238,7 +240,7 @@ fn guard_replay_and_scan_find_the_same_matches() {
             tcpdump
                 .args(["-i", "lo", "-U", "--immediate-mode", "-s", "4096", "-B", "32768", "-w"])
                 .arg(&capture);
-            let mut tcpdump = Running::start(tcpdump);
+            let tcpdump = Running::start(tcpdump);
             tcpdump.wait_stderr("the capture", |text| text.contains("listening on lo").then_some(()));
 
             let mut scanned = stage.scan("ssh", &stage.ssh);
@@ -249,9 +251,8 @@ fn guard_replay_and_scan_find_the_same_matches() {
                 let sockets = stage.namespace.run("ss -Htn state established");
                 sockets.is_empty().then_some(())
             });
-            tcpdump.signal(Signal::INT);
-            assert!(tcpdump.wait_exit().success());
-            assert!(tcpdump.stderr().contains("0 packets dropped by kernel"), "{}", tcpdump.stderr());
+            let told = end_capture(tcpdump, &capture, &stage.namespace, Ipv4Addr::LOCALHOST);
+            assert!(told.contains("0 packets dropped by kernel"), "{told}");
             guard.signal(Signal::TERM);
             assert!(guard.wait_exit().success(), "{}", guard.stderr());
 

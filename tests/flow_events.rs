@@ -2,11 +2,12 @@
 //! connections, and tshark.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bannerwall_test_support::{
-    Guard, Line, NO_SQLMAP, Nginx, Running, Signal, as_root, eventually, json_lines,
+    Guard, Line, NO_SQLMAP, Nginx, Running, Signal, as_root, end_capture, eventually, json_lines,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -167,15 +168,14 @@ fn record(folder: &Path) -> (PathBuf, BTreeMap<u64, Counts>) {
     line.router.run("ip6tables -w -A FORWARD -m conntrack --ctstate ESTABLISHED");
     let mut tcpdump = line.router.command("tcpdump");
     tcpdump
-        .args(["-i", "left", "--immediate-mode", "-B", "65536", "-Z", "root", "-w"])
+        .args(["-i", "left", "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w"])
         .arg(&capture)
-        .arg("tcp");
-    let mut tcpdump = Running::start(tcpdump);
+        .arg("tcp or udp port 9");
+    let tcpdump = Running::start(tcpdump);
     tcpdump.wait_stderr("the capture", |text| text.contains("listening on left").then_some(()));
     assert!(PAGES.iter().all(|url| ask(&line, "curl/8.0", url)));
     let tracked = tracked(&closed_connections(&line));
-    tcpdump.signal(Signal::INT);
-    tcpdump.wait_exit();
+    end_capture(tcpdump, &capture, &line.client, Ipv4Addr::new(192, 0, 2, 1));
     (capture, tracked)
 }
 

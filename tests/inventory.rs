@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use bannerwall_test_support::{
-    Dropbear, Guard, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, eventually, json_lines,
+    Dropbear, Guard, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, end_capture, eventually,
+    json_lines,
 };
 use serde_json::Value;
 
@@ -250,8 +251,8 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
         let _sshd = Sshd::start(&line.server, 2222);
         let capture = place.path("capture.pcap");
         let mut command = line.server.command("tcpdump");
-        command.args(["-i", "eth0", "-U", "-w"]).arg(&capture).arg("tcp");
-        let mut tcpdump = Running::start(command);
+        command.args(["-i", "eth0", "-U", "-w"]).arg(&capture).arg("tcp or udp port 9");
+        let tcpdump = Running::start(command);
         tcpdump.wait_stderr("tcpdump to listen", |text| text.contains("listening").then_some(()));
         for _ in 0..3 {
             let server = Ipv4Addr::new(198, 51, 100, 2);
@@ -259,13 +260,7 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
             stream.write_all(b"SSH-2.0-probe_1.5\r\n").expect("it takes it");
             assert!(stream.read(&mut [0; 64]).expect("it answers") > 0);
         }
-        eventually("the capture to hold it", || {
-            let octets = std::fs::read(&capture).unwrap_or_default();
-            let seen = octets.windows(9).filter(|window| window == b"probe_1.5").count();
-            (seen >= 3).then_some(())
-        });
-        tcpdump.signal(Signal::INT);
-        tcpdump.wait_exit();
+        end_capture(tcpdump, &capture, &line.client, Ipv4Addr::new(198, 51, 100, 2));
         let replay = || {
             let mut command = Command::new(PROGRAM);
             command.arg("replay").arg(&capture).arg("--rules").arg(place.path("rules.toml"));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use bannerwall_test_support::{Namespace, Running, Signal, as_root, json_lines};
+use bannerwall_test_support::{Namespace, Running, as_root, end_capture, json_lines};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -257,8 +257,8 @@ fn whom_a_local_file_exempts_is_let_through_by_the_guard_and_not_told_of_by_repl
             };
             let capture = files.path("capture.pcap");
             let mut tcpdump = network.command("tcpdump");
-            tcpdump.args(["-i", "lo", "-U", "-w"]).arg(&capture).args(["tcp", "port", "2222"]);
-            let mut tcpdump = Running::start(tcpdump);
+            tcpdump.args(["-i", "lo", "-U", "-w"]).arg(&capture).arg("tcp port 2222 or udp port 9");
+            let tcpdump = Running::start(tcpdump);
             tcpdump.wait_stderr("the capture", |text| text.contains("listening on lo").then_some(()));
             let mut guard = program("guard");
             let guard = Running::start({
@@ -271,8 +271,7 @@ fn whom_a_local_file_exempts_is_let_through_by_the_guard_and_not_told_of_by_repl
                 assert_eq!(greeted.is_some(), passes, "{by_flag} {client:?} {server:?}: {greeted:?}");
             }
             // The guard keeps blocked banners from the client; the capture, taken before it, holds them.
-            tcpdump.signal(Signal::INT);
-            tcpdump.wait_exit();
+            end_capture(tcpdump, &capture, &network, Ipv4Addr::LOCALHOST);
             let output =
                 program("replay").args(["--format", "json"]).arg(&capture).output().expect("it runs");
             let events = json_lines(&output.stdout);

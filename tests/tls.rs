@@ -2,12 +2,12 @@
 //! arrive.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 
 use bannerwall_test_support::{
-    Guard, Namespace, Nginx, Running, Signal, as_root, eventually, hello, json_lines, send_in_chunks,
+    Guard, Namespace, Nginx, Running, as_root, end_capture, eventually, hello, json_lines, send_in_chunks,
     wait_listening,
 };
 use serde_json::Value;
@@ -247,8 +247,9 @@ fn replayed_handshakes_are_told_as_tshark_tells_them() {
         let stage = Stage::new();
         let capture = stage.folder.path().join("tls.pcap");
         let mut tcpdump = stage.network.command("tcpdump");
-        tcpdump.args(["-i", "lo", "--immediate-mode", "-Z", "root", "-w"]).arg(&capture).arg("tcp");
-        let mut tcpdump = Running::start(tcpdump);
+        tcpdump.args(["-i", "lo", "-U", "--immediate-mode", "-Z", "root", "-w"]).arg(&capture);
+        tcpdump.arg("tcp or udp port 9");
+        let tcpdump = Running::start(tcpdump);
         tcpdump.wait_stderr("the capture", |text| text.contains("listening on lo").then_some(()));
         for port in [OPENSSL, NGINX] {
             for flags in
@@ -258,8 +259,7 @@ fn replayed_handshakes_are_told_as_tshark_tells_them() {
             }
             assert!(stage.s_client("other.example", port, "-tls1_2 -alpn http/1.1"));
         }
-        tcpdump.signal(Signal::INT);
-        tcpdump.wait_exit();
+        end_capture(tcpdump, &capture, &stage.network, Ipv4Addr::LOCALHOST);
         let rules = stage.folder.path().join("rules.toml");
         std::fs::write(&rules, RULES).expect("the folder is ours");
         let mut replay = Command::new(PROGRAM);

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually, json_lines};
+use bannerwall_test_support::{Namespace, Running, as_root, end_capture, eventually, json_lines};
 use tempfile::TempDir;
 
 /// What the shipped rules are expected to say of a port, by rule ids.
@@ -220,8 +221,8 @@ fn what_is_said_of_debian_s_ssh_clients_is_true() {
         tcpdump
             .args(["-i", "lo", "-U", "--immediate-mode", "-Z", "root", "-w"])
             .arg(&capture)
-            .arg("tcp port 2222");
-        let mut tcpdump = Running::start(tcpdump);
+            .arg("tcp port 2222 or udp port 9");
+        let tcpdump = Running::start(tcpdump);
         tcpdump.wait_stderr("the capture's begin", |text| text.contains("listening on").then_some(()));
         for client in [
             "ssh -F /dev/null -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -p 2222 x@127.0.0.1 true",
@@ -236,8 +237,7 @@ fn what_is_said_of_debian_s_ssh_clients_is_true() {
         ] {
             client_once(&zoo, "/usr/bin/python3 -W ignore -c", Some(script));
         }
-        tcpdump.signal(Signal::INT);
-        tcpdump.wait_exit();
+        end_capture(tcpdump, &capture, &zoo.network, Ipv4Addr::LOCALHOST);
         let events = zoo.bannerwall(&format!("replay {}", capture.display()));
         let said: BTreeSet<&str> =
             events.iter().filter_map(|one| one["ssh"]["client"]["software_version"].as_str()).collect();

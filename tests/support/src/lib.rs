@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod capture;
 mod guard;
 pub mod hello;
 pub mod mutants;
@@ -18,6 +19,7 @@ mod root;
 mod server;
 
 pub use application::{Application, Talk};
+pub use capture::end_capture;
 pub use guard::{Guard, NO_SQLMAP};
 pub use namespace::{Line, Namespace};
 pub use process::{Running, Signal, eventually, json_lines};
