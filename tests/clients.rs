@@ -402,7 +402,8 @@ impl Field {
             kinds.iter().for_each(|kind| kind.serve(&line.server));
         }
         let flags = std::env::var("BANNERWALL_CLIENTS_FLAGS").unwrap_or_default();
-        let flags = format!("--hook forward --enforce --max-wait off {flags}");
+        // What a full queue lets pass is its own affair.
+        let flags = format!("--hook forward --enforce --max-wait off --queue-length 16384 {flags}");
         let action = std::env::var("BANNERWALL_CLIENTS_ACTION").unwrap_or_else(|_| "reject".to_owned());
         let rules = Cargo::RULES.replace("\"drop\"", &format!("\"{action}\""));
         let guard = Guard::start(&with.router, PROGRAM, &rules, &flags);

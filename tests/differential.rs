@@ -215,8 +215,9 @@ fn a_guard_judges_what_the_kernel_gives_to_applications() {
     as_root(|| {
         let (seeds, started) = (Seeds::new(), Instant::now());
         let field = Battlefield::new();
-        let mut guard =
-            Guard::start(&field.router, PROGRAM, Cargo::RULES, "--hook forward --enforce --max-wait off");
+        // What a full queue lets pass is its own affair.
+        let flags = "--hook forward --enforce --max-wait off --queue-length 16384";
+        let mut guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, flags);
         let played = play_all(&field, &seeds, true);
         guard.process.signal(Signal::TERM);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());

@@ -154,7 +154,8 @@ fn play_all(tricks: &'static [Trick]) {
     let rows = rows(tricks);
     let (without, with) = (Battlefield::new(), Battlefield::new());
     let flags = std::env::var("BANNERWALL_EVASION_FLAGS").unwrap_or_default();
-    let flags = format!("--hook forward --enforce --max-wait off {flags}");
+    // What a full queue lets pass is its own affair.
+    let flags = format!("--hook forward --enforce --max-wait off --queue-length 16384 {flags}");
     let _guard = Guard::start(&with.router, PROGRAM, Cargo::RULES, &flags);
     let outcomes = judge_all(&rows, &without, &with);
     let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| of(outcome)).count();

@@ -18,9 +18,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 /// What the guard may hold in memory: its buffers (64 MiB), its table, and itself.
 const MEMORY: u64 = 200 << 20;
 
-/// Flows between looks at the queue, and packets that may wait in it.
+/// Flows between looks at the queue, and packets that may wait in it: half of what fits.
 const STRIDE: u32 = 64;
-const WAITING: u64 = 1024;
+const WAITING: u64 = 512;
 
 /// How long an honest connection may take while the machine is flooded.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -70,8 +70,8 @@ fn the_alerts_are_such_and_wake_nobody_without_need() {
 fn a_real_prometheus_answers_what_the_dashboard_and_the_alerts_ask() {
     as_root(|| {
         let namespace = Namespace::new();
-        let guard =
-            Guard::start(&namespace, PROGRAM, RULES, "--hook input --enforce --metrics 127.0.0.1:9464");
+        let flags = "--hook input --enforce --max-wait off --metrics 127.0.0.1:9464";
+        let guard = Guard::start(&namespace, PROGRAM, RULES, flags);
         let at = std::net::SocketAddr::from(([127, 0, 0, 1], 2222));
         let server = Banner::start(&namespace, at, b"SSH-2.0-OpenSSH_9.8\r\n", 100);
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -155,7 +155,8 @@ fn judge_mode(flags: &str, with_gso: bool) -> Vec<String> {
     if !with_gso {
         segment_early(&line);
     }
-    let all = format!("--hook forward --enforce {flags}");
+    // What a full queue lets pass is its own affair.
+    let all = format!("--hook forward --enforce --max-wait off --queue-length 16384 {flags}");
     let _guard = Guard::start(&line.router, PROGRAM, Cargo::RULES, &all);
     judge_all(&line, flags, with_gso)
 }
