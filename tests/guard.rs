@@ -252,7 +252,7 @@ fn real_clients_and_servers_are_judged_by_what_they_say() {
                     key.display()
                 );
                 assert_eq!(client(&ssh).stdout, b"logged in\n", "{address}, {backend}");
-                let keys = client(&format!("ssh-keyscan -t ed25519 {address}"));
+                let keys = client(&format!("ssh-keyscan -T 60 -t ed25519 {address}"));
                 assert!(keys.stdout.starts_with(address.as_bytes()), "{address}, {backend}");
                 let dropbear = client(&format!("ssh-keyscan -p 2222 -t ed25519 {address}"));
                 assert!(dropbear.stdout.is_empty(), "{address}, {backend}");

@@ -76,7 +76,7 @@ impl Uplinks {
     fn ask(&self, from: &Namespace, agent: &str, path: &str) -> Output {
         let url = format!("http://{SERVER}/{path}");
         let mut command = from.command("curl");
-        command.args(["--silent", "--max-time", "20", "--output", "-", "--user-agent", agent, &url]);
+        command.args(["--silent", "--max-time", "60", "--output", "-", "--user-agent", agent, &url]);
         command.output().expect("curl starts")
     }
 

@@ -231,7 +231,7 @@ fn what_was_learned_lets_pass_what_was_seen_and_nothing_else() {
         let server = IpAddr::from(Ipv4Addr::new(198, 51, 100, 2));
         let say = |to: SocketAddr, hello: &[u8]| {
             let mut stream = line.client.connect(to)?;
-            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.set_read_timeout(Some(Duration::from_secs(20)))?;
             stream.write_all(hello)?;
             let mut buffer = [0; 256];
             stream.read(&mut buffer).map(|length| buffer[..length].to_vec())

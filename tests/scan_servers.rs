@@ -174,12 +174,13 @@ fn an_ssh_server_behind_a_multiplexer_is_found_with_its_key_exchange() {
         let _sshd = Sshd::start(&namespace, 8026);
         let mut sslh = namespace.command("/usr/sbin/sslh");
         // It waits for its clients to speak for longer than the scan waits for it.
-        sslh.args(["--foreground", "--timeout", "9", "--listen", "127.0.0.1:8025"]);
+        sslh.args(["--foreground", "--timeout", "30", "--listen", "127.0.0.1:8025"]);
         sslh.args(["--ssh", "127.0.0.1:8026", "--http", "127.0.0.1:1"]);
         let _sslh = serve_by(&namespace, 8025, sslh);
         for (flags, hassh) in [("", false), ("--hassh", true)] {
             let mut command = namespace.command(env!("CARGO_BIN_EXE_bannerwall"));
-            command.args(["scan", "ssh", "127.0.0.1", "-p", "8025", "--format", "json", "--rules"]);
+            command.args(["scan", "ssh", "127.0.0.1", "-p", "8025", "--format", "json"]);
+            command.args(["--read-timeout", "20s", "--total-timeout", "40s", "--rules"]);
             let folder = tempfile::tempdir().expect("a folder");
             command.arg(no_rules(folder.path())).args(flags.split_whitespace());
             let output = command.output().expect("the program runs");

@@ -235,7 +235,7 @@ fn who_cannot_be_talked_to_is_told_by_what_there_is() {
         let others = by_port(&events, "connect");
         assert_eq!(others[&4431]["bannerwall"]["reason"], "foreign", "{others:?}");
         assert_eq!(others[&4433]["bannerwall"]["reason"], "refused", "{others:?}");
-        let output = stage.scan("https 127.0.0.1 -p 4430,4432 --read-timeout 1s");
+        let output = stage.scan("https 127.0.0.1 -p 4430,4432 --read-timeout 5s");
         let (text, summary) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(text.contains("4430         open      alert protocol_version"), "{text}");
@@ -315,7 +315,7 @@ fn http_is_asked_within_tls_where_the_port_says_so_and_without_where_there_is_no
             }
         });
         wait_listening(&stage.network, 443);
-        let words = "http 127.0.0.1 --tls auto --path /page -p 80,443,4443,8443,9443 --read-timeout 2s";
+        let words = "http 127.0.0.1 --tls auto --path /page -p 80,443,4443,8443,9443 --read-timeout 5s";
         let events = stage.events(words);
         let answers = by_port(&events, "http");
         assert_eq!(answers.keys().copied().collect::<Vec<_>>(), [80, 443, 4443, 8443], "{events:?}");

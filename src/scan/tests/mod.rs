@@ -68,6 +68,11 @@ fn config(probe: ProbeOptions) -> Config {
     }
 }
 
+/// The same with time for a server that gets no processor for a while.
+fn patient(probe: ProbeOptions) -> Config {
+    Config { first_byte_timeout: Duration::from_secs(19), ..config(probe) }
+}
+
 fn scan(config: &Config, targets: Vec<SocketAddr>) -> Seen {
     let parts = vec![(List(targets.into_iter(), 0), Seen::default())];
     let mut parts = run(config, parts).expect("a scan");
@@ -171,7 +176,7 @@ fn a_banner_in_single_octets_behind_other_lines_is_read() {
         }
         let _ = stream.read(&mut [0; 1]);
     });
-    let seen = scan(&config(SSH), vec![address]);
+    let seen = scan(&patient(SSH), vec![address]);
     assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
     let banners = seen.events.iter().filter_map(|event| match &event.kind {
         EventKind::Application(Application::Ssh(facts)) => {
@@ -198,9 +203,7 @@ fn a_line_that_came_before_is_judged_where_it_comes_from() {
         addresses[0].port()
     );
     let rules = crate::rules::RuleSet::parse("rules.toml", &of_one).expect("rules").rules;
-    // A server that gets no processor for a while is not what this is about.
-    let first_byte_timeout = Duration::from_secs(19);
-    let config = Config { rules: Arc::new(rules), first_byte_timeout, ..config(SSH) };
+    let config = Config { rules: Arc::new(rules), ..patient(SSH) };
     let seen = scan(&config, addresses.clone());
     assert_eq!(seen.finished.len(), 4);
     let ports = |wanted: fn(&EventKind) -> bool| {
@@ -224,6 +227,7 @@ fn what_no_ssh_server_does_is_told_apart() {
     let brief = server(drop);
     let endless = server(|mut stream| while stream.write_all(&[b'a'; 4096]).is_ok() {});
     let config = config(ProbeOptions::Ssh { byte_limit: 20_000, hassh: false });
+    let config = Config { first_byte_timeout: Duration::from_secs(2), ..config };
     for (address, expected) in [
         (silent, Conversation::Silent),
         (half, Conversation::TimedOut),
@@ -287,7 +291,7 @@ fn hostile_framing_ends_the_connection_and_is_told() {
         let _ = stream.write_all(answer);
         let _ = stream.read(&mut [0; 1]);
     });
-    let seen = scan(&config(ProbeOptions::Http(http(1))), vec![address]);
+    let seen = scan(&patient(ProbeOptions::Http(http(1))), vec![address]);
     assert_eq!(seen.urls().len(), 1, "what follows is nobody's answer");
     let told = |event: &Event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == "http_content_length_conflict");
     assert!(seen.events.iter().any(told));
@@ -512,7 +516,7 @@ fn an_idle_connection_closes_while_others_go_on() {
 #[test]
 fn octets_that_nobody_asked_for_are_told_and_taken_for_no_answer() {
     let address = scripted(|_, _, path| Some(good(path) + &good("/smuggled")));
-    let seen = scan(&config(ProbeOptions::Http(http(1))), vec![address]);
+    let seen = scan(&patient(ProbeOptions::Http(http(1))), vec![address]);
     assert_each_once(&seen, 1);
     let told = |event: &Event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == "http_unsolicited_response");
     assert!(seen.events.iter().any(told));
