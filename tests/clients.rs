@@ -447,17 +447,25 @@ impl Field {
     fn comes_through(&self, kind: &Kind, client: &Client, name: &str) -> bool {
         let row = kind.rows.iter().position(|row| row.name == name).expect("a row");
         let port = kind.port(row, false);
-        (0..3).any(|_| {
+        (0..10).any(|_| {
             let said = client.run(&self.with.client, &[port]);
             client.took(said.get(&port), &kind.rows[row], kind.allowed)
         })
     }
 
-    /// Whether an event tells something odd of the server at this port.
+    /// Whether an event tells something odd of the server at this port; it may come behind the client's end.
     fn tells(&self, port: u16) -> bool {
-        self.guard.events().iter().any(|event| {
-            let is_odd = event["event_type"] == "anomaly" || event["event_type"] == "alert";
-            is_odd && (event["dest_port"] == port || event["src_port"] == port)
+        let is_told = || {
+            self.guard.events().iter().any(|event| {
+                let is_odd = event["event_type"] == "anomaly" || event["event_type"] == "alert";
+                is_odd && (event["dest_port"] == port || event["src_port"] == port)
+            })
+        };
+        (0..50).any(|look| {
+            if look > 0 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            is_told()
         })
     }
 }

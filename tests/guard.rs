@@ -331,11 +331,13 @@ fn a_reload_takes_good_rules_and_refuses_bad_ones() {
         guard.process.wait_stderr("the reload", |text| text.contains("reloaded: 3 rules").then_some(()));
         eventually("the new rules in force", || is_reset(b"SSH-2.0-NewSSH_1.0\r\n").then_some(()));
         assert!(!is_reset(FORBIDDEN), "the old rules are gone");
-        let metrics = namespace.run("curl -sS http://127.0.0.1:9464/metrics");
-        for result in ["success", "failure"] {
-            let line = format!("bannerwall_reloads_total{{result=\"{result}\"}} 1\n");
-            assert!(metrics.contains(&line), "{metrics}");
-        }
+        eventually("both reloads to be counted", || {
+            let metrics = namespace.run("curl -sS http://127.0.0.1:9464/metrics");
+            let is_counted = |result: &str| {
+                metrics.contains(&format!("bannerwall_reloads_total{{result=\"{result}\"}} 1\n"))
+            };
+            ["success", "failure"].into_iter().all(is_counted).then_some(())
+        });
         guard.stop(Signal::TERM);
     });
 }

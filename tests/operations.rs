@@ -2,12 +2,14 @@
 //! bridges, policy routing, path MTU and bans, each on the real thing.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bannerwall_test_support::{
     Line, NO_SQLMAP, Namespace, Nginx, Running, Signal, as_root, eventually, json_lines,
 };
+use rustix::process::{Pid, kill_process_group};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -433,6 +435,26 @@ fn documented(part: &str) -> &'static str {
     block.and_then(|block| block.split_once('\n')).expect("OPERATIONS.md shows it").1
 }
 
+/// A process with all that it starts: a group of its own, which ends as a whole.
+struct Group(Running);
+
+impl Group {
+    fn start(mut command: Command) -> Self {
+        Self(Running::start({
+            command.process_group(0);
+            command
+        }))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let id = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        // Fails only where all of it has ended already.
+        let _ = id.map(|id| kill_process_group(id, Signal::KILL));
+    }
+}
+
 #[test]
 fn the_documented_ban_keeps_a_blocked_client_out() {
     as_root(|| {
@@ -446,14 +468,16 @@ fn the_documented_ban_keeps_a_blocked_client_out() {
         assert!(follow.contains("/var/log/bannerwall/events.json"));
         let follow = follow.replace("/var/log/bannerwall/events.json", &guard.events().display().to_string());
         let mut command = line.router.command("sh");
-        // A group of its own, which ends as a whole.
         command.args(["-c", &follow]);
-        let _follower = Running::start(command);
+        let _follower = Group::start(command);
         for (client, server) in [("192.0.2.2", "198.51.100.2"), ("2001:db8:1::2", "[2001:db8:2::2]")] {
             let url = format!("http://{server}/");
             assert!(ask(&line.client, "curl/8.0", &url).is_some(), "{client} is not banned yet");
-            assert!(is_blocked(&line.client, &url));
-            eventually("the ban", || line.router.run("nft list ruleset").contains(client).then_some(()));
+            eventually("the ban", || {
+                // What was told before `tail` had opened the file is not followed.
+                assert!(is_blocked(&line.client, &url));
+                line.router.run("nft list ruleset").contains(client).then_some(())
+            });
             assert!(ask_briefly(&line.client, &url).is_none(), "{client} is banned");
         }
         guard.stop();

@@ -270,10 +270,11 @@ fn silence_is_dropped_in_its_time() {
         let to = SocketAddr::from((address(0), PORT));
         let _client = line.client.connect(to).expect("the handshake passes");
         let _server = listener.accept().expect("a client");
-        eventually("the silence to be told", || {
+        eventually("the silence to be told, and its end", || {
             let events = guard.events();
             let alerts = about(&events, to, "alert");
-            alerts.iter().any(|alert| alert["bannerwall"]["name"] == "silent").then_some(())
+            let is_told = alerts.iter().any(|alert| alert["bannerwall"]["name"] == "silent");
+            (is_told && !about(&events, to, "drop").is_empty()).then_some(())
         });
         assert_eq!(about(&guard.events(), to, "drop").len(), 1);
     });
