@@ -114,7 +114,9 @@ pub(crate) const FOREIGNERS: &[Foreigner] = &[
     ),
     real(
         "rfb",
-        "Xtigervnc :7 -rfbport 22 -interface {a} -SecurityTypes None -nolisten unix -nolisten tcp -geometry 64x64",
+        // It locks its display's number in /tmp, for the whole machine.
+        "unshare --mount sh -c 'mount --bind {d} /tmp; HOME=/tmp exec Xtigervnc :7 -rfbport 22 -interface {a} \
+         -SecurityTypes None -nolisten unix -nolisten tcp -geometry 64x64'",
         &[],
         b"",
     ),
