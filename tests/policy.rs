@@ -3,7 +3,7 @@
 
 mod foreigners;
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
@@ -64,15 +64,24 @@ fn about<'e>(events: &'e [Value], to: SocketAddr, kind: &str) -> Vec<&'e Value> 
 
 /// Says `hello` to a server and takes what comes until the guard has told that it refuses the flow.
 fn talk(line: &Line, guard: &Guard, to: SocketAddr, hello: &[u8]) -> Vec<u8> {
-    let mut stream = line.client.connect(to).expect("the handshake passes");
-    // It may have been reset already.
-    let _ = stream.write_all(hello);
+    let mut stream = match line.client.connect(to) {
+        Ok(stream) => Some(stream),
+        // A server that speaks first may be refused before its client has come to know that it is connected.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset && hello.is_empty() => None,
+        Err(error) => panic!("the handshake with {to} passes: {error}"),
+    };
+    if let Some(stream) = &mut stream {
+        // It may have been reset already.
+        let _ = stream.write_all(hello);
+    }
     eventually(&format!("the guard to refuse {to}"), || {
         (!about(&guard.events(), to, "drop").is_empty()).then_some(())
     });
     let mut received = Vec::new();
-    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("not zero");
-    let _ = stream.read_to_end(&mut received);
+    if let Some(stream) = &mut stream {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).expect("not zero");
+        let _ = stream.read_to_end(&mut received);
+    }
     received
 }
 
