@@ -80,10 +80,10 @@ impl Conversation {
         collector.assess(stream, sequence, payload, limits)
     }
 
-    /// Whether there is no room to remember octets of one side at `sequence`, as too many were not acknowledged.
-    pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32) -> bool {
+    /// Whether there is no `room` to remember octets of one side at `sequence`, as too many were not acknowledged.
+    pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32, room: usize) -> bool {
         let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
-        fresh && !self.is_done(from) && self.inlet(from).collector.is_full_of_pins(stream)
+        fresh && !self.is_done(from) && self.inlet(from).collector.is_full_of_pins(stream, room)
     }
 
     /// Takes the payload at `sequence` of one side into account.

@@ -11,10 +11,11 @@ use super::{Anomaly, AnomalySet, Stream};
 const HISTORY: usize = 4096;
 
 /// A longer buffer than this is given back when what it was for has gone.
-const SPARE: usize = 64 << 10;
+const SPARE: usize = 256 << 10;
 
-/// Octets that were let through and not acknowledged, of which more than this are forgotten.
-const PIN_LIMIT: usize = 1 << 20;
+/// Octets that were let through and not acknowledged, of which more than this are forgotten: as much as Linux has under
+/// way at most by itself (`tcp_wmem`).
+pub const PIN_LIMIT: usize = 4 << 20;
 
 /// How far ahead data may lie as long as the receiver has not told its window: more than any
 /// initial window.
@@ -182,6 +183,10 @@ impl Collector {
 
     /// Stores octets that [`Collector::offer`] gave back as fresh.
     pub fn keep(&mut self, fresh: &[u8]) {
+        if self.octets.len() + fresh.len() > SPARE.max(self.octets.capacity()) {
+            // Not twice as much: it may be megabytes.
+            self.octets.reserve_exact(fresh.len().max(self.octets.len() / 4));
+        }
         self.octets.extend_from_slice(fresh);
     }
 
@@ -189,6 +194,7 @@ impl Collector {
     /// nothing is unread.
     pub fn skip(&mut self) {
         self.octets.clear();
+        self.octets.shrink_to(SPARE);
         self.read = 0;
     }
 
@@ -254,10 +260,10 @@ impl Collector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
-    /// Whether no more can be held of what the receiver has not acknowledged.
-    pub fn is_full_of_pins(&self, stream: &Stream) -> bool {
+    /// Whether more than `room` octets are held that the receiver has not acknowledged.
+    pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
         let read = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
-        self.pinned_octets + read > PIN_LIMIT
+        self.pinned_octets + read > room
     }
 
     /// Takes out what was not read yet: it will never be whole.

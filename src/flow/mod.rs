@@ -13,7 +13,7 @@ mod table;
 mod track;
 
 pub use crate::terms::{Anomaly, AnomalySet};
-pub use collect::{Collector, Limits, Offer};
+pub use collect::{Collector, Limits, Offer, PIN_LIMIT};
 pub use entry::{Class, Ends, Flow, Parts, Ruling};
 pub use key::{End, FlowKey};
 pub use stream::{Stream, distance};

@@ -6,11 +6,14 @@ use crate::engine::flows::Flows;
 use crate::engine::judge::{FlowFacts, Judge};
 use crate::engine::{Decision, Engine, Inspected};
 use crate::event::EventSink;
-use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, Parts, Tracked, distance};
+use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, distance};
 use crate::packet::Segment;
 
 /// How far an acknowledgement may lie from octets that are condemned, to be about the same connection.
 const CONDEMNED_NEAR: u32 = 1 << 16;
+
+/// So many flows may each fill their share of the buffers with what their receivers have not acknowledged.
+const PINNING_FLOWS: usize = 16;
 
 /// A segment with all that looking into it takes: the flows, and one judge.
 pub(super) struct Passage<'e> {
@@ -100,6 +103,7 @@ impl<'e> Passage<'e> {
         let Self { flows, judge, segment, .. } = self;
         let flow = flows.table.get_mut(self.id);
         let side = flow.side(self.from);
+        let room = (judge.law.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
         // Nothing is ever acknowledged there.
         let given_up =
             flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.law.config.time_budget;
@@ -115,7 +119,7 @@ impl<'e> Passage<'e> {
             let (sequence, payload) = (first_octet(segment), segment.payload());
             let assessed = conversation.assess(side, streams.own, sequence, payload, Limits::default());
             anomalies = anomalies.with(assessed);
-            let full = !given_up && conversation.is_full(side, streams.own, sequence);
+            let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
             anomalies.insert_if(full, Anomaly::ReorderLimit);
         }
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
