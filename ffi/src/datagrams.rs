@@ -1,7 +1,7 @@
 //! Trains of UDP datagrams: many of one length, sent and received by one call each (`udp(7)`, `UDP_SEGMENT` and
 //! `UDP_GRO`).
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::size_of;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -21,12 +21,34 @@ pub struct Train {
     pub each: usize,
 }
 
-/// Has the kernel cut whatever is sent by `socket` into datagrams of `each` octets; 0 sends each whole.
+/// Whether the kernel cuts what [`send`] gives it: since Linux 4.18.
+pub fn can_cut(socket: &UdpSocket) -> bool {
+    let mut each: c_int = 0;
+    let mut length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);
+    // SAFETY: `each` is a live integer of `length` octets, which the kernel writes; it writes `length`, too.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw mut each).cast(),
+            &raw mut length,
+        )
+    };
+    result == 0
+}
+
+/// Sends `parts`, one behind the other, to whom `socket` is connected to: cut by the kernel into datagrams of `each`
+/// octets, of which the last may be shorter, or as one datagram. The size goes with the call, not with the socket, so
+/// that threads with different ones do not disturb each other.
 ///
 /// # Errors
-/// Before Linux 4.18.
-pub fn cut(socket: &UdpSocket, each: u16) -> Result<(), CallError> {
-    set(socket, libc::UDP_SEGMENT, c_int::from(each), "setsockopt(UDP_SEGMENT)")
+/// As `sendmsg(2)`: `EINVAL` or `EMSGSIZE` where a datagram is longer than the path's MTU lets through, `EIO` where the
+/// device on the way writes no checksums.
+pub fn send(socket: &UdpSocket, parts: &[IoSlice<'_>], each: Option<u16>) -> io::Result<()> {
+    let each = each.map(u16::to_ne_bytes);
+    message::send(socket.as_fd(), parts, each.map(|each| ((libc::SOL_UDP, libc::UDP_SEGMENT), each)))
+        .map(drop)
 }
 
 /// Lets [`receive`] give several datagrams at once.
@@ -74,9 +96,10 @@ mod tests {
         let (from, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         from.connect(to.local_addr().unwrap()).unwrap();
         join(&to).expect("Linux 5.0");
-        cut(&from, 1000).expect("Linux 4.18");
+        assert!(can_cut(&from), "Linux 4.18");
         let sent: Vec<u8> = (0..2500_u16).map(|number| number.to_ne_bytes()[0]).collect();
-        from.send(&sent).unwrap();
+        let (start, end) = sent.split_at(700);
+        send(&from, &[IoSlice::new(start), IoSlice::new(end)], Some(1000)).unwrap();
         let mut buffer = vec![0; 1 << 16];
         let mut received: Vec<u8> = Vec::new();
         while received.len() < sent.len() {
@@ -85,7 +108,10 @@ mod tests {
             received.extend_from_slice(&buffer[..train.length]);
         }
         assert_eq!(received, sent);
-        from.send(b"short").unwrap();
+        // The size is that of one call.
+        send(&from, &[IoSlice::new(&sent)], None).unwrap();
+        assert_eq!(receive(&to, &mut buffer).unwrap(), Train { length: sent.len(), each: 0 });
+        send(&from, &[IoSlice::new(b"short")], Some(1000)).unwrap();
         assert_eq!(receive(&to, &mut buffer).unwrap(), Train { length: 5, each: 0 });
     }
 }

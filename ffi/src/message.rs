@@ -1,7 +1,7 @@
-//! A message by `recvmsg(2)`, and what the kernel says beside it (`cmsg(3)`).
+//! A message by `recvmsg(2)` or `sendmsg(2)`, and what is said beside it by the kernel or to it (`cmsg(3)`).
 
-use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::io::{self, IoSlice};
+use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr;
 
@@ -48,6 +48,50 @@ pub(crate) fn receive<T: Beside>(
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     // SAFETY: null, or a header inside of the control buffer, which is aligned for one and holds all of its message.
     Ok((length, unsafe { said(header) }))
+}
+
+/// A control message of two octets, as `cmsg(3)` lays it out.
+#[repr(C)]
+struct Short {
+    header: libc::cmsghdr,
+    octets: [u8; 2],
+    rest: [u8; size_of::<usize>() - 2],
+}
+
+// SAFETY: both compute from a number.
+const _: () = assert!(offset_of!(Short, octets) == unsafe { libc::CMSG_LEN(0) } as usize);
+// SAFETY: as above.
+const _: () = assert!(size_of::<Short>() == unsafe { libc::CMSG_SPACE(2) } as usize);
+
+/// Sends `parts`, one behind the other, to whom `socket` is connected to, and says `beside`, the level and type of a
+/// control message and its two octets; gives how many octets were sent.
+///
+/// # Errors
+/// As `sendmsg(2)`.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    beside: Option<((c_int, c_int), [u8; 2])>,
+) -> io::Result<usize> {
+    // SAFETY: a cmsghdr is numbers, for which zero is a valid value.
+    let header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut control = Short { header, octets: [0; 2], rest: [0; _] };
+    // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    // An `IoSlice` has the layout of an iovec, and nothing is written there.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
+    if let Some(((level, kind), octets)) = beside {
+        control.header.cmsg_level = level;
+        control.header.cmsg_type = kind;
+        control.header.cmsg_len = (offset_of!(Short, octets) + octets.len()) as _;
+        control.octets = octets;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Short>() as _;
+    }
+    // SAFETY: everything that `message` points to is live, and as long as said; the kernel only reads it.
+    let length = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+    usize::try_from(length).map_err(|_| io::Error::last_os_error())
 }
 
 /// What a control message holds.

@@ -12,7 +12,6 @@ use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover, set_ipv6_mtu_discover,
     set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force,
 };
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::TunnelError;
 use crate::diagnostics::tell;
@@ -37,7 +36,8 @@ pub struct Carrier {
     socket: UdpSocket,
     local: SocketAddr,
     peer: SocketAddr,
-    /// Octets that one datagram may have.
+    /// Octets that one datagram may have. The kernel is told with each send what its pieces were cut by: this may change
+    /// meanwhile.
     each: AtomicUsize,
     /// Whether the kernel cuts what is sent; where not, each datagram is sent by itself.
     cuts: AtomicBool,
@@ -56,7 +56,11 @@ impl Carrier {
         socket.connect(peer).map_err(|source| TunnelError::Connect { peer, source })?;
         // Connected, it has one address of the machine's, whichever of them were asked for.
         let local = socket.local_addr().map_err(TunnelError::Socket)?;
-        let carrier = Self { socket, local, peer, each: AtomicUsize::new(0), cuts: AtomicBool::new(trains) };
+        let cuts = trains && datagrams::can_cut(&socket);
+        if trains && !cuts {
+            tell("bannerwall: this kernel sends datagrams one by one (no UDP_SEGMENT): the tunnel is slower");
+        }
+        let carrier = Self { socket, local, peer, each: AtomicUsize::new(0), cuts: AtomicBool::new(cuts) };
         carrier.prepare(trains).map_err(TunnelError::Socket)?;
         Ok(carrier)
     }
@@ -99,50 +103,51 @@ impl Carrier {
     pub fn look_at_path(&self) -> io::Result<usize> {
         let mtu = if self.peer.is_ipv6() { ipv6_mtu(&self.socket)? } else { ip_mtu(&self.socket)? };
         let mtu = usize::try_from(mtu).unwrap_or(LARGEST_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
-        let each = (mtu - headers(self.peer)).min(MOST_OCTETS);
-        if self.each.swap(each, Relaxed) != each && self.cuts.load(Relaxed) {
-            self.cut(each);
-        }
+        self.each.store((mtu - headers(self.peer)).min(MOST_OCTETS), Relaxed);
         Ok(mtu)
     }
 
-    fn cut(&self, each: usize) {
-        let each = u16::try_from(each).unwrap_or(u16::MAX);
-        if datagrams::cut(&self.socket, each).is_err() {
-            self.cuts.store(false, Relaxed);
-            tell("bannerwall: this kernel sends datagrams one by one (no UDP_SEGMENT): the tunnel is slower");
-        }
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_one(&self, datagram: &[u8]) -> Result<(), Reason> {
+        self.send(&[IoSlice::new(datagram)], datagram.len())
     }
 
-    /// Sends datagrams, [`Self::at_once`] at most: all but the last as long as the one after which `each` was asked.
+    /// Sends datagrams, [`Self::at_once`] at most: all but the last of `each` octets.
     ///
     /// # Errors
     /// Why they were not sent. With [`Reason::TooLong`] the path has become narrower: the packet is to be cut anew.
-    pub fn send(&self, parts: &[IoSlice<'_>]) -> Result<(), Reason> {
+    pub fn send(&self, parts: &[IoSlice<'_>], each: usize) -> Result<(), Reason> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let each = if length > each { Some(u16::try_from(each).map_err(|_| Reason::TooLong)?) } else { None };
         loop {
-            match sendmsg(&self.socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::empty()) {
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
+            let Err(error) = datagrams::send(&self.socket, parts, each) else { return Ok(()) };
+            match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => {}
                 // An answer to an earlier datagram, which the next call does not give again.
-                Err(Errno::CONNREFUSED) => return Err(Reason::Unreachable),
-                Err(error) => return Err(self.failed(error)),
+                Some(Errno::CONNREFUSED) => return Err(Reason::Unreachable),
+                Some(error) => return Err(self.failed(error, each.is_some())),
+                None => return Err(Reason::NotSent),
             }
         }
     }
 
-    fn failed(&self, error: Errno) -> Reason {
+    fn failed(&self, error: Errno, was_cut: bool) -> Reason {
         match error {
             Errno::MSGSIZE | Errno::INVAL => {
                 // The kernel has learnt of it by now; where not, the packet is lost and the next one tells.
                 let _ = self.look_at_path();
                 Reason::TooLong
             }
-            Errno::IO if self.cuts.swap(false, Relaxed) => {
-                // The device on the way cannot write checksums of what is to be cut (udp_send_skb).
-                let _ = datagrams::cut(&self.socket, 0);
-                tell(
-                    "bannerwall: the device towards the peer takes datagrams one by one: the tunnel is slower",
-                );
+            // The device on the way cannot write checksums of what is to be cut (udp_send_skb).
+            Errno::IO if was_cut => {
+                if self.cuts.swap(false, Relaxed) {
+                    tell(
+                        "bannerwall: the device towards the peer takes datagrams one by one: the tunnel is slower",
+                    );
+                }
                 Reason::TooLong
             }
             Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL => {
@@ -204,4 +209,27 @@ fn is_passing(error: &io::Error) -> bool {
                 | Errno::NOBUFS
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_train_is_cut_as_its_pieces_are_whatever_the_path_has_become() {
+        let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = "127.0.0.1:0".parse().unwrap();
+        let carrier = Carrier::open(local, to.local_addr().unwrap(), true).unwrap();
+        let mut buffer = [0; 2000];
+        for now in [100, 400, 1000] {
+            carrier.each.store(now, Relaxed);
+            carrier.send(&[IoSlice::new(&[1; 250]), IoSlice::new(&[2; 500])], 250).unwrap();
+            for expected in [[1; 250], [2; 250], [2; 250]] {
+                let length = to.recv(&mut buffer).unwrap();
+                assert_eq!(buffer[..length], expected, "{now}");
+            }
+            carrier.send_one(&[3; 999]).unwrap();
+            assert_eq!(to.recv(&mut buffer).unwrap(), 999);
+        }
+    }
 }

@@ -117,7 +117,7 @@ impl Inlet {
 
     fn answer(&mut self, answer: Answer) {
         let sent = match answer {
-            Answer::Send(message) => self.carrier.send(&[IoSlice::new(&message)]),
+            Answer::Send(message) => self.carrier.send_one(&message),
             Answer::Confirm => {
                 self.agreed.note();
                 self.outlet.send_octets(&[])

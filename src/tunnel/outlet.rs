@@ -63,6 +63,8 @@ struct Cut {
     pieces: usize,
     /// Octets of each but the last.
     room: usize,
+    /// Octets of a datagram with such a piece.
+    each: usize,
 }
 
 impl Outlet {
@@ -114,7 +116,7 @@ impl Outlet {
             (Cover::Plain(numbers), None) => numbers.fetch_add(1, Relaxed),
             (Cover::Noise(_), None) => return Err(Reason::NoKey),
         };
-        let cut = Cut { packet, pieces, room };
+        let cut = Cut { packet, pieces, room, each };
         let mut first = 0;
         let mut rest = octets;
         while first < pieces {
@@ -142,7 +144,7 @@ impl Outlet {
         for (pair, (header, piece)) in pairs {
             pair.copy_from_slice(&[IoSlice::new(header), IoSlice::new(piece)]);
         }
-        self.carrier.send(parts.get(..2 * count).unwrap_or_default())
+        self.carrier.send(parts.get(..2 * count).unwrap_or_default(), cut.each)
     }
 
     /// Sends pieces by one call, sealed.
@@ -154,7 +156,7 @@ impl Outlet {
             let room = self.sealed.get_mut(end..).unwrap_or_default();
             end += session.seal(cut.place(first + index), piece, room)?;
         }
-        self.carrier.send(&[IoSlice::new(self.sealed.get(..end).unwrap_or_default())])
+        self.carrier.send(&[IoSlice::new(self.sealed.get(..end).unwrap_or_default())], cut.each)
     }
 }
 

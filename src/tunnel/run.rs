@@ -230,7 +230,7 @@ impl Watch<'_> {
             && let Some(initiation) = noise.tick(Instant::now(), SystemTime::now())
         {
             // One that is not sent is like one that is lost: the next one follows.
-            let _ = self.carrier.send(&[IoSlice::new(&initiation)]);
+            let _ = self.carrier.send_one(&initiation);
         }
         if let Some(upkeep) = self.upkeep {
             upkeep.tick();
