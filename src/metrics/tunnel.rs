@@ -50,7 +50,7 @@ macro_rules! reasons {
 reasons! {
     /// Nobody said what was to become of it: the run ended, or a fault of ours.
     Unfinished = "unfinished",
-    /// No IP packet, or no datagram of a tunnel's.
+    /// No IP packet, no datagram of a tunnel's, or a header for segmentation that does not fit its packet.
     Malformed = "malformed",
     /// Our own datagram, which the route to the peer leads into the tunnel.
     Loop = "loop",

@@ -22,8 +22,16 @@ const CLONE: &str = "/dev/net/tun";
 /// A header that asks nothing.
 const NONE: [u8; HEADER] = [0; HEADER];
 
-/// In the header's first octet: the checksum is still to be written.
+/// In the header's first octet: the checksum is still to be written, or it was found right.
 const NEEDS_CHECKSUM: u8 = 1;
+const CHECKSUM_IS_RIGHT: u8 = 2;
+
+/// In the second octet: segments of TCP over IPv4, of TCP over IPv6, and of UDP; and that the first one alone has CWR.
+/// No end asks the kernel for others (`TUNSETOFFLOAD`).
+const TCP4: u8 = 1;
+const TCP6: u8 = 4;
+const UDP: u8 = 5;
+const CONGESTION: u8 = 0x80;
 
 /// The device.
 #[derive(Debug)]
@@ -149,6 +157,40 @@ pub fn is_super_packet(octets: &[u8]) -> bool {
     matches!(octets, [_, kind, ..] if !super::ip::is_ip(octets) && *kind != 0)
 }
 
+/// Whether the header before a packet, where there is one, asks only for what fits the packet: all places that it tells
+/// are within, and segments have a length and are of its kind. `tun_get_user` and `virtio_net_hdr_to_skb` look at
+/// most of this, too, though not at the same in every kernel.
+pub fn fits(parts: &[IoSlice<'_>]) -> bool {
+    let Some(first) = parts.first() else { return false };
+    if super::ip::is_ip(first) {
+        return true;
+    }
+    let Some((header, packet)) = Header::read(first) else { return false };
+    let length = parts.iter().map(|part| part.len()).sum::<usize>() - HEADER;
+    let is_known = header.flags & !(NEEDS_CHECKSUM | CHECKSUM_IS_RIGHT) == 0;
+    let has_checksum = !header.needs_checksum() || header.start + header.offset + 2 <= length;
+    let has_segments = match (header.kind & !CONGESTION, packet.first().map(|octet| octet >> 4)) {
+        (0, Some(4 | 6)) => header.kind == 0,
+        (TCP4, Some(4)) | (TCP6, Some(6)) | (UDP, Some(4 | 6)) => header.each > 0,
+        _ => false,
+    };
+    is_known && has_checksum && has_segments && header.length <= length
+}
+
+/// Whether the kernel writes nothing into a packet, behind whoever judges it, but the checksum of TCP or UDP at its place.
+/// It would write that anywhere (`skb_checksum_help`), and new ones into segments of what has one already.
+pub fn stays_as_it_is(octets: &[u8]) -> bool {
+    if super::ip::is_ip(octets) {
+        return true;
+    }
+    let Some((header, packet)) = Header::read(octets) else { return false };
+    let place = header.needs_checksum().then_some((header.start, header.offset));
+    match place {
+        None => header.kind == 0,
+        Some(place) => super::ip::checksum_place(packet) == Some(place),
+    }
+}
+
 /// What of a packet that was read goes to the peer: its header only where that says something.
 pub fn without_idle_header(read: &[u8]) -> &[u8] {
     if asks_nothing(read) { read.get(HEADER..).unwrap_or_default() } else { read }
@@ -164,9 +206,106 @@ fn asks_nothing(header: &[u8]) -> bool {
     matches!(header, [flags, 0, ..] if flags & NEEDS_CHECKSUM == 0 && header.len() >= HEADER)
 }
 
+/// `struct virtio_net_hdr`, little-endian.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    flags: u8,
+    /// Of which kind its segments are; 0 of none.
+    kind: u8,
+    /// Octets of the packet's headers, or more.
+    length: usize,
+    /// Octets of a segment.
+    each: usize,
+    /// Where what the checksum is about begins, and how far behind that the checksum stands.
+    start: usize,
+    offset: usize,
+}
+
+impl Header {
+    /// Reads a header; gives what stands behind it, too.
+    fn read(octets: &[u8]) -> Option<(Self, &[u8])> {
+        let (&[flags, kind, numbers @ ..], packet) = octets.split_first_chunk::<HEADER>()?;
+        let [a, b, c, d, e, f, g, h] = numbers;
+        let [length, each, start, offset] =
+            [[a, b], [c, d], [e, f], [g, h]].map(|number| usize::from(u16::from_le_bytes(number)));
+        Some((Self { flags, kind, length, each, start, offset }, packet))
+    }
+
+    fn needs_checksum(self) -> bool {
+        self.flags & NEEDS_CHECKSUM != 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use etherparse::PacketBuilder;
+
     use super::*;
+
+    /// A packet behind a header.
+    fn headed(flags: u8, kind: u8, numbers: [u16; 4], packet: &[u8]) -> Vec<u8> {
+        let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+        [flags, kind].into_iter().chain(numbers).chain(packet.iter().copied()).collect()
+    }
+
+    fn tcp(is_v6: bool) -> Vec<u8> {
+        let builder = if is_v6 {
+            PacketBuilder::ipv6([1; 16], [2; 16], 64)
+        } else {
+            PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64)
+        };
+        let mut packet = Vec::new();
+        builder.tcp(1, 2, 3, 4).write(&mut packet, &[0; 60]).unwrap();
+        packet
+    }
+
+    #[test]
+    fn a_header_asks_only_for_what_fits_its_packet() {
+        let (v4, v6) = (tcp(false), tcp(true));
+        let length = 20 + 20 + 60;
+        for (flags, kind, numbers, does_fit) in [
+            (0, 0, [0; 4], true),
+            (2, 0, [0, 0, 9999, 9999], true),
+            (1, 0, [0, 0, 20, 16], true),
+            (1, 1, [40, 30, 20, 16], true),
+            (3, 0x81, [length, 1, length - 18, 16], true),
+            (1, 5, [40, 30, 20, 6], true),
+            (1, 0, [0, 0, length - 17, 16], false),
+            (1, 0, [0, 0, u16::MAX, u16::MAX], false),
+            (0, 0, [length + 1, 0, 0, 0], false),
+            (1, 1, [40, 0, 20, 16], false),
+            (1, 0x80, [40, 30, 20, 16], false),
+            (1, 4, [40, 30, 20, 16], false),
+            (1, 3, [40, 30, 20, 16], false),
+            (1, 0x21, [40, 30, 20, 16], false),
+            (4, 0, [0; 4], false),
+        ] {
+            let octets = headed(flags, kind, numbers, &v4);
+            for cut in [11, 30, octets.len()] {
+                let (first, rest) = octets.split_at(cut);
+                let parts = [IoSlice::new(first), IoSlice::new(rest)];
+                assert_eq!(fits(&parts), does_fit, "{flags} {kind} {numbers:?} {cut}");
+            }
+        }
+        let whole = |octets: &[u8]| fits(&[IoSlice::new(octets)]);
+        assert!(whole(&v4) && whole(&v6) && whole(&headed(1, 4, [60, 30, 40, 16], &v6)));
+        assert!(!whole(&headed(1, 1, [60, 30, 40, 16], &v6)), "of the other family");
+        assert!(!whole(&headed(0, 0, [0; 4], &[0x15; 40])) && !whole(&[0; 9]) && !whole(&[]) && !fits(&[]));
+    }
+
+    #[test]
+    fn nothing_is_written_behind_the_judge_but_a_checksum_at_its_place() {
+        for (start, packet) in [(20, tcp(false)), (40, tcp(true))] {
+            let with = |flags, kind, numbers| stays_as_it_is(&headed(flags, kind, numbers, &packet));
+            assert!(stays_as_it_is(&packet));
+            assert!(with(0, 0, [0; 4]) && with(2, 0, [0, 0, 1, 1]));
+            assert!(with(1, 0, [0, 0, start, 16]) && with(1, 1, [40, 30, start, 16]));
+            assert!(!with(1, 0, [0, 0, start + 20, 16]), "into what is said");
+            assert!(!with(1, 0, [0, 0, start, 6]) && !with(1, 0, [0, 0, 0, 10]));
+            assert!(!with(2, 1, [40, 30, start, 16]), "segments get checksums whatever this one's is");
+        }
+        assert!(!stays_as_it_is(&[1; 9]));
+    }
 
     #[test]
     fn a_header_goes_along_only_where_it_says_something() {

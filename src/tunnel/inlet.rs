@@ -11,7 +11,7 @@ use prometheus::IntCounter;
 use super::account::Account;
 use super::assembly::{Assembly, Pushed};
 use super::carrier::Carrier;
-use super::device::{Device, HEADER};
+use super::device::{self, Device, HEADER};
 use super::guarded::{self, Guarded};
 use super::ip::is_ip;
 use super::noise::{Answer, INITIATION, Noise, RESPONSE};
@@ -156,7 +156,13 @@ impl Inlet {
             // Nobody cuts so; whoever judges and the device would not see the same packet behind the header.
             return self.account.packet(&parts).discard(Reason::Malformed);
         }
+        if !device::fits(packet) {
+            return self.account.packet(&parts).discard(Reason::Malformed);
+        }
         let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
+        if !packet.first().is_some_and(|first| device::stays_as_it_is(first)) {
+            return self.account.packet(&parts).discard(Reason::Malformed);
+        }
         let patched = match guard.judge_received(packet, &self.device, &mut self.outlet) {
             Fate::Pass => return write(&self.device, &self.account, parts),
             Fate::Stop => None,

@@ -26,6 +26,18 @@ pub fn udp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     Some((SocketAddr::new(source, udp.source_port()), SocketAddr::new(destination, udp.destination_port())))
 }
 
+/// Where the TCP segment or UDP datagram of a whole packet begins, and how far behind that its checksum stands; `None` for
+/// fragments and every other packet.
+pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
+    let sliced = LaxSlicedPacket::from_ip(packet).ok()?;
+    let (start, offset) = match &sliced.transport {
+        Some(TransportSlice::Tcp(tcp)) => (tcp.slice(), 16),
+        Some(TransportSlice::Udp(udp)) => (udp.slice(), 6),
+        _ => return None,
+    };
+    Some((start.as_ptr().addr().checked_sub(packet.as_ptr().addr())?, offset))
+}
+
 #[cfg(test)]
 mod tests {
     use etherparse::PacketBuilder;
@@ -55,6 +67,13 @@ mod tests {
         let builder = PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64).tcp(1, 2, 3, 4);
         builder.write(&mut tcp, &[]).unwrap();
         assert_eq!(udp_ends(&tcp), None);
+        assert_eq!(checksum_place(&tcp), Some((20, 16)));
+        tcp[6] = 0x20;
+        assert_eq!(checksum_place(&tcp), None, "a fragment");
+        let mut udp = Vec::new();
+        PacketBuilder::ipv6([1; 16], [2; 16], 64).udp(1, 2).write(&mut udp, &[0; 9]).unwrap();
+        assert_eq!(checksum_place(&udp), Some((40, 6)));
+        assert_eq!(checksum_place(&[]), None);
         assert!(is_ip(&tcp) && !is_ip(&[]) && !is_ip(&[1, 0x45]));
     }
 }

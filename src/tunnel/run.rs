@@ -173,6 +173,10 @@ impl Outward {
         }
         let fate = match &self.guard {
             None => Fate::Pass,
+            // A virtual machine's header, perhaps, which the kernel hands on.
+            Some(_) if !device::stays_as_it_is(octets) => {
+                return self.account.packet(&parts).discard(Reason::Malformed);
+            }
             Some(guard) => guard.judge_sent(&parts, &self.device, &mut self.outlet),
         };
         let patched = match fate {
