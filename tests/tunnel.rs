@@ -617,7 +617,19 @@ fn a_monitoring_tunnel_tells_and_stops_nothing_and_reads_new_rules() {
 
 #[test]
 fn flags_of_the_guard_take_the_guard() {
-    for flag in ["--enforce", "--events e.json", "--rules rules", "--inventory i.db", "--learn l.toml"] {
+    for flag in [
+        "--enforce",
+        "--on-failure closed",
+        "--on-anomaly drop",
+        "--http-inspect all",
+        "--hassh",
+        "--flow-limit 1000",
+        "--events e.json",
+        "--log-headers all",
+        "--rules rules",
+        "--inventory i.db",
+        "--learn l.toml",
+    ] {
         let flags = format!("tunnel --local 127.0.0.1:1 --peer 127.0.0.1:2 --device bw0 {flag}");
         let output = Command::new(PROGRAM).args(flags.split_whitespace()).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);

@@ -169,6 +169,11 @@ pub(super) struct OnAnomalyFlag {
 }
 
 impl OnAnomalyFlag {
+    /// Whether it was said.
+    pub(super) fn is_given(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// The policy; without one a monitor reports everything.
     pub(super) fn policy(&self, enforce: bool) -> AnomalyPolicy {
         let default =
@@ -215,6 +220,11 @@ enum LogHeaders {
 }
 
 impl LogHeadersFlag {
+    /// Whether something else than the default was said.
+    pub(super) fn is_given(self) -> bool {
+        self.log_headers != LogHeaders::Masked
+    }
+
     /// How much of messages events show.
     pub(super) fn disclosure(self) -> Disclosure {
         let secrets = match self.log_headers {

@@ -125,13 +125,17 @@ impl InspectionFlags {
             (self.fingerprints.path.is_some(), "--fingerprints"),
             (self.enforce, "--enforce"),
             (self.on_failure == OnFailureFlag::Closed, "--on-failure"),
+            (self.on_anomaly.is_given(), "--on-anomaly"),
+            (self.http_inspect != HttpExtent::First, "--http-inspect"),
             (self.hassh, "--hassh"),
+            (self.flow_limit() != EngineConfig::default().flow_limit, "--flow-limit"),
             (self.events.is_some(), "--events"),
             (self.learn.is_some(), "--learn"),
             (self.format.is_some(), "--format"),
             (self.output.is_some(), "--output"),
             (self.flow_events, "--flow-events"),
             (self.eve_strict, "--eve-strict"),
+            (self.log_headers.is_given(), "--log-headers"),
             (self.inventory.config(String::new()).is_some(), "--inventory"),
         ]
         .into_iter()
