@@ -29,8 +29,8 @@ pub enum Pushed {
 #[derive(Debug, Default)]
 pub struct Assembly {
     slots: Vec<Slot>,
-    /// The slot that is given up next.
-    next: usize,
+    /// Packets that were begun.
+    begun: u64,
     /// Packets that were given up.
     incomplete: u64,
 }
@@ -39,6 +39,8 @@ pub struct Assembly {
 struct Slot {
     /// Its session and number.
     packet: Option<(u32, u64)>,
+    /// How many packets were begun before it.
+    before: u64,
     /// Where the pieces stand, by number.
     pieces: Vec<Option<Range<usize>>>,
     /// How many there are in all, once the last one is here.
@@ -70,7 +72,7 @@ impl Assembly {
         std::mem::take(&mut self.incomplete)
     }
 
-    /// The slot of a packet, the oldest one's where it has none yet.
+    /// The slot of a packet. One that has none yet gets a free one, or that of the packet which was begun first.
     fn slot(&mut self, packet: (u32, u64)) -> usize {
         if let Some(index) = self.slots.iter().position(|slot| slot.packet == Some(packet)) {
             return index;
@@ -81,19 +83,21 @@ impl Assembly {
                 return self.slots.len() - 1;
             }
             self.incomplete += 1;
-            self.next = (self.next + 1) % SLOTS;
-            self.next
+            let oldest = self.slots.iter().enumerate().min_by_key(|(_, slot)| slot.before);
+            oldest.map_or(0, |(index, _)| index)
         });
         if let Some(slot) = self.slots.get_mut(index) {
-            slot.begin(packet);
+            slot.begin(packet, self.begun);
         }
+        self.begun += 1;
         index
     }
 }
 
 impl Slot {
-    fn begin(&mut self, packet: (u32, u64)) {
+    fn begin(&mut self, packet: (u32, u64), before: u64) {
         self.packet = Some(packet);
+        self.before = before;
         self.pieces.clear();
         self.count = None;
         self.octets.clear();
@@ -181,6 +185,23 @@ mod tests {
         assert_eq!(assembly.take_incomplete(), 100 - SLOTS as u64);
         assert!(matches!(assembly.push(0, place(99, 1, 2), b"b"), Pushed::Whole(_)));
         assert_eq!(assembly.push(0, place(5, 1, 2), b"b"), Pushed::Waiting, "its start is gone");
+    }
+
+    #[test]
+    fn who_came_later_into_a_slot_that_was_freed_is_not_the_oldest() {
+        let mut assembly = Assembly::default();
+        let slots = SLOTS as u64;
+        for packet in 0..slots {
+            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), Pushed::Waiting);
+        }
+        let Pushed::Whole(index) = assembly.push(0, place(0, 1, 2), b"b") else { panic!("both are there") };
+        assert_eq!(whole(&mut assembly, index), b"ab");
+        // Into the first slot; then all that were begun before it give way.
+        for packet in slots..2 * slots {
+            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), Pushed::Waiting);
+        }
+        assert_eq!(assembly.take_incomplete(), slots - 1);
+        assert!(matches!(assembly.push(0, place(slots, 1, 2), b"b"), Pushed::Whole(_)));
     }
 
     proptest! {
