@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 
 use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually};
 
@@ -183,6 +184,37 @@ fn a_path_that_changes_under_load_corrupts_nothing() {
                     assert!(!account.contains(fault), "{cover}: {account}");
                 }
             }
+        }
+    });
+}
+
+#[test]
+fn where_trains_are_lost_segments_go_by_themselves() {
+    as_root(|| {
+        let keys = KeyFiles::new();
+        for cover in ["--plain", "keys"] {
+            let ends = Ends::new();
+            let flags = "--metrics 127.0.0.1:9464";
+            let _tunnels = if cover == "keys" {
+                sealed(&ends, &keys, 0, flags)
+            } else {
+                ends.both(0, &format!("{cover} {flags}"))
+            };
+            assert_eq!(ends.metric(0, "super_packets"), 1);
+            // Trains become datagrams before they are on the wire, of which one of fifty is lost.
+            ends.0[0].run("ethtool -K eth0 tx-udp-segmentation off");
+            ends.0[1].run("nft add table inet loss");
+            ends.0[1].run("nft add chain inet loss in { type filter hook prerouting priority -300 ; }");
+            ends.0[1].run("nft add rule inet loss in udp dport 7777 numgen inc mod 50 0 drop");
+            let sent = octets(2 << 20);
+            assert!(ends.echo(0, &sent) == sent, "{cover}");
+            assert_eq!(ends.metric(0, "super_packets"), 0, "{cover}");
+            assert_eq!(ends.metric(1, "super_packets"), 1, "{cover}: nothing is lost on this way");
+            ends.0[1].run("nft delete table inet loss");
+            std::thread::sleep(Duration::from_secs(4));
+            eventually("trains again", || (ends.metric(0, "super_packets") == 1).then_some(()));
+            assert!(ends.echo(0, &sent) == sent, "{cover}");
+            assert_eq!(ends.metric(0, "super_packets"), 1, "{cover}");
         }
     });
 }

@@ -58,18 +58,27 @@ pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, Ca
     Ok(given.to_string_lossy().into_owned())
 }
 
+/// Whether [`attach`]ed `file`, a device with super-packets, is given such by the kernel from now on; where not, the
+/// kernel segments them itself before each is read. Takes no capability, and works for connections that are open.
+///
+/// # Errors
+/// As `ioctl(TUNSETOFFLOAD)`.
+pub fn take_super_packets(file: &File, are_taken: bool) -> Result<(), CallError> {
+    let is_set =
+        if are_taken { ask(file, TCP_AND_UDP) || ask(file, TCP) } else { ask(file, libc::TUN_F_CSUM) };
+    if is_set { Ok(()) } else { Err(CallError::last("ioctl(TUNSETOFFLOAD)")) }
+}
+
+fn ask(file: &File, features: c_uint) -> bool {
+    // SAFETY: the argument is a number; no pointer is handed over.
+    unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(features)) >= 0 }
+}
+
 fn set_offload(file: &File, super_packets: bool) -> Result<(), CallError> {
-    let set = |features: c_uint| {
-        // SAFETY: the argument is a number; no pointer is handed over.
-        unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(features)) }
-    };
-    let refused = if super_packets { set(TCP_AND_UDP) < 0 && set(TCP) < 0 } else { set(0) < 0 };
-    if refused {
-        return Err(CallError::last("ioctl(TUNSETOFFLOAD)"));
-    }
     if !super_packets {
-        return Ok(());
+        return if ask(file, 0) { Ok(()) } else { Err(CallError::last("ioctl(TUNSETOFFLOAD)")) };
     }
+    take_super_packets(file, true)?;
     // A device that stays may have that of another program.
     // SAFETY: `HEADER` is an integer that outlives the call, which the kernel reads.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, ptr::from_ref(&HEADER)) };

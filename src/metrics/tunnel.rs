@@ -92,6 +92,8 @@ pub struct TunnelMetrics {
     dropped: Vec<IntCounter>,
     /// The longest IP packet that gets to the peer whole.
     pub path_mtu: IntGauge,
+    /// 1 while packets are sent before they are segmented, and 0 while the kernel segments them.
+    pub super_packets: IntGauge,
     /// Times that keys were agreed on with the peer.
     pub handshakes: IntCounter,
 }
@@ -118,6 +120,10 @@ impl TunnelMetrics {
             dropped: TunnelDrop::ALL.iter().map(|why| dropped.with_label_values(&[why.name()])).collect(),
             path_mtu: registry
                 .gauge("tunnel_path_mtu_bytes", "The longest packet that gets to the peer whole")?,
+            super_packets: registry.gauge(
+                "tunnel_super_packets",
+                "Whether packets are sent before they are segmented (1), or too many were lost on the way (0)",
+            )?,
             handshakes: registry
                 .counter("tunnel_handshakes_total", "Times that keys were agreed on with the peer")?,
         })

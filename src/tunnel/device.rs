@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read as _, Write as _};
 
+use bannerwall_ffi::error::CallError;
 use bannerwall_ffi::tun;
 use rustix::io::Errno;
 
@@ -77,6 +78,14 @@ impl Device {
     /// Whether packets come and go before they are segmented, a header before each.
     pub fn has_super_packets(&self) -> bool {
         self.super_packets
+    }
+
+    /// Whether packets come before they are segmented from now on, or the kernel segments them.
+    ///
+    /// # Errors
+    /// As [`tun::take_super_packets`].
+    pub fn take_super_packets(&self, are_taken: bool) -> Result<(), CallError> {
+        tun::take_super_packets(&self.file, are_taken)
     }
 
     /// Makes a setting.

@@ -14,6 +14,7 @@ use super::carrier::Carrier;
 use super::device::{self, Device, HEADER};
 use super::guarded::{self, Guarded};
 use super::ip::is_ip;
+use super::loss::{Report, Tally, Trains};
 use super::noise::{Answer, INITIATION, Noise, RESPONSE};
 use super::outlet::{Cover, Outlet, PLAIN, PLAIN_HEADER};
 use super::place::Place;
@@ -35,6 +36,9 @@ pub struct Inlet {
     /// The way back, for agreements on keys.
     pub outlet: Outlet,
     pub agreed: Agreed,
+    /// What is told the peer of losses, and what is done where it tells of some.
+    pub tally: Tally,
+    pub trains: Arc<Trains>,
     /// Who judges packets, if anybody.
     pub guard: Option<Guarded>,
 }
@@ -98,8 +102,14 @@ impl Inlet {
         for run in pieces.chunk_by(|one, next| next.follows(one)) {
             self.take_run(run);
         }
-        self.account.dropped(Reason::Incomplete, self.assembly.take_incomplete());
         self.opened = opened;
+        let incomplete = self.assembly.take_incomplete();
+        self.account.dropped(Reason::Incomplete, incomplete);
+        self.tally.incomplete(incomplete);
+        if let Some(report) = self.tally.due(Instant::now) {
+            // One that is not sent is like one that is lost: the next one follows.
+            let _ = self.outlet.send_octets(&report.to_octets());
+        }
     }
 
     /// Reads a datagram; nothing where there is no piece of a packet in it.
@@ -133,6 +143,9 @@ impl Inlet {
         let is_whole = matches!((run.first(), run.last()),
             (Some(first), Some(last)) if first.place.piece == 0 && last.place.is_last);
         if is_whole {
+            if run.len() > 1 {
+                self.tally.whole();
+            }
             return self.deliver(run.iter().map(|piece| IoSlice::new(piece.octets)));
         }
         let mut assembly = std::mem::take(&mut self.assembly);
@@ -140,7 +153,10 @@ impl Inlet {
             match assembly.push(piece.session, piece.place, piece.octets) {
                 Pushed::Waiting => {}
                 Pushed::Refused => self.account.dropped(Reason::Contradictory, 1),
-                Pushed::Whole(slot) => self.deliver(assembly.parts(slot).into_iter()),
+                Pushed::Whole(slot) => {
+                    self.tally.whole();
+                    self.deliver(assembly.parts(slot).into_iter());
+                }
             }
         }
         self.assembly = assembly;
@@ -152,6 +168,9 @@ impl Inlet {
     fn deliver<'a>(&mut self, pieces: impl Iterator<Item = IoSlice<'a>>) {
         let parts: Vec<IoSlice<'a>> = std::iter::once(IoSlice::new(&[])).chain(pieces).collect();
         let packet = parts.get(1..).unwrap_or_default();
+        if let Some(report) = Report::read(packet) {
+            return self.trains.heard(report, &self.device, Instant::now());
+        }
         if packet.first().is_some_and(|first| !is_ip(first) && first.len() <= HEADER) {
             // Nobody cuts so; whoever judges and the device would not see the same packet behind the header.
             return self.account.packet(&parts).discard(Reason::Malformed);

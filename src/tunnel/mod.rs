@@ -17,6 +17,7 @@ mod inlet;
 mod ip;
 mod keys;
 mod link;
+mod loss;
 mod noise;
 mod outlet;
 mod place;

@@ -16,6 +16,7 @@ use super::device::{self, Device, HEADER, Read};
 use super::guarded::{self, Guarded};
 use super::inlet::{Agreed, Inlet};
 use super::link::Setting;
+use super::loss::{Tally, Trains};
 use super::noise::Noise;
 use super::outlet::{Cover, Outlet};
 use super::{Protection, TunnelConfig, TunnelError};
@@ -74,6 +75,7 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
     };
     let account = |way| Account::new(metrics.clone(), way);
     let outlet = |way| Outlet::new(Arc::clone(&carrier), cover.clone(), account(way));
+    let trains = Arc::new(Trains::new(&device, metrics.super_packets.clone()));
     let outward = Outward {
         device: Arc::clone(&device),
         carrier: Arc::clone(&carrier),
@@ -91,6 +93,8 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
         opened: vec![0; LONGEST],
         outlet: outlet(Way::Sent),
         agreed: Agreed(metrics.handshakes.clone()),
+        tally: Tally::default(),
+        trains: Arc::clone(&trains),
         guard: guarded(),
     };
     spawn("from-peer", &sender, move || receive_all(inlet))?;
@@ -108,7 +112,13 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
         let how = if guard.enforce { "enforcing" } else { "monitoring only" };
         tell(format_args!("guard: {} rules, {how}", upkeep.rules()));
     }
-    let watch = Watch { carrier: &carrier, cover: &cover, metrics: &metrics, upkeep: upkeep.as_ref() };
+    let watch = Watch {
+        carrier: &carrier,
+        cover: &cover,
+        metrics: &metrics,
+        trains: &trains,
+        upkeep: upkeep.as_ref(),
+    };
     let outcome = watch.run(&messages, &device);
     health.set_ready(false);
     // The threads wait in calls that nothing ends but the end of the process; they hold nothing back.
@@ -204,6 +214,7 @@ struct Watch<'a> {
     carrier: &'a Carrier,
     cover: &'a Cover,
     metrics: &'a TunnelMetrics,
+    trains: &'a Trains,
     upkeep: Option<&'a Upkeep>,
 }
 
@@ -211,6 +222,7 @@ impl Watch<'_> {
     fn run(&self, messages: &Receiver<Message>, device: &Device) -> Result<(), TunnelError> {
         loop {
             self.look();
+            self.trains.tick(device, Instant::now());
             match messages.recv_timeout(LOOK) {
                 Ok(Message::Stop) => return Ok(()),
                 Ok(Message::Reload) => self.upkeep.map_or((), Upkeep::reload),
