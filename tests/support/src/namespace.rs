@@ -9,6 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::eventually;
+
 /// A network of its own with loopback up.
 #[derive(Debug)]
 pub struct Namespace {
@@ -99,7 +101,11 @@ impl Namespace {
     /// When the address cannot be had.
     pub fn listen(&self, address: impl Into<SocketAddr>) -> TcpListener {
         let address = address.into();
-        self.inside(|| TcpListener::bind(address)).unwrap_or_else(|error| panic!("{address}: {error}"))
+        // Between its fork and its program a process that another test starts holds all that was closed meanwhile.
+        eventually(&format!("{address} to be free"), || match self.inside(|| TcpListener::bind(address)) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => None,
+            outcome => Some(outcome.unwrap_or_else(|error| panic!("{address}: {error}"))),
+        })
     }
 
     /// A connection from inside.
