@@ -122,7 +122,7 @@ impl TunnelMetrics {
                 .gauge("tunnel_path_mtu_bytes", "The longest packet that gets to the peer whole")?,
             super_packets: registry.gauge(
                 "tunnel_super_packets",
-                "Whether packets are sent before they are segmented (1), or too many were lost on the way (0)",
+                "Whether packets are sent before they are segmented (1), or too many were lost on the way or nobody wants it (0)",
             )?,
             handshakes: registry
                 .counter("tunnel_handshakes_total", "Times that keys were agreed on with the peer")?,

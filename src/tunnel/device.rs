@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, Read as _, Write as _};
 
 use bannerwall_ffi::error::CallError;
 use bannerwall_ffi::tun;
+use etherparse::checksum::Sum16BitWords;
 use rustix::io::Errno;
 
 use super::TunnelError;
@@ -33,6 +34,9 @@ const TCP4: u8 = 1;
 const TCP6: u8 = 4;
 const UDP: u8 = 5;
 const CONGESTION: u8 = 0x80;
+
+/// No length of segments (`linux/skbuff.h`).
+const GSO_BY_FRAGS: u16 = 0xffff;
 
 /// The device.
 #[derive(Debug)]
@@ -180,7 +184,8 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     let has_checksum = !header.needs_checksum() || header.start + header.offset + 2 <= length;
     let has_segments = match (header.kind & !CONGESTION, packet.first().map(|octet| octet >> 4)) {
         (0, Some(4 | 6)) => header.kind == 0,
-        (TCP4, Some(4)) | (TCP6, Some(6)) | (UDP, Some(4 | 6)) => header.each > 0,
+        (TCP4, Some(4)) | (TCP6, Some(6)) => header.can_be_cut(16),
+        (UDP, Some(4 | 6)) => header.can_be_cut(6),
         _ => false,
     };
     is_known && has_checksum && has_segments && header.length <= length
@@ -196,8 +201,29 @@ pub fn stays_as_it_is(octets: &[u8]) -> bool {
     let place = header.needs_checksum().then_some((header.start, header.offset));
     match place {
         None => header.kind == 0,
-        Some(place) => super::ip::checksum_place(packet) == Some(place),
+        // Who is to write that checksum verifies none; the kernel throws away what has a wrong one in its IP header.
+        Some(place) => {
+            super::ip::checksum_place(packet) == Some(place) && super::ip::has_right_header(packet)
+        }
     }
+}
+
+/// A packet with the checksum that its header asks for, which is neither that of TCP nor UDP at its place (GRE has one, and
+/// what is encapsulated), so that it needs no header any more; `None` where nothing of the kind is asked for.
+pub fn with_own_checksum(parts: &[IoSlice<'_>]) -> Option<Vec<u8>> {
+    let first = parts.first().filter(|first| lacks_checksum(first))?;
+    let (header, packet) = Header::read(first)?;
+    let place = (header.start, header.offset);
+    if header.kind != 0 || super::ip::checksum_place(packet) == Some(place) {
+        return None;
+    }
+    let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+    let mut packet = self::packet(&whole).to_vec();
+    // As `skb_checksum_help` does: what stands at its place is part of the sum.
+    let sum = Sum16BitWords::new().add_slice(packet.get(header.start..)?);
+    let at = header.start + header.offset;
+    packet.get_mut(at..at + 2)?.copy_from_slice(&sum.to_ones_complement_with_no_zero().to_ne_bytes());
+    Some(packet)
 }
 
 /// What of a packet that was read goes to the peer: its header only where that says something.
@@ -238,6 +264,12 @@ impl Header {
         let [length, each, start, offset] =
             [[a, b], [c, d], [e, f], [g, h]].map(|number| usize::from(u16::from_le_bytes(number)));
         Some((Self { flags, kind, length, each, start, offset }, packet))
+    }
+
+    /// Whether segments can be made whose checksum stands `offset` octets behind the start of each, as far as it is told.
+    fn can_be_cut(self, offset: usize) -> bool {
+        let lengths = 1..usize::from(GSO_BY_FRAGS);
+        lengths.contains(&self.each) && (!self.needs_checksum() || self.offset == offset)
     }
 
     fn needs_checksum(self) -> bool {
@@ -283,6 +315,8 @@ mod tests {
             (1, 0, [0, 0, u16::MAX, u16::MAX], false),
             (0, 0, [length + 1, 0, 0, 0], false),
             (1, 1, [40, 0, 20, 16], false),
+            (1, 1, [40, 0xffff, 20, 16], false),
+            (1, 1, [40, 30, 20, 6], false),
             (1, 0x80, [40, 30, 20, 16], false),
             (1, 4, [40, 30, 20, 16], false),
             (1, 3, [40, 30, 20, 16], false),
@@ -311,9 +345,50 @@ mod tests {
             assert!(with(1, 0, [0, 0, start, 16]) && with(1, 1, [40, 30, start, 16]));
             assert!(!with(1, 0, [0, 0, start + 20, 16]), "into what is said");
             assert!(!with(1, 0, [0, 0, start, 6]) && !with(1, 0, [0, 0, 0, 10]));
+            let mut other = packet.clone();
+            other[8] ^= 1;
+            let of_other = stays_as_it_is(&headed(1, 0, [0, 0, start, 16], &other));
+            assert_eq!(of_other, start == 40, "another hop limit, which IPv6 has no sum of");
             assert!(!with(2, 1, [40, 30, start, 16]), "segments get checksums whatever this one's is");
         }
         assert!(!stays_as_it_is(&[1; 9]));
+    }
+
+    #[test]
+    fn checksums_of_others_are_written_before_the_judge_looks() {
+        // A ping in GRE with a checksum, whose place is zero, and in IP, where that of ICMP has a seed.
+        let mut inner = Vec::new();
+        PacketBuilder::ipv4([203, 0, 113, 1], [203, 0, 113, 2], 64)
+            .icmpv4_echo_request(1, 2)
+            .write(&mut inner, &[7; 33])
+            .unwrap();
+        inner[22..24].copy_from_slice(&[0, 9]);
+        for (protocol, before, start, offset) in
+            [(47, &[0x80, 0, 8, 0, 0, 0, 0, 0][..], 20, 4), (4, &[], 40, 2)]
+        {
+            let mut packet = Vec::new();
+            let said = [before, &inner].concat();
+            PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64)
+                .write(&mut packet, protocol.into(), &said)
+                .unwrap();
+            let octets = headed(1, 0, [0, 0, start, offset], &packet);
+            let (first, rest) = octets.split_at(45);
+            let written = with_own_checksum(&[IoSlice::new(first), IoSlice::new(rest)]).expect("another's");
+            let (start, at) = (usize::from(start), usize::from(start + offset));
+            // The seed is the sum of what stands elsewhere.
+            let seed = [packet[at], packet[at + 1]];
+            let sum = Sum16BitWords::new().add_2bytes(seed).add_slice(&written[start..]);
+            assert_eq!(sum.ones_complement(), 0, "it is right");
+            packet[at..at + 2].copy_from_slice(&written[at..at + 2]);
+            assert_eq!(written, packet, "and nothing else was written");
+        }
+        let tcp = tcp(false);
+        let with =
+            |flags, kind, numbers| with_own_checksum(&[IoSlice::new(&headed(flags, kind, numbers, &tcp))]);
+        assert_eq!(with(1, 0, [0, 0, 20, 16]), None, "the kernel writes that");
+        assert_eq!((with(0, 0, [0; 4]), with(1, 1, [40, 30, 20, 6])), (None, None));
+        assert_eq!(with(1, 0, [0, 0, 9999, 16]), None, "it does not fit");
+        assert_eq!((with_own_checksum(&[IoSlice::new(&tcp)]), with_own_checksum(&[])), (None, None));
     }
 
     #[test]

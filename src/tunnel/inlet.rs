@@ -179,6 +179,9 @@ impl Inlet {
             return self.account.packet(&parts).discard(Reason::Malformed);
         }
         let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
+        if let Some(octets) = device::with_own_checksum(packet) {
+            return self.deliver(std::iter::once(IoSlice::new(&octets)));
+        }
         if !packet.first().is_some_and(|first| device::stays_as_it_is(first)) {
             return self.account.packet(&parts).discard(Reason::Malformed);
         }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use etherparse::checksum::Sum16BitWords;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
 /// Whether this begins as a packet of IPv4 or IPv6.
@@ -36,6 +37,17 @@ pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
         _ => return None,
     };
     Some((start.as_ptr().addr().checked_sub(packet.as_ptr().addr())?, offset))
+}
+
+/// Whether the checksum of an IPv4 header is right (RFC 791 section 3.1); IPv6 has none.
+pub fn has_right_header(packet: &[u8]) -> bool {
+    match packet.first().map(|first| (first >> 4, usize::from(first & 15) * 4)) {
+        Some((4, length)) => packet
+            .get(..length)
+            .is_some_and(|header| Sum16BitWords::new().add_slice(header).ones_complement() == 0),
+        Some((6, _)) => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -177,6 +177,8 @@ impl Outward {
 
     fn forward(&mut self, read: &[u8]) {
         let octets = if self.device.has_super_packets() { device::without_idle_header(read) } else { read };
+        let own = self.guard.as_ref().and_then(|_| device::with_own_checksum(&[IoSlice::new(octets)]));
+        let octets = own.as_deref().unwrap_or(octets);
         let parts = [IoSlice::new(octets)];
         if self.carrier.is_own(device::packet(octets)) {
             return self.account.packet(&parts).discard(Reason::Loop);
