@@ -183,11 +183,7 @@ impl Collector {
 
     /// Stores octets that [`Collector::offer`] gave back as fresh.
     pub fn keep(&mut self, fresh: &[u8]) {
-        if self.octets.len() + fresh.len() > SPARE.max(self.octets.capacity()) {
-            // Not twice as much: it may be megabytes.
-            self.octets.reserve_exact(fresh.len().max(self.octets.len() / 4));
-        }
-        self.octets.extend_from_slice(fresh);
+        append(&mut self.octets, fresh);
     }
 
     /// Leaves out octets that [`Collector::offer`] gave back as fresh, with all history; only while
@@ -399,7 +395,7 @@ impl Collector {
                 break;
             }
             if let Some(rest) = piece.octets.get(ahead.unsigned_abs() as usize..) {
-                self.octets.extend_from_slice(rest);
+                append(&mut self.octets, rest);
                 stream.next = piece.end();
             }
             self.pending_octets -= piece.octets.len();
@@ -408,6 +404,14 @@ impl Collector {
         self.pending.drain(..count);
         self.awaited = stream.next;
     }
+}
+
+/// Puts `more` behind `octets`. A long buffer does not become twice as long by that: it may be megabytes.
+fn append(octets: &mut Vec<u8>, more: &[u8]) {
+    if octets.len() + more.len() > SPARE.max(octets.capacity()) {
+        octets.reserve_exact(more.len().max(octets.len() / 4));
+    }
+    octets.extend_from_slice(more);
 }
 
 /// The end of octets from `next` on, before those at `sequence` and those held, that the receiver has acknowledged and

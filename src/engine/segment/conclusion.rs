@@ -41,9 +41,8 @@ impl Passage<'_> {
         if spent || conversation.amid_since().is_some_and(late) {
             return self.give_up(mark);
         }
-        let side = flow.side(self.from);
-        let no_more = conversation.is_half_decided() || conversation.is_monologue(side);
-        if no_more && may_pass && flow.is_one_way() && late(flow.started()) {
+        let no_more = || conversation.is_half_decided() || conversation.is_monologue(flow.side(self.from));
+        if may_pass && flow.is_one_way() && late(flow.started()) && no_more() {
             return self.let_pass(mark);
         }
         if self.judge.desk.counters.buffered_now > law.config.buffer_limit

@@ -103,7 +103,6 @@ impl<'e> Passage<'e> {
         let Self { flows, judge, segment, .. } = self;
         let flow = flows.table.get_mut(self.id);
         let side = flow.side(self.from);
-        let room = (judge.law.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
         // Nothing is ever acknowledged there.
         let given_up =
             flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.law.config.time_budget;
@@ -119,6 +118,7 @@ impl<'e> Passage<'e> {
             let (sequence, payload) = (first_octet(segment), segment.payload());
             let assessed = conversation.assess(side, streams.own, sequence, payload, Limits::default());
             anomalies = anomalies.with(assessed);
+            let room = (judge.law.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
             let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
             anomalies.insert_if(full, Anomaly::ReorderLimit);
         }

@@ -65,7 +65,8 @@ pub(super) fn go_over_missing(
         }
         Missing::Ahead if !may_ask => {
             // All of it goes on.
-            streams.own.reach(first_octet(segment).wrapping_add(length(segment)));
+            let (_, end) = unseen(segment);
+            streams.own.reach(end);
             false
         }
         Missing::Behind(_) | Missing::Ahead => true,
@@ -75,9 +76,7 @@ pub(super) fn go_over_missing(
 /// Whether octets that were not captured stand where others were let through that the receiver has not acknowledged: it
 /// may not have taken those.
 fn replaces_unseen(segment: &Segment<'_>, stream: &Stream) -> bool {
-    let start = first_octet(segment);
-    let captured = start.wrapping_add(u32::try_from(segment.payload().len()).unwrap_or(u32::MAX));
-    let end = start.wrapping_add(length(segment));
+    let (captured, end) = unseen(segment);
     let known = if distance(end, stream.next()) > 0 { end } else { stream.next() };
     stream.is_open() && distance(captured, known) > 0 && !stream.is_acknowledged_to(known)
 }
@@ -110,16 +109,15 @@ enum Missing {
 }
 
 fn missing(segment: &Segment<'_>, stream: &Stream) -> Missing {
-    let start = first_octet(segment);
-    let captured = start.wrapping_add(u32::try_from(segment.payload().len()).unwrap_or(u32::MAX));
+    let (captured, end) = unseen(segment);
     if !stream.is_open() || distance(captured, stream.next()) < 0 {
         return Missing::Ahead;
     }
-    let end = start.wrapping_add(length(segment));
     Missing::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
 }
 
-/// Octets of a segment's payload, captured or not.
-fn length(segment: &Segment<'_>) -> u32 {
-    u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX)
+/// Where the octets of a segment that were not captured begin, and where they end.
+fn unseen(segment: &Segment<'_>) -> (u32, u32) {
+    let behind = |count: usize| first_octet(segment).wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
+    (behind(segment.payload().len()), behind(segment.wire_payload_length()))
 }
