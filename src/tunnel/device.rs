@@ -191,39 +191,36 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     is_known && has_checksum && has_segments && header.length <= length
 }
 
-/// Whether the kernel writes nothing into a packet, behind whoever judges it, but the checksum of TCP or UDP at its place.
-/// It would write that anywhere (`skb_checksum_help`), and new ones into segments of what has one already.
-pub fn stays_as_it_is(octets: &[u8]) -> bool {
-    if super::ip::is_ip(octets) {
-        return true;
-    }
-    let Some((header, packet)) = Header::read(octets) else { return false };
-    let place = header.needs_checksum().then_some((header.start, header.offset));
-    match place {
-        None => header.kind == 0,
-        // Who is to write that checksum verifies none; the kernel throws away what has a wrong one in its IP header.
-        Some(place) => {
-            super::ip::checksum_place(packet) == Some(place) && super::ip::has_right_header(packet)
-        }
-    }
+/// What the kernel would write into a packet behind whoever judges it: a checksum, anywhere (`skb_checksum_help`), and new
+/// ones into segments of what has one already.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// Nothing, or the checksum of TCP or UDP at its place.
+    Usual,
+    /// Another checksum (GRE has one, and what is encapsulated); this is the packet with it, which needs no header any more.
+    Other(Vec<u8>),
+    /// What no end of ours asks for.
+    Unfit,
 }
 
-/// A packet with the checksum that its header asks for, which is neither that of TCP nor UDP at its place (GRE has one, and
-/// what is encapsulated), so that it needs no header any more; `None` where nothing of the kind is asked for.
-pub fn with_own_checksum(parts: &[IoSlice<'_>]) -> Option<Vec<u8>> {
-    let first = parts.first().filter(|first| lacks_checksum(first))?;
-    let (header, packet) = Header::read(first)?;
-    let place = (header.start, header.offset);
-    if header.kind != 0 || super::ip::checksum_place(packet) == Some(place) {
-        return None;
+impl Unwritten {
+    /// Looks at the header before a packet, where there is one.
+    pub fn of(parts: &[IoSlice<'_>]) -> Self {
+        let Some(first) = parts.first() else { return Self::Unfit };
+        if super::ip::is_ip(first) {
+            return Self::Usual;
+        }
+        let Some((header, packet)) = Header::read(first) else { return Self::Unfit };
+        if !header.needs_checksum() {
+            return if header.kind == 0 { Self::Usual } else { Self::Unfit };
+        }
+        if super::ip::checksum_place(packet) == Some((header.start, header.offset)) {
+            // Who is to write that checksum verifies none; the kernel throws away what has a wrong one in its IP header.
+            return if super::ip::has_right_header(packet) { Self::Usual } else { Self::Unfit };
+        }
+        let written = if header.kind == 0 { header.written(parts) } else { None };
+        written.map_or(Self::Unfit, Self::Other)
     }
-    let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-    let mut packet = self::packet(&whole).to_vec();
-    // As `skb_checksum_help` does: what stands at its place is part of the sum.
-    let sum = Sum16BitWords::new().add_slice(packet.get(header.start..)?);
-    let at = header.start + header.offset;
-    packet.get_mut(at..at + 2)?.copy_from_slice(&sum.to_ones_complement_with_no_zero().to_ne_bytes());
-    Some(packet)
 }
 
 /// What of a packet that was read goes to the peer: its header only where that says something.
@@ -270,6 +267,17 @@ impl Header {
     fn can_be_cut(self, offset: usize) -> bool {
         let lengths = 1..usize::from(GSO_BY_FRAGS);
         lengths.contains(&self.each) && (!self.needs_checksum() || self.offset == offset)
+    }
+
+    /// The packet in `parts`, behind this header, with its checksum; `None` where that has no place in it. As in
+    /// `skb_checksum_help`, what stands at its place is part of the sum.
+    fn written(self, parts: &[IoSlice<'_>]) -> Option<Vec<u8>> {
+        let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let mut packet = packet(&whole).to_vec();
+        let sum = Sum16BitWords::new().add_slice(packet.get(self.start..)?);
+        let at = self.start + self.offset;
+        packet.get_mut(at..at + 2)?.copy_from_slice(&sum.to_ones_complement_with_no_zero().to_ne_bytes());
+        Some(packet)
     }
 
     fn needs_checksum(self) -> bool {
@@ -339,19 +347,19 @@ mod tests {
     #[test]
     fn nothing_is_written_behind_the_judge_but_a_checksum_at_its_place() {
         for (start, packet) in [(20, tcp(false)), (40, tcp(true))] {
-            let with = |flags, kind, numbers| stays_as_it_is(&headed(flags, kind, numbers, &packet));
-            assert!(stays_as_it_is(&packet));
+            let stays = |octets: &[u8]| Unwritten::of(&[IoSlice::new(octets)]) == Unwritten::Usual;
+            let with = |flags, kind, numbers| stays(&headed(flags, kind, numbers, &packet));
+            assert!(stays(&packet) && !stays(&[1; 9]));
             assert!(with(0, 0, [0; 4]) && with(2, 0, [0, 0, 1, 1]));
             assert!(with(1, 0, [0, 0, start, 16]) && with(1, 1, [40, 30, start, 16]));
             assert!(!with(1, 0, [0, 0, start + 20, 16]), "into what is said");
             assert!(!with(1, 0, [0, 0, start, 6]) && !with(1, 0, [0, 0, 0, 10]));
             let mut other = packet.clone();
             other[8] ^= 1;
-            let of_other = stays_as_it_is(&headed(1, 0, [0, 0, start, 16], &other));
+            let of_other = stays(&headed(1, 0, [0, 0, start, 16], &other));
             assert_eq!(of_other, start == 40, "another hop limit, which IPv6 has no sum of");
             assert!(!with(2, 1, [40, 30, start, 16]), "segments get checksums whatever this one's is");
         }
-        assert!(!stays_as_it_is(&[1; 9]));
     }
 
     #[test]
@@ -373,7 +381,8 @@ mod tests {
                 .unwrap();
             let octets = headed(1, 0, [0, 0, start, offset], &packet);
             let (first, rest) = octets.split_at(45);
-            let written = with_own_checksum(&[IoSlice::new(first), IoSlice::new(rest)]).expect("another's");
+            let parts = [IoSlice::new(first), IoSlice::new(rest)];
+            let Unwritten::Other(written) = Unwritten::of(&parts) else { panic!("another's") };
             let (start, at) = (usize::from(start), usize::from(start + offset));
             // The seed is the sum of what stands elsewhere.
             let seed = [packet[at], packet[at + 1]];
@@ -383,12 +392,13 @@ mod tests {
             assert_eq!(written, packet, "and nothing else was written");
         }
         let tcp = tcp(false);
-        let with =
-            |flags, kind, numbers| with_own_checksum(&[IoSlice::new(&headed(flags, kind, numbers, &tcp))]);
-        assert_eq!(with(1, 0, [0, 0, 20, 16]), None, "the kernel writes that");
-        assert_eq!((with(0, 0, [0; 4]), with(1, 1, [40, 30, 20, 6])), (None, None));
-        assert_eq!(with(1, 0, [0, 0, 9999, 16]), None, "it does not fit");
-        assert_eq!((with_own_checksum(&[IoSlice::new(&tcp)]), with_own_checksum(&[])), (None, None));
+        let of = |octets: &[u8]| Unwritten::of(&[IoSlice::new(octets)]);
+        let with = |flags, kind, numbers| of(&headed(flags, kind, numbers, &tcp));
+        assert_eq!(with(1, 0, [0, 0, 20, 16]), Unwritten::Usual, "the kernel writes that");
+        assert_eq!((with(0, 0, [0; 4]), of(&tcp)), (Unwritten::Usual, Unwritten::Usual));
+        assert_eq!(with(1, 1, [40, 30, 20, 6]), Unwritten::Unfit, "each segment would need it");
+        assert_eq!(with(1, 0, [0, 0, 9999, 16]), Unwritten::Unfit, "it does not fit");
+        assert_eq!(Unwritten::of(&[]), Unwritten::Unfit);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use prometheus::IntCounter;
 use super::account::Account;
 use super::assembly::{Assembly, Pushed};
 use super::carrier::Carrier;
-use super::device::{self, Device, HEADER};
+use super::device::{self, Device, HEADER, Unwritten};
 use super::guarded::{self, Guarded};
 use super::ip::is_ip;
 use super::loss::{Report, Tally, Trains};
@@ -171,19 +171,16 @@ impl Inlet {
         if let Some(report) = Report::read(packet) {
             return self.trains.heard(report, &self.device, Instant::now());
         }
-        if packet.first().is_some_and(|first| !is_ip(first) && first.len() <= HEADER) {
-            // Nobody cuts so; whoever judges and the device would not see the same packet behind the header.
-            return self.account.packet(&parts).discard(Reason::Malformed);
-        }
-        if !device::fits(packet) {
+        // Nobody cuts so; whoever judges and the device would not see the same packet behind the header.
+        let is_cut_short = packet.first().is_some_and(|first| !is_ip(first) && first.len() <= HEADER);
+        if is_cut_short || !device::fits(packet) {
             return self.account.packet(&parts).discard(Reason::Malformed);
         }
         let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
-        if let Some(octets) = device::with_own_checksum(packet) {
-            return self.deliver(std::iter::once(IoSlice::new(&octets)));
-        }
-        if !packet.first().is_some_and(|first| device::stays_as_it_is(first)) {
-            return self.account.packet(&parts).discard(Reason::Malformed);
+        match Unwritten::of(packet) {
+            Unwritten::Usual => {}
+            Unwritten::Other(octets) => return self.deliver(std::iter::once(IoSlice::new(&octets))),
+            Unwritten::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
         }
         let patched = match guard.judge_received(packet, &self.device, &mut self.outlet) {
             Fate::Pass => return write(&self.device, &self.account, parts),

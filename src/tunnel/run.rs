@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use super::account::Account;
 use super::assembly::Assembly;
 use super::carrier::Carrier;
-use super::device::{self, Device, HEADER, Read};
+use super::device::{self, Device, HEADER, Read, Unwritten};
 use super::guarded::{self, Guarded};
 use super::inlet::{Agreed, Inlet};
 use super::link::Setting;
@@ -177,19 +177,25 @@ impl Outward {
 
     fn forward(&mut self, read: &[u8]) {
         let octets = if self.device.has_super_packets() { device::without_idle_header(read) } else { read };
-        let own = self.guard.as_ref().and_then(|_| device::with_own_checksum(&[IoSlice::new(octets)]));
-        let octets = own.as_deref().unwrap_or(octets);
-        let parts = [IoSlice::new(octets)];
+        let mut parts = [IoSlice::new(octets)];
         if self.carrier.is_own(device::packet(octets)) {
             return self.account.packet(&parts).discard(Reason::Loop);
         }
+        let written;
         let fate = match &self.guard {
             None => Fate::Pass,
-            // A virtual machine's header, perhaps, which the kernel hands on.
-            Some(_) if !device::stays_as_it_is(octets) => {
-                return self.account.packet(&parts).discard(Reason::Malformed);
+            Some(guard) => {
+                // A virtual machine's header, perhaps, which the kernel hands on.
+                match Unwritten::of(&parts) {
+                    Unwritten::Usual => {}
+                    Unwritten::Other(octets) => {
+                        written = octets;
+                        parts = [IoSlice::new(&written)];
+                    }
+                    Unwritten::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
+                }
+                guard.judge_sent(&parts, &self.device, &mut self.outlet)
             }
-            Some(guard) => guard.judge_sent(&parts, &self.device, &mut self.outlet),
         };
         let patched = match fate {
             Fate::Pass => return self.outlet.send(self.account.packet(&parts)),
