@@ -64,6 +64,10 @@ pub(super) const LEADING_LIMIT: usize = 64 * 1024;
 /// More empty lines and white space than this before a message are an anomaly, in octets.
 pub const LEADING_USUAL: usize = 256;
 
+/// So much of a client's first word is looked at with each packet, in octets. Whoever begins with more letters than
+/// that may well be about to say a request.
+pub(crate) const WORD_LIMIT: usize = 32;
+
 /// What the first octets of one side look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recognition {
@@ -148,8 +152,10 @@ pub(super) fn is_version(word: &[u8]) -> bool {
 }
 
 /// Whether a client that has said `octets`, and no line end yet, may be about to say a request: it
-/// begins with a word of letters.
+/// begins with a word of letters, as far as [`WORD_LIMIT`].
 pub fn may_become_request(octets: &[u8]) -> bool {
+    let octets = octets.get(..WORD_LIMIT).unwrap_or(octets);
+    http::count_steps(octets.len());
     let text = skip_leading(octets);
     let word = first_word(text);
     text.is_empty() || (!word.is_empty() && word.iter().all(u8::is_ascii_graphic))

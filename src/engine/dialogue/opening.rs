@@ -251,7 +251,7 @@ impl Dialogue {
 }
 
 fn wait_for_line(input: &[u8]) -> Step {
-    let few = input.len() < FEW || matches!(input, [4 | 5, ..]);
+    let few = input.len() < FEW || matches!(socks::handshake(Side::Client, input), Progress::More);
     let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
     Step::Wait(need, Reading::New)
 }
