@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bannerwall_test_support::raw::Cargo;
-use bannerwall_test_support::{Guard, Line, Namespace, Nginx, as_root};
+use bannerwall_test_support::{Guard, JUDGES_ALL, Line, Namespace, Nginx, as_root};
 
 use banners::{IDENTIFICATIONS, Manner, RESPONSES, Row};
 
@@ -402,8 +402,7 @@ impl Field {
             kinds.iter().for_each(|kind| kind.serve(&line.server));
         }
         let flags = std::env::var("BANNERWALL_CLIENTS_FLAGS").unwrap_or_default();
-        // What a full queue lets pass is its own affair.
-        let flags = format!("--hook forward --enforce --max-wait off --queue-length 16384 {flags}");
+        let flags = format!("--hook forward --enforce {JUDGES_ALL} {flags}");
         let action = std::env::var("BANNERWALL_CLIENTS_ACTION").unwrap_or_else(|_| "reject".to_owned());
         let rules = Cargo::RULES.replace("\"drop\"", &format!("\"{action}\""));
         let guard = Guard::start(&with.router, PROGRAM, &rules, &flags);

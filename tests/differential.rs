@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bannerwall_test_support::raw::{Battlefield, Cargo, Hostile, Moods, RawEnd};
-use bannerwall_test_support::{Guard, Signal, as_root};
+use bannerwall_test_support::{Guard, JUDGES_ALL, Signal, as_root};
 
 use bench::{Bench, Verdict};
 
@@ -215,9 +215,8 @@ fn a_guard_judges_what_the_kernel_gives_to_applications() {
     as_root(|| {
         let (seeds, started) = (Seeds::new(), Instant::now());
         let field = Battlefield::new();
-        // What a full queue lets pass is its own affair.
-        let flags = "--hook forward --enforce --max-wait off --queue-length 16384";
-        let mut guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, flags);
+        let flags = format!("--hook forward --enforce {JUDGES_ALL}");
+        let mut guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, &flags);
         let played = play_all(&field, &seeds, true);
         guard.process.signal(Signal::TERM);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bannerwall_test_support::{
-    Namespace, Running, Signal, as_root, end_capture, eventually, json_lines, send_in_chunks,
+    Namespace, PATIENT, Running, Signal, as_root, end_capture, eventually, json_lines, send_in_chunks,
 };
 use serde_json::Value;
 
@@ -176,9 +176,7 @@ impl Stage {
 
     fn scan(&self, protocol: &str, ports: &[u16]) -> Vec<Value> {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        // A server that gets no processor for a while is not what this is about.
-        let flags = "--close fin --read-timeout 9s --total-timeout 30s";
-        self.run(&format!("scan {protocol} 127.0.0.1 -p {} {flags}", ports.join(",")))
+        self.run(&format!("scan {protocol} 127.0.0.1 -p {} --close fin {PATIENT}", ports.join(",")))
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bannerwall_test_support::raw::{Battlefield, Cargo, Flags, Role};
-use bannerwall_test_support::{Guard, Line, as_root, eventually};
+use bannerwall_test_support::{Guard, JUDGES_ALL, Line, as_root, eventually};
 
 use tricks::{PENDING, SLOW, Shot, TOO_SLOW, TRICKS, Trick};
 
@@ -154,8 +154,7 @@ fn play_all(tricks: &'static [Trick]) {
     let rows = rows(tricks);
     let (without, with) = (Battlefield::new(), Battlefield::new());
     let flags = std::env::var("BANNERWALL_EVASION_FLAGS").unwrap_or_default();
-    // What a full queue lets pass is its own affair.
-    let flags = format!("--hook forward --enforce --max-wait off --queue-length 16384 {flags}");
+    let flags = format!("--hook forward --enforce {JUDGES_ALL} {flags}");
     let _guard = Guard::start(&with.router, PROGRAM, Cargo::RULES, &flags);
     let outcomes = judge_all(&rows, &without, &with);
     let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| of(outcome)).count();

@@ -8,15 +8,12 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use bannerwall_test_support::{
-    Dropbear, Guard, Line, Namespace, Nginx, Running, Signal, Sshd, as_root, end_capture, eventually,
-    json_lines,
+    Dropbear, Guard, Line, Namespace, Nginx, PATIENT, Running, Signal, Sshd, as_root, end_capture,
+    eventually, json_lines,
 };
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-/// How long scans wait for servers that may get no processor for a while.
-const PATIENCE: &str = "--read-timeout 9s --total-timeout 30s";
 
 /// Alerts about nginx, stops Dropbear.
 const RULES: &str = r#"
@@ -65,7 +62,7 @@ impl Place {
     }
 
     fn scan(&self, namespace: &Namespace, words: &str) -> Output {
-        let mut command = self.command(namespace, &format!("scan {words} {PATIENCE}"));
+        let mut command = self.command(namespace, &format!("scan {words} {PATIENT}"));
         command.arg("--rules").arg(self.path("rules.toml"));
         let output = command.output().expect("it runs");
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -213,7 +210,7 @@ fn a_scan_that_is_killed_leaves_a_whole_inventory_and_the_next_one_tells() {
     let scan = |range: &str, rate: &str| {
         let mut command = Command::new(PROGRAM);
         command.args(["scan", "ssh", range, "-p", &port.to_string(), "--rate", rate, "--seed", "1", "-q"]);
-        command.args(PATIENCE.split(' '));
+        command.args(PATIENT.split(' '));
         command.arg("--rules").arg(place.path("rules.toml")).arg("--inventory").arg(place.file());
         command
     };

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use bannerwall_test_support::{Running, eventually, json_lines};
+use bannerwall_test_support::{PATIENT, Running, eventually, json_lines};
 
 const BANNER: &[u8] = b"SSH-2.0-OpenSSH_8.9p1 Ubuntu-3\r\n";
 
@@ -24,9 +24,6 @@ fn server() -> u16 {
     });
     port
 }
-
-/// How long a scan of many servers waits for one that may get no processor for a while.
-const PATIENCE: &str = "--read-timeout 9s --total-timeout 30s";
 
 fn scan(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bannerwall"));
@@ -58,7 +55,7 @@ fn every_target_is_found_once_and_accounted_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let (port, file) = (server(), folder.path().join("out"));
     let run = output(&format!(
-        "ssh 127.2.0.0/23 127.2.0.7 224.0.0.1 --exclude 127.2.1.0/24 -p {port} --format json --rate max {PATIENCE} -o {}",
+        "ssh 127.2.0.0/23 127.2.0.7 224.0.0.1 --exclude 127.2.1.0/24 -p {port} --format json --rate max {PATIENT} -o {}",
         file.display()
     ));
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
@@ -76,7 +73,7 @@ fn an_interrupted_scan_goes_on_and_repeats_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (port, file, state) = (server(), folder.path().join("out"), folder.path().join("state"));
     let arguments = format!(
-        "ssh 127.3.0.0/22 -p {port} --rate 500 --format json {PATIENCE} -o {} --resume {}",
+        "ssh 127.3.0.0/22 -p {port} --rate 500 --format json {PATIENT} -o {} --resume {}",
         file.display(),
         state.display()
     );
@@ -107,7 +104,7 @@ fn a_killed_scan_skips_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (port, file, state) = (server(), folder.path().join("out"), folder.path().join("state"));
     let arguments = format!(
-        "ssh 127.4.0.0/21 -p {port} --rate 1000 --format json {PATIENCE} -o {} --resume {}",
+        "ssh 127.4.0.0/21 -p {port} --rate 1000 --format json {PATIENT} -o {} --resume {}",
         file.display(),
         state.display()
     );
@@ -155,7 +152,7 @@ fn a_checkpoint_alone_is_enough_to_go_on_with() {
     let folder = tempfile::tempdir().expect("a folder");
     let (port, file, state) = (server(), folder.path().join("out"), folder.path().join("state"));
     let (file, state) = (file.display(), state.display());
-    let arguments = format!("--rate 200 --format json {PATIENCE} -o {file} --resume {state}");
+    let arguments = format!("--rate 200 --format json {PATIENT} -o {file} --resume {state}");
     let started = format!("ssh 127.6.0.0/23 -p {port} {arguments}");
     let child = scan(&started).stderr(Stdio::piped()).spawn().expect("the program runs");
     while std::fs::metadata(file.to_string()).map_or(0, |file| file.len()) == 0 {
@@ -191,7 +188,7 @@ fn shards_ask_each_target_once_and_each_says_what_it_left_to_others() {
     for index in 1..=3 {
         let file = folder.path().join(index.to_string());
         let run = output(&format!(
-            "ssh 127.7.0.0/24 --exclude 127.7.0.0/28 -p {port} --shard {index}/3 --format json {PATIENCE} -o {}",
+            "ssh 127.7.0.0/24 --exclude 127.7.0.0/28 -p {port} --shard {index}/3 --format json {PATIENT} -o {}",
             file.display()
         ));
         let summary = text(&run.stderr);

@@ -6,10 +6,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use bannerwall_test_support::{Namespace, Running, as_root, json_lines};
-
-/// A greeter that gets no processor for a while is not what these tests are about.
-const PATIENT: &str = "--connect-timeout 9s --read-timeout 9s --total-timeout 30s";
+use bannerwall_test_support::{Namespace, PATIENT, Running, as_root, json_lines};
 
 const BANNER: &[u8] = b"SSH-2.0-OpenSSH_8.9p1 Ubuntu-3\r\n";
 
@@ -72,7 +69,10 @@ fn a_scan_goes_on_when_ports_are_free_again() {
     as_root(|| {
         let network = with_few_ports();
         greeter(&network, 22);
-        let scan = Running::start(scan(&network, &format!("ssh 127.0.0.0/24 --rate max {PATIENT} -v")));
+        let scan = Running::start(scan(
+            &network,
+            &format!("ssh 127.0.0.0/24 --rate max --connect-timeout 9s {PATIENT} -v"),
+        ));
         scan.wait_stderr("the scan's beginning", |errors| errors.find("256 at once"));
         // Time for the first tries; the last of them comes seconds later.
         std::thread::sleep(Duration::from_millis(200));
@@ -93,7 +93,7 @@ fn a_low_limit_of_descriptors_makes_a_scan_narrow_and_not_wrong() {
         let program = env!("CARGO_BIN_EXE_bannerwall");
         for threads in [1, 2] {
             let words = format!(
-                "prlimit --nofile=40:40 {program} scan ssh 127.0.0.0/22 --rate max {PATIENT} --threads {threads}"
+                "prlimit --nofile=40:40 {program} scan ssh 127.0.0.0/22 --rate max --connect-timeout 9s {PATIENT} --threads {threads}"
             );
             let run = network.output(&words);
             let errors = String::from_utf8_lossy(&run.stderr);
@@ -127,7 +127,10 @@ fn connections_that_end_in_order_leave_the_scan_enough_ports() {
         network.set("ipv4/ip_local_port_range", "40000 40099");
         greeter(&network, 22);
         // 512 targets by a hundred ports, each of which stays in TIME_WAIT toward its target.
-        let run = output(&network, &format!("ssh 127.0.0.0/23 --rate max {PATIENT} --close fin"));
+        let run = output(
+            &network,
+            &format!("ssh 127.0.0.0/23 --rate max --connect-timeout 9s {PATIENT} --close fin"),
+        );
         let errors = String::from_utf8_lossy(&run.stderr);
         assert!(summary(&errors).starts_with("targets 512, open 512, "), "{errors}");
     });

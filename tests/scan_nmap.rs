@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
-use bannerwall_test_support::{Namespace, Nginx, Sshd, as_root};
+use bannerwall_test_support::{Namespace, Nginx, PATIENT, Sshd, as_root};
 
 /// Ports, states and products of each host by python-nmap, and its counts of hosts.
 const PYTHON_NMAP: &str = "
@@ -72,8 +72,7 @@ fn ports_that_are_left_out_leave_a_host_whole() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("scan.xml");
         let _servers = [8035, 8036].map(|port| Sshd::start(&network, port));
-        // A server that gets no processor for a while is not what this is about.
-        let flags = "--open --format xml --read-timeout 9s --total-timeout 30s";
+        let flags = format!("--open --format xml {PATIENT}");
         scan(&network, &format!("ssh 127.0.0.1-127.0.0.3 -p 8030-8040 {flags}"), &file);
         said(Command::new("xmllint").args(["--noout", "--dtdvalid", "/usr/share/nmap/nmap.dtd"]).arg(&file));
         let read = by_python_nmap(&file);

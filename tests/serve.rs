@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use bannerwall_test_support::{Running, Signal, eventually};
+use bannerwall_test_support::{PATIENT, Running, Signal, eventually};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -54,8 +54,7 @@ impl Place {
     fn scan(&self, words: &str) {
         let mut command = Command::new(PROGRAM);
         command.arg("scan").args(words.split_whitespace()).args(["--rate", "max", "-q", "--sensor", "edge"]);
-        // A server that gets no processor for a while is there all the same.
-        command.args(["--read-timeout", "9s", "--total-timeout", "30s"]);
+        command.args(PATIENT.split(' '));
         command.arg("--rules").arg(self.path("rules.toml")).arg("--inventory").arg(self.path("net.db"));
         let output = command.output().expect("it runs");
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

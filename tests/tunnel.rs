@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
 
 use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually};
 
@@ -169,19 +168,19 @@ fn a_path_that_becomes_narrower_is_followed() {
 fn a_path_that_changes_under_load_corrupts_nothing() {
     as_root(|| {
         let keys = KeyFiles::new();
-        for cover in ["--plain", "keys"] {
+        for cover in Cover::ALL {
             let ends = Ends::new();
-            let tunnels = if cover == "keys" { sealed(&ends, &keys, 0, "") } else { ends.both(0, cover) };
+            let tunnels = cover.both(&ends, &keys, "");
             // Cut elsewhere than its pieces are, a train would have datagrams without their numbers.
             let mut changes = ends.0[0].command("sh");
             changes.args(["-c", "while :; do for mtu in 1280 1500 1400 1500; do ip link set eth0 mtu $mtu; sleep 0.02; done; done"]);
             let changes = Running::start(changes);
             let sent = octets(32 << 20);
-            assert!(ends.echo(0, &sent) == sent, "{cover}");
+            assert!(ends.echo(0, &sent) == sent, "{cover:?}");
             drop(changes);
             for account in tunnels.map(end) {
                 for fault in ["malformed", "contradictory", "forged", "replayed", "not_sent"] {
-                    assert!(!account.contains(fault), "{cover}: {account}");
+                    assert!(!account.contains(fault), "{cover:?}: {account}");
                 }
             }
         }
@@ -192,14 +191,9 @@ fn a_path_that_changes_under_load_corrupts_nothing() {
 fn where_trains_are_lost_segments_go_by_themselves() {
     as_root(|| {
         let keys = KeyFiles::new();
-        for cover in ["--plain", "keys"] {
+        for cover in Cover::ALL {
             let ends = Ends::new();
-            let flags = "--metrics 127.0.0.1:9464";
-            let _tunnels = if cover == "keys" {
-                sealed(&ends, &keys, 0, flags)
-            } else {
-                ends.both(0, &format!("{cover} {flags}"))
-            };
+            let _tunnels = cover.both(&ends, &keys, "--metrics 127.0.0.1:9464");
             assert_eq!(ends.metric(0, "super_packets"), 1);
             // Trains become datagrams before they are on the wire, of which one of fifty is lost.
             ends.0[0].run("ethtool -K eth0 tx-udp-segmentation off");
@@ -207,14 +201,13 @@ fn where_trains_are_lost_segments_go_by_themselves() {
             ends.0[1].run("nft add chain inet loss in { type filter hook prerouting priority -300 ; }");
             ends.0[1].run("nft add rule inet loss in udp dport 7777 numgen inc mod 50 0 drop");
             let sent = octets(2 << 20);
-            assert!(ends.echo(0, &sent) == sent, "{cover}");
-            assert_eq!(ends.metric(0, "super_packets"), 0, "{cover}");
-            assert_eq!(ends.metric(1, "super_packets"), 1, "{cover}: nothing is lost on this way");
+            assert!(ends.echo(0, &sent) == sent, "{cover:?}");
+            assert_eq!(ends.metric(0, "super_packets"), 0, "{cover:?}");
+            assert_eq!(ends.metric(1, "super_packets"), 1, "{cover:?}: nothing is lost on this way");
             ends.0[1].run("nft delete table inet loss");
-            std::thread::sleep(Duration::from_secs(4));
             eventually("trains again", || (ends.metric(0, "super_packets") == 1).then_some(()));
-            assert!(ends.echo(0, &sent) == sent, "{cover}");
-            assert_eq!(ends.metric(0, "super_packets"), 1, "{cover}");
+            assert!(ends.echo(0, &sent) == sent, "{cover:?}");
+            assert_eq!(ends.metric(0, "super_packets"), 1, "{cover:?}");
         }
     });
 }
@@ -353,6 +346,25 @@ impl KeyFiles {
     fn flags(&self, side: usize) -> String {
         let folder = self.folder.path().display();
         format!("--key {folder}/{side} --peer-key {folder}/{}.pub", 1 - side)
+    }
+}
+
+/// How packets go.
+#[derive(Debug, Clone, Copy)]
+enum Cover {
+    Plain,
+    Sealed,
+}
+
+impl Cover {
+    const ALL: [Self; 2] = [Self::Plain, Self::Sealed];
+
+    /// Both ends, by IPv4 outside.
+    fn both(self, ends: &Ends, keys: &KeyFiles, flags: &str) -> [Running; 2] {
+        match self {
+            Self::Plain => ends.both(0, &format!("--plain {flags}")),
+            Self::Sealed => sealed(ends, keys, 0, flags),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bannerwall_test_support::raw::Cargo;
-use bannerwall_test_support::{Guard, Line, Namespace, as_root};
+use bannerwall_test_support::{Guard, JUDGES_ALL, Line, Namespace, as_root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -155,8 +155,7 @@ fn judge_mode(flags: &str, with_gso: bool) -> Vec<String> {
     if !with_gso {
         segment_early(&line);
     }
-    // What a full queue lets pass is its own affair.
-    let all = format!("--hook forward --enforce --max-wait off --queue-length 16384 {flags}");
+    let all = format!("--hook forward --enforce {JUDGES_ALL} {flags}");
     let _guard = Guard::start(&line.router, PROGRAM, Cargo::RULES, &all);
     judge_all(&line, flags, with_gso)
 }

@@ -20,10 +20,10 @@ mod server;
 
 pub use application::{Application, Talk};
 pub use capture::end_capture;
-pub use guard::{Guard, NO_SQLMAP};
+pub use guard::{Guard, JUDGES_ALL, NO_SQLMAP};
 pub use namespace::{Line, Namespace};
 pub use process::{Running, Signal, eventually, json_lines};
 pub use root::as_root;
 pub use server::{
-    Apache, Banner, Dropbear, Nginx, PythonHttp, Sshd, send_in_chunks, serve_by, wait_listening,
+    Apache, Banner, Dropbear, Nginx, PATIENT, PythonHttp, Sshd, send_in_chunks, serve_by, wait_listening,
 };

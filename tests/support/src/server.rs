@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 use crate::{Namespace, Running, eventually};
 
+/// Flags of a scan that waits for a server which gets no processor for a while: it is there all the same.
+pub const PATIENT: &str = "--read-timeout 9s --total-timeout 30s";
+
 /// OpenSSH's server, which lets a key of its own log in.
 #[derive(Debug)]
 pub struct Sshd {
