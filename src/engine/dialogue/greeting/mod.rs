@@ -146,9 +146,7 @@ impl Dialogue {
 
     /// Waits for the end of a line, unless it is none or too long.
     fn wait_for_line(&mut self, turn: Turn<'_>, reading: Reading) -> Step {
-        let start = turn.input.get(..FEW).unwrap_or(turn.input);
-        let text = start.iter().all(|octet| !octet.is_ascii_control() || octet.is_ascii_whitespace());
-        if !text || turn.input.len() >= LINE_LIMIT {
+        if !begins_as_text(turn.input) || turn.input.len() >= LINE_LIMIT {
             return Step::Used(0, self.leave_greeting(turn.from));
         }
         let need = if turn.input.len() < FEW { Need::another(turn.input) } else { Need::line(LINE_LIMIT) };
@@ -180,11 +178,17 @@ impl Dialogue {
     }
 }
 
-/// The first line with its end.
+/// The first line with its end, if it is one of text.
 fn first_line(input: &[u8]) -> Option<&[u8]> {
     count_steps(input.len().min(LINE_LIMIT));
     let end = memchr::memchr(b'\n', input.get(..LINE_LIMIT).unwrap_or(input))?;
-    input.get(..=end)
+    input.get(..=end).filter(|line| begins_as_text(line))
+}
+
+/// Whether the first few octets may be a line's.
+fn begins_as_text(input: &[u8]) -> bool {
+    let start = input.get(..FEW).unwrap_or(input);
+    start.iter().all(|octet| !octet.is_ascii_control() || octet.is_ascii_whitespace())
 }
 
 #[cfg(test)]
