@@ -64,10 +64,6 @@ pub(super) const LEADING_LIMIT: usize = 64 * 1024;
 /// More empty lines and white space than this before a message are an anomaly, in octets.
 pub const LEADING_USUAL: usize = 256;
 
-/// So much of a client's first word is looked at with each packet, in octets. Whoever begins with more letters than
-/// that may well be about to say a request.
-pub(crate) const WORD_LIMIT: usize = 32;
-
 /// What the first octets of one side look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recognition {
@@ -151,14 +147,43 @@ pub(super) fn is_version(word: &[u8]) -> bool {
     VERSIONS.iter().any(|version| begins_with(word, version))
 }
 
-/// Whether a client that has said `octets`, and no line end yet, may be about to say a request: it
-/// begins with a word of letters, as far as [`WORD_LIMIT`].
-pub fn may_become_request(octets: &[u8]) -> bool {
-    let octets = octets.get(..WORD_LIMIT).unwrap_or(octets);
-    http::count_steps(octets.len());
-    let text = skip_leading(octets);
-    let word = first_word(text);
-    text.is_empty() || (!word.is_empty() && word.iter().all(u8::is_ascii_graphic))
+/// Whether a client that has said so much, and no line end yet, may be about to say a request: it begins with a word of
+/// letters. Octets are gone over once, however they come.
+#[derive(Debug, Clone, Default)]
+pub struct FirstWord {
+    seen: usize,
+    stands: Stands,
+}
+
+/// How far a first word has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stands {
+    /// Nothing but white space yet.
+    #[default]
+    Before,
+    Within,
+    Ended,
+    /// An octet that no word has.
+    Broken,
+}
+
+impl FirstWord {
+    /// Looks at what is new in `octets`, all that the client has said.
+    pub fn may_become_request(&mut self, octets: &[u8]) -> bool {
+        let new = octets.get(self.seen..).unwrap_or_default();
+        self.seen = octets.len();
+        for octet in new {
+            self.stands = match self.stands {
+                Stands::Before if is_space(*octet) => Stands::Before,
+                Stands::Within if is_space(*octet) => Stands::Ended,
+                Stands::Before | Stands::Within if octet.is_ascii_graphic() => Stands::Within,
+                Stands::Before | Stands::Within => Stands::Broken,
+                Stands::Ended | Stands::Broken => break,
+            };
+            http::count_steps(1);
+        }
+        self.stands != Stands::Broken
+    }
 }
 
 /// What stands where an HTTP message may begin.
@@ -271,6 +296,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_first_word_is_the_same_however_it_comes(
+            octets in proptest::collection::vec(
+                proptest::sample::select(b" \n\x01aZ/\xa0".as_slice()), 0..12),
+            cuts in proptest::collection::vec(0..12_usize, 0..4),
+        ) {
+            let text = skip_leading(&octets);
+            let word = first_word(text);
+            let whole = text.is_empty() || word.iter().all(u8::is_ascii_graphic);
+            let mut first = FirstWord::default();
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            for cut in cuts {
+                first.may_become_request(octets.get(..cut).unwrap_or(&octets));
+            }
+            prop_assert_eq!(first.may_become_request(&octets), whole);
+        }
+    }
 
     #[test]
     fn protocols_are_told_by_their_octets() {

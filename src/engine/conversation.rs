@@ -342,9 +342,9 @@ impl Conversation {
         self.memory() <= SPARE_MEMORY
     }
 
-    /// Whether one side alone has said anything, and it began no banner.
+    /// Whether one side alone goes on, and it began no banner.
     pub(super) fn is_monologue(&self, from: Side) -> bool {
-        self.dialogue.is_monologue(from, self.inlet(from.other()).collector.unread())
+        self.dialogue.is_monologue(from)
     }
 
     fn price(&self, from: Side, count: usize) -> u64 {

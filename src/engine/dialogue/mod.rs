@@ -32,7 +32,7 @@ use self::opening::{First, Opening, Spoken};
 use self::ssh::Ssh;
 use self::tls::Tls;
 use super::judge::Judge;
-use crate::banner::recognise::may_become_request;
+use crate::banner::recognise::FirstWord;
 use crate::event::Side;
 use crate::flow::Tracking;
 
@@ -59,6 +59,8 @@ struct Direction {
     relays: u8,
     /// What was read ends within a line.
     amid_line: bool,
+    /// The first word of what is unread, as far as it was looked at.
+    word: FirstWord,
     /// What must come before the unread octets are worth another look.
     awaited: Option<Awaited>,
 }
@@ -124,7 +126,9 @@ impl Dialogue {
             // Not what packets held: what is told must not depend on how octets were split.
             judge.allowance.hear(count);
             if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
-                self.direction_mut(from).amid_line = *last != b'\n';
+                let direction = self.direction_mut(from);
+                direction.amid_line = *last != b'\n';
+                direction.word = FirstWord::default();
             }
         }
         at
@@ -295,10 +299,12 @@ impl Dialogue {
     /// Whether one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
     /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
     /// and neither do octets that no honest client begins with.
-    pub(super) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
+    pub(super) fn is_amid(&mut self, from: Side, unread: &[u8]) -> bool {
         let amid_greeting = || from == Side::Server && self.greeting.is_amid();
         match &self.direction(from).reading {
-            Reading::New => !unread.is_empty() && (from == Side::Server || may_become_request(unread)),
+            Reading::New if unread.is_empty() => false,
+            Reading::New if from == Side::Server => true,
+            Reading::New => self.direction_mut(from).word.may_become_request(unread),
             Reading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
             Reading::Greeting(_) => amid_greeting(),
             Reading::Ssh(_) | Reading::Tls => !unread.is_empty(),
@@ -326,14 +332,13 @@ impl Dialogue {
         matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
     }
 
-    /// Whether one side alone has said anything, `peer` being what the other one has said that is unread, and it began
-    /// no banner: a log, a backup, a film. Nobody can tell where that ends, and what the other one may answer is awaited.
-    pub(super) fn is_monologue(&self, from: Side, peer: &[u8]) -> bool {
+    /// Whether one side began no banner and the other one has said nothing, or a word without an end: a log, a backup, a
+    /// film. Nobody can tell where that ends, and what the other one may say next is awaited.
+    pub(super) fn is_monologue(&self, from: Side) -> bool {
         let other = self.direction(from.other());
         self.direction(from).first.spoken == Spoken::Other
             && matches!(other.reading, Reading::New)
             && other.first.spoken == Spoken::Nothing
-            && peer.is_empty()
     }
 
     /// Whether all that one side has sent could be read, and more like it may follow: the budget is for what

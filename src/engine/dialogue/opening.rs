@@ -30,7 +30,7 @@ use super::foreign::Foreign;
 use super::hand_over::{Asked, Handover};
 use super::need::{FEW, Need};
 use super::{Dialogue, Reading, Step, Turn, greeting, http};
-use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines, may_become_request};
+use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
 use crate::banner::{self, Progress, Recognition, http as heads, recognise, socks};
 use crate::engine::HttpInspect;
 use crate::engine::judge::Judge;
@@ -85,7 +85,9 @@ impl Dialogue {
             first.spaced |= heads::is_spaced(input.get(..empty).unwrap_or_default());
             return Step::Used(empty, Reading::New);
         }
-        let strange = from == Side::Client && !may_become_request(input) && !matches!(input, [4 | 5, ..]);
+        let strange = from == Side::Client
+            && !self.direction_mut(from).word.may_become_request(input)
+            && !matches!(input, [4 | 5, ..]);
         if strange && self.heard(Side::Server) == Spoken::Other {
             return self.give_up(from);
         }
@@ -165,9 +167,10 @@ impl Dialogue {
     }
 
     /// Whether the client has begun a line that can't become a request.
-    pub(super) fn client_is_strange(&self, unread: &[u8]) -> bool {
-        let new = matches!(self.direction(Side::Client).reading, Reading::New);
-        new && !unread.is_empty() && !may_become_request(unread)
+    pub(super) fn client_is_strange(&mut self, unread: &[u8]) -> bool {
+        let client = self.direction_mut(Side::Client);
+        let new = matches!(client.reading, Reading::New);
+        new && !unread.is_empty() && !client.word.may_become_request(unread)
     }
 
     /// Both ends say what is neither SSH nor HTTP: a greeting and what follows it, or nothing that is read.

@@ -262,7 +262,9 @@ fn more_lines_than_the_budget_are_told_and_blocked_by_policy() {
 
 #[test]
 fn whoever_speaks_alone_may_go_on_and_what_ends_it_is_judged() {
-    for (client_alone, client_ends) in [(true, false), (false, true), (false, false)] {
+    for (begun, client_alone, client_ends) in
+        [("", true, false), ("", false, true), ("", false, false), ("list", false, false)]
+    {
         let mut setup = Setup::enforcing(RULES);
         setup.config.on_anomaly = "drop,banner=alert".parse().unwrap();
         let mut talk = setup.open();
@@ -270,14 +272,33 @@ fn whoever_speaks_alone_may_go_on_and_what_ends_it_is_judged() {
             true => talk.client(octets),
             false => talk.server(octets),
         };
+        talk.client(begun.as_bytes());
         let (zeros, letters, ends) = ([0; 65_000], [b'a'; 65_000], [b'\n'; 65_000]);
         for octets in [zeros; 8].iter().chain([zeros, letters, ends].iter().cycle().take(120)) {
             assert_eq!(say(&mut talk, client_alone, octets), Decision::Undecided);
             talk.acknowledge(!client_alone);
-            talk.wait(Duration::from_secs(1));
+            // A line that was begun has to end some time.
+            talk.wait(Duration::from_millis(if begun.is_empty() { 1000 } else { 1 }));
         }
         assert!(talk.engine.counters().buffered_now < 300_000);
-        assert_eq!(say(&mut talk, client_ends, BAD), Decision::Block, "{client_alone} {client_ends}");
+        assert_eq!(say(&mut talk, client_ends, BAD), Decision::Block, "{begun} {client_alone} {client_ends}");
+    }
+}
+
+#[test]
+fn a_client_that_has_begun_no_request_may_be_answered_for_ever() {
+    // What iperf3 begins with: a cookie of 36 letters and NUL.
+    let cookie = [[b'a'; 36].as_slice(), b"\0"].concat();
+    for pieces in [1, 37] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_anomaly = "drop,banner=alert".parse().unwrap();
+        let mut talk = setup.open();
+        for piece in cookie.chunks(pieces) {
+            assert_eq!(talk.client(piece), Decision::Undecided);
+            talk.acknowledge(false);
+        }
+        assert_eq!(talk.server(&[0; 65_000]), Decision::Undecided);
+        assert_eq!(talk.acknowledge(true), Decision::Pass, "in {pieces}");
     }
 }
 
