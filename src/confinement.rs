@@ -4,6 +4,7 @@
 //! Code led astray by what it reads can then neither open another file nor run a program. What the kernel does
 //! not have is done without and told.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,10 @@ use landlock::{
     RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
     Scope,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp as Cmp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 
 use crate::diagnostics::tell;
 
@@ -60,6 +64,22 @@ const REFUSED: &[i64] = &[
     libc::SYS_personality,
 ];
 
+/// Calls that are refused with some arguments: the number of the argument, what of it is looked at, and what that
+/// must not be. A raw socket would speak for others.
+const REFUSED_WITH: &[(i64, &[Condition])] = &[
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, libc::SOCK_RAW as u64)]),
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64), (1, SOCKET_TYPE, libc::SOCK_RAW as u64)]),
+];
+
+/// Sockets that show and send whole frames.
+const PACKET_SOCKETS: (i64, &[Condition]) = (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)]);
+
+/// Of the second argument of `socket`, beside which flags stand.
+const SOCKET_TYPE: Cmp = Cmp::MaskedEq(0xf);
+
+/// An argument's number, how it is compared, and with what.
+type Condition = (u8, Cmp, u64);
+
 /// Calls that begin a conversation with others.
 const NETWORK: &[i64] =
     &[libc::SYS_socket, libc::SYS_bind, libc::SYS_listen, libc::SYS_connect, libc::SYS_io_uring_setup];
@@ -69,8 +89,11 @@ const NETWORK: &[i64] =
 pub(crate) struct Confinement {
     /// It speaks to others.
     speaks: bool,
+    /// It opens packet sockets.
+    taps: bool,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
+    makes: Vec<PathBuf>,
 }
 
 /// What could not be enforced.
@@ -94,10 +117,31 @@ impl Confinement {
         self
     }
 
+    /// May open packet sockets (`packet(7)`).
+    pub(crate) fn tapping(mut self) -> Self {
+        self.taps = true;
+        self
+    }
+
+    /// May make and remove files and sockets in the folder of this one.
+    pub(crate) fn making(mut self, path: &Path) -> Self {
+        self.makes.push(folder_of(path).to_owned());
+        self
+    }
+
     /// May read a file, or a folder with all that is in it.
     pub(crate) fn reading(mut self, path: &Path) -> Self {
         self.reads.push(path.to_owned());
         self
+    }
+
+    /// May read a file again once another one has taken its place, as editors do: all of its folder; a folder with
+    /// all that is in it.
+    pub(crate) fn reading_anew(self, path: &Path) -> Self {
+        // Where a link leads is where the next version is put, too.
+        let real = path.canonicalize().unwrap_or_else(|_absent| path.to_owned());
+        let both = [path, &real].map(|path| if path.is_dir() { path } else { folder_of(path) }.to_owned());
+        both.iter().fold(self, |confinement, path| confinement.reading(path))
     }
 
     /// May write a file, make it anew, and put another one in its place.
@@ -138,7 +182,8 @@ impl Confinement {
         let reads = self.reads.iter().map(PathBuf::as_path).chain(ALWAYS_READ.map(Path::new));
         let read = reads.map(|path| (path, AccessFs::ReadFile | AccessFs::ReadDir));
         let write = self.writes.iter().map(|path| written(path));
-        for (path, access) in read.chain(write) {
+        let make = self.makes.iter().map(|folder| (folder.as_path(), written_in()));
+        for (path, access) in read.chain(write).chain(make) {
             // A pipe of the shell's (`/dev/fd/63`) has no path, and nothing to be confined to. What is not there
             // can't be opened anyway, and gets its own message.
             let Some(opened) = path.canonicalize().ok().and_then(|path| PathFd::new(path).ok()) else {
@@ -151,14 +196,26 @@ impl Confinement {
     }
 
     fn refuse_calls(&self) -> Result<(), ConfinementError> {
+        let mut refused: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+        for (call, conditions) in REFUSED_WITH.iter().chain((!self.taps).then_some(&PACKET_SOCKETS)) {
+            refused.entry(*call).or_default().push(rule(conditions)?);
+        }
         let network = if self.speaks { &[] } else { NETWORK };
-        let refused = REFUSED.iter().chain(network).map(|call| (*call, Vec::new())).collect();
+        // Without rules a call is refused whatever its arguments.
+        refused.extend(REFUSED.iter().chain(network).map(|call| (*call, Vec::new())));
         let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
         let machine = std::env::consts::ARCH.try_into()?;
         let filter = SeccompFilter::new(refused, SeccompAction::Allow, refusal, machine)?;
         let program: BpfProgram = filter.try_into()?;
         Ok(seccompiler::apply_filter(&program)?)
     }
+}
+
+fn rule(conditions: &[Condition]) -> Result<SeccompRule, seccompiler::BackendError> {
+    let made = conditions.iter().map(|(number, comparison, value)| {
+        SeccompCondition::new(*number, SeccompCmpArgLen::Dword, comparison.clone(), *value)
+    });
+    SeccompRule::new(made.collect::<Result<_, _>>()?)
 }
 
 /// What of Landlock the running kernel has.
@@ -187,12 +244,20 @@ pub(crate) fn support() -> Support {
 
 /// Where `path` is written, and what that takes: its folder, unless it is there and no regular file.
 fn written(path: &Path) -> (&Path, BitFlags<AccessFs>) {
-    let file = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return (path, file);
+        return (path, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate);
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    (folder, file | AccessFs::ReadDir | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Refer)
+    (folder_of(path), written_in())
+}
+
+/// What is done in a folder where a file is written, and put in the place of another one.
+fn written_in() -> BitFlags<AccessFs> {
+    let file = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ReadDir;
+    file | AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::Refer
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// What holds the process.
@@ -228,6 +293,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::process::Command;
 
+    use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketType, socket};
 
     use super::*;
@@ -274,9 +340,46 @@ mod tests {
         assert!(thread.join().unwrap(), "nor a thread that comes later");
     }
 
+    /// What a guard may do and what not.
+    fn try_speaking(taps: bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let confinement = Confinement::default().speaking();
+        if taps { confinement.tapping() } else { confinement }.apply().unwrap();
+        assert!(TcpStream::connect(address).is_ok() && TcpListener::bind("127.0.0.1:0").is_ok());
+        assert!(Command::new("/bin/true").status().is_err(), "no program");
+        let refused = |family, kind| socket(family, kind, None).err() == Some(Errno::PERM);
+        assert!(
+            refused(AddressFamily::INET, SocketType::RAW) && refused(AddressFamily::INET6, SocketType::RAW)
+        );
+        assert_eq!(refused(AddressFamily::PACKET, SocketType::RAW), !taps);
+        assert!(!refused(AddressFamily::NETLINK, SocketType::RAW), "for news of interfaces and rules");
+    }
+
+    /// Goes on in a process of its own, which calls itself so, and must end well.
+    fn alone(test: &str, folder: &str) {
+        let mut inside = Command::new(std::env::current_exe().unwrap());
+        let name = format!("confinement::tests::{test}");
+        inside.args(["--exact", &name, "--test-threads=1", "--nocapture"]).env(INSIDE, folder);
+        let output = inside.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    }
+
+    #[test]
+    fn who_speaks_to_others_runs_nothing_and_opens_no_raw_socket() {
+        match std::env::var(INSIDE).as_deref() {
+            Ok(taps) => try_speaking(taps == "taps"),
+            // Whether packet sockets can be had at all is another matter: root's.
+            Err(_) if !rustix::process::geteuid().is_root() => eprintln!("skipped: root's sockets"),
+            Err(_) => ["plain", "taps"].iter().for_each(|way| {
+                alone("who_speaks_to_others_runs_nothing_and_opens_no_raw_socket", way);
+            }),
+        }
+    }
+
     #[test]
     fn nothing_but_what_was_asked_for_is_possible_inside() {
-        const NAME: &str = "confinement::tests::nothing_but_what_was_asked_for_is_possible_inside";
         if let Some(folder) = std::env::var_os(INSIDE) {
             return try_inside(Path::new(&folder));
         }
@@ -286,10 +389,6 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let mut inside = Command::new(std::env::current_exe().unwrap());
-        inside.args(["--exact", NAME, "--test-threads=1", "--nocapture"]).env(INSIDE, folder.path());
-        let output = inside.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+        alone("nothing_but_what_was_asked_for_is_possible_inside", folder.path().to_str().unwrap());
     }
 }

@@ -3,9 +3,16 @@
 //! Threads of one process share memory, so this is no wall between them: it is less that code led astray
 //! finds at hand, and nothing that a program started by it gets back.
 
+use std::ffi::CString;
 use std::io;
+use std::os::unix::fs::chown;
+use std::path::Path;
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 use crate::diagnostics::tell;
 
@@ -14,6 +21,64 @@ pub(crate) const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(Capabil
 
 /// Rules, event files and iptables' lock that belong to another user.
 pub(crate) const FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
+
+/// Becoming another user, which no confined program needs a second time.
+pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
+/// A user that a program goes on as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    uid: Uid,
+    /// The user's own group first.
+    groups: Vec<Gid>,
+}
+
+impl User {
+    /// Looks a user up by name or number (`getpwnam`, `getpwuid`).
+    ///
+    /// # Errors
+    /// There is none of that name, or it is root.
+    pub fn find(name: &str) -> io::Result<Self> {
+        let found = match name.parse::<u32>() {
+            Ok(number) => nix::unistd::User::from_uid(number.into())?,
+            Err(_) => nix::unistd::User::from_name(name)?,
+        };
+        let found = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such user"))?;
+        if found.uid.is_root() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "root keeps every right over files"));
+        }
+        let groups = nix::unistd::getgrouplist(&CString::new(found.name)?, found.gid)?;
+        let groups = groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect();
+        Ok(Self { uid: Uid::from_raw(found.uid.as_raw()), groups })
+    }
+
+    /// Gives a file or folder to the user.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn own(&self, path: &Path) -> io::Result<()> {
+        chown(path, Some(self.uid.as_raw()), self.groups.first().map(|group| group.as_raw()))
+    }
+
+    /// Makes the calling thread the user's, and all that it starts later; of its capabilities it keeps `needed`.
+    ///
+    /// # Errors
+    /// Without [`CHANGE_USER`].
+    pub(crate) fn become_keeping(&self, needed: CapabilitySet) -> io::Result<()> {
+        set_keep_capabilities(true)?;
+        set_thread_groups(&self.groups)?;
+        if let Some(group) = self.groups.first().copied() {
+            set_thread_res_gid(group, group, group)?;
+        }
+        set_thread_res_uid(self.uid, self.uid, self.uid)?;
+        // What was effective has gone with the old user; what is permitted has not.
+        let permitted = capabilities(None)?.permitted & needed;
+        Ok(set_capabilities(
+            None,
+            CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() },
+        )?)
+    }
+}
 
 /// Takes every capability from the calling thread, and so from those that it starts later, but `needed`.
 ///

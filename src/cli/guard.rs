@@ -10,11 +10,13 @@ use super::hook::{FamilyFlag, VariantFlag, unique};
 use super::inspection::InspectionFlags;
 use super::rule_paths::Use;
 use super::{Exit, Failure};
+use crate::diagnostics::tell;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
 use crate::guard::{self, ControlPlace, GuardConfig, GuardError};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
+use crate::privileges::User;
 
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
@@ -83,6 +85,13 @@ pub(super) struct GuardArgs {
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
 
+    /// Go on as this user (a name or a number) once queues and sockets are open: without rights over files, so that
+    /// rules must be readable and folders of event files writable for that user.
+    #[arg(long, value_name = "NAME", help_heading = "General", value_parser = User::find)]
+    user: Option<User>,
+    /// Do not confine the guard to the files and calls that it needs, for debugging.
+    #[arg(long, help_heading = "General")]
+    no_sandbox: bool,
     /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
@@ -143,6 +152,16 @@ impl GuardArgs {
         }
     }
 
+    /// The files that a confined guard writes. One that notifies others runs their programs, which need what nobody
+    /// knows.
+    fn writes(&self) -> Option<Vec<PathBuf>> {
+        if self.no_sandbox {
+            tell("bannerwall: --no-sandbox: nothing holds what a packet may lead astray");
+            return None;
+        }
+        (!self.inspection.inventory.notifies()).then(|| self.inspection.writes())
+    }
+
     fn config(&self) -> Result<GuardConfig, Failure> {
         let mark = MarkField::new(self.mark).unwrap_or_default();
         let inspection = &self.inspection;
@@ -186,6 +205,8 @@ impl GuardArgs {
             disclosure: inspection.log_headers.disclosure(),
             inventory: inspection.inventory.config(format!("queue {}", self.queue)),
             flow_events: inspection.flow_events,
+            user: self.user.clone(),
+            writes: self.writes(),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The flags of what judges live packets, whoever has them in hand: `guard`, and `tunnel --guard`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -87,6 +87,13 @@ impl InspectionFlags {
     /// Flows remembered at once.
     pub(super) fn flow_limit(&self) -> usize {
         usize::try_from(self.flow_limit).unwrap_or(usize::MAX)
+    }
+
+    /// The files that are written.
+    pub(super) fn writes(&self) -> Vec<PathBuf> {
+        let files =
+            [self.events.as_deref(), self.learn.as_deref(), self.output.as_deref(), self.inventory.path()];
+        files.into_iter().flatten().map(Path::to_owned).collect()
     }
 
     /// Whether the files that are written at the end can be.

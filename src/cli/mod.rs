@@ -29,6 +29,9 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use exit::{Exit, Failure};
 
+use crate::hook::runner;
+use crate::privileges::{self, FILES, NETWORK};
+
 /// Find, watch and block vulnerable or forbidden SSH and HTTP software.
 ///
 /// A rule about a banner is written once and used three ways: `guard` judges live packets of a
@@ -95,11 +98,21 @@ enum Command {
 /// Runs the program with `arguments` (the program's name first).
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let outcome = parse(arguments).and_then(|cli| run(&cli));
+    let outcome = match arguments.as_slice() {
+        [_, only] if only == runner::SUBCOMMAND => run_programs(),
+        _ => parse(arguments).and_then(|cli| run(&cli)),
+    };
     match outcome {
         Ok(exit) => exit,
         Err(failure) => failure.report(),
     }
+}
+
+/// Runs iptables for a guard that may run nothing itself. Guards start this; it is nobody else's subcommand.
+fn run_programs() -> Result<Exit, Failure> {
+    privileges::keep_for_good(NETWORK | FILES)?;
+    runner::serve()?;
+    Ok(Exit::Done)
 }
 
 /// Reads the command line, filled up from `--config`.

@@ -5,10 +5,12 @@ use crate::confinement::{Support, support};
 
 pub(super) fn check() -> Report {
     Report::fine(match support() {
-        Support::Whole => "Landlock and seccomp hold scans and replays to their files",
+        Support::Whole => "Landlock and seccomp hold guards, scans and replays to their files",
         Support::Part => {
-            "Landlock and seccomp hold scans and replays to their files; a replay to no port, too, from Linux 6.12 on"
+            "Landlock and seccomp hold guards, scans and replays to their files; a replay to no port, too, from Linux 6.12 on"
         }
-        Support::None => "no Landlock here: of scans and replays system calls are confined, files are not",
+        Support::None => {
+            "no Landlock here: of guards, scans and replays system calls are confined, files are not"
+        }
     })
 }

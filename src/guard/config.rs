@@ -10,6 +10,7 @@ use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::inventory::RecordConfig;
 use crate::output::{Destination, Format};
+use crate::privileges::User;
 use crate::rules::Selection;
 
 /// One place that events go to.
@@ -84,4 +85,8 @@ pub struct GuardConfig {
     pub inventory: Option<RecordConfig>,
     /// Whether each flow is told of at its end.
     pub flow_events: bool,
+    /// Who the guard goes on as once it has what only root gets.
+    pub user: Option<User>,
+    /// The files that are written, where the guard is confined to those that it needs.
+    pub writes: Option<Vec<PathBuf>>,
 }

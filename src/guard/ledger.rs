@@ -6,7 +6,7 @@
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bannerwall_ffi::namespace::cookie;
 
@@ -21,6 +21,11 @@ pub(super) enum Previous {
     Open,
 }
 
+/// Where it is kept.
+pub(super) fn folder() -> PathBuf {
+    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from("/run/bannerwall"), PathBuf::from)
+}
+
 /// The file.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -30,7 +35,6 @@ pub(super) struct Ledger {
 impl Ledger {
     /// The one of a guard of these queues, in this network namespace.
     pub(super) fn of(queues: Queues) -> Self {
-        let folder = std::env::var_os("RUNTIME_DIRECTORY").unwrap_or_else(|| "/run/bannerwall".into());
         let namespace = cookie().map_or_else(
             |_older| {
                 let inode = std::fs::metadata("/proc/self/ns/net").map_or(0, |metadata| metadata.ino());
@@ -39,7 +43,7 @@ impl Ledger {
             |cookie| cookie.to_string(),
         );
         let queues = queues.to_string().replace(':', "-");
-        Self { path: Path::new(&folder).join(format!("accounts-{queues}.{namespace}")) }
+        Self { path: folder().join(format!("accounts-{queues}.{namespace}")) }
     }
 
     /// What the last run left; nothing where there was none, or its file can't be read.

@@ -11,6 +11,7 @@ mod clock;
 mod config;
 pub mod control;
 mod handed;
+mod hold;
 mod inside;
 mod interfaces;
 mod keeper;
@@ -43,7 +44,6 @@ use crossbeam_channel::Sender;
 use crate::hook::HookError;
 use crate::inventory::StoreError;
 use crate::metrics::MetricsError;
-use crate::privileges::{self, FILES, NETWORK};
 use crate::rules::LoadError;
 use crate::rules::fingerprint::FingerprintError;
 use source::SourceError;
@@ -93,6 +93,9 @@ pub enum GuardError {
         /// Why.
         source: io::Error,
     },
+    /// The user that was asked for.
+    #[error("--user: cannot go on as another user, which takes CAP_SETUID and CAP_SETGID: {0}")]
+    User(io::Error),
     /// A thread or the signal handlers could not be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -113,7 +116,7 @@ impl GuardError {
         match self {
             Self::Source { source, .. } => source.is_unsupported(),
             Self::Hook(error) => error.is_unsupported(),
-            Self::Resets(_) => true,
+            Self::Resets(_) | Self::User(_) => true,
             _ => false,
         }
     }
@@ -139,7 +142,7 @@ enum Message {
 /// Where something that the run needs is missing or fails. Whatever the end, a hook that this run put up
 /// is taken down again.
 pub fn run(config: &GuardConfig, outputs: Vec<Output>) -> Result<(), GuardError> {
-    privileges::keep_for_good(NETWORK | FILES)?;
+    hold::begin(config)?;
     let (run, queues) = start::start(config, outputs)?;
     run.guard(queues)
 }

@@ -11,6 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::config::{GuardConfig, Output};
 use super::control::Control;
 use super::handed::Handed;
+use super::hold;
 use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
 use super::policy::{Offload, Policy};
@@ -43,17 +44,19 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
     let health = Arc::new(Health::default());
+    let sources = bind(config)?;
+    let injector = match config.enforce {
+        true => Some(open_injector(config, &metrics)?),
+        false => None,
+    };
+    // No thread runs yet: what is given up here none of them has.
+    let programs = hold::give_up(config, &rules)?;
     let endpoint = match config.metrics {
         Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
         None => None,
     };
     let (sender, messages) = unbounded::<Message>();
     let listener = signals::Listener::start(sender.clone())?;
-    let sources = bind(config)?;
-    let injector = match config.enforce {
-        true => Some(open_injector(config, &metrics)?),
-        false => None,
-    };
     let control = listen(config, &sender)?;
     let writers = start_writers(outputs)?;
     let outputs = || writers.iter().map(Writer::handle).collect();
@@ -69,6 +72,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
     let watchdog = manager.clone().zip(notify::watchdog());
     let run = Run {
         config: config.clone(),
+        programs,
         rounds: Rounds::new(config.queues.numbers().len(), watchdog),
         manager,
         stop: Arc::new(AtomicBool::new(false)),

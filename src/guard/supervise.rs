@@ -24,7 +24,7 @@ use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
-use crate::hook::HookError;
+use crate::hook::{HookError, Programs};
 use crate::inventory::Inventory;
 use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
 use crate::output::Writer;
@@ -42,6 +42,8 @@ const WRITERS_END: Duration = Duration::from_secs(2);
 /// A run: what all workers share, and the workers themselves.
 pub(super) struct Run {
     pub(super) config: GuardConfig,
+    /// Who runs iptables.
+    pub(super) programs: Programs,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) rules: Arc<ArcSwap<RuleSet>>,
     pub(super) metrics: GuardMetrics,
@@ -125,7 +127,7 @@ impl Run {
             tallies.iter().for_each(|(queue, tally)| seen.add(*queue, tally));
             seen
         };
-        Ok(Keeper::start(config, reporter, loss, Box::new(seeing))?)
+        Ok(Keeper::start(config, self.programs.clone(), reporter, loss, Box::new(seeing))?)
     }
 
     /// From the hook's coming up to its going down.

@@ -49,6 +49,8 @@ mod lookout;
 mod mark;
 mod notices;
 mod plan;
+mod programs;
+pub(crate) mod runner;
 mod status;
 mod tables;
 
@@ -58,12 +60,14 @@ pub use config::{Chain, HookConfig, Ports, Queues};
 pub use lookout::{Look, Lookout, Standing};
 pub use mark::{MarkField, MarkState};
 pub use notices::{Notice, Notices};
+pub use programs::Programs;
 pub use status::{Counters, FamilyStatus, Installed};
 
+use serde::{Deserialize, Serialize};
 use tables::{Listing, Tables};
 
 /// An address family, which iptables keeps apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// `iptables`.
     V4,
@@ -110,7 +114,7 @@ impl fmt::Display for Family {
 }
 
 /// Which of the two iptables implementations is meant; their rules do not see one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Variant {
     /// What `iptables` is on this machine.
     #[default]
@@ -213,12 +217,14 @@ pub enum Up {
 }
 
 /// Whose rules are meant: which iptables, and which address families.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Scope {
     /// Which iptables.
     pub variant: Variant,
     /// Which families; those that this kernel does not run are left out by themselves.
     pub families: Vec<Family>,
+    /// Who runs it.
+    pub programs: Programs,
 }
 
 impl Scope {
@@ -228,14 +234,14 @@ impl Scope {
 
     /// The tables of the variant that was asked for, for every family; all are there, or it fails.
     fn open(&self) -> Result<Vec<Tables>, HookError> {
-        self.families().map(|family| Tables::open(family, self.variant)).collect()
+        self.families().map(|family| Tables::open(family, self.variant, &self.programs)).collect()
     }
 
     /// Every place that may hold a hook of ours: the variant asked for and, where that is the system's
     /// choice, the other one as well.
     fn places(&self) -> impl Iterator<Item = (Family, Result<Tables, HookError>)> {
         self.families().flat_map(|family| {
-            let tables = Tables::open(family, self.variant);
+            let tables = Tables::open(family, self.variant, &self.programs);
             let other = match (&tables, self.variant) {
                 (Ok(tables), Variant::System) => tables.other(),
                 _ => None,
@@ -248,7 +254,7 @@ impl Scope {
 /// Every family.
 impl From<Variant> for Scope {
     fn from(variant: Variant) -> Self {
-        Self { variant, families: Family::ALL.to_vec() }
+        Self { variant, families: Family::ALL.to_vec(), programs: Programs::Here }
     }
 }
 
@@ -256,7 +262,7 @@ impl From<Variant> for Scope {
 ///
 /// Needs no privilege.
 pub fn print(config: &HookConfig, scope: impl Into<Scope>) -> String {
-    let Scope { variant, families } = scope.into();
+    let Scope { variant, families, .. } = scope.into();
     families.iter().map(|family| print_family(config, family.program(variant))).collect()
 }
 

@@ -183,6 +183,27 @@ pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
     (jumps.collect(), emptied.chain(chains().map(|chain| format!("-X {chain}"))).collect())
 }
 
+/// Whether a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or removes a
+/// jump to one.
+pub(super) fn is_our_change(change: &str) -> bool {
+    let is_ours = |chain: &str| CHAINS.contains(&chain);
+    if change.contains(|octet: char| octet.is_control()) {
+        return false;
+    }
+    if let Some(chain) = change.strip_prefix(':').and_then(|made| made.strip_suffix(" - [0:0]")) {
+        return is_ours(chain);
+    }
+    let mut words = change.splitn(3, ' ');
+    match (words.next(), words.next(), words.next()) {
+        (Some("-F" | "-X"), Some(chain), None) => is_ours(chain),
+        (Some("-A"), Some(chain), Some(_)) if is_ours(chain) => true,
+        (Some("-A" | "-D"), Some(base), Some(rule)) => {
+            BASES.contains(&base) && jump_forms().iter().any(|form| form == rule)
+        }
+        _ => false,
+    }
+}
+
 /// The rules among `jumps` that stand in `base`.
 pub(super) fn in_base<'a>(
     jumps: &'a [(&'static str, String)],

@@ -2,17 +2,12 @@
 //!
 //! `iptables-save` lists rules and counters in one call; `iptables-restore --noflush` makes any number of
 //! changes as one transaction, so that no packet ever meets half a hook. A call takes some 4 ms, ten
-//! times less than a command a rule. A restore waits for the lock that iptables programs share no
-//! longer than [`LOCK_WAIT`].
-
-use std::io::{self, Write as _};
-use std::process::{Command, Output, Stdio};
+//! times less than a command a rule. A restore waits for the lock that iptables programs share for five
+//! seconds.
 
 use super::plan::TABLE;
+use super::programs::{Call, Ended, Program, Programs};
 use super::{Family, HookError, Variant};
-
-/// Seconds that a change waits for other iptables programs (legacy; `nf_tables` needs no lock).
-const LOCK_WAIT: &str = "5";
 
 /// The iptables of one address family and variant.
 #[derive(Debug, Clone)]
@@ -22,25 +17,16 @@ pub(super) struct Tables {
     variant: Variant,
     /// What the programs are called by.
     named: Variant,
-}
-
-/// Which of the programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Program {
-    Rules,
-    Save,
-    Restore,
+    programs: Programs,
 }
 
 impl Tables {
     /// The programs that `variant` names, with [`Variant::System`] resolved to what it stands for.
-    pub(super) fn open(family: Family, variant: Variant) -> Result<Self, HookError> {
-        if variant != Variant::System {
-            return Ok(Self { family, variant, named: variant });
-        }
-        let mut tables = Self { family, variant: Variant::Legacy, named: variant };
-        if tables.execute(Program::Rules, &["--version"], None)?.contains("nf_tables") {
-            tables.variant = Variant::Nft;
+    pub(super) fn open(family: Family, variant: Variant, programs: &Programs) -> Result<Self, HookError> {
+        let mut tables = Self { family, variant, named: variant, programs: programs.clone() };
+        if variant == Variant::System {
+            let is_nft = tables.execute(Program::Version, &[])?.contains("nf_tables");
+            tables.variant = if is_nft { Variant::Nft } else { Variant::Legacy };
         }
         Ok(tables)
     }
@@ -55,8 +41,8 @@ impl Tables {
         if variant == Variant::Legacy && !legacy_table_exists(self.family) {
             return None;
         }
-        let other = Self { family: self.family, variant, named: variant };
-        other.execute(Program::Rules, &["--version"], None).is_ok().then_some(other)
+        let other = Self { family: self.family, variant, named: variant, programs: self.programs.clone() };
+        other.execute(Program::Version, &[]).is_ok().then_some(other)
     }
 
     pub(super) fn family(&self) -> Family {
@@ -69,46 +55,27 @@ impl Tables {
 
     /// Every chain and rule of our table with what the rules have counted.
     pub(super) fn list(&self) -> Result<Listing, HookError> {
-        self.execute(Program::Save, &["-c", "-t", TABLE], None).map(|text| Listing::read(&text))
+        self.execute(Program::Save, &[]).map(|text| Listing::read(&text))
     }
 
     /// Makes all changes (lines as `iptables-restore` takes them) or none.
     pub(super) fn apply(&self, changes: &[String]) -> Result<(), HookError> {
-        let input = format!("*{TABLE}\n{}\nCOMMIT\n", changes.join("\n"));
-        self.execute(Program::Restore, &["-w", LOCK_WAIT, "--noflush"], Some(&input)).map(drop)
+        self.execute(Program::Restore, changes).map(drop)
     }
 
     /// Runs a program and gives its stdout; a failure carries the command and iptables' own words.
-    fn execute(
-        &self,
-        program: Program,
-        arguments: &[&str],
-        input: Option<&str>,
-    ) -> Result<String, HookError> {
-        let name = self.name(program);
-        let output = run(&name, arguments, input).map_err(|error| self.cannot_run(&name, &error))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        Err(self.failure(format!("{name} {}", arguments.join(" ")), &output))
+    fn execute(&self, program: Program, changes: &[String]) -> Result<String, HookError> {
+        let call = Call { family: self.family, variant: self.named, program, changes: changes.to_vec() };
+        let ended = self.programs.call(&call).map_err(|error| HookError::Program {
+            family: self.family,
+            program: call.name(),
+            message: error.to_string(),
+        })?;
+        if ended.code == Some(0) { Ok(ended.stdout) } else { Err(self.failure(call.command(), &ended)) }
     }
 
-    fn name(&self, program: Program) -> String {
-        let rules = self.family.program(self.named);
-        match program {
-            Program::Rules => rules.to_owned(),
-            Program::Save => format!("{rules}-save"),
-            Program::Restore => format!("{rules}-restore"),
-        }
-    }
-
-    fn cannot_run(&self, program: &str, error: &io::Error) -> HookError {
-        HookError::Program { family: self.family, program: program.to_owned(), message: error.to_string() }
-    }
-
-    fn failure(&self, command: String, output: &Output) -> HookError {
-        let told = String::from_utf8_lossy(&output.stderr);
-        let message = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    fn failure(&self, command: String, ended: &Ended) -> HookError {
+        let message = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         if message.contains("lock file") {
             return HookError::Lock { command, message };
         }
@@ -119,23 +86,8 @@ impl Tables {
         if message.contains("ddress family not supported") {
             return HookError::NoFamily { family: self.family, message };
         }
-        HookError::Refused { command, code: output.status.code().unwrap_or(-1), message }
+        HookError::Refused { command, code: ended.code.unwrap_or(-1), message }
     }
-}
-
-fn run(program: &str, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
-    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(stdin)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
-        // A program that ends before it has read all says why by itself.
-        let _ = pipe.write_all(input.as_bytes());
-    }
-    child.wait_with_output()
 }
 
 /// Whether the legacy kernel interface has our table already (read without making it).

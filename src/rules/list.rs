@@ -40,6 +40,11 @@ impl List {
         Ok(list)
     }
 
+    /// The file's name.
+    pub(super) fn file(&self) -> &str {
+        self.source.name()
+    }
+
     /// Its entries and where each starts.
     fn entries(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut start = 0;

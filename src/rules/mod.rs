@@ -64,6 +64,8 @@ mod threshold;
 mod version;
 mod view;
 
+use std::path::PathBuf;
+
 use self::advisory::Finding;
 use self::diagnostic::Report;
 use self::early::EarlySides;
@@ -102,6 +104,7 @@ pub struct RuleSet {
     needs: Needs,
     early: EarlySides,
     policies: Policies,
+    files: Vec<PathBuf>,
 }
 
 /// A rule set and what somebody should look at.
@@ -198,7 +201,8 @@ impl RuleSet {
         for source in sources {
             read::file(source, &mut draft, &mut report);
         }
-        let Draft { mut rules, patterns, overrides, mut policies, .. } = draft;
+        let Draft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
+        let files = sources.iter().map(|source| source.name().into()).chain(lists).collect();
         selection.switch_off(&mut rules, &mut report);
         local::apply(&overrides, &mut rules, sources, selection.partial, &mut report);
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
@@ -218,7 +222,12 @@ impl RuleSet {
         let needs = Needs::of(&rules);
         let index = Index::new(&rules, &patterns, &shapes);
         let early = EarlySides::new(&rules);
-        Ok(Loaded { rules: Self { rules, off, patterns, index, needs, early, policies }, warnings })
+        Ok(Loaded { rules: Self { rules, off, patterns, index, needs, early, policies, files }, warnings })
+    }
+
+    /// The files that the rules were read from, and those of their lists.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// The rules in the order in which they are judged.

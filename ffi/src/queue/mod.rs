@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub use self::batch::Batch;
 pub use self::foreign::ForeignSocket;
 pub use self::packet::Packet;
-pub use self::proc::KernelCounters;
+pub use self::proc::{KernelCounters, hold_table};
 
 use self::message::{Message, messages};
 use self::outgoing::{Outgoing, Settings};

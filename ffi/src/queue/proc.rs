@@ -1,6 +1,9 @@
 //! `/proc/net/netfilter/nfnetlink_queue`: what the kernel counts for each queue.
 
-use std::{fs, io};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
 
 use crate::error::CallError;
 
@@ -26,6 +29,46 @@ pub struct KernelCounters {
     pub last_packet: u32,
 }
 
+/// The table, held open: who may open it need not be who reads it.
+static HELD: OnceLock<File> = OnceLock::new();
+
+/// Opens the table of the calling thread's network namespace once for all threads, so that it can be read by a program
+/// that gives up root; the file is root's, mode 0440.
+///
+/// # Errors
+///
+/// When the table cannot be opened; it is not there before the first queue is bound.
+pub fn hold_table() -> Result<(), CallError> {
+    let table = File::open(TABLE).map_err(failed)?;
+    // One that is held already is of the same kind.
+    let _ = HELD.set(table);
+    Ok(())
+}
+
+fn failed(source: io::Error) -> CallError {
+    CallError { call: "read(/proc/net/netfilter/nfnetlink_queue)", source }
+}
+
+/// The table's text now.
+fn text() -> io::Result<String> {
+    let opened;
+    let table = match HELD.get() {
+        Some(held) => held,
+        None => {
+            opened = File::open(TABLE)?;
+            &opened
+        }
+    };
+    let mut text = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        match table.read_at(&mut part, text.len() as u64)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            length => text.extend_from_slice(part.get(..length).unwrap_or_default()),
+        }
+    }
+}
+
 impl KernelCounters {
     /// Reads the counters of `queue`; `None` where nobody listens on it.
     ///
@@ -42,11 +85,11 @@ impl KernelCounters {
     ///
     /// When the table cannot be read, which takes root.
     pub fn all() -> Result<Vec<Self>, CallError> {
-        match fs::read_to_string(TABLE) {
+        match text() {
             Ok(table) => Ok(table.lines().filter_map(Self::parse).collect()),
             // The file appears with the kernel's nfnetlink_queue module.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(source) => Err(CallError { call: "read(/proc/net/netfilter/nfnetlink_queue)", source }),
+            Err(source) => Err(failed(source)),
         }
     }
 

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::hook::{
-    self, Chain, Family, FamilyStatus, HookConfig, HookError, MarkField, Ports, Queues, Scope, Up, Variant,
+    self, Chain, Family, FamilyStatus, HookConfig, HookError, MarkField, Ports, Programs, Queues, Scope, Up,
+    Variant,
 };
 
 /// Flags of `bannerwall hook`.
@@ -152,7 +153,11 @@ enum VariantName {
 
 impl HookFlags {
     fn scope(&self) -> Scope {
-        Scope { variant: self.variant.variant(), families: self.families.families() }
+        Scope {
+            variant: self.variant.variant(),
+            families: self.families.families(),
+            programs: Programs::Here,
+        }
     }
 
     fn config(&self) -> HookConfig {

@@ -3,7 +3,7 @@
 //!
 //! It alone runs iptables, so that neither packets nor signals ever wait for another program or its lock,
 //! and it has a descriptor table of its own, so that it can run programs when the rest of the process has
-//! no descriptor left.
+//! no descriptor left; where another process runs them, it has the pipes to that one.
 
 mod backoff;
 mod bell;
@@ -24,7 +24,9 @@ use super::GuardError;
 use super::config::GuardConfig;
 use super::loss::{Loss, Seen};
 use crate::diagnostics::tell;
-use crate::hook::{self, Family, HookConfig, HookError, Installed, Look, Lookout, Scope, Standing, Up};
+use crate::hook::{
+    self, Family, HookConfig, HookError, Installed, Look, Lookout, Programs, Scope, Standing, Up,
+};
 
 /// How often the rules are looked at where the kernel tells of changes: a precaution.
 const PRECAUTION: Duration = Duration::from_secs(5);
@@ -63,6 +65,7 @@ impl Keeper {
     /// Starts the thread; it looks after a hook of others at once, and after one of ours when it is up.
     pub(super) fn start(
         config: &GuardConfig,
+        programs: Programs,
         reporter: Reporter,
         loss: Loss,
         seeing: Seeing,
@@ -70,7 +73,7 @@ impl Keeper {
         let (sender, orders) = unbounded();
         // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
         let bell = Bell::hang(sender.clone()).ok();
-        let scope = Scope { variant: config.variant, families: config.families.clone() };
+        let scope = Scope { variant: config.variant, families: config.families.clone(), programs };
         let keeping = Keeping {
             lookout: Lookout::new(scope.clone(), config.queues, config.hook.clone()),
             scope,
@@ -165,7 +168,9 @@ struct Keeping {
 
 impl Keeping {
     fn run(mut self, orders: &Receiver<Order>) {
-        if let Err(error) = descriptors::keep_own() {
+        if let Programs::Here = self.scope.programs
+            && let Err(error) = descriptors::keep_own()
+        {
             tell(format_args!("bannerwall: iptables cannot be run when no descriptors are left: {error}"));
         }
         loop {

@@ -17,6 +17,7 @@ mod value;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_spanned::Spanned;
@@ -44,6 +45,8 @@ pub(super) struct Draft {
     pub(super) overrides: Vec<Override>,
     /// The policies so far, in the order of files and lines.
     pub(super) policies: Vec<Policy>,
+    /// The files of lists.
+    pub(super) lists: Vec<PathBuf>,
     /// Where each id was given.
     ids: HashMap<String, String>,
 }
@@ -104,6 +107,7 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
             return;
         }
     }
+    draft.lists.extend(lists.files());
     lists.warn_of_unused(&mut reader);
 }
 
@@ -225,6 +229,10 @@ struct Named {
 }
 
 impl Lists {
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.known.values().filter_map(|named| named.list.as_ref()).map(|list| list.file().into())
+    }
+
     /// Reads the `[lists]` table and the files that it names.
     fn read(&mut self, reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) {
         for (name, span, value) in reader.table("lists", value).unwrap_or_default() {

@@ -1,0 +1,84 @@
+//! What a guard gives up once its queues and raw sockets are open, before a thread of it runs.
+//!
+//! | what | kept for |
+//! |---|---|
+//! | `CAP_NET_ADMIN` | verdicts: nfnetlink asks for it with each message; the news of changed rules |
+//! | `CAP_NET_RAW`, packet sockets | with `--enforce` alone: resets on a bridge leave by its ports, which come and go |
+//! | rights over files of others | rules and event files that belong to another user; nothing of it with `--user` |
+//! | rule files, event files, the inventory, `/run/bannerwall` | reloads, rotation |
+//!
+//! Programs are run by [`Runner`], a process that was started before and takes changes of the hook alone.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bannerwall_ffi::queue::hold_table;
+use rustix::thread::CapabilitySet;
+
+use super::GuardError;
+use super::config::GuardConfig;
+use super::ledger;
+use crate::confinement::Confinement;
+use crate::hook::Programs;
+use crate::hook::runner::Runner;
+use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, User};
+use crate::rules::RuleSet;
+
+/// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
+const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
+
+/// Keeps what the start needs; the folder of sockets and accounts goes to the user that the guard goes on as.
+pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
+    let folder = ledger::folder();
+    // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control socket tells.
+    let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
+    let mut needed = NETWORK | FILES;
+    if let Some(user) = &config.user {
+        needed |= CHANGE_USER;
+        let _ = user.own(&folder);
+    }
+    Ok(privileges::keep_for_good(needed)?)
+}
+
+/// Gives up the rest; who runs iptables from here on.
+pub(super) fn give_up(config: &GuardConfig, rules: &RuleSet) -> Result<Programs, GuardError> {
+    if config.user.is_none() && config.writes.is_none() {
+        return Ok(Programs::Here);
+    }
+    let runner = Runner::start()?;
+    // Bound queues have made it appear. Without it there are no accounts, which is told when they are due.
+    let _ = hold_table();
+    let mut needed = CapabilitySet::NET_ADMIN;
+    if config.enforce {
+        needed |= CapabilitySet::NET_RAW;
+    }
+    match &config.user {
+        Some(user) => become_user(user, needed)?,
+        None => privileges::keep(needed | FILES)?,
+    }
+    if let Some(writes) = &config.writes {
+        confinement(config, rules, writes).apply_or_tell(false);
+    }
+    Ok(Programs::Beside(Arc::new(runner)))
+}
+
+fn become_user(user: &User, needed: CapabilitySet) -> Result<(), GuardError> {
+    user.become_keeping(needed).map_err(GuardError::User)
+}
+
+fn confinement(config: &GuardConfig, rules: &RuleSet, writes: &[PathBuf]) -> Confinement {
+    let chosen = config.rules.rules.iter().chain(&config.rules.local).chain(&config.fingerprints);
+    let mut confinement = chosen
+        .chain(rules.files())
+        .fold(Confinement::default().speaking(), |confinement, path| confinement.reading_anew(path));
+    if config.enforce {
+        confinement = confinement.tapping();
+    }
+    confinement = KERNEL_FILES.map(Path::new).into_iter().fold(confinement, Confinement::reading);
+    let socket = config.control.as_ref().map(|place| place.path.clone());
+    let places = socket.into_iter().chain([ledger::folder().join("accounts")]);
+    let confinement = places.fold(confinement, |confinement, path| confinement.making(&path));
+    writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
+}

@@ -1,0 +1,214 @@
+//! What a running guard may still do, seen from outside, and that it needs no more.
+
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
+use std::process::Output;
+
+use bannerwall_test_support::{Namespace, Nginx, Running, Signal, as_root, eventually, json_lines};
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+/// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_NET_ADMIN`, `CAP_NET_RAW` as bits of a set.
+const FILES: u64 = 1 << 1 | 1 << 2;
+const ADMIN: u64 = 1 << 12;
+const RAW: u64 = 1 << 13;
+
+fn forbids(agent: &str) -> String {
+    format!(
+        "[[rule]]\nid = \"no-{agent}\"\nprotocol = \"http\"\nfrom = \"client\"\n\
+         match.user_agent = '^{agent}$'\naction = \"reject\"\n"
+    )
+}
+
+/// A guard of a network with an nginx, whose rules forbid the user agent `first`.
+struct Place {
+    network: Namespace,
+    folder: TempDir,
+    _nginx: Nginx,
+}
+
+impl Place {
+    fn new() -> Self {
+        let network = Namespace::new();
+        let nginx = Nginx::start(&network, 8080, "");
+        let folder = TempDir::new().expect("a temporary folder");
+        for name in ["rules", "events"] {
+            fs::create_dir(folder.path().join(name)).expect("the folder is ours");
+        }
+        let place = Self { network, folder, _nginx: nginx };
+        place.write("rules/a.toml", &forbids("first"));
+        place
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        // As editors do: another file in the place of the old one.
+        let new = self.folder.path().join("new");
+        fs::write(&new, text).expect("the folder is ours");
+        fs::rename(new, self.folder.path().join(name)).expect("the folder is ours");
+    }
+
+    fn start(&self, flags: &str) -> Running {
+        let mut command = self.network.command(PROGRAM);
+        command.args(["guard", "--no-local", "--hook", "output", "--ports", "8080"]);
+        command.arg("--rules").arg(self.folder.path().join("rules"));
+        command.arg("--events").arg(self.events()).args(flags.split_whitespace());
+        let process = Running::start(command);
+        process.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        process
+    }
+
+    fn events(&self) -> std::path::PathBuf {
+        self.folder.path().join("events/eve.json")
+    }
+
+    fn reload(&self) -> Output {
+        self.network.output(&format!("{PROGRAM} reload"))
+    }
+
+    fn is_served(&self, agent: &str) -> bool {
+        let page = format!("curl -sS -o /dev/null -m 20 -A {agent} http://127.0.0.1:8080/");
+        self.network.output(&page).status.success()
+    }
+
+    /// The hook is taken away by somebody, and put back.
+    fn loses_its_hook(&self) {
+        self.network.run("iptables -t mangle -F");
+        eventually("the hook to be put back", || {
+            self.network.run("iptables -t mangle -S OUTPUT").contains("-j BANNERWALL").then_some(())
+        });
+        eventually("`first` to be blocked again", || (!self.is_served("first")).then_some(()));
+    }
+
+    fn stop(&self, mut guard: Running) {
+        guard.signal(Signal::TERM);
+        assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+        let left = self.network.run("iptables -t mangle -S");
+        assert!(!left.contains("BANNERWALL"), "{left}");
+    }
+}
+
+/// A line of each thread's `status`.
+fn of_threads(process: &Running, name: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.id())).expect("it runs");
+    let status = |path: &Path| fs::read_to_string(path.join("status")).unwrap_or_default();
+    let line = |text: String| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim_start_matches(':').trim().to_owned())
+    };
+    threads.filter_map(|thread| line(status(&thread.ok()?.path()))).collect()
+}
+
+/// Capabilities that any thread has.
+fn capabilities(process: &Running) -> u64 {
+    let sets = of_threads(process, "CapPrm");
+    sets.iter().map(|set| u64::from_str_radix(set, 16).expect("hexadecimal")).fold(0, |all, set| all | set)
+}
+
+/// The processes that a process has started.
+fn children(process: &Running) -> Vec<String> {
+    let list = fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.id()));
+    list.expect("it runs").split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_guard_is_held_to_its_own_files_and_does_its_work() {
+    as_root(|| {
+        let place = Place::new();
+        let guard = place.start("--enforce");
+        assert!(of_threads(&guard, "Seccomp").iter().all(|mode| mode == "2"));
+        assert!(of_threads(&guard, "NoNewPrivs").iter().all(|set| set == "1"));
+        let held = capabilities(&guard);
+        assert_eq!(held & !(FILES | ADMIN | RAW), 0, "{held:x}");
+        let runner = children(&guard);
+        assert_eq!(runner.len(), 1, "it runs no program itself");
+        assert!(!place.is_served("first") && place.is_served("second"));
+        place.loses_its_hook();
+
+        // Rules are read again, also from a file that was not there.
+        place.write("rules/b.toml", &forbids("second"));
+        assert!(place.reload().status.success());
+        eventually("`second` to be blocked", || (!place.is_served("second")).then_some(()));
+        // What was put elsewhere since is out of reach, and the rules stay.
+        let elsewhere = TempDir::new().expect("a temporary folder");
+        fs::write(elsewhere.path().join("c.toml"), forbids("third")).expect("the folder is ours");
+        symlink(elsewhere.path().join("c.toml"), place.folder.path().join("rules/c.toml")).expect("ours");
+        let refused = place.reload();
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{why}");
+        assert!(why.contains("c.toml") && why.contains("ermission denied"), "{why}");
+        assert!(!place.is_served("second") && place.is_served("third"));
+
+        // Event files are made anew.
+        fs::rename(place.events(), place.folder.path().join("events/old.json")).expect("ours");
+        guard.signal(Signal::USR1);
+        eventually("a new event file", || place.events().exists().then_some(()));
+        place.stop(guard);
+        assert!(!Path::new(&format!("/proc/{}", runner.concat())).exists(), "it ends with the guard");
+    });
+}
+
+#[test]
+fn a_guard_that_blocks_nothing_has_no_raw_socket_to_open() {
+    as_root(|| {
+        let place = Place::new();
+        let guard = place.start("");
+        assert_eq!(capabilities(&guard) & !(FILES | ADMIN), 0);
+        assert!(place.is_served("first"));
+        place.stop(guard);
+    });
+}
+
+#[test]
+fn a_guard_goes_on_as_another_user() {
+    as_root(|| {
+        let mapped = fs::read_to_string("/proc/self/uid_map").expect("it is there");
+        if mapped.split_whitespace().nth(2) == Some("1") {
+            eprintln!("skipped: this namespace has no other user");
+            return;
+        }
+        let place = Place::new();
+        let user = place.network.run("id -u nobody").trim().to_owned();
+        let number: u32 = user.parse().expect("a number");
+        chown(place.folder.path().join("events"), Some(number), None).expect("we are root");
+        for path in ["", "rules", "rules/a.toml"] {
+            use std::os::unix::fs::PermissionsExt as _;
+            let path = place.folder.path().join(path);
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+        }
+        for sandbox in ["", "--no-sandbox"] {
+            let guard = place.start(&format!("--enforce --user nobody {sandbox}"));
+            let all = [user.as_str(); 4].join("\t");
+            assert!(of_threads(&guard, "Uid").iter().all(|users| *users == all));
+            assert_eq!(capabilities(&guard) & !(ADMIN | RAW), 0);
+            assert!(!place.is_served("first") && place.is_served("second"));
+            place.loses_its_hook();
+            assert!(place.reload().status.success());
+            // They are read from files of root's.
+            eventually("accounts", || {
+                guard.signal(Signal::USR1);
+                let events = json_lines(&fs::read(place.events()).ok()?);
+                let told = events.iter().any(|event| {
+                    event["event_type"] == "stats"
+                        && event["stats"]["capture"]["kernel_packets"].as_u64() > Some(0)
+                });
+                told.then_some(())
+            });
+            place.stop(guard);
+        }
+    });
+}
+
+#[test]
+fn a_user_that_is_not_there_is_refused() {
+    let refused = |name: &str| {
+        let output = std::process::Command::new(PROGRAM).args(["guard", "--user", name]).output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unknown = refused("nobody-of-this-name");
+    assert!(unknown.contains("--user") && unknown.contains("no such user"), "{unknown}");
+    assert!(refused("root").contains("root keeps every right"));
+}
