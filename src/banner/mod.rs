@@ -1,4 +1,4 @@
-//! Bytes in, value out: SSH identifications, HTTP messages, greetings and the hellos of TLS.
+//! Bytes in, value out: SSH identifications, HTTP messages, greetings and the hellos of TLS and QUIC.
 //!
 //! This room knows neither sockets nor queues nor the clock nor rules. Every value borrows the
 //! bytes that it was read from, so that a banner can never hold a neighbour's.
@@ -11,6 +11,7 @@ pub mod http;
 pub mod kex;
 mod known_lines;
 pub mod other;
+pub mod quic;
 pub mod recognise;
 pub mod socks;
 pub mod ssh;

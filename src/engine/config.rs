@@ -43,10 +43,15 @@ pub struct Timeouts {
     pub blocked: Duration,
     /// Closed by both ends or reset.
     pub closed: Duration,
+    /// Flows of UDP that their servers have answered, or that are blocked.
+    pub datagrams: Duration,
 }
 
 /// `nf_conntrack_tcp_timeout_established` of Linux: 5 days.
 const ESTABLISHED: Duration = Duration::from_secs(5 * 24 * 3600);
+
+/// `nf_conntrack_udp_timeout_stream` of Linux: after it the kernel has forgotten what it was told of the flow, too.
+const UDP_STREAM: Duration = Duration::from_secs(120);
 
 impl Default for Timeouts {
     fn default() -> Self {
@@ -57,6 +62,7 @@ impl Default for Timeouts {
             passed: Duration::from_secs(120),
             blocked: ESTABLISHED,
             closed: Duration::from_secs(20),
+            datagrams: UDP_STREAM,
         }
     }
 }

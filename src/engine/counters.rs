@@ -13,8 +13,18 @@ pub struct Counters {
     pub packets: u64,
     /// Octets of those packets on the wire.
     pub octets: u64,
-    /// Packets that carried no TCP.
+    /// Packets that carried neither TCP nor anything of a UDP flow.
     pub not_tcp: u64,
+    /// Datagrams of UDP flows.
+    pub datagrams: u64,
+    /// UDP flows begun: pairs of ports between which somebody began a QUIC connection.
+    pub udp_flows: u64,
+    /// UDP flows remembered now.
+    pub udp_flows_now: FlowCounts,
+    /// Octets that UDP flows hold in buffers now.
+    pub udp_buffered_now: usize,
+    /// UDP flows forgotten before their time for want of room, by their state.
+    pub udp_evictions: FlowCounts,
     /// Packets whose headers could not be read.
     pub malformed: u64,
     /// IP fragments.

@@ -283,6 +283,7 @@ impl Flows {
 fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, sitting: &mut Sitting<'_>) {
     let flow = FlowContext {
         id: facts.id(),
+        transport: facts.transport(),
         endpoints: facts.endpoints(),
         from: None,
         interface: None,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::banner::{self, Banner, Request};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
-    EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side, Timestamp,
+    EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side, Timestamp, Transport,
 };
 use crate::flow::{Anomaly, AnomalySet, End, Flow, FlowKey};
-use crate::packet::Segment;
+use crate::packet::{Datagram, Segment};
 use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
 
 use super::PacketInput;
@@ -42,11 +42,22 @@ pub(super) struct FlowFacts {
     key: FlowKey,
     started: Timestamp,
     client: End,
+    transport: Transport,
 }
 
 impl FlowFacts {
     pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client }
+        Self { key, started, client, transport: Transport::Tcp }
+    }
+
+    /// The same of a flow of UDP.
+    pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: End) -> Self {
+        Self { key, started, client, transport: Transport::Udp }
+    }
+
+    /// What carries it.
+    pub(super) const fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Its number for events.
@@ -78,6 +89,8 @@ pub(super) struct Judge<'e> {
     pub(super) sink: &'e mut dyn EventSink,
     pub(super) packet: &'e PacketInput<'e>,
     pub(super) segment: Option<&'e Segment<'e>>,
+    /// The datagram that is judged, of a flow of UDP.
+    pub(super) datagram: Option<&'e Datagram<'e>>,
     pub(super) flow: FlowFacts,
     /// Who sent the packet; absent where a flow is only cleared away.
     pub(super) from: Option<Side>,
@@ -105,7 +118,22 @@ impl<'e> Sitting<'e> {
         let Self { law, desk, sink } = self;
         let (allowance, outcome) = (Allowance::default(), Outcome::default());
         let (told, said, asks, opinions) = (AnomalySet::default(), None, None, Vec::new());
-        Judge { law, desk, sink, packet, segment, flow, from, allowance, told, outcome, said, asks, opinions }
+        Judge {
+            law,
+            desk,
+            sink,
+            packet,
+            segment,
+            datagram: None,
+            flow,
+            from,
+            allowance,
+            told,
+            outcome,
+            said,
+            asks,
+            opinions,
+        }
     }
 
     /// The same for a moment.
@@ -319,7 +347,7 @@ impl Judge<'_> {
         for anomaly in anomalies.iter() {
             self.desk.counters.count_anomaly(anomaly);
             if reported.insert(anomaly) {
-                self.tell_odd(anomaly);
+                self.tell_odd(anomaly, anomaly.detail());
             }
             // Octets that were let through are fixed, whatever else is only to be told.
             let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
@@ -329,13 +357,24 @@ impl Judge<'_> {
         }
     }
 
-    fn tell_odd(&mut self, anomaly: Anomaly) {
+    /// Notes something odd about a packet, with a detail of its own.
+    pub(super) fn note_with(&mut self, anomaly: Anomaly, detail: &str, reported: &mut AnomalySet) {
+        self.desk.counters.count_anomaly(anomaly);
+        if reported.insert(anomaly) {
+            self.tell_odd(anomaly, detail);
+        }
+        if self.law.config.on_anomaly.drops(anomaly) {
+            self.outcome.refuse.get_or_insert(anomaly.drop_reason());
+        }
+    }
+
+    fn tell_odd(&mut self, anomaly: Anomaly, detail: &str) {
         let Some(suppressed) = self.desk.quotas.of(anomaly).admit(self.packet.now) else {
             self.desk.counters.events_suppressed += 1;
             return;
         };
         self.told.insert(anomaly);
-        self.tell(AnomalyFacts::new(anomaly, quota::detail(anomaly.detail(), suppressed)));
+        self.tell(AnomalyFacts::new(anomaly, quota::detail(detail, suppressed)));
     }
 
     /// Notes what was odd about a message.
@@ -377,7 +416,8 @@ impl Judge<'_> {
             self.desk.counters.events_suppressed += 1;
             return;
         }
-        let header = self.segment.map(Segment::header_facts).unwrap_or_default();
+        let segment = self.segment.map(Segment::header_facts);
+        let header = segment.or(self.datagram.map(Datagram::header_facts)).unwrap_or_default();
         let facts = DropFacts { rule, reason, rejected, resets: None, header };
         self.emit(EventKind::Drop(facts), self.from, None, None);
     }
@@ -412,6 +452,7 @@ impl Judge<'_> {
         self.desk.heard.alerted |= matches!(kind, EventKind::Alert(_));
         let flow = FlowContext {
             id: self.flow.id(),
+            transport: self.flow.transport(),
             endpoints: self.flow.endpoints(),
             from,
             interface: packet.interface.map(str::to_owned),

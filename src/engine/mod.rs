@@ -1,8 +1,8 @@
 //! Packets in, decisions and events out: the one inspector behind guard and replay.
 //!
 //! The engine does no I/O, reads no clock, and never waits. It finds each packet's flow, collects
-//! the first octets of both directions in order, recognises SSH and HTTP by those octets, asks the
-//! rules about every complete banner and says what to do with the packet.
+//! the first octets of both directions in order, recognises SSH, HTTP and others by those octets, or opens the
+//! first packets of QUIC, asks the rules about every complete banner and says what to do with the packet.
 //!
 //! The segment that completes a matching banner is the one that is stopped, so that its receiver
 //! never has the whole banner. Decided flows cost a look-up and nothing else.
@@ -21,6 +21,7 @@ mod familiar;
 mod flows;
 mod judge;
 mod policy;
+mod quic;
 mod quota;
 mod segment;
 mod silence;
@@ -35,6 +36,7 @@ pub use crate::flow::{Anomaly, Tracking};
 
 use self::bench::Bench;
 use self::flows::Flows;
+use self::quic::Datagrams;
 use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp};
 use crate::flow::Class;
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
@@ -51,6 +53,7 @@ const TICK_LIMIT: usize = 1 << 14;
 #[derive(Debug)]
 pub struct Engine {
     flows: Flows,
+    datagrams: Datagrams,
     fragments: Reassembler,
     bench: Bench,
 }
@@ -60,6 +63,7 @@ impl Engine {
     pub fn new(config: EngineConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
         Self {
             flows: Flows::new(config.flow_limit),
+            datagrams: Datagrams::new(&config),
             fragments: Reassembler::new(ReassemblyLimits::default()),
             bench: Bench::new(config, rules, fingerprints),
         }
@@ -90,6 +94,7 @@ impl Engine {
             }
         }
         self.flows.refresh(&mut sitting.desk.counters);
+        self.datagrams.tick(now, &mut sitting);
     }
 
     /// Forgets every flow, at the end of the input, and tells what they still owed.
@@ -101,6 +106,7 @@ impl Engine {
             }
         }
         self.flows.refresh(&mut sitting.desk.counters);
+        self.datagrams.finish(now, &mut sitting);
         self.fragments = Reassembler::new(ReassemblyLimits::default());
     }
 
@@ -128,6 +134,7 @@ impl Engine {
         match packet::parse(packet.ip, packet.wire_length) {
             Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
             Ok(Parsed::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
+            Ok(Parsed::Udp(datagram)) => self.inspect_datagram(&datagram, packet, sink),
             Ok(Parsed::Other) => {
                 self.bench.desk.counters.not_tcp += 1;
                 Decision::Pass.into()
@@ -166,6 +173,7 @@ impl Engine {
                         let changed = matches!(inspected.decision, Decision::Patch(_));
                         if changed { Decision::Drop.into() } else { inspected }
                     }
+                    Ok(Parsed::Udp(datagram)) => self.inspect_datagram(&datagram, &whole, sink),
                     Ok(_) => Decision::Pass.into(),
                     Err(_) => {
                         self.bench.desk.counters.malformed += 1;

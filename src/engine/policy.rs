@@ -74,6 +74,14 @@ impl AnomalyPolicy {
 const fn class(anomaly: Anomaly) -> &'static str {
     match (anomaly, anomaly.layer()) {
         (Anomaly::BudgetSpent, _) => "budget",
+        (
+            Anomaly::QuicUnknownVersion
+            | Anomaly::QuicUnreadable
+            | Anomaly::QuicMalformed
+            | Anomaly::QuicConflict
+            | Anomaly::QuicCrowd,
+            _,
+        ) => "quic",
         (_, AnomalyLayer::Decode) => "packet",
         (_, AnomalyLayer::Stream) => "tcp",
         (_, AnomalyLayer::Application) => "banner",
@@ -87,7 +95,7 @@ pub enum PolicyError {
     #[error("`{0}` is neither alert nor drop")]
     Action(String),
     /// No anomaly or class of this name.
-    #[error("there is no anomaly `{0}`; classes are packet, tcp, banner and budget")]
+    #[error("there is no anomaly `{0}`; classes are packet, tcp, quic, banner and budget")]
     Name(String),
 }
 

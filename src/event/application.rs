@@ -59,6 +59,14 @@ impl Application {
         }
     }
 
+    /// The name of the events that tell it: of TLS in QUIC that of QUIC, else the protocol's.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Tls(facts) if facts.quic.is_some() => "quic",
+            _ => self.protocol().name(),
+        }
+    }
+
     /// Octets of its text, roughly.
     pub(super) fn weight(&self) -> usize {
         match self {

@@ -19,7 +19,7 @@ pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 pub use self::tls::{Certificate, Ja3, TlsAlert, TlsClient, TlsFacts, TlsServer};
 use crate::terms::hash::fnv32;
 pub use crate::terms::{
-    Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp, Verdict,
+    Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp, Transport, Verdict,
 };
 use crate::terms::{Anomaly, place};
 
@@ -91,6 +91,8 @@ pub struct FlowContext {
     pub id: u64,
     /// Client and server.
     pub endpoints: Endpoints,
+    /// What carries it.
+    pub transport: Transport,
     /// Who sent the packet or banner that the event is about, where that is one side.
     pub from: Option<Side>,
     /// Interface name, where known.
@@ -307,6 +309,8 @@ pub struct PacketHeader {
     pub flags: u8,
     /// TCP urgent pointer.
     pub urgent_pointer: u16,
+    /// UDP length, header and payload; 0 of a TCP segment.
+    pub udp_length: u16,
 }
 
 /// How the rules that lead packets to the guard stand.

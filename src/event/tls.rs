@@ -1,7 +1,7 @@
 //! What was said of TLS in the open.
 
 use super::application::Summary;
-use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion, Verification};
+use crate::terms::{AlertCode, CipherSuite, QuicVersion, Side, TlsVersion, Transport, Verification};
 
 /// What was seen of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,6 +16,8 @@ pub struct TlsFacts {
     pub alert: Option<TlsAlert>,
     /// What the server's certificates are worth, where that was tried: by a scan.
     pub verification: Vec<Verification>,
+    /// The version of QUIC that carried it; none of TLS over TCP.
+    pub quic: Option<QuicVersion>,
 }
 
 /// A `ClientHello`, RFC 8446 section 4.1.2.
@@ -112,6 +114,11 @@ pub struct TlsAlert {
 }
 
 impl TlsFacts {
+    /// What carried it.
+    pub const fn transport(&self) -> Transport {
+        if self.quic.is_some() { Transport::Udp } else { Transport::Tcp }
+    }
+
     /// The name that the client asked for.
     pub fn name(&self) -> Option<&str> {
         self.client.as_ref()?.names.first().map(String::as_str)

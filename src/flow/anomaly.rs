@@ -17,7 +17,15 @@ impl Anomaly {
     /// data loses its pointer instead.
     pub const fn is_hostile(self) -> bool {
         let message = matches!(self.layer(), AnomalyLayer::Application)
-            && !matches!(self, Self::BudgetSpent | Self::TlsDisputed);
+            && !matches!(
+                self,
+                Self::BudgetSpent
+                    | Self::TlsDisputed
+                    | Self::QuicUnreadable
+                    | Self::QuicMalformed
+                    | Self::QuicConflict
+                    | Self::QuicCrowd
+            );
         !message
             && !matches!(
                 self,

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::event::Endpoint;
-use crate::packet::{Addresses, Segment};
+use crate::packet::{Addresses, Datagram, Segment};
 use crate::terms::hash;
 
 /// One of a flow's two ends, by the order of their addresses and ports; says nothing of who opened
@@ -43,11 +43,21 @@ pub struct FlowKey {
 impl FlowKey {
     /// The key of a segment's flow, and which end sent the segment.
     pub fn of(segment: &Segment<'_>) -> (Self, End) {
-        let (source, destination) = match segment.addresses() {
+        Self::between(segment.addresses(), segment.source_port(), segment.destination_port())
+    }
+
+    /// The key of a datagram's flow, and which end sent the datagram. Flows of TCP and UDP may have the same
+    /// key: they are kept in tables of their own.
+    pub fn of_datagram(datagram: &Datagram<'_>) -> (Self, End) {
+        Self::between(datagram.addresses(), datagram.source_port(), datagram.destination_port())
+    }
+
+    fn between(addresses: Addresses, source_port: u16, destination_port: u16) -> (Self, End) {
+        let (source, destination) = match addresses {
             Addresses::V4(source, destination) => (mapped(source), mapped(destination)),
             Addresses::V6(source, destination) => (source, destination),
         };
-        Self::new((source, segment.source_port()), (destination, segment.destination_port()))
+        Self::new((source, source_port), (destination, destination_port))
     }
 
     fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, End) {

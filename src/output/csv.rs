@@ -154,7 +154,7 @@ impl<'a> Row<'a> {
 
     fn application(&mut self, said: &'a Application) {
         let summary = said.summary();
-        self.event_type = said.protocol().name();
+        self.event_type = said.name();
         self.protocol = Some(said.protocol());
         self.from = summary.from;
         self.banner = summary.banner.unwrap_or_default();

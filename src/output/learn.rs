@@ -312,7 +312,7 @@ mod tests {
     use super::*;
     use crate::event::{
         Endpoint, Endpoints, FlowContext, GreetingFacts, HttpFacts, HttpRequestFacts, Source, SshFacts,
-        SshSide, Timestamp,
+        SshSide, Timestamp, Transport,
     };
     use crate::rules::RuleSet;
 
@@ -323,6 +323,7 @@ mod tests {
         };
         let flow = FlowContext {
             id: 1,
+            transport: Transport::Tcp,
             endpoints: Endpoints { client: end(client), server: end(server) },
             from: None,
             interface: None,

@@ -13,6 +13,7 @@ fn event(server: (&str, u16), kind: EventKind) -> Event {
     let here = if server.0.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
     let flow = FlowContext {
         id: 0,
+        transport: Transport::Tcp,
         endpoints: Endpoints {
             client: Endpoint { address: here.parse().expect("an address"), port: 0 },
             server: Endpoint { address, port: server.1 },

@@ -147,7 +147,10 @@ impl Line<'_> {
     }
 
     fn tls(&self, facts: &TlsFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tls     {}", self.ends())?;
+        match facts.quic {
+            None => write!(f, "tls     {}", self.ends())?,
+            Some(version) => write!(f, "quic    {}  version {}", self.ends(), version.name())?,
+        }
         for side in [Side::Client, Side::Server] {
             let line = facts.line(side);
             if !line.is_empty() {
@@ -321,7 +324,9 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::event::{DropReason, FlowContext, PacketHeader, ResetFacts, ResetOutcome, Source, Timestamp};
+    use crate::event::{
+        DropReason, FlowContext, PacketHeader, ResetFacts, ResetOutcome, Source, Timestamp, Transport,
+    };
 
     fn event(kind: EventKind) -> Event {
         let end = |address: &str, port| Endpoint { address: address.parse().unwrap(), port };
@@ -331,6 +336,7 @@ mod tests {
             source: Source::Guard,
             flow: Some(FlowContext {
                 id: 1,
+                transport: Transport::Tcp,
                 endpoints,
                 from: None,
                 interface: None,

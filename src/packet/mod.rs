@@ -1,7 +1,7 @@
-//! Read-only views of IPv4 and IPv6 packets that carry TCP, the reassembly of IP fragments, and the
+//! Read-only views of IPv4 and IPv6 packets that carry TCP or UDP, the reassembly of IP fragments, and the
 //! way from a frame to the packet in it: link layers and tunnels.
 //!
-//! [`parse`] checks a packet once; a [`Segment`] that exists has whole headers, and nothing
+//! [`parse`] checks a packet once; a [`Segment`] or [`Datagram`] that exists has whole headers, and nothing
 //! rechecks them. The octets come from the network: they may be cut short by a copy range or a
 //! snap length, padded, or hostile. This room knows neither flows nor the clock.
 
@@ -13,6 +13,7 @@ use etherparse::{
 };
 
 mod build;
+mod datagram;
 pub mod encapsulation;
 mod fragment;
 pub mod link;
@@ -22,6 +23,7 @@ pub mod testing;
 mod urgent;
 
 pub use build::{Addresses, Reset, reset};
+pub use datagram::Datagram;
 pub use fragment::{Fragment, Reassembled, Reassembler, ReassemblyLimits};
 pub use segment::{Flags, Segment};
 pub use urgent::Patch;
@@ -36,9 +38,11 @@ const EXTENSION_HEADER_LIMIT: usize = 16;
 pub enum Parsed<'a> {
     /// A TCP segment with whole headers.
     Tcp(Segment<'a>),
+    /// A UDP datagram with whole headers.
+    Udp(Datagram<'a>),
     /// A fragment of an IP packet, for a [`Reassembler`].
     Fragment(Fragment<'a>),
-    /// An IP packet that carries something other than TCP.
+    /// An IP packet that carries something other than TCP and UDP, or no datagram that its receiver takes.
     Other,
 }
 
@@ -100,10 +104,11 @@ fn parse_ipv4(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> 
         let body = extent.body(header_length);
         return Ok(Parsed::Fragment(Fragment::v4(&header, body)));
     }
-    if header.protocol() != ip_number::TCP {
-        return Ok(Parsed::Other);
+    match header.protocol() {
+        ip_number::TCP => Segment::parse(IpHeader::V4(header), extent, header_length, false),
+        ip_number::UDP => Datagram::parse(IpHeader::V4(header), extent, header_length, false),
+        _ => Ok(Parsed::Other),
     }
-    Segment::parse(IpHeader::V4(header), extent, header_length, false)
 }
 
 fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
@@ -120,6 +125,7 @@ fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> 
         let rest = extent.captured.get(at..).unwrap_or_default();
         let (length, following) = match next {
             ip_number::TCP => return Segment::parse(IpHeader::V6(header), extent, at, rerouted),
+            ip_number::UDP => return Datagram::parse(IpHeader::V6(header), extent, at, rerouted),
             ip_number::IPV6_FRAGMENTATION_HEADER => {
                 let fragment = Ipv6FragmentHeaderSlice::from_slice(rest)
                     .map_err(|error| extent.short(at + error.required_len))?;

@@ -77,6 +77,40 @@ impl Flags {
     }
 }
 
+impl IpHeader<'_> {
+    pub(super) fn addresses(&self) -> Addresses {
+        match self {
+            Self::V4(header) => Addresses::V4(header.source(), header.destination()),
+            Self::V6(header) => Addresses::V6(header.source(), header.destination()),
+        }
+    }
+
+    /// IPv4 time to live or IPv6 hop limit.
+    pub(super) fn hop_limit(&self) -> u8 {
+        match self {
+            Self::V4(header) => header.ttl(),
+            Self::V6(header) => header.hop_limit(),
+        }
+    }
+
+    /// What a drop event shows of it, of a packet with so many octets.
+    pub(super) fn header_facts(&self, wire_length: usize) -> PacketHeader {
+        let (traffic_class, identification) = match self {
+            Self::V4(header) => {
+                (header.slice().get(1).copied().unwrap_or_default(), u32::from(header.identification()))
+            }
+            Self::V6(header) => (header.traffic_class(), header.flow_label().value()),
+        };
+        PacketHeader {
+            length: u32::try_from(wire_length).unwrap_or(u32::MAX),
+            traffic_class,
+            hop_limit: self.hop_limit(),
+            identification,
+            ..PacketHeader::default()
+        }
+    }
+}
+
 impl<'a> Segment<'a> {
     pub(super) fn parse(
         ip: IpHeader<'a>,
@@ -114,10 +148,7 @@ impl<'a> Segment<'a> {
 
     /// Source and destination address as they stand in the IP header.
     pub fn addresses(&self) -> Addresses {
-        match &self.ip {
-            IpHeader::V4(header) => Addresses::V4(header.source(), header.destination()),
-            IpHeader::V6(header) => Addresses::V6(header.source(), header.destination()),
-        }
+        self.ip.addresses()
     }
 
     /// TCP port of the sender.
@@ -203,10 +234,7 @@ impl<'a> Segment<'a> {
 
     /// IPv4 time to live or IPv6 hop limit.
     pub fn hop_limit(&self) -> u8 {
-        match &self.ip {
-            IpHeader::V4(header) => header.ttl(),
-            IpHeader::V6(header) => header.hop_limit(),
-        }
+        self.ip.hop_limit()
     }
 
     /// As much of the payload as was captured.
@@ -259,22 +287,13 @@ impl<'a> Segment<'a> {
 
     /// The header fields that a drop event shows.
     pub fn header_facts(&self) -> PacketHeader {
-        let (traffic_class, identification) = match &self.ip {
-            IpHeader::V4(header) => {
-                (header.slice().get(1).copied().unwrap_or_default(), u32::from(header.identification()))
-            }
-            IpHeader::V6(header) => (header.traffic_class(), header.flow_label().value()),
-        };
         PacketHeader {
-            length: u32::try_from(self.wire_length).unwrap_or(u32::MAX),
-            traffic_class,
-            hop_limit: self.hop_limit(),
-            identification,
             sequence: self.sequence(),
             acknowledgement: self.acknowledgement(),
             window: self.window(),
             flags: self.flags().bits(),
             urgent_pointer: self.urgent_pointer(),
+            ..self.ip.header_facts(self.wire_length)
         }
     }
 }

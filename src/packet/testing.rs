@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use etherparse::{
-    IpFragOffset, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6FragmentHeader, Ipv6Header, TcpHeader,
-    TcpOptionElement, ip_number,
+    IpFragOffset, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6FragmentHeader, Ipv6Header, PacketBuilder,
+    TcpHeader, TcpOptionElement, ip_number,
 };
 
 use super::Flags;
@@ -36,6 +36,26 @@ pub struct SegmentBuilder {
 pub fn endpoint(text: &str) -> Endpoint {
     let address: std::net::SocketAddr = text.parse().expect("an address and a port");
     Endpoint { address: address.ip(), port: address.port() }
+}
+
+/// A UDP datagram in its packet.
+///
+/// # Panics
+///
+/// When the ends are of different families, or the payload is too long for a packet.
+pub fn datagram(source: Endpoint, destination: Endpoint, payload: &[u8]) -> Vec<u8> {
+    let builder = match (source.address, destination.address) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            PacketBuilder::ipv4(source.octets(), destination.octets(), 64)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            PacketBuilder::ipv6(source.octets(), destination.octets(), 64)
+        }
+        _ => panic!("two ends of one family"),
+    };
+    let mut packet = Vec::new();
+    builder.udp(source.port, destination.port).write(&mut packet, payload).expect("a payload of one packet");
+    packet
 }
 
 impl SegmentBuilder {

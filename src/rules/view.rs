@@ -200,6 +200,7 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
             Field::Ja3 => Values::one(Some(client.ja3.hash.as_bytes())),
             Field::Ja4 => Values::one(Some(client.ja4.as_bytes())),
             Field::Ech => Values::one(client.ech.then_some(b"offered")),
+            Field::Transport => Values::one(Some(if banner.facts.quic.is_some() { b"quic" } else { b"tcp" })),
             _ => Values::NONE,
         },
         (Side::Server, ..) if *field == Field::Verification => {

@@ -10,7 +10,7 @@ use crate::banner::disclosure::Disclosure;
 use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner, TlsBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
-    GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide, TlsFacts,
+    GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide, TlsFacts, Transport,
 };
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Occasion, Rule, RuleSet};
@@ -222,6 +222,7 @@ fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, f
 fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kind: EventKind) {
     let flow = FlowContext {
         id: scene.target.index,
+        transport: Transport::Tcp,
         endpoints: endpoints(scene.target),
         from: Some(Side::Server),
         interface: None,

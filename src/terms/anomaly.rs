@@ -12,7 +12,7 @@ pub enum AnomalyLayer {
     Decode,
     /// TCP's stream of octets.
     Stream,
-    /// SSH or HTTP.
+    /// SSH, HTTP, TLS or QUIC.
     Application,
 }
 
@@ -126,6 +126,16 @@ anomalies! {
     TlsMalformed Application "tls_malformed" "the hello contradicts itself",
     /// An SSH identification within what looks like a hello of TLS: servers of each find their own.
     TlsDisputed Application "tls_disputed_hello" "an SSH identification stands within what looks like a hello",
+    /// QUIC of a version whose Initials nobody here can open.
+    QuicUnknownVersion Application "quic_unknown_version" "QUIC of a version that is not read: its hello is not judged",
+    /// An Initial that none of the connections' keys opens.
+    QuicUnreadable Application "quic_unreadable_initial" "an Initial of QUIC that no known connection's keys open",
+    /// An Initial with frames that none has, or a handshake that begins with no hello.
+    QuicMalformed Application "quic_malformed" "an Initial of QUIC with frames or a hello that no client sends",
+    /// Octets of a hello sent again with other values.
+    QuicConflict Application "quic_overlap_different_data" "octets of a hello came again with other values; the first ones count",
+    /// More connections of one flow than are looked at, none of whose hellos is whole.
+    QuicCrowd Application "quic_too_many_hellos" "more unfinished hellos of QUIC between two ports than are read",
     /// A head that did not end within the limit; what was read is its beginning.
     HeadTooLong Application "http_head_too_long" "the message head is longer than the limit",
     /// More header fields than anybody sends.

@@ -5,10 +5,12 @@
 mod anomaly;
 mod greeting;
 pub mod hash;
+mod quic;
 mod tls;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
 pub use self::greeting::{Dialect, Greeting};
+pub use self::quic::{QuicVersion, Transport};
 pub use self::tls::{AlertCode, CipherSuite, TlsVersion, Verification, is_grease};
 
 use std::net::IpAddr;
@@ -110,7 +112,7 @@ impl Protocol {
     }
 }
 
-/// One end of a TCP conversation.
+/// One end of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// The end that opened the connection.
@@ -138,12 +140,12 @@ impl Side {
     }
 }
 
-/// An address and a TCP port.
+/// An address and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoint {
     /// IPv4 or IPv6 address.
     pub address: IpAddr,
-    /// TCP port, host byte order.
+    /// TCP or UDP port, host byte order.
     pub port: u16,
 }
 

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::hello::{ALPN, Numbers, SERVER_NAME};
 use crate::event::{Ja3, TlsClient, TlsServer};
-use crate::terms::{CipherSuite, TlsVersion, is_grease};
+use crate::terms::{CipherSuite, TlsVersion, Transport, is_grease};
 
 /// JA4 counts no further.
 const COUNT_LIMIT: usize = 99;
@@ -37,14 +37,15 @@ pub(super) fn ja3s(server: &TlsServer, legacy_version: u16) -> Ja3 {
     hashed(string)
 }
 
-/// The JA4 of a client over TCP.
-pub(super) fn ja4(client: &TlsClient, numbers: &Numbers) -> String {
+/// The JA4 of a client.
+pub(super) fn ja4(client: &TlsClient, numbers: &Numbers, transport: Transport) -> String {
     let mut ciphers: Vec<u16> = ciphers(client).collect();
     let mut extensions: Vec<u16> = without_grease(&client.extensions).collect();
     let domain = if extensions.contains(&SERVER_NAME) { 'd' } else { 'i' };
     let [first, last] = ends(&numbers.first_alpn);
+    let carrier = if transport == Transport::Udp { 'q' } else { 't' };
     let mut ja4 = format!(
-        "t{}{domain}{:02}{:02}{first}{last}",
+        "{carrier}{}{domain}{:02}{:02}{first}{last}",
         version(client.version),
         ciphers.len().min(COUNT_LIMIT),
         extensions.len().min(COUNT_LIMIT)
@@ -179,15 +180,15 @@ mod tests {
         let mut client = client(&ciphers, &extensions, &[], &algorithms);
         client.version = TlsVersion(0x0304);
         let numbers = Numbers { first_alpn: b"h2".to_vec(), ..Numbers::default() };
-        assert_eq!(ja4(&client, &numbers), "t13d1516h2_8daaf6152771_e5627efa2ab1");
+        assert_eq!(ja4(&client, &numbers, Transport::Tcp), "t13d1516h2_8daaf6152771_e5627efa2ab1");
     }
 
     #[test]
     fn ja4_counts_to_99_and_says_zeros_for_nothing() {
-        let nothing = ja4(&TlsClient::default(), &Numbers::default());
+        let nothing = ja4(&TlsClient::default(), &Numbers::default(), Transport::Tcp);
         assert_eq!(nothing, "t00i000000_000000000000_000000000000");
         let many: Vec<u16> = (1..200).collect();
-        let found = ja4(&client(&many, &many, &[], &[]), &Numbers::default());
+        let found = ja4(&client(&many, &many, &[], &[]), &Numbers::default(), Transport::Tcp);
         assert!(found.starts_with("t00i999900_"), "{found}");
     }
 

@@ -8,7 +8,7 @@ use tls_parser::{
 
 use super::fingerprint;
 use crate::event::{TlsClient, TlsServer};
-use crate::terms::{CipherSuite, TlsVersion, is_grease};
+use crate::terms::{CipherSuite, TlsVersion, Transport, is_grease};
 
 /// Numbers of extensions, IANA's registry.
 pub(super) const SERVER_NAME: u16 = 0;
@@ -45,8 +45,8 @@ pub(super) struct Numbers {
     pub(super) first_alpn: Vec<u8>,
 }
 
-/// Reads the body of a `ClientHello`; none where it contradicts itself.
-pub fn client(body: &[u8]) -> Option<TlsClient> {
+/// Reads the body of a `ClientHello` that came over TCP or, in QUIC, UDP; none where it contradicts itself.
+pub fn client(body: &[u8], transport: Transport) -> Option<TlsClient> {
     let (rest, hello) = parse_tls_handshake_client_hello(body).ok()?;
     if !rest.is_empty() {
         return None;
@@ -63,7 +63,7 @@ pub fn client(body: &[u8]) -> Option<TlsClient> {
         client.take(number, content, &mut numbers);
     }
     client.ja3 = fingerprint::ja3(&client, &numbers);
-    client.ja4 = fingerprint::ja4(&client, &numbers);
+    client.ja4 = fingerprint::ja4(&client, &numbers, transport);
     Some(client)
 }
 

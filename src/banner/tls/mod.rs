@@ -10,7 +10,7 @@ mod records;
 
 pub use self::certificate::{certificates, chain};
 pub use self::hello::{Answer, client, server};
-pub use self::records::{Piece, Records};
+pub use self::records::{MESSAGE_HEADER, MESSAGE_LIMIT, Piece, Records};
 
 use crate::event::TlsFacts;
 use crate::terms::Side;

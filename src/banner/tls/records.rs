@@ -6,13 +6,13 @@ use std::ops::Range;
 const HEADER: usize = 5;
 
 /// Octets of a handshake message's header: its type, and the length of what follows.
-const MESSAGE_HEADER: usize = 4;
+pub const MESSAGE_HEADER: usize = 4;
 
 /// The longest record that anybody takes, in octets: 2^14 and what encryption adds, RFC 5246 section 6.2.3.
 const RECORD_LIMIT: usize = (1 << 14) + 2048;
 
 /// The longest message that is put together, in octets: what OpenSSL takes of a `ClientHello`.
-pub(super) const MESSAGE_LIMIT: usize = 131_396;
+pub const MESSAGE_LIMIT: usize = 131_396;
 
 /// Records of one side, and how far they were gone over.
 #[derive(Debug, Default)]

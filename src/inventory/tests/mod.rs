@@ -23,6 +23,7 @@ fn event(source: Source, at: u64, kind: EventKind) -> Event {
     };
     let flow = FlowContext {
         id: 1,
+        transport: Transport::Tcp,
         endpoints: Endpoints { client: end("192.0.2.7:4000"), server: end("198.51.100.1:22") },
         from: None,
         interface: None,

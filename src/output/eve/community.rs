@@ -7,19 +7,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 
-use crate::event::{Endpoint, Endpoints};
+use crate::event::{Endpoint, Endpoints, Transport};
 
-/// IP protocol number of TCP.
-const TCP: u8 = 6;
-
-/// The id of a TCP flow with seed 0, the same for both directions.
-pub(super) fn community_id(endpoints: &Endpoints) -> String {
+/// The id of a flow with seed 0, the same for both directions.
+pub(super) fn community_id(endpoints: &Endpoints, transport: Transport) -> String {
     let (low, high) = ordered(endpoints);
     let mut hash = Sha1::new();
     hash.update(0_u16.to_be_bytes());
     update_address(&mut hash, low.address);
     update_address(&mut hash, high.address);
-    hash.update([TCP, 0]);
+    hash.update([transport.number(), 0]);
     hash.update(low.port.to_be_bytes());
     hash.update(high.port.to_be_bytes());
     let mut id = String::with_capacity("1:".len() + 28);
@@ -54,15 +51,22 @@ mod tests {
         Endpoints { client: end(client), server: end(server) }
     }
 
+    /// The specification's baseline for UDP over IPv4.
+    #[test]
+    fn flows_of_udp_have_ids_of_their_own() {
+        let ends = endpoints(("192.168.1.52", 54585), ("8.8.8.8", 53));
+        assert_eq!(community_id(&ends, Transport::Udp), "1:d/FP5EW3wiY1vCndhwleRRKHowQ=");
+    }
+
     /// From the specification's baseline for TCP over IPv4 and IPv6, seed 0.
     #[test]
     fn the_specifications_examples() {
         let forward = endpoints(("128.232.110.120", 34855), ("66.35.250.204", 80));
         let backward = endpoints(("66.35.250.204", 80), ("128.232.110.120", 34855));
-        assert_eq!(community_id(&forward), "1:LQU9qZlK+B5F3KDmev6m5PMibrg=");
-        assert_eq!(community_id(&backward), community_id(&forward));
+        assert_eq!(community_id(&forward, Transport::Tcp), "1:LQU9qZlK+B5F3KDmev6m5PMibrg=");
+        assert_eq!(community_id(&backward, Transport::Tcp), community_id(&forward, Transport::Tcp));
         let six =
             endpoints(("2001:470:e5bf:dead:4957:2174:e82c:4887", 63943), ("2607:f8b0:400c:c03::1a", 25));
-        assert_eq!(community_id(&six), "1:/qFaeAR+gFe1KYjMzVDsMv+wgU4=");
+        assert_eq!(community_id(&six, Transport::Tcp), "1:/qFaeAR+gFe1KYjMzVDsMv+wgU4=");
     }
 }

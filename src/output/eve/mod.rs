@@ -9,6 +9,7 @@ mod flow;
 mod greeting;
 mod handshake;
 mod own;
+mod quic;
 mod record;
 mod stats;
 mod tls;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::banner::other::UNKNOWN;
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, ConnectFacts, DropFacts, Endpoint, Event,
-    EventKind, FlowContext, PacketHeader, Protocol, ResetFacts, Side, Source, signature_id,
+    EventKind, FlowContext, PacketHeader, Protocol, ResetFacts, Side, Source, Transport, signature_id,
 };
 use crate::output::time::EveTime;
 
@@ -18,6 +18,7 @@ use super::community::community_id;
 use super::flow::{Flow, Tcp};
 use super::greeting::{Ftp, Pop3};
 use super::own::Own;
+use super::quic::Quic;
 use super::stats;
 use super::tls::Tls;
 
@@ -45,6 +46,8 @@ pub(super) struct Record<'a> {
     http: Option<Http<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<Tls<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quic: Option<Quic<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ftp: Option<Ftp<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,6 +134,16 @@ struct Dropped {
     hoplimit: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flowlbl: Option<u32>,
+    #[serde(flatten)]
+    tcp: Option<DroppedTcp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    udplen: Option<u16>,
+    reason: &'static str,
+}
+
+/// What a drop event shows of a TCP header.
+#[derive(Debug, Default, Serialize)]
+struct DroppedTcp {
     tcpseq: u32,
     tcpack: u32,
     tcpwin: u16,
@@ -142,7 +155,6 @@ struct Dropped {
     fin: bool,
     tcpres: u8,
     tcpurgp: u16,
-    reason: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -180,7 +192,8 @@ impl<'a> Record<'a> {
             EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
             EventKind::Flow(facts) => {
                 record.flow = Some(Flow::new(facts));
-                record.tcp = Some(Tcp::of(facts));
+                let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == Transport::Tcp);
+                record.tcp = tcp.then(|| Tcp::of(facts));
             }
             EventKind::Connect(facts) => record.connect(facts, strict),
             EventKind::Stats(facts) => {
@@ -210,7 +223,10 @@ impl<'a> Record<'a> {
         match said {
             Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts, extent)),
             Application::Http(facts) => self.http = Some(Http::new(facts, extent)),
-            Application::Tls(facts) => self.tls = Some(Tls::new(facts, extent)),
+            Application::Tls(facts) => match facts.quic {
+                None => self.tls = Some(Tls::new(facts, extent)),
+                Some(version) => self.quic = Some(Quic::new(facts, version, extent)),
+            },
             Application::Greeting(facts) => {
                 self.ftp = Ftp::new(facts);
                 self.pop3 = Pop3::new(facts);
@@ -222,7 +238,8 @@ impl<'a> Record<'a> {
 
     fn dropped(&mut self, facts: &DropFacts, event: &Event) {
         let six = event.flow.as_ref().is_some_and(|flow| flow.endpoints.server.address.is_ipv6());
-        self.drop = Some(Dropped::new(&facts.header, facts.reason.name(), six));
+        let udp = event.flow.as_ref().is_some_and(|flow| flow.transport == Transport::Udp);
+        self.drop = Some(Dropped::new(&facts.header, facts.reason.name(), six, udp));
         let target = reject_target(event.source, facts.rejected, facts.resets.as_deref());
         self.verdict = Some(Verdict::new(true, target, "accept"));
     }
@@ -262,12 +279,13 @@ impl<'a> Header<'a> {
             src_port: port(source),
             dest_ip: address(destination),
             dest_port: port(destination),
-            proto: Some("TCP"),
+            proto: Some(flow.transport.name()),
             ip_v: Some(if flow.endpoints.server.address.is_ipv4() { 4 } else { 6 }),
             pkt_src: (!scan).then_some("wire/pcap"),
-            community_id: both.then(|| community_id(&flow.endpoints)),
+            community_id: both.then(|| community_id(&flow.endpoints, flow.transport)),
             tx_id: flow.transaction,
-            app_proto: protocol(&event.kind, flow).map(|protocol| app_proto(&event.kind, protocol)),
+            app_proto: protocol(&event.kind, flow)
+                .map(|protocol| app_proto(&event.kind, protocol, flow.transport)),
             direction: from.map(direction),
         }
     }
@@ -290,8 +308,7 @@ impl<'a> Alert<'a> {
 }
 
 impl Dropped {
-    fn new(header: &PacketHeader, reason: &'static str, six: bool) -> Self {
-        let flag = |bit: u8| header.flags & bit != 0;
+    fn new(header: &PacketHeader, reason: &'static str, six: bool, udp: bool) -> Self {
         let (four, six) = (!six, six);
         Self {
             len: header.length,
@@ -301,6 +318,17 @@ impl Dropped {
             tc: six.then_some(header.traffic_class),
             hoplimit: six.then_some(header.hop_limit),
             flowlbl: six.then_some(header.identification),
+            tcp: (!udp).then(|| DroppedTcp::new(header)),
+            udplen: udp.then_some(header.udp_length),
+            reason,
+        }
+    }
+}
+
+impl DroppedTcp {
+    fn new(header: &PacketHeader) -> Self {
+        let flag = |bit: u8| header.flags & bit != 0;
+        Self {
             tcpseq: header.sequence,
             tcpack: header.acknowledgement,
             tcpwin: header.window,
@@ -312,7 +340,6 @@ impl Dropped {
             fin: flag(0x01),
             tcpres: 0,
             tcpurgp: header.urgent_pointer,
-            reason,
         }
     }
 }
@@ -321,7 +348,7 @@ impl<'a> Anomaly<'a> {
     fn new(facts: &'a AnomalyFacts, flow: Option<&FlowContext>) -> Self {
         let application = facts.layer == AnomalyLayer::Application;
         Self {
-            app_proto: flow.and_then(|flow| flow.protocol).map(Protocol::name).filter(|_| application),
+            app_proto: flow.and_then(name).filter(|_| application),
             r#type: facts.layer.name(),
             event: facts.name,
             layer: application.then_some("proto_parser"),
@@ -354,7 +381,7 @@ fn reject_target(source: Source, rejected: bool, resets: Option<&ResetFacts>) ->
 
 fn event_type(kind: &EventKind) -> &'static str {
     match kind {
-        EventKind::Application(said) => said.protocol().name(),
+        EventKind::Application(said) => said.name(),
         EventKind::Alert(_) => "alert",
         EventKind::Drop(_) => "drop",
         EventKind::Flow(_) => "flow",
@@ -388,9 +415,17 @@ fn protocol(kind: &EventKind, flow: &FlowContext) -> Option<Protocol> {
     }
 }
 
+/// What a flow speaks, as far as that is known.
+fn name(flow: &FlowContext) -> Option<&'static str> {
+    match (flow.protocol?, flow.transport) {
+        (Protocol::Tls, Transport::Udp) => Some("quic"),
+        (protocol, _) => Some(protocol.name()),
+    }
+}
+
 /// EVE's name of a protocol: of one that is not read the name that its first octets have, or that nothing
 /// was recognised.
-fn app_proto(kind: &EventKind, protocol: Protocol) -> &'static str {
+fn app_proto(kind: &EventKind, protocol: Protocol, transport: Transport) -> &'static str {
     let said = match kind {
         EventKind::Application(said) => Some(said),
         EventKind::Alert(facts) => Some(&facts.application),
@@ -399,6 +434,7 @@ fn app_proto(kind: &EventKind, protocol: Protocol) -> &'static str {
     match (protocol, said) {
         (Protocol::Other, Some(Application::Other(facts))) if facts.name != UNKNOWN => facts.name,
         (Protocol::Other, _) => "failed",
+        (Protocol::Tls, _) if transport == Transport::Udp => "quic",
         (protocol, _) => protocol.name(),
     }
 }

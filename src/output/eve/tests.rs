@@ -12,6 +12,7 @@ fn flow(server: &str) -> FlowContext {
     let client = if server.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
     FlowContext {
         id: u64::MAX,
+        transport: Transport::Tcp,
         endpoints: Endpoints {
             client: Endpoint { address: client.parse().unwrap(), port: 50000 },
             server: Endpoint { address: server.parse().unwrap(), port: 22 },
@@ -207,6 +208,7 @@ fn dropped() -> EventKind {
         rejected: false,
         resets: None,
         header: PacketHeader {
+            udp_length: 0,
             length: 60,
             traffic_class: 1,
             hop_limit: 64,

@@ -44,7 +44,7 @@ pub(super) struct Tls<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Ja3Object<'a> {
+pub(super) struct Ja3Object<'a> {
     hash: &'a str,
     string: &'a str,
 }
@@ -95,7 +95,7 @@ impl<'a> Tls<'a> {
 }
 
 impl<'a> Ja3Object<'a> {
-    fn new(ja3: &'a Ja3) -> Self {
+    pub(super) fn new(ja3: &'a Ja3) -> Self {
         Self { hash: &ja3.hash, string: &ja3.string }
     }
 }

@@ -95,6 +95,8 @@ pub(super) enum Field {
     Ja3s,
     /// TLS: `offered` where a client offers Encrypted Client Hello.
     Ech,
+    /// TLS: `tcp`, or `quic` where that carries it.
+    Transport,
     /// TLS: what an alert says.
     Alert,
     /// TLS: whose the server's certificate is.

@@ -12,6 +12,7 @@ pub(super) const FIELDS: &[Row] = &[
     Row::of(Side::Client, "ja4", Field::Ja4),
     Row::of(Side::Server, "ja3s", Field::Ja3s),
     Row::of(Side::Client, "ech", Field::Ech),
+    Row::of(Side::Client, "transport", Field::Transport),
     Row::either("alert", Field::Alert),
     Row::of(Side::Server, "subject", Field::Subject),
     Row::of(Side::Server, "issuer", Field::Issuer),

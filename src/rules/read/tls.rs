@@ -9,9 +9,10 @@ use super::examples::hexadecimal;
 use super::value::{Entry, Reader, Text};
 use crate::banner::tls::{self, Answer, CLIENT_HELLO, Piece, Records, SERVER_HELLO};
 use crate::event::{Certificate, ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
-use crate::terms::{AlertCode, CipherSuite, Side, TlsVersion, Verification};
+use crate::terms::{AlertCode, CipherSuite, QuicVersion, Side, TlsVersion, Transport, Verification};
 
-const KEYS: &[&str] = &["sni", "alpn", "version", "cipher", "ja3", "ja4", "ja3s", "ech", "alert", "hex"];
+const KEYS: &[&str] =
+    &["sni", "alpn", "version", "cipher", "ja3", "ja4", "ja3s", "ech", "transport", "alert", "hex"];
 
 /// Keys of a server's certificate.
 const CERTIFIED: &[&str] = &[
@@ -61,6 +62,7 @@ struct Parts {
     server: TlsServer,
     alert: Option<TlsAlert>,
     verification: Vec<Verification>,
+    quic: Option<QuicVersion>,
     /// It says more than an alert.
     hello: bool,
 }
@@ -68,16 +70,17 @@ struct Parts {
 impl Parts {
     fn new(side: Side) -> Self {
         let (client, server) = (TlsClient::default(), TlsServer::default());
-        Self { side, client, server, alert: None, verification: Vec::new(), hello: false }
+        Self { side, client, server, alert: None, verification: Vec::new(), quic: None, hello: false }
     }
 
     fn facts(self) -> TlsFacts {
-        let Self { side, client, server, alert, verification, hello } = self;
+        let Self { side, client, server, alert, verification, quic, hello } = self;
         TlsFacts {
             client: (hello && side == Side::Client).then_some(client),
             server: (hello && side == Side::Server).then_some(server),
             alert,
             verification,
+            quic,
             ..TlsFacts::default()
         }
     }
@@ -121,6 +124,11 @@ impl Parts {
             key if CERTIFIED.contains(&key) => self.certify(key, value)?,
             "ech" if value == "offered" => self.client.ech = true,
             "ech" => return Err("`ech` is `offered`, or is left out".to_owned()),
+            "transport" => match value.as_str() {
+                "tcp" => {}
+                "quic" => self.quic = Some(QuicVersion::V1),
+                _ => return Err(format!("`{value}` is neither tcp nor quic")),
+            },
             "alert" => {
                 let code = AlertCode::named(value).ok_or_else(|| format!("no alert is named `{value}`"))?;
                 self.alert = Some(TlsAlert { from: self.side, fatal: true, code });
@@ -171,7 +179,7 @@ impl Parts {
         let mut records = Records::default();
         match (records.next(&octets), self.side) {
             (Piece::Message(CLIENT_HELLO, body), Side::Client) => {
-                self.client = tls::client(body).ok_or_else(no_hello)?;
+                self.client = tls::client(body, Transport::Tcp).ok_or_else(no_hello)?;
             }
             (Piece::Message(SERVER_HELLO, body), Side::Server) => match tls::server(body) {
                 Some(Answer::Hello(server)) => self.server = server,

@@ -18,6 +18,7 @@ use super::targets::{Finished, Plan, Tracker};
 use super::{Conversation, Outcome, Report};
 use crate::event::{
     Application, Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source,
+    Transport,
 };
 use crate::inventory::Observer;
 use crate::output::Handle;
@@ -219,6 +220,7 @@ fn connect_event(outcome: &Outcome<'_>) -> Event {
     };
     let flow = FlowContext {
         id: outcome.target.index,
+        transport: Transport::Tcp,
         endpoints: Endpoints {
             client: Endpoint { address: unspecified, port: 0 },
             server: Endpoint { address: address.ip(), port: address.port() },

@@ -5,6 +5,7 @@ use crate::banner::tls::{
     self as handshakes, Answer, CERTIFICATE, CLIENT_HELLO, Piece, Records, SERVER_HELLO,
 };
 use crate::event::Certificate;
+use crate::terms::Transport;
 
 /// What a piece is told apart by here: a record's type, and a message's.
 type Found = (u8, u8, Vec<u8>);
@@ -20,7 +21,7 @@ pub fn tls(data: &[u8]) {
     for (_, kind, body) in found.iter().filter(|(record, ..)| *record == 0x16) {
         match *kind {
             CLIENT_HELLO => {
-                if let Some(client) = handshakes::client(body) {
+                if let Some(client) = handshakes::client(body, Transport::Tcp) {
                     assert_eq!(client.ja3.hash.len(), 32, "an MD5 in hexadecimal");
                     assert!(client.ja4.starts_with('t'), "over TCP");
                 }

@@ -21,7 +21,7 @@ use crate::banner::{Banner, TlsBanner};
 use crate::engine::judge::{Judge, Matched, Question};
 use crate::event::{Application, EventKind, Protocol, TlsAlert, TlsFacts};
 use crate::rules::Stage;
-use crate::terms::{AlertCode, Anomaly, Side};
+use crate::terms::{AlertCode, Anomaly, Side, Transport};
 
 /// An SSH identification behind a line end.
 const IDENTIFICATION: &[u8] = b"\nSSH-";
@@ -171,7 +171,7 @@ impl Dialogue {
 
     /// Takes a client's hello; false where it can't be read. Events tell the first one.
     fn take_hello(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
-        let Some(client) = tls::client(body) else {
+        let Some(client) = tls::client(body, Transport::Tcp) else {
             judge.note_application(Anomaly::TlsMalformed);
             return false;
         };

@@ -1,0 +1,201 @@
+//! The octets of one side's handshake, put together from CRYPTO frames in any order.
+//!
+//! All of them are kept, so that what comes again can be held against what came first: a receiver that
+//! lacks a datagram would otherwise put together what nobody has read.
+
+use std::ops::Range;
+
+use crate::banner::tls::{MESSAGE_HEADER, MESSAGE_LIMIT};
+
+/// Octets of a handshake that are put together: more than servers hold before they answer.
+pub(super) const LIMIT: usize = 1 << 17;
+
+/// Pieces that are kept apart; those that adjoin make one. Clients that scatter their hello on purpose make a
+/// dozen.
+const PIECES: usize = 64;
+
+/// Why octets were not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Octets that came before came again with other values.
+    Conflict,
+    /// There are too many, or too many holes between them.
+    TooMany,
+}
+
+/// What came of a side's handshake so far.
+#[derive(Debug, Default)]
+pub struct Hellos {
+    /// In order, with holes between them.
+    pieces: Vec<Piece>,
+    /// Octets of messages that were given.
+    given: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    offset: usize,
+    octets: Vec<u8>,
+}
+
+impl Piece {
+    fn end(&self) -> usize {
+        self.offset + self.octets.len()
+    }
+
+    /// Whether `octets` at `offset` are the same where both have some.
+    fn agrees(&self, offset: usize, octets: &[u8]) -> bool {
+        let start = self.offset.max(offset);
+        let end = self.end().min(offset + octets.len());
+        start >= end
+            || self.octets.get(start - self.offset..end - self.offset)
+                == octets.get(start - offset..end - offset)
+    }
+}
+
+impl Hellos {
+    /// Takes octets of the handshake.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] where they were left out.
+    pub fn take(&mut self, offset: u64, octets: &[u8]) -> Result<(), Refused> {
+        let offset = usize::try_from(offset).ok().filter(|at| at.saturating_add(octets.len()) <= LIMIT);
+        let offset = offset.ok_or(Refused::TooMany)?;
+        let end = offset + octets.len();
+        if octets.is_empty() {
+            return Ok(());
+        }
+        let first = self.pieces.partition_point(|piece| piece.end() < offset);
+        let behind = self.pieces.partition_point(|piece| piece.offset <= end);
+        let touched = self.pieces.get(first..behind).unwrap_or_default();
+        if !touched.iter().all(|piece| piece.agrees(offset, octets)) {
+            return Err(Refused::Conflict);
+        }
+        if touched.is_empty() && self.pieces.len() >= PIECES {
+            return Err(Refused::TooMany);
+        }
+        if let [whole] = touched
+            && whole.offset <= offset
+        {
+            let known = whole.end() - offset;
+            let more = octets.get(known..).unwrap_or_default();
+            if let Some(piece) = self.pieces.get_mut(first) {
+                piece.octets.extend_from_slice(more);
+            }
+            return Ok(());
+        }
+        let start = touched.first().map_or(offset, |piece| piece.offset.min(offset));
+        let mut merged = Piece { offset: start, octets: Vec::new() };
+        for piece in touched.iter().filter(|piece| piece.offset <= offset) {
+            merged.octets.extend_from_slice(&piece.octets);
+        }
+        merged.add(offset, octets);
+        for piece in touched.iter().filter(|piece| piece.offset > offset) {
+            merged.add(piece.offset, &piece.octets);
+        }
+        self.pieces.splice(first..behind, [merged]);
+        Ok(())
+    }
+
+    /// The next message that is whole and was not given, as its type and body; an error where one is longer
+    /// than anybody takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::TooMany`].
+    pub fn next_message(&mut self) -> Result<Option<(u8, &[u8])>, Refused> {
+        let Some(range) = self.message()? else { return Ok(None) };
+        self.given = range.end;
+        let message = self.beginning().get(range).unwrap_or_default();
+        let kind = message.first().copied().unwrap_or_default();
+        Ok(Some((kind, message.get(MESSAGE_HEADER..).unwrap_or_default())))
+    }
+
+    /// Octets of memory held.
+    pub fn memory(&self) -> usize {
+        let octets: usize = self.pieces.iter().map(|piece| piece.octets.capacity()).sum();
+        octets + self.pieces.capacity() * size_of::<Piece>()
+    }
+
+    fn beginning(&self) -> &[u8] {
+        self.pieces.first().filter(|piece| piece.offset == 0).map_or(&[], |piece| &piece.octets)
+    }
+
+    /// Where the next message lies, if it is whole.
+    fn message(&self) -> Result<Option<Range<usize>>, Refused> {
+        let octets = self.beginning();
+        let rest = octets.get(self.given..).unwrap_or_default();
+        let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_be_bytes([0, *high, *middle, *low])).unwrap_or(usize::MAX);
+        if length > MESSAGE_LIMIT.min(LIMIT) {
+            return Err(Refused::TooMany);
+        }
+        let end = self.given + MESSAGE_HEADER + length;
+        Ok((end <= octets.len()).then_some(self.given..end))
+    }
+}
+
+impl Piece {
+    /// Adds octets that begin within it or at its end.
+    fn add(&mut self, offset: usize, octets: &[u8]) {
+        let known = self.end().saturating_sub(offset);
+        self.octets.extend_from_slice(octets.get(known..).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &[u8] = b"\x01\x00\x00\x06abcdef";
+
+    fn message(frames: &[(u64, &[u8])]) -> Option<Vec<u8>> {
+        let mut hellos = Hellos::default();
+        for (offset, octets) in frames {
+            hellos.take(*offset, octets).expect("octets that agree");
+        }
+        hellos.next_message().expect("a short message").map(|(kind, body)| {
+            assert_eq!(kind, 1);
+            body.to_vec()
+        })
+    }
+
+    #[test]
+    fn a_message_is_the_same_in_any_order_and_however_often_its_octets_come() {
+        let (a, b, c) = ((0, &MESSAGE[..3]), (3, &MESSAGE[3..7]), (7, &MESSAGE[7..]));
+        for frames in [[a, b, c], [c, b, a], [b, a, c], [c, a, b], [a, c, b]] {
+            assert_eq!(message(&frames).as_deref(), Some(&b"abcdef"[..]), "{frames:?}");
+            assert_eq!(message(&frames[..2]), None);
+        }
+        let overlapping = [(2, &MESSAGE[2..9]), (0, &MESSAGE[..4]), (1, &MESSAGE[1..]), c];
+        assert_eq!(message(&overlapping).as_deref(), Some(&b"abcdef"[..]));
+    }
+
+    #[test]
+    fn what_comes_again_with_other_values_is_refused() {
+        let mut hellos = Hellos::default();
+        hellos.take(4, b"abc").unwrap();
+        assert_eq!(hellos.take(5, b"x"), Err(Refused::Conflict));
+        assert_eq!(hellos.take(0, b"0123x"), Err(Refused::Conflict));
+        hellos.take(0, &MESSAGE[..4]).unwrap();
+        hellos.take(7, b"def").unwrap();
+        assert_eq!(hellos.next_message(), Ok(Some((1, &b"abcdef"[..]))));
+        assert_eq!(hellos.next_message(), Ok(None));
+        assert_eq!(hellos.take(8, b"X"), Err(Refused::Conflict), "after it was given, too");
+    }
+
+    #[test]
+    fn holes_and_octets_have_bounds() {
+        let mut hellos = Hellos::default();
+        let taken = (1..1000_u64).filter(|at| hellos.take(at * 3, b"a").is_ok()).count();
+        assert_eq!(taken, PIECES);
+        assert_eq!(hellos.take(LIMIT as u64, b"a"), Err(Refused::TooMany));
+        assert_eq!(hellos.take(u64::MAX, b"a"), Err(Refused::TooMany));
+        let mut hellos = Hellos::default();
+        hellos.take(0, b"\x01\xff\xff\xff").unwrap();
+        assert_eq!(hellos.next_message(), Err(Refused::TooMany));
+    }
+}

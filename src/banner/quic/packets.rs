@@ -1,0 +1,195 @@
+//! Packets in a datagram, RFC 9000 sections 12.2 and 17.2, and what of them holds in every version, RFC 8999.
+
+use memchr::memmem;
+
+use crate::terms::QuicVersion;
+
+/// The first octet's highest bit: a long header.
+const LONG: u8 = 0x80;
+
+/// The longest connection ID that versions 1 and 2 have, in octets.
+const ID_LIMIT: usize = 20;
+
+/// The shortest datagram that a client's first Initial may come in, in octets, RFC 9000 section 14.1.
+const FIRST_DATAGRAM: usize = 1200;
+
+/// What one end of a connection calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionId {
+    length: u8,
+    octets: [u8; ID_LIMIT],
+}
+
+impl ConnectionId {
+    /// One of these octets; none where they are too many for versions 1 and 2.
+    pub fn new(id: &[u8]) -> Option<Self> {
+        let mut octets = [0; ID_LIMIT];
+        octets.get_mut(..id.len())?.copy_from_slice(id);
+        Some(Self { length: u8::try_from(id.len()).ok()?, octets })
+    }
+
+    /// Its octets.
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(..usize::from(self.length)).unwrap_or_default()
+    }
+}
+
+/// Kinds of packets with a long header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// With the hellos, and encrypted for show.
+    Initial,
+    /// What a client that was here before says before it is answered.
+    ZeroRtt,
+    /// The rest of the handshake.
+    Handshake,
+    /// A server wants to see the client's address confirmed first.
+    Retry,
+}
+
+/// A packet with a long header of a version that is read.
+#[derive(Debug, Clone, Copy)]
+pub struct LongPacket<'p> {
+    /// Its version.
+    pub version: QuicVersion,
+    /// Its kind.
+    pub kind: Kind,
+    /// The connection ID that its receiver knows it by.
+    pub destination: ConnectionId,
+    /// The connection ID that its sender wants to be addressed by.
+    pub source: ConnectionId,
+    /// All of it.
+    pub(super) octets: &'p [u8],
+    /// Where its packet number begins.
+    pub(super) number_at: usize,
+}
+
+/// What stands next in a datagram.
+#[derive(Debug)]
+pub enum Next<'p> {
+    /// A packet with a long header, and what follows it.
+    Long(LongPacket<'p>, &'p [u8]),
+    /// What seems to be a connection's first packet, of a version that is not read.
+    Unknown(QuicVersion),
+    /// Nothing that has to do with the beginning of a connection.
+    Other,
+}
+
+/// The next packet of a datagram.
+///
+/// Nobody can know for certain that UDP carries QUIC. A datagram with a long header of a version that is not
+/// read counts as such only where it is long enough for the first of a client. Google's own versions have no
+/// lengths of connection IDs as others.
+pub fn next_packet(octets: &[u8]) -> Next<'_> {
+    let mut reader = Reader(octets);
+    let Some(first) = reader.octet().filter(|first| first & LONG != 0) else { return Next::Other };
+    let Some(version) = reader.word().map(QuicVersion) else { return Next::Other };
+    let (destination, source) = (reader.counted(), reader.counted());
+    if version == QuicVersion::NEGOTIATION {
+        return Next::Other;
+    }
+    if !is_read(version) {
+        let fixed = first & 0x40 != 0;
+        let google = matches!(version.0.to_be_bytes(), [b'Q' | b'T', b'0', b'0'..=b'9', b'0'..=b'9']);
+        let lengths = [destination, source].map(|id| id.map_or(usize::MAX, <[u8]>::len));
+        let honest = google || (8..=ID_LIMIT).contains(&lengths[0]) && lengths[1] <= ID_LIMIT;
+        let first = fixed && honest && octets.len() >= FIRST_DATAGRAM;
+        return if first { Next::Unknown(version) } else { Next::Other };
+    }
+    let id = |id: Option<&[u8]>| id.and_then(ConnectionId::new);
+    let (Some(destination), Some(source)) = (id(destination), id(source)) else {
+        return Next::Other;
+    };
+    let kind = kind(version, first);
+    let packet = |octets, number_at| LongPacket { version, kind, destination, source, octets, number_at };
+    if kind == Kind::Retry {
+        return Next::Long(packet(octets, octets.len()), &[]);
+    }
+    if kind == Kind::Initial && reader.token().is_none() {
+        return Next::Other;
+    }
+    let Some(length) = reader.varint().and_then(|length| usize::try_from(length).ok()) else {
+        return Next::Other;
+    };
+    let number_at = octets.len() - reader.0.len();
+    match number_at.checked_add(length).and_then(|end| octets.split_at_checked(end)) {
+        Some((octets, rest)) => Next::Long(packet(octets, number_at), rest),
+        None => Next::Other,
+    }
+}
+
+/// What may be datagrams behind the first in a train of them that the kernel hands over as one: from wherever a
+/// version that is read is spelled on.
+pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let spelled = |version: QuicVersion| {
+        let spelled = version.0.to_be_bytes();
+        let found: Vec<usize> = memmem::find_iter(octets, &spelled).take(TRAIN_LIMIT).collect();
+        found.into_iter()
+    };
+    let both = spelled(QuicVersion::V1).chain(spelled(QuicVersion::V2));
+    both.filter(|at| *at > 1).filter_map(|at| octets.get(at - 1..))
+}
+
+/// Datagrams that a train has at most, `UDP_MAX_SEGMENTS` of Linux.
+const TRAIN_LIMIT: usize = 128;
+
+/// Whether packets of a version are read: those of the RFCs, and of the drafts whose keys are known.
+const fn is_read(version: QuicVersion) -> bool {
+    matches!(version, QuicVersion::V1 | QuicVersion::V2) || matches!(version.draft(), Some(29..=34))
+}
+
+/// RFC 9000 section 17.2, RFC 9369 section 3.2.
+const fn kind(version: QuicVersion, first: u8) -> Kind {
+    let bits = first >> 4 & 3;
+    let shift = matches!(version, QuicVersion::V2) as u8;
+    match bits.wrapping_sub(shift) & 3 {
+        0 => Kind::Initial,
+        1 => Kind::ZeroRtt,
+        2 => Kind::Handshake,
+        _ => Kind::Retry,
+    }
+}
+
+/// Takes values from the front of octets.
+pub(super) struct Reader<'o>(pub(super) &'o [u8]);
+
+impl<'o> Reader<'o> {
+    pub(super) fn octet(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*word))
+    }
+
+    /// So many octets.
+    pub(super) fn take(&mut self, count: u64) -> Option<&'o [u8]> {
+        let (taken, rest) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// Octets behind an octet that counts them.
+    fn counted(&mut self) -> Option<&'o [u8]> {
+        let count = self.octet()?;
+        self.take(count.into())
+    }
+
+    /// A variable-length integer, RFC 9000 section 16.
+    pub(super) fn varint(&mut self) -> Option<u64> {
+        let first = self.octet()?;
+        let more = (1_u64 << (first >> 6)) - 1;
+        let rest = self.take(more)?;
+        Some(rest.iter().fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet)))
+    }
+
+    /// The token of an Initial.
+    fn token(&mut self) -> Option<&'o [u8]> {
+        let count = self.varint()?;
+        self.take(count)
+    }
+}

@@ -1,0 +1,410 @@
+//! What is known of the connections between two ports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Seen;
+use crate::banner::quic::{
+    self, ConnectionId, Hellos, InitialKeys, Kind, LongPacket, Malformed, Next, Refused, crypto_frames,
+};
+use crate::engine::accounts::Heard;
+use crate::engine::allowance::Allowance;
+use crate::engine::judge::{Judge, Matched};
+use crate::event::{Timestamp, TlsFacts, Volume};
+use crate::flow::{Anomaly, AnomalySet, Class, End, Ruling};
+use crate::terms::QuicVersion;
+
+/// Connections between the same two ports that are told apart. Those that were judged give way to others.
+pub(super) const ATTEMPTS: usize = 8;
+
+/// Octets that a pair of ciphers takes, roughly.
+const KEYS: usize = 1 << 10;
+
+/// All connections of one UDP flow.
+#[derive(Debug, Default)]
+pub(super) struct Association {
+    pub(super) attempts: Vec<Attempt>,
+    /// Octets of Initials that were opened while a hello was not whole.
+    spent: u64,
+    /// Whether the other end has said anything to any client.
+    answered: bool,
+    /// What was told of the flow.
+    pub(super) allowance: Allowance,
+    /// Packets of the low and the high end.
+    pub(super) volumes: [Volume; 2],
+    pub(super) last: Timestamp,
+    pub(super) heard: Heard,
+    /// Octets of memory that were accounted for.
+    pub(super) accounted: usize,
+}
+
+/// One connection, from its client's first Initial on.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) client: End,
+    /// What the client addressed its first Initial to: its keys follow from that.
+    original: ConnectionId,
+    /// What the client wants to be addressed by.
+    source: ConnectionId,
+    /// What the server wants to be addressed by, once it has answered.
+    server: Option<ConnectionId>,
+    pub(super) version: QuicVersion,
+    /// Nothing once the server goes on behind the hello.
+    keys: Option<InitialKeys>,
+    /// The packet number behind the highest.
+    expected: u64,
+    pub(super) hellos: Hellos,
+    pub(super) state: State,
+    /// When its first Initial came.
+    since: Timestamp,
+    pub(super) matched: Matched,
+    pub(super) facts: Option<Arc<TlsFacts>>,
+    /// The hello of the connection that this one goes on with behind a Retry, which was judged.
+    pub(super) before: Option<Arc<TlsFacts>>,
+}
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its hello is not whole.
+    Undecided,
+    /// Its hello is what was judged with the datagram at hand, and is to be stopped.
+    Suspect,
+    /// Its hello was judged, and may pass.
+    Judged,
+    /// The server goes on: it has the hello.
+    Settled,
+    /// Its hello is not let through.
+    Condemned,
+}
+
+/// What a datagram holds.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) anomalies: AnomalySet,
+    /// A version that is not read.
+    pub(super) unknown: Option<QuicVersion>,
+    /// A part of a hello that is not let through.
+    pub(super) condemned: bool,
+    /// Packets that are QUIC's.
+    packets: usize,
+}
+
+impl Found {
+    pub(super) const fn is_quic(&self) -> bool {
+        self.packets > 0 || self.unknown.is_some()
+    }
+}
+
+impl Association {
+    /// Goes over the packets of a datagram and takes what Initials hold.
+    pub(super) fn read(&mut self, octets: &[u8], train: bool, seen: Seen<'_>, room: &mut Vec<u8>) -> Found {
+        let mut found = Found::default();
+        self.read_one(octets, seen, room, &mut found);
+        if train {
+            for behind in quic::trains(octets) {
+                self.read_one(behind, seen, room, &mut found);
+            }
+        }
+        found
+    }
+
+    fn read_one(&mut self, mut octets: &[u8], seen: Seen<'_>, room: &mut Vec<u8>, found: &mut Found) {
+        loop {
+            match quic::next_packet(octets) {
+                Next::Long(packet, rest) => {
+                    found.packets += 1;
+                    self.take(&packet, seen, room, found);
+                    octets = rest;
+                }
+                Next::Unknown(version) => {
+                    found.unknown.get_or_insert(version);
+                    return;
+                }
+                Next::Other => return,
+            }
+        }
+    }
+
+    fn take(&mut self, packet: &LongPacket<'_>, seen: Seen<'_>, room: &mut Vec<u8>, found: &mut Found) {
+        if self.is_answer(packet, seen.from) || packet.kind != Kind::Initial {
+            return;
+        }
+        let at = match self.open(packet, seen, room) {
+            Opened::By(at, range) => {
+                let frames = room.get(range).unwrap_or_default();
+                if let Some(attempt) = self.attempts.get_mut(at) {
+                    let undecided = attempt.state == State::Undecided;
+                    self.spent += if undecided { frames.len() as u64 } else { 0 };
+                    attempt.take(frames, found);
+                }
+                at
+            }
+            Opened::NoRoom => {
+                found.anomalies.insert(Anomaly::QuicCrowd);
+                return;
+            }
+            // Between two ends that go on with the handshake: an acknowledgement, most likely.
+            Opened::Settled => return,
+            Opened::No => {
+                found.anomalies.insert(Anomaly::QuicUnreadable);
+                return;
+            }
+        };
+        found.condemned |= self.attempts.get(at).is_some_and(|attempt| attempt.state == State::Condemned);
+    }
+
+    /// Whether a packet goes to a client; takes note of what it shows.
+    fn is_answer(&mut self, packet: &LongPacket<'_>, from: End) -> bool {
+        let mut answers = false;
+        for attempt in &mut self.attempts {
+            if attempt.client != from && attempt.source == packet.destination {
+                answers = true;
+                attempt.server = Some(packet.source);
+                if packet.kind == Kind::Handshake && attempt.state == State::Judged {
+                    attempt.settle();
+                }
+            }
+        }
+        self.answered |= answers;
+        answers
+    }
+
+    /// Opens an Initial with the keys of the connection that it is of, or of one that it begins.
+    fn open(&mut self, packet: &LongPacket<'_>, seen: Seen<'_>, room: &mut Vec<u8>) -> Opened {
+        let from = seen.from;
+        let own = |attempt: &Attempt| attempt.client == from && attempt.original == packet.destination;
+        if let Some(at) = self.attempts.iter().position(|attempt| own(attempt) && attempt.keys.is_some())
+            && let Some(range) = self.attempts.get_mut(at).and_then(|attempt| attempt.open(packet, room))
+        {
+            return Opened::By(at, range);
+        }
+        let begun = InitialKeys::new(packet.version, &packet.destination);
+        if let Some(keys) = begun
+            && let Some((number, range)) = keys.open(packet, 0, room)
+        {
+            let before = self.attempts.iter().find(|attempt| attempt.retries_to(packet, from));
+            let before = before.and_then(|attempt| attempt.facts.clone());
+            let attempt = Attempt::new(packet, keys, number, before, seen);
+            return match self.place_for(own) {
+                Some(at) if at < self.attempts.len() => {
+                    self.attempts[at] = attempt;
+                    Opened::By(at, range)
+                }
+                Some(at) => {
+                    self.attempts.push(attempt);
+                    Opened::By(at, range)
+                }
+                None => Opened::NoRoom,
+            };
+        }
+        for at in (0..self.attempts.len()).rev() {
+            if let Some(attempt) = self.attempts.get_mut(at).filter(|attempt| attempt.client == from)
+                && let Some(range) = attempt.open(packet, room)
+            {
+                return Opened::By(at, range);
+            }
+        }
+        let settled = |attempt: &Attempt| {
+            let addressed = attempt.server == Some(packet.destination) || own(attempt);
+            attempt.client == from && attempt.state == State::Settled && addressed
+        };
+        if self.attempts.iter().any(settled) { Opened::Settled } else { Opened::No }
+    }
+
+    /// Where a new connection is noted: in the place of one that is over by then, or behind the others.
+    fn place_for(&self, own: impl Fn(&Attempt) -> bool) -> Option<usize> {
+        let of = |state: State| self.attempts.iter().position(|attempt| attempt.state == state);
+        if let Some(at) = self.attempts.iter().position(own) {
+            return Some(at);
+        }
+        if self.attempts.len() < ATTEMPTS {
+            return Some(self.attempts.len());
+        }
+        of(State::Settled).or_else(|| of(State::Condemned)).or_else(|| of(State::Judged))
+    }
+
+    /// Whether nobody has begun a connection.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.attempts.is_empty()
+    }
+
+    /// Whether the other end has answered any client.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Who began the connection that was begun last; `otherwise` where nobody did.
+    pub(super) fn client(&self, otherwise: End) -> End {
+        self.attempts.last().map_or(otherwise, |attempt| attempt.client)
+    }
+
+    /// Whether a hello is not whole.
+    pub(super) fn is_amid(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.state == State::Undecided)
+    }
+
+    /// Whether a hello was not whole in time, or within the octets that are looked at.
+    pub(super) fn is_late(&self, judge: &Judge<'_>) -> bool {
+        let config = &judge.law.config;
+        let late = |since| judge.packet.now.since(since) > config.time_budget;
+        let mut unfinished = self.attempts.iter().filter(|attempt| attempt.state == State::Undecided);
+        unfinished.any(|attempt| self.spent > config.stream_budget || late(attempt.since))
+    }
+
+    /// Where the flow stands and what was decided of it.
+    pub(super) fn standing(&self) -> (Class, Ruling) {
+        let passes = |attempt: &Attempt| matches!(attempt.state, State::Judged | State::Settled);
+        let passes = self.attempts.iter().any(passes);
+        let class = match (self.is_amid(), self.answered) {
+            (true, _) => Class::Undecided,
+            (false, true) if passes => Class::Passed,
+            (false, _) => Class::Unconfirmed,
+        };
+        (class, if passes { Ruling::Passed } else { Ruling::Undecided })
+    }
+
+    /// Lets nothing more of the hellos through that were found to be forbidden.
+    pub(super) fn condemn(&mut self) {
+        self.all_of(State::Suspect, State::Condemned);
+    }
+
+    /// Has unfinished hellos stopped, too.
+    pub(super) fn suspect_unfinished(&mut self) {
+        self.all_of(State::Undecided, State::Suspect);
+    }
+
+    /// Lets everything through that is not decided.
+    pub(super) fn pass_unfinished(&mut self) {
+        self.all_of(State::Undecided, State::Judged);
+        self.all_of(State::Suspect, State::Judged);
+    }
+
+    fn all_of(&mut self, from: State, to: State) {
+        self.attempts
+            .iter_mut()
+            .filter(|attempt| attempt.state == from)
+            .for_each(|attempt| attempt.state = to);
+        self.spent = 0;
+    }
+
+    /// Forgets what hellos were made of: nothing more gets by.
+    pub(super) fn forget_hellos(&mut self) {
+        self.attempts.iter_mut().for_each(Attempt::settle);
+    }
+
+    pub(super) fn volume(&mut self, from: End) -> &mut Volume {
+        let [low, high] = &mut self.volumes;
+        if from == End::Low { low } else { high }
+    }
+
+    pub(super) fn note_heard(&mut self, heard: Heard) {
+        self.heard.protocol = heard.protocol.or(self.heard.protocol);
+        self.heard.alerted |= heard.alerted;
+        if self.heard.dropped.is_none() {
+            self.heard.dropped = heard.dropped;
+        }
+    }
+
+    /// Octets of memory held, roughly.
+    pub(super) fn memory(&self) -> usize {
+        let attempts = self.attempts.iter().map(|attempt| {
+            let keys = if attempt.keys.is_some() { KEYS } else { 0 };
+            attempt.hellos.memory() + keys
+        });
+        size_of::<Self>() + self.attempts.capacity() * size_of::<Attempt>() + attempts.sum::<usize>()
+    }
+
+    /// How long it is remembered though nothing comes, by its class.
+    pub(super) const fn timeout(
+        class: Class,
+        timeouts: &crate::engine::Timeouts,
+        budget: Duration,
+    ) -> Duration {
+        match class {
+            Class::Undecided => budget,
+            Class::Unconfirmed | Class::Opening => timeouts.unconfirmed,
+            Class::Passed | Class::Blocked | Class::Closed => timeouts.datagrams,
+        }
+    }
+}
+
+/// What became of an Initial.
+enum Opened {
+    /// It is of this connection, and where its frames are.
+    By(usize, std::ops::Range<usize>),
+    /// It begins one that there is no room for.
+    NoRoom,
+    /// It is of one whose hello its server has.
+    Settled,
+    No,
+}
+
+impl Attempt {
+    fn new(
+        packet: &LongPacket<'_>,
+        keys: InitialKeys,
+        number: u64,
+        before: Option<Arc<TlsFacts>>,
+        seen: Seen<'_>,
+    ) -> Self {
+        Self {
+            client: seen.from,
+            original: packet.destination,
+            source: packet.source,
+            server: None,
+            version: packet.version,
+            keys: Some(keys),
+            expected: number + 1,
+            hellos: Hellos::default(),
+            state: State::Undecided,
+            since: seen.packet.now,
+            matched: Matched::default(),
+            facts: None,
+            before,
+        }
+    }
+
+    /// Opens an Initial of this connection. Its version may be another one than at first, RFC 9368.
+    fn open(&mut self, packet: &LongPacket<'_>, room: &mut Vec<u8>) -> Option<std::ops::Range<usize>> {
+        let keys = self.keys.as_ref()?;
+        let (number, range) = if keys.version() == packet.version {
+            keys.open(packet, self.expected, room)?
+        } else {
+            InitialKeys::new(packet.version, &self.original)?.open(packet, self.expected, room)?
+        };
+        self.expected = self.expected.max(number + 1);
+        Some(range)
+    }
+
+    /// Takes the octets of the hello out of frames.
+    fn take(&mut self, frames: &[u8], found: &mut Found) {
+        for frame in crypto_frames(frames) {
+            let refused = match frame {
+                Ok((offset, octets)) => match self.hellos.take(offset, octets) {
+                    Ok(()) => continue,
+                    Err(Refused::Conflict) => Anomaly::QuicConflict,
+                    Err(Refused::TooMany) => Anomaly::QuicMalformed,
+                },
+                Err(Malformed) => Anomaly::QuicMalformed,
+            };
+            found.anomalies.insert(refused);
+        }
+    }
+
+    /// Whether a packet goes on with this connection behind a Retry of its server.
+    fn retries_to(&self, packet: &LongPacket<'_>, from: End) -> bool {
+        self.client == from && self.state == State::Judged && self.server == Some(packet.destination)
+    }
+
+    /// Nothing that is said of the hello any more changes it.
+    fn settle(&mut self) {
+        self.keys = None;
+        self.hellos = Hellos::default();
+        self.facts = None;
+        self.before = None;
+        if self.state != State::Condemned {
+            self.state = State::Settled;
+        }
+    }
+}

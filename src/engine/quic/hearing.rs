@@ -1,0 +1,89 @@
+//! Hellos that are whole, and what rules and policies say of them.
+
+use std::sync::Arc;
+
+use super::association::{Association, Attempt, State};
+use crate::banner::tls::{self, CLIENT_HELLO};
+use crate::banner::{Banner, TlsBanner};
+use crate::engine::judge::{Judge, Question};
+use crate::event::{Application, EventKind, OtherFacts, Protocol, TlsFacts};
+use crate::rules::{Allowed, Opinion, Policy, Stage};
+use crate::terms::{Anomaly, Side, Transport};
+
+impl Association {
+    /// Judges the hellos that are whole by now. Those that are to be stopped are suspects.
+    pub(super) fn listen(&mut self, judge: &mut Judge<'_>) {
+        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+        for attempt in &mut self.attempts {
+            if matches!(attempt.state, State::Undecided | State::Judged) {
+                attempt.listen(judge);
+            }
+        }
+        judge.tell_cut_alerts();
+        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+    }
+}
+
+impl Attempt {
+    fn listen(&mut self, judge: &mut Judge<'_>) {
+        let stopped = judge.outcome.stop.is_some();
+        loop {
+            let hello = match self.hellos.next_message() {
+                Ok(None) => break,
+                Ok(Some((CLIENT_HELLO, body))) => {
+                    judge.allowance.hear(body.len());
+                    tls::client(body, Transport::Udp).ok_or(Anomaly::TlsMalformed)
+                }
+                Ok(Some(_)) | Err(_) => Err(Anomaly::QuicMalformed),
+            };
+            self.state = State::Judged;
+            match hello {
+                Ok(client) => {
+                    let quic = Some(self.version);
+                    self.judge(TlsFacts { client: Some(client), quic, ..TlsFacts::default() }, judge);
+                }
+                Err(anomaly) => {
+                    judge.note_application(anomaly);
+                    break;
+                }
+            }
+        }
+        if !stopped && judge.outcome.stop.is_some() {
+            self.state = if judge.enforces() { State::Suspect } else { State::Judged };
+        }
+    }
+
+    fn judge(&mut self, facts: TlsFacts, judge: &mut Judge<'_>) {
+        if self.before.take().is_some_and(|before| *before == facts) {
+            self.facts = Some(Arc::new(facts));
+            return;
+        }
+        let facts = Arc::new(facts);
+        judge.desk.counters.count_banner(Protocol::Tls, Side::Client);
+        let policy = judge.law.rules.policy(&judge.flow.endpoints());
+        let policy = policy.filter(|policy| !policy.allows_any()).cloned();
+        judge.asks.clone_from(&policy);
+        let line = facts.line(Side::Client);
+        let banner = Banner::Tls(TlsBanner { from: Side::Client, facts: &facts, line: &line });
+        let stage = Stage::Whole;
+        let question = Question { banner: &banner, stage, request: None, product: None, transaction: None };
+        judge.ask(&question, &mut self.matched, || Application::Tls(Arc::clone(&facts)));
+        if let Some(policy) = policy {
+            let opinions = std::mem::take(&mut judge.opinions);
+            if !is_allowed(&policy, &opinions) {
+                let facts = OtherFacts { name: "quic", from: Some(Side::Client), ..OtherFacts::default() };
+                judge.refuse(&policy, facts);
+            }
+        }
+        let said = Application::Tls(Arc::clone(&facts));
+        judge.emit(EventKind::Application(said), None, Some(Protocol::Tls), None);
+        self.facts.get_or_insert(facts);
+    }
+}
+
+/// Whether a policy lets a hello through: as TLS, or by a rule that it names.
+fn is_allowed(policy: &Policy, opinions: &[(usize, Opinion)]) -> bool {
+    let tls =
+        policy.allow().iter().any(|allowed| matches!(allowed, Allowed::Other(name) if name.name() == "tls"));
+    tls || opinions.iter().any(|(_, opinion)| *opinion == Opinion::Matches)
+}

@@ -1,0 +1,318 @@
+//! UDP flows: QUIC connections between two ports, each judged by its client's hello.
+//!
+//! A flow begins with an Initial that its own keys open: garbage takes no place in the table. What the
+//! hello's parts came in is let through until the hello is whole; the datagram that makes it whole is the one
+//! that is judged, so that no server has a hello that was not. All octets of a hello are kept until
+//! the server shows, by going on with the handshake, that it has them: what comes instead of them is dropped.
+//!
+//! Between the same two ports there may be many connections. Whatever begins one (a long header) is looked at
+//! even where the flow may pass; packets with short headers are worth nothing to anybody who has no keys from a
+//! hello, and pass.
+
+mod association;
+mod hearing;
+mod record;
+mod room;
+#[cfg(test)]
+mod tests;
+
+use self::association::{Association, Found};
+use super::accounts::Heard;
+use super::bench::{Bench, Sitting};
+use super::judge::{FlowFacts, Judge, Stop};
+use super::{Checksums, Decision, Engine, Inspected, PacketInput};
+use crate::banner::quic;
+use crate::event::{EventSink, Side};
+use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling};
+use crate::packet::Datagram;
+
+/// The UDP flows.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    table: FlowTable<Association>,
+    octet_limit: usize,
+    /// Octets that the flows hold.
+    held: usize,
+    /// What packets are opened in.
+    room: Vec<u8>,
+}
+
+/// A datagram of a flow in the table, or of one to be.
+#[derive(Clone, Copy)]
+struct Seen<'s> {
+    datagram: &'s Datagram<'s>,
+    packet: &'s PacketInput<'s>,
+    key: FlowKey,
+    from: End,
+}
+
+impl Engine {
+    pub(super) fn inspect_datagram(
+        &mut self,
+        datagram: &Datagram<'_>,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let (key, from) = FlowKey::of_datagram(datagram);
+        let seen = Seen { datagram, packet, key, from };
+        let found = self.datagrams.find(&key);
+        let Self { datagrams, bench, .. } = self;
+        if let Some(id) = found {
+            bench.desk.counters.datagrams += 1;
+            datagrams.count(id, seen);
+            if datagrams.get(id).ruling.blocks() {
+                datagrams.touch(id, packet);
+                return Inspected { decision: Decision::Block, mark: None };
+            }
+        }
+        if !may_begin(seen) {
+            return match found {
+                Some(id) => datagrams.inspect_later(id, seen, bench),
+                None => {
+                    bench.desk.counters.not_tcp += 1;
+                    Decision::Pass.into()
+                }
+            };
+        }
+        if !datagram.is_whole() && self.may_ask_for_more(packet) {
+            return Decision::More { octets: datagram.wire_length() }.into();
+        }
+        let Self { datagrams, bench, .. } = self;
+        bench.desk.heard = Heard::default();
+        if packet.checksums == Checksums::Verify && !datagram.checksums_valid() {
+            return datagrams.refuse(found, seen, Anomaly::BadChecksum, bench, sink);
+        }
+        datagrams.inspect_beginning(found, seen, bench, sink)
+    }
+}
+
+/// Whether a datagram may hold the first packet of a connection.
+fn may_begin(seen: Seen<'_>) -> bool {
+    let payload = seen.datagram.payload();
+    let long = payload.first().is_some_and(|first| first & 0x80 != 0);
+    long || is_train(seen) && quic::trains(payload).next().is_some()
+}
+
+/// Whether what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.
+fn is_train(seen: Seen<'_>) -> bool {
+    seen.packet.checksums == Checksums::NotReady
+}
+
+impl Datagrams {
+    /// A datagram of a flow that begins nothing.
+    fn inspect_later(&mut self, id: FlowId, seen: Seen<'_>, bench: &Bench) -> Inspected {
+        let flow = self.touch(id, seen.packet);
+        let mark = bench.desk.marks.of(flow.label);
+        let passes = flow.ruling == Ruling::Passed;
+        Inspected { decision: if passes { Decision::Pass } else { Decision::Undecided }, mark }
+    }
+
+    /// A datagram that its receiver throws away, or should.
+    fn refuse(
+        &mut self,
+        found: Option<FlowId>,
+        seen: Seen<'_>,
+        anomaly: Anomaly,
+        bench: &mut Bench,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let facts = self.facts(found, seen);
+        let mut judge = judge(bench.sit(sink), facts, seen);
+        let mut none = AnomalySet::default();
+        let reported = match found {
+            Some(id) => &mut self.get_mut(id).reported,
+            None => &mut none,
+        };
+        judge.note(AnomalySet::of(anomaly), reported);
+        refused(&mut judge).unwrap_or(Decision::Undecided).into()
+    }
+
+    /// A datagram that may begin a connection.
+    fn inspect_beginning(
+        &mut self,
+        known: Option<FlowId>,
+        seen: Seen<'_>,
+        bench: &mut Bench,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let facts = self.facts(known, seen);
+        let mut association = match known {
+            Some(id) => self.get_mut(id).conversation.take().unwrap_or_default(),
+            None => Box::default(),
+        };
+        let mut sitting = bench.sit(sink);
+        if !self.has_octets(seen.packet.now, &mut sitting) {
+            if let Some(id) = known {
+                self.put_back(id, association, sitting.desk);
+            }
+            return Self::refuse_flow(facts, seen, &mut sitting);
+        }
+        let found = association.read(seen.datagram.payload(), is_train(seen), seen, &mut self.room);
+        let id = match known {
+            Some(id) => id,
+            None if association.is_empty() => {
+                return Self::inspect_stranger(&found, facts, seen, &mut sitting);
+            }
+            None => match self.begin(seen, &mut sitting) {
+                Some(id) => id,
+                None => return Self::refuse_flow(facts, seen, &mut sitting),
+            },
+        };
+        if known.is_none() {
+            sitting.desk.counters.datagrams += 1;
+            association.volume(seen.from).add(seen.datagram.wire_length() as u64);
+        }
+        let facts = FlowFacts::of_datagrams(seen.key, self.get(id).started(), association.client(seen.from));
+        let mut judge = judge(sitting, facts, seen);
+        association.last = seen.packet.now;
+        association.listen(&mut judge);
+        note(&found, &mut self.get_mut(id).reported, &mut judge);
+        let inspected = self.conclude(id, &mut association, &found, seen, &mut judge);
+        association.note_heard(std::mem::take(&mut judge.desk.heard));
+        self.put_back(id, association, judge.desk);
+        inspected
+    }
+
+    /// A datagram that belongs to no flow and begins none.
+    fn inspect_stranger(
+        found: &Found,
+        facts: FlowFacts,
+        seen: Seen<'_>,
+        sitting: &mut Sitting<'_>,
+    ) -> Inspected {
+        if !found.is_quic() {
+            sitting.desk.counters.not_tcp += 1;
+            return Decision::Pass.into();
+        }
+        sitting.desk.counters.datagrams += 1;
+        let mut judge = judge(sitting.again(), facts, seen);
+        note(found, &mut AnomalySet::default(), &mut judge);
+        refused(&mut judge).unwrap_or(Decision::Undecided).into()
+    }
+
+    /// Turns what a datagram led to into a decision, and puts the flow where it stands.
+    fn conclude(
+        &mut self,
+        id: FlowId,
+        association: &mut Association,
+        found: &Found,
+        seen: Seen<'_>,
+        judge: &mut Judge<'_>,
+    ) -> Inspected {
+        let outcome = std::mem::take(&mut judge.outcome);
+        let flow = self.touch(id, seen.packet);
+        let mark = judge.desk.marks.add(&mut flow.label, outcome.mark);
+        judge.outcome.refuse = outcome.refuse;
+        let late = association.is_late(judge);
+        let stopped = match outcome.stop {
+            Some(stop) => self.stop(id, association, stop, judge),
+            None if late => self.give_up(id, association, judge),
+            None => None,
+        };
+        let dropped = stopped.or_else(|| refused(judge));
+        let condemned = found.condemned && judge.enforces();
+        let (class, ruling) = match self.get(id).ruling {
+            Ruling::Undecided | Ruling::Passed => association.standing(),
+            blocked => (Class::Blocked, blocked),
+        };
+        self.get_mut(id).ruling = ruling;
+        self.set_class(id, class, seen.packet);
+        let decision = match dropped {
+            Some(decision) => decision,
+            None if condemned => Decision::Drop,
+            None if ruling == Ruling::Passed && !association.is_amid() => Decision::Pass,
+            None => Decision::Undecided,
+        };
+        Inspected { decision, mark }
+    }
+
+    /// Stops the connection whose hello was judged with this datagram, or says that it would have been stopped.
+    ///
+    /// Where nobody has answered, only what belongs to that hello is dropped: anybody can send a hello with somebody
+    /// else's address.
+    fn stop(
+        &mut self,
+        id: FlowId,
+        association: &mut Association,
+        stop: Stop,
+        judge: &mut Judge<'_>,
+    ) -> Option<Decision> {
+        judge.tell_drop(stop.reason, stop.rule, false);
+        if !judge.enforces() {
+            return None;
+        }
+        judge.desk.counters.count_blocked(false);
+        association.condemn();
+        if !association.is_answered() {
+            return Some(Decision::Drop);
+        }
+        self.get_mut(id).ruling = Ruling::Blocked;
+        association.forget_hellos();
+        Some(Decision::Block)
+    }
+
+    /// The budget is spent without a whole hello.
+    fn give_up(
+        &mut self,
+        id: FlowId,
+        association: &mut Association,
+        judge: &mut Judge<'_>,
+    ) -> Option<Decision> {
+        judge.desk.counters.budget_spent += 1;
+        judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
+        if judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+            let reason = Anomaly::BudgetSpent.drop_reason();
+            association.suspect_unfinished();
+            let stopped = self.stop(id, association, Stop { reason, rule: None, reject: false }, judge);
+            if stopped.is_some() {
+                return stopped;
+            }
+        }
+        association.pass_unfinished();
+        None
+    }
+
+    fn get(&self, id: FlowId) -> &Flow<Association> {
+        self.table.get(id)
+    }
+
+    fn get_mut(&mut self, id: FlowId) -> &mut Flow<Association> {
+        self.table.get_mut(id)
+    }
+
+    fn facts(&self, found: Option<FlowId>, seen: Seen<'_>) -> FlowFacts {
+        let known = found.map(|id| self.get(id));
+        let client = known.and_then(|flow| Some(flow.conversation.as_ref()?.client(seen.from)));
+        let started = known.map_or(seen.packet.now, Flow::started);
+        FlowFacts::of_datagrams(seen.key, started, client.unwrap_or(seen.from))
+    }
+}
+
+/// A judge of what a datagram shows.
+fn judge<'e>(sitting: Sitting<'e>, facts: FlowFacts, seen: Seen<'e>) -> Judge<'e> {
+    let endpoint = seen.key.endpoint(seen.from);
+    let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
+    let mut judge = sitting.judge(facts, Some(side), None, seen.packet);
+    judge.datagram = Some(seen.datagram);
+    judge
+}
+
+/// Notes what was odd about a datagram.
+fn note(found: &Found, reported: &mut AnomalySet, judge: &mut Judge<'_>) {
+    judge.note(found.anomalies, reported);
+    if let Some(version) = found.unknown {
+        let anomaly = Anomaly::QuicUnknownVersion;
+        judge.note_with(anomaly, &format!("{}: {}", anomaly.detail(), version.name()), reported);
+    }
+    // What was let through is fixed, whatever else is only to be told.
+    if found.anomalies.contains(Anomaly::QuicConflict) && judge.enforces() {
+        judge.outcome.refuse.get_or_insert(Anomaly::QuicConflict.drop_reason());
+    }
+}
+
+/// The decision about a datagram that is refused by itself, if it is.
+fn refused(judge: &mut Judge<'_>) -> Option<Decision> {
+    let reason = judge.outcome.refuse.take()?;
+    judge.tell_drop(reason, None, false);
+    judge.enforces().then_some(Decision::Drop)
+}

@@ -1,0 +1,70 @@
+//! The record of a UDP flow at its end.
+
+use super::Datagrams;
+use crate::engine::bench::Sitting;
+use crate::engine::judge::FlowFacts;
+use crate::event::{Event, EventKind, FlowContext, FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
+use crate::flow::{End, FlowId, Ruling};
+
+impl Datagrams {
+    /// Tells of a flow that is about to be forgotten.
+    pub(super) fn tell_record(
+        &mut self,
+        id: FlowId,
+        facts: FlowFacts,
+        end: FlowEnd,
+        now: Timestamp,
+        sitting: &mut Sitting<'_>,
+    ) {
+        let flow = self.get(id);
+        let Some(association) = &flow.conversation else { return };
+        let config = &sitting.law.config;
+        let handed_over = config.hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
+        let [low, high] = association.volumes;
+        let (to_server, to_client) = match association.client(End::Low) {
+            End::Low => (low, high),
+            End::High => (high, low),
+        };
+        let (reason, rule) = match &association.heard.dropped {
+            Some((reason, rule)) => (Some(*reason), rule.clone()),
+            None => (None, None),
+        };
+        let record = FlowRecord {
+            start: flow.started(),
+            last: association.last,
+            to_server,
+            to_client,
+            flags_to_server: 0,
+            flags_to_client: 0,
+            state: match (handed_over, association.is_answered()) {
+                (true, _) => FlowState::Bypassed,
+                (false, true) => FlowState::Established,
+                (false, false) => FlowState::New,
+            },
+            end,
+            verdict: match flow.ruling {
+                Ruling::Passed => FlowVerdict::Passed,
+                Ruling::Undecided if reason.is_none() => FlowVerdict::Undecided,
+                _ => FlowVerdict::Blocked,
+            },
+            reason,
+            rule,
+            protocol: association.heard.protocol,
+            alerted: association.heard.alerted,
+            whole: !handed_over,
+        };
+        let context = FlowContext {
+            id: facts.id(),
+            transport: facts.transport(),
+            endpoints: facts.endpoints(),
+            from: None,
+            interface: None,
+            vlan: Vec::new(),
+            packet_number: None,
+            transaction: None,
+            protocol: record.protocol,
+        };
+        let (source, kind) = (config.source, EventKind::Flow(Box::new(record)));
+        sitting.sink.emit(Event { timestamp: now, source, flow: Some(context), kind });
+    }
+}

@@ -1,0 +1,189 @@
+//! Room for UDP flows: what gives way, and what is forgotten in time.
+
+use super::association::Association;
+use super::{Datagrams, Seen, judge};
+use crate::engine::bench::{Desk, Sitting};
+use crate::engine::flows::nothing;
+use crate::engine::judge::FlowFacts;
+use crate::engine::{Counters, Decision, EngineConfig, Inspected, OnFailure, PacketInput};
+use crate::event::{DropReason, FlowEnd, Timestamp};
+use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, Ruling};
+
+/// A part of the room that TCP's flows have.
+const SHARE: usize = 4;
+
+/// How many of the flows that were seen longest ago are looked at for one that holds octets.
+const COMPARED: usize = 64;
+
+/// What gives way to a new flow, first to last: what nobody has answered, what is looked at once more should
+/// it go on, and at last hellos that are not whole and what is blocked.
+const GIVES_WAY: [Class; 4] = [Class::Unconfirmed, Class::Passed, Class::Undecided, Class::Blocked];
+
+/// What gives way where failing closed is asked for: a flow that may be half-way through a hello does not.
+const GIVES_WAY_CLOSED: [Class; 1] = [Class::Passed];
+
+/// Classes that UDP flows can be of.
+const CLASSES: [Class; 4] = GIVES_WAY;
+
+/// Flows that one tick forgets at most.
+const TICK_LIMIT: usize = 1 << 14;
+
+impl Datagrams {
+    /// No flows, and room for a quarter of what TCP's may take.
+    pub(in crate::engine) fn new(config: &EngineConfig) -> Self {
+        Self {
+            table: FlowTable::new((config.flow_limit / SHARE).max(1)),
+            octet_limit: config.buffer_limit / SHARE,
+            held: 0,
+            room: Vec::new(),
+        }
+    }
+
+    pub(super) fn find(&self, key: &FlowKey) -> Option<FlowId> {
+        self.table.find(key)
+    }
+
+    /// A new flow, if need be in the place of another; none where there is no room.
+    pub(super) fn begin(&mut self, seen: Seen<'_>, sitting: &mut Sitting<'_>) -> Option<FlowId> {
+        let now = seen.packet.now;
+        if self.table.is_full() {
+            let oldest = ways(sitting).iter().find_map(|class| self.table.oldest(*class))?;
+            self.give_way(oldest, now, sitting);
+        }
+        let id = self.table.insert(seen.key, seen.from, now).ok()?;
+        sitting.desk.counters.udp_flows += 1;
+        Some(id)
+    }
+
+    /// Brings the octets that flows hold below their limit; false where nothing gives way.
+    pub(super) fn has_octets(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
+        while self.held > self.octet_limit {
+            let table = &self.table;
+            // Not the flow at hand: its own is taken out of the table.
+            let holds = |id: &FlowId| table.get(*id).conversation.is_some();
+            let mut oldest =
+                ways(sitting).iter().filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));
+            let Some(oldest) = oldest.next() else { return false };
+            self.give_way(oldest, now, sitting);
+        }
+        true
+    }
+
+    fn give_way(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
+        *sitting.desk.counters.udp_evictions.of(self.get(id).class()) += 1;
+        self.forget(id, FlowEnd::Forced, now, sitting);
+    }
+
+    /// There is no room for the datagram's flow.
+    pub(super) fn refuse_flow(facts: FlowFacts, seen: Seen<'_>, sitting: &mut Sitting<'_>) -> Inspected {
+        sitting.desk.counters.no_room += 1;
+        if sitting.law.config.on_failure == OnFailure::Open {
+            return Decision::Undecided.into();
+        }
+        judge(sitting.again(), facts, seen).tell_drop(DropReason::FlowMemcap, None, false);
+        Decision::Drop.into()
+    }
+
+    /// Puts what is known of a flow back into its place.
+    pub(super) fn put_back(&mut self, id: FlowId, mut association: Box<Association>, desk: &mut Desk) {
+        let memory = association.memory();
+        self.held = self.held - association.accounted + memory;
+        association.accounted = memory;
+        self.get_mut(id).conversation = Some(association);
+        desk.counters.udp_buffered_now = self.held;
+    }
+
+    /// Forgets flows that have been silent for too long, and those whose hellos never became whole.
+    pub(in crate::engine) fn tick(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let config = &sitting.law.config;
+        for class in CLASSES {
+            let timeout = Association::timeout(class, &config.timeouts, config.time_budget);
+            for _ in 0..TICK_LIMIT {
+                let Some(id) = self.table.expired(class, timeout, now) else { break };
+                if class != Class::Undecided || !self.block_unfinished(id, now, sitting) {
+                    self.forget(id, FlowEnd::Timeout, now, sitting);
+                }
+            }
+        }
+        self.refresh(&mut sitting.desk.counters);
+    }
+
+    /// Blocks a flow whose hello was not whole in time, where that is asked for.
+    fn block_unfinished(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
+        sitting.desk.counters.budget_spent += 1;
+        let packet = nothing(now);
+        let facts = self.facts_of(id);
+        let mut judge = sitting.again().judge(facts, None, None, &packet);
+        judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
+        if !judge.enforces() || !judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+            return false;
+        }
+        judge.tell_drop(Anomaly::BudgetSpent.drop_reason(), None, false);
+        judge.desk.counters.count_blocked(false);
+        self.get_mut(id).ruling = Ruling::Blocked;
+        if let Some(mut association) = self.get_mut(id).conversation.take() {
+            association.forget_hellos();
+            self.put_back(id, association, judge.desk);
+        }
+        self.set_class(id, Class::Blocked, &packet);
+        true
+    }
+
+    /// Forgets every flow.
+    pub(in crate::engine) fn finish(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+        for class in CLASSES {
+            while let Some(id) = self.table.oldest(class) {
+                self.forget(id, FlowEnd::Shutdown, now, sitting);
+            }
+        }
+        self.refresh(&mut sitting.desk.counters);
+    }
+
+    fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, sitting: &mut Sitting<'_>) {
+        let facts = self.facts_of(id);
+        if sitting.law.config.flow_events {
+            self.tell_record(id, facts, end, now, sitting);
+        }
+        if let Some(association) = self.table.remove(id) {
+            self.held -= association.accounted;
+        }
+    }
+
+    pub(super) fn facts_of(&self, id: FlowId) -> FlowFacts {
+        let flow = self.get(id);
+        let low = crate::flow::End::Low;
+        let client = flow.conversation.as_ref().map_or(low, |association| association.client(low));
+        FlowFacts::of_datagrams(*flow.key(), flow.started(), client)
+    }
+
+    fn refresh(&self, counters: &mut Counters) {
+        for class in Class::ALL {
+            *counters.udp_flows_now.of(class) = self.table.count(class) as u64;
+        }
+        counters.udp_buffered_now = self.held;
+    }
+
+    /// Counts a datagram of a flow.
+    pub(super) fn count(&mut self, id: FlowId, seen: Seen<'_>) {
+        if let Some(association) = &mut self.get_mut(id).conversation {
+            association.volume(seen.from).add(seen.datagram.wire_length() as u64);
+            association.last = seen.packet.now;
+        }
+    }
+
+    pub(super) fn touch(&mut self, id: FlowId, packet: &PacketInput<'_>) -> &mut Flow<Association> {
+        self.table.touch(id, packet.now)
+    }
+
+    pub(super) fn set_class(&mut self, id: FlowId, class: Class, packet: &PacketInput<'_>) {
+        self.table.set_class(id, class, packet.now);
+    }
+}
+
+/// What gives way to a new flow.
+const fn ways(sitting: &Sitting<'_>) -> &'static [Class] {
+    match sitting.law.config.on_failure {
+        OnFailure::Open => &GIVES_WAY,
+        OnFailure::Closed => &GIVES_WAY_CLOSED,
+    }
+}
