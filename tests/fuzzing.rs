@@ -134,6 +134,7 @@ targets!(
     http,
     framing,
     tls,
+    quic,
     certificate,
     capture,
     netlink,

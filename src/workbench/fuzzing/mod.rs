@@ -6,11 +6,13 @@
 mod banners;
 mod handshakes;
 mod judging;
+mod quic;
 mod streams;
 
 pub use banners::{framing, greeting, http, other, ssh};
 pub use handshakes::{certificate, tls};
 pub use judging::{engine, rules};
+pub use quic::quic;
 pub use streams::{capture, flow, netlink, packet};
 
 /// A fuzz target.
@@ -27,6 +29,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("framing", framing),
     ("tls", tls),
     ("certificate", certificate),
+    ("quic", quic),
     ("capture", capture),
     ("netlink", netlink),
     ("rules", rules),
