@@ -58,6 +58,10 @@ pub(super) struct GuardArgs {
     /// With --hook: queue only these source or destination ports (22,80,8000-8010).
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
     ports: Option<Ports>,
+    /// With --hook: queue UDP of these source or destination ports, too, so that QUIC is judged (443); none by
+    /// default.
+    #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
+    hook_udp: Option<Ports>,
     #[command(flatten)]
     variant: VariantFlag,
     /// Octets of each packet to copy at first; grown by itself where a flow needs more.
@@ -168,6 +172,7 @@ impl GuardArgs {
         let hook = HookConfig {
             chains: unique(&self.hook),
             ports: self.ports.clone(),
+            udp: self.hook_udp.clone(),
             queues: self.queue,
             bypass: inspection.on_failure() == OnFailure::Open,
             mark,

@@ -11,8 +11,10 @@ use super::MarkField;
 pub struct HookConfig {
     /// The chains that lead to the queue, without duplicates.
     pub chains: Vec<Chain>,
-    /// Only packets with one of these as source or destination port; all where absent.
+    /// Only TCP packets with one of these as source or destination port; all where absent.
     pub ports: Option<Ports>,
+    /// UDP packets with one of these as source or destination port; no UDP where absent.
+    pub udp: Option<Ports>,
     /// The queues that packets are balanced over.
     pub queues: Queues,
     /// Let packets pass while nobody listens on the queue (`--on-failure open`).
@@ -28,6 +30,7 @@ impl Default for HookConfig {
         Self {
             chains: Chain::ALL.to_vec(),
             ports: None,
+            udp: None,
             queues: Queues::default(),
             bypass: true,
             mark: MarkField::default(),

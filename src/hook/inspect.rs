@@ -18,7 +18,7 @@ pub struct Jump {
     pub position: usize,
     /// The rule, as `iptables -S` prints it behind `-A CHAIN`.
     pub rule: String,
-    /// Rules of others behind it that TCP packets could meet, as they are printed.
+    /// Rules of others behind it that packets could meet which it leads, as they are printed.
     pub behind: Vec<String>,
 }
 
@@ -126,14 +126,25 @@ impl FamilyStatus {
     fn flaws_of(&self, chain: Chain) -> Vec<Flaw> {
         let jumps: Vec<&Jump> = self.jumps.iter().filter(|jump| jump.chain == chain).collect();
         let mut flaws = Vec::new();
-        if jumps.len() > 1 {
-            flaws.push(Flaw::Doubled { chain, times: jumps.len() });
-        }
-        if let Some(jump) = jumps.first().filter(|jump| !jump.behind.is_empty()) {
-            flaws.push(Flaw::Behind { chain, rules: jump.behind.clone() });
+        for carried in [Carried::Tcp, Carried::Udp] {
+            let mut jumps = jumps.iter().filter(|jump| may_meet(&jump.rule, carried));
+            let Some(first) = jumps.next() else { continue };
+            let times = 1 + jumps.count();
+            if times > 1 {
+                flaws.push(Flaw::Doubled { chain, times });
+            }
+            let behind = Flaw::Behind { chain, rules: first.behind.clone() };
+            if !first.behind.is_empty() && !flaws.contains(&behind) {
+                flaws.push(behind);
+            }
         }
         flaws
     }
+}
+
+/// Whether a packet could meet a jump and then a rule behind it.
+fn meets_what(jump: &str, behind: &str) -> bool {
+    [Carried::Tcp, Carried::Udp].iter().any(|carried| may_meet(jump, *carried) && may_meet(behind, *carried))
 }
 
 /// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with
@@ -150,7 +161,7 @@ pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
             behind: rules
                 .iter()
                 .skip(index + 1)
-                .filter(|rule| !is_ours(rule) && may_meet_tcp(rule))
+                .filter(|behind| !is_ours(behind) && meets_what(rule, behind))
                 .map(|rule| (*rule).to_owned())
                 .collect(),
         };
@@ -160,13 +171,45 @@ pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
     Chain::ALL.into_iter().flat_map(in_chain).collect()
 }
 
-/// Whether the protocol that a rule asks for leaves TCP in; only TCP is ever queued.
+/// What of IP a hook leads to the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carried {
+    /// TCP.
+    Tcp,
+    /// UDP, where that is asked for.
+    Udp,
+}
+
+impl Carried {
+    /// The name in rules.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+
+    /// IANA's number, which rules may have in its place.
+    const fn number(self) -> &'static str {
+        match self {
+            Self::Tcp => "6",
+            Self::Udp => "17",
+        }
+    }
+}
+
+/// Whether the protocol that a rule asks for leaves TCP in.
 pub fn may_meet_tcp(rule: &str) -> bool {
+    may_meet(rule, Carried::Tcp)
+}
+
+/// Whether the protocol that a rule asks for leaves this one in.
+pub fn may_meet(rule: &str, carried: Carried) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));
     let Some((index, pair)) = asked else { return true };
     let inverted = index > 0 && words.get(index - 1) == Some(&"!");
-    matches!(pair[1], "tcp" | "6" | "all") != inverted
+    (pair[1] == "all" || pair[1] == carried.name() || pair[1] == carried.number()) != inverted
 }
 
 #[cfg(test)]

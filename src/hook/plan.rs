@@ -3,7 +3,7 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
 //! with what is there. The legacy and the `nf_tables` variant print the same text.
 
-use super::inspect::may_meet_tcp;
+use super::inspect::{Carried, may_meet};
 use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
 
@@ -24,6 +24,15 @@ pub(super) const CHAINS: [&str; 4] = [MAIN, PASS, BLOCK, CLEAN];
 const ROUTED_BEHIND: [&str; 2] = ["PREROUTING", "OUTPUT"];
 /// Base chains that can hold a jump of ours.
 pub(super) const BASES: [&str; 4] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT"];
+
+/// What finds a long header of QUIC (the highest bit of the payload's first octet) in IPv4, in IPv6, and in IPv6
+/// behind extension headers, where it can't be found: those count as such. In the words of the `u32` match: the octets
+/// at an offset, shifted or masked.
+const LONG_HEADERS: [&str; 3] = [
+    "0x0>>0x1c=0x4&&0x0>>0x16&0x3c@0x8>>0x1f=0x1",
+    "0x0>>0x1c=0x6&&0x3&0xff=0x11&&0x30>>0x1f=0x1",
+    "0x0>>0x1c=0x6&&0x3&0xff=0x0:0x10,0x12:0xff",
+];
 
 /// The most ports that one `multiport` match takes; a range counts twice.
 const MULTIPORT_LIMIT: usize = 15;
@@ -82,6 +91,15 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
             "-p tcp {} -m tcp --tcp-flags SYN SYN -j CONNMARK --set-xmark 0x0/{mask:#x}",
             test("connmark", MarkState::Pass)
         ),
+    ];
+    if config.udp.is_some() {
+        // Between the same ports another connection may begin. Its first packet has a long header (RFC 8999).
+        let pass = test("connmark", MarkState::Pass);
+        rules.extend(LONG_HEADERS.map(|long| {
+            format!("-p udp {pass} -m u32 --u32 \"{long}\" -j CONNMARK --set-xmark 0x0/{mask:#x}")
+        }));
+    }
+    rules.extend([
         // Later packets of connections that may pass, the bulk of all traffic, end here.
         format!("{} -j RETURN", test("connmark", MarkState::Pass)),
         // A reset that the guard sent, which the connection's own mark must not stop.
@@ -94,9 +112,12 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         // The deciding packet, come back by NF_REPEAT with the decision in its mark.
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
-    ];
+    ]);
     let target = queue_target(config);
     rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
+    if let Some(udp) = &config.udp {
+        rules.extend(port_matches(Some(udp)).iter().map(|ports| format!("-p udp{ports} {target}")));
+    }
     rules
 }
 
@@ -133,19 +154,35 @@ fn port_matches(ports: Option<&Ports>) -> Vec<String> {
 /// The rules of the base chains that lead into ours, in their order: `(base chain, rule)`.
 pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
     let both = config.chains.contains(&Chain::Input) && config.chains.contains(&Chain::Output);
-    let [plain, without_loopback, clean] = jump_forms();
-    let jump = |chain: &Chain| {
-        // A packet over loopback runs through OUTPUT and INPUT; once is enough.
-        let rule = if both && *chain == Chain::Output { &without_loopback } else { &plain };
-        (chain.base(), rule.clone())
+    let of = |carried: Carried| {
+        let [plain, without_loopback, clean] = forms_of(carried);
+        let jump = move |chain: &Chain| {
+            // A packet over loopback runs through OUTPUT and INPUT; once is enough.
+            let rule = if both && *chain == Chain::Output { &without_loopback } else { &plain };
+            (chain.base(), rule.clone())
+        };
+        let cleaning = ROUTED_BEHIND.map(|base| (base, clean.clone()));
+        config.chains.iter().map(jump).chain(cleaning).collect::<Vec<_>>()
     };
-    let cleaning = ROUTED_BEHIND.map(|base| (base, clean.clone()));
-    config.chains.iter().map(jump).chain(cleaning).collect()
+    carried(config).into_iter().flat_map(of).collect()
 }
 
-/// Every form of jump that was ever made, for any of the base chains; the last leads to [`CLEAN`].
-pub(super) fn jump_forms() -> [String; 3] {
-    [format!("-p tcp -j {MAIN}"), format!("! -o lo -p tcp -j {MAIN}"), format!("-p tcp -j {CLEAN}")]
+/// What of IP is led to the queue.
+fn carried(config: &HookConfig) -> Vec<Carried> {
+    let udp = config.udp.as_ref().map(|_| Carried::Udp);
+    [Some(Carried::Tcp), udp].into_iter().flatten().collect()
+}
+
+/// Every form of jump that was ever made, for any of the base chains.
+pub(super) fn jump_forms() -> [String; 6] {
+    let ([a, b, c], [d, e, f]) = (forms_of(Carried::Tcp), forms_of(Carried::Udp));
+    [a, b, c, d, e, f]
+}
+
+/// The forms of jump of one protocol; the last leads to [`CLEAN`].
+fn forms_of(carried: Carried) -> [String; 3] {
+    let name = carried.name();
+    [format!("-p {name} -j {MAIN}"), format!("! -o lo -p {name} -j {MAIN}"), format!("-p {name} -j {CLEAN}")]
 }
 
 /// The changes, as `iptables-restore` takes them, that make a table which holds `there` hold the hook.
@@ -218,18 +255,24 @@ pub(super) fn our_jumps<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<
     there.rules(base).filter(move |rule| forms.iter().any(|form| form == rule))
 }
 
-/// Whether `base` holds exactly these jumps of ours, with nothing behind them that TCP packets meet.
+/// Whether `base` holds exactly these jumps of ours, with nothing behind them that packets meet which they lead.
 fn are_last(there: &Listing, base: &str, wanted: &[&str]) -> bool {
-    our_jumps(there, base).eq(wanted.iter().copied()) && behind(there, base).next().is_none()
+    our_jumps(there, base).eq(wanted.iter().copied()) && behind(there, base, wanted).next().is_none()
 }
 
-/// The rules of others behind the first jump of ours in `base`, but for those that no TCP packet meets.
-fn behind<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
+/// The rules of others behind the first jump of ours in `base`, but for those that no packet meets which the `wanted`
+/// jumps lead.
+fn behind<'a>(there: &'a Listing, base: &'a str, wanted: &[&str]) -> impl Iterator<Item = &'a str> {
+    let led = [Carried::Tcp, Carried::Udp].map(|carried| {
+        let leads = wanted.iter().any(|jump| may_meet(jump, carried));
+        (carried, leads)
+    });
+    let meets = move |rule: &&str| led.iter().any(|(carried, leads)| *leads && may_meet(rule, *carried));
     let forms = jump_forms();
     let is_ours = move |rule: &&str| forms.iter().any(|form| form == rule);
     let other = is_ours.clone();
     let behind = there.rules(base).skip_while(move |rule| !is_ours(rule));
-    behind.filter(move |rule| !other(rule) && may_meet_tcp(rule))
+    behind.filter(move |rule| !other(rule) && meets(rule))
 }
 
 #[cfg(test)]

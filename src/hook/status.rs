@@ -93,13 +93,17 @@ pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
     let first = listing.rules(MAIN).next()?;
     let (_, mask) = option(first, "--mark")?.split_once("/0x")?;
     let mark = MarkField::from_mask(u32::from_str_radix(mask, 16).ok()?)?;
-    let queue_rules: Vec<&str> = listing.rules(MAIN).filter(|rule| rule.contains("NFQUEUE")).collect();
+    let queue_rules = |protocol: &str| -> Vec<&str> {
+        listing.rules(MAIN).filter(|rule| rule.contains("NFQUEUE") && rule.starts_with(protocol)).collect()
+    };
+    let (queue_rules, udp_rules) = (queue_rules("-p tcp"), queue_rules("-p udp"));
     let queue_rule = queue_rules.first()?;
     let queues = option(queue_rule, "--queue-num").or_else(|| option(queue_rule, "--queue-balance"))?;
     let leads = |chain: &Chain| plan::our_jumps(listing, chain.base()).any(|rule| rule.ends_with(MAIN));
     Some(HookConfig {
         chains: Chain::ALL.into_iter().filter(leads).collect(),
         ports: read_ports(&queue_rules)?,
+        udp: if udp_rules.is_empty() { None } else { read_ports(&udp_rules)? },
         queues: queues.parse::<Queues>().ok()?,
         bypass: queue_rule.ends_with("--queue-bypass"),
         mark,
@@ -152,6 +156,7 @@ mod tests {
                 ports: Some("1,2,3,4,5,6,7,8,9,10,11,12,13,14,8000-8010,22".parse().expect("ports")),
                 ..HookConfig::default()
             },
+            HookConfig { udp: Some("443,8443".parse().expect("ports")), ..HookConfig::default() },
         ];
         for config in configs {
             let listing = listing_of(&config);

@@ -16,6 +16,7 @@ use crate::hook::{
 #[command(after_help = "Examples:
   bannerwall hook print --chains forward --ports 22,80
   sudo bannerwall hook up --chains forward --ports 22,80
+  sudo bannerwall hook up --chains forward --ports 443 --hook-udp 443   QUIC as well as TLS
   sudo bannerwall hook status
   sudo bannerwall hook down")]
 pub(super) struct HookArgs {
@@ -70,6 +71,9 @@ struct HookFlags {
     /// Queue only these source or destination ports (22,80,8000-8010); all TCP by default.
     #[arg(long, value_name = "LIST")]
     ports: Option<Ports>,
+    /// Queue UDP of these source or destination ports, too, so that QUIC is judged (443); none by default.
+    #[arg(long, value_name = "LIST")]
+    hook_udp: Option<Ports>,
     /// Queue number, or a range that address pairs are balanced over.
     #[arg(long, value_name = "N|A:B", default_value = "0")]
     queue: Queues,
@@ -164,6 +168,7 @@ impl HookFlags {
         HookConfig {
             chains: unique(&self.chains),
             ports: self.ports.clone(),
+            udp: self.hook_udp.clone(),
             queues: self.queue,
             bypass: self.on_failure == OnFailureFlag::Open,
             mark: MarkField::new(self.mark).unwrap_or_default(),

@@ -58,8 +58,9 @@ fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> Str
 fn describe_config(config: &HookConfig) -> String {
     let chains: Vec<&str> = config.chains.iter().map(|chain| chain.name()).collect();
     let ports = config.ports.as_ref().map_or("all ports".to_owned(), |ports| format!("ports {ports}"));
+    let udp = config.udp.as_ref().map_or(String::new(), |ports| format!(", UDP ports {ports}"));
     format!(
-        "chains {}, {ports}, queue {}, on failure {}, mark {}",
+        "chains {}, {ports}{udp}, queue {}, on failure {}, mark {}",
         chains.join(","),
         config.queues,
         if config.bypass { "open" } else { "closed" },
