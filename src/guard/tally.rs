@@ -182,6 +182,9 @@ impl Publisher {
             (&metrics.no_room_packets, now.no_room, before.no_room),
             (&metrics.budget_spent_flows, now.budget_spent, before.budget_spent),
             (&metrics.suppressed_matches, now.suppressed, before.suppressed),
+            (&metrics.udp_packets, now.datagrams, before.datagrams),
+            (&metrics.udp_flows_begun, now.udp_flows, before.udp_flows),
+            (&metrics.udp_flow_evictions, total(now.udp_evictions), total(before.udp_evictions)),
         ] {
             counter.inc_by(new.saturating_sub(old));
         }
@@ -215,7 +218,13 @@ impl Publisher {
         {
             gauge.add(signed(new) - signed(old));
         }
-        metrics.buffered_bytes.add(signed(now.buffered_now as u64) - signed(before.buffered_now as u64));
+        for (gauge, new, old) in [
+            (&metrics.buffered_bytes, now.buffered_now as u64, before.buffered_now as u64),
+            (&metrics.udp_buffered_bytes, now.udp_buffered_now as u64, before.udp_buffered_now as u64),
+            (&metrics.udp_flows, total(now.udp_flows_now), total(before.udp_flows_now)),
+        ] {
+            gauge.add(signed(new) - signed(old));
+        }
     }
 }
 

@@ -240,6 +240,17 @@ mod tests {
     }
 
     #[test]
+    fn jumps_for_tcp_and_udp_are_two_and_each_has_its_own_rules_behind_it() {
+        let listing = Listing::read(
+            "-N BANNERWALL\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD -p udp -j BANNERWALL\n\
+             -A FORWARD -p 17 -j ACCEPT\n-A INPUT -p tcp -j BANNERWALL\n-A INPUT -p udp -j ACCEPT",
+        );
+        let found = FamilyStatus { jumps: jumps(&listing), ..place(Family::V4, Variant::Nft, whole()) };
+        let behind = Flaw::Behind { chain: Chain::Forward, rules: vec!["-p 17 -j ACCEPT".to_owned()] };
+        assert_eq!(found.flaws(), [behind]);
+    }
+
+    #[test]
     fn queues_without_a_listener_are_told_once() {
         let config = HookConfig { queues: "2:4".parse().expect("queues"), ..HookConfig::default() };
         let installed = Installed::Complete(config, Counters::default());

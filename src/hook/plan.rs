@@ -367,6 +367,24 @@ mod tests {
     }
 
     #[test]
+    fn udp_is_led_where_it_is_asked_for_and_a_long_header_takes_the_pass_mark_off() {
+        let udp = HookConfig { udp: Some("443".parse().expect("ports")), ..config() };
+        let rules = main_rules(&udp);
+        let last = rules.last().expect("a queue rule");
+        assert_eq!(last, "-p udp -m multiport --ports 443 -j NFQUEUE --queue-num 0 --queue-bypass");
+        let long = rules.iter().rposition(|rule| rule.contains("u32"));
+        let passing = rules.iter().position(|rule| rule.contains("connmark") && rule.ends_with("-j RETURN"));
+        assert!(long < passing && long.is_some());
+        let there = table(&udp, &["-A INPUT -p icmp -j DROP"]);
+        assert_eq!(changes(&udp, &there), Vec::<String>::new());
+        let (jumps, _) = removal(&there);
+        assert_eq!(jumps.len(), 10, "{jumps:?}");
+        assert_eq!(changes(&config(), &there).iter().filter(|change| change.starts_with("-D")).count(), 10);
+        let behind = table(&udp, &["-A INPUT -p udp -j DROP"]);
+        assert!(!changes(&udp, &behind).is_empty(), "moved behind what UDP meets");
+    }
+
+    #[test]
     fn only_what_differs_is_made_anew() {
         let closed = HookConfig { bypass: false, ..config() };
         let changed = changes(&closed, &table(&config(), &[]));

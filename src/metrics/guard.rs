@@ -111,6 +111,16 @@ families! {
     pub suppressed_matches: counter "suppressed_matches_total" "Matches that a rule's threshold kept silent",
     /// Octets held in buffers of undecided flows.
     pub buffered_bytes: gauge "buffered_bytes" "Octets held in buffers of undecided flows",
+    /// Datagrams of UDP flows.
+    pub udp_packets: counter "udp_packets_total" "Datagrams of UDP flows, where the hook leads UDP",
+    /// UDP flows begun.
+    pub udp_flows_begun: counter "udp_flows_total" "UDP flows begun: pairs of ports between which somebody began a QUIC connection",
+    /// UDP flows remembered now.
+    pub udp_flows: gauge "udp_flows" "UDP flows remembered now",
+    /// UDP flows forgotten before their time for want of room.
+    pub udp_flow_evictions: counter "udp_flow_evictions_total" "UDP flows forgotten before their time for want of room",
+    /// Octets that UDP flows hold in buffers.
+    pub udp_buffered_bytes: gauge "udp_buffered_bytes" "Octets that UDP flows hold in buffers",
     /// Events lost because their writer could not keep up.
     pub events_dropped: counter "events_dropped_total" "Events lost because their writer could not keep up or their reader was gone",
     /// Events that their destinations took.

@@ -21,7 +21,7 @@ use super::accounts::Heard;
 use super::bench::{Bench, Sitting};
 use super::judge::{FlowFacts, Judge, Stop};
 use super::{Checksums, Decision, Engine, Inspected, PacketInput};
-use crate::banner::quic;
+use crate::banner::quic::{self, Next};
 use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling};
 use crate::packet::Datagram;
@@ -90,7 +90,9 @@ impl Engine {
 fn may_begin(seen: Seen<'_>) -> bool {
     let payload = seen.datagram.payload();
     let long = payload.first().is_some_and(|first| first & 0x80 != 0);
-    long || is_train(seen) && quic::trains(payload).next().is_some()
+    // Of a packet that was cut its length tells nothing.
+    let begins = long && (!seen.datagram.is_whole() || !matches!(quic::next_packet(payload), Next::Other));
+    begins || is_train(seen) && quic::trains(payload).next().is_some()
 }
 
 /// Whether what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.

@@ -5,18 +5,20 @@ use serde_json::{Map, Value};
 use crate::event::StatsFacts;
 
 /// Counters that bannerwall keeps and that stand below `stats` in Suricata's schema.
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 21] = [
     "capture.errors",
     "capture.kernel_drops",
     "capture.kernel_packets",
     "decoder.bytes",
     "decoder.invalid",
     "decoder.pkts",
+    "decoder.udp",
     "detect.alert",
     "flow.active",
     "flow.memcap",
     "flow.tcp",
     "flow.total",
+    "flow.udp",
     "ips.accepted",
     "ips.blocked",
     "ips.rejected",
