@@ -187,7 +187,7 @@ impl<'a> Record<'a> {
                 let scan = event.source == Source::Scan;
                 record.application(said, Extent { lists: options.headers, brief: false, scan });
             }
-            EventKind::Alert(facts) => record.alert(facts, event.source),
+            EventKind::Alert(facts) => record.alert(facts, event),
             EventKind::Drop(facts) => record.dropped(facts, event),
             EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
             EventKind::Flow(facts) => {
@@ -210,9 +210,12 @@ impl<'a> Record<'a> {
         record
     }
 
-    fn alert(&mut self, facts: &'a AlertFacts, source: Source) {
+    fn alert(&mut self, facts: &'a AlertFacts, event: &Event) {
+        let source = event.source;
+        // Nobody can be reset over UDP.
+        let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == Transport::Tcp);
         self.alert = Some(Alert::new(facts));
-        let target = reject_target(source, facts.action == Action::Reject, facts.resets.as_deref());
+        let target = reject_target(source, tcp && facts.action == Action::Reject, facts.resets.as_deref());
         self.verdict = Some(Verdict::new(facts.blocked, target, "alert"));
         let scan = source == Source::Scan;
         // The rest of the transaction is told once, by the event of its own.
