@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
 use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
-use crate::inventory::{Receiver, RecordConfig, Telling, parse_age, parse_url};
+use crate::inventory::{Place, Receiver, RecordConfig, Telling, parse_age, parse_url};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
@@ -67,19 +67,44 @@ pub(super) fn greeting() -> impl TypedValueParser<Value = Greeting> {
         .try_map(|name| Greeting::named(&name).ok_or("no such protocol"))
 }
 
+/// The value of a flag that says where an inventory is.
+pub(super) fn inventory_place() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().try_map(Place::parse)
+}
+
+/// The smallest inventory that can be asked for, in octets.
+const SMALLEST: u64 = 16 << 20;
+
+/// A size with its unit: `500MiB`, `2GiB`.
+fn inventory_size(text: &str) -> Result<u64, &'static str> {
+    const UNITS: [(&str, u32); 3] = [("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let read = |(unit, shift): &(&str, u32)| {
+        let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        number.checked_mul(1 << shift)
+    };
+    let octets = UNITS.iter().find_map(read).ok_or("a size with its unit, as in 500MiB or 2GiB")?;
+    if octets < SMALLEST { Err("at least 16MiB are needed") } else { Ok(octets) }
+}
+
 /// `--inventory FILE`, and how the runs that write it are told apart.
 #[derive(Debug, Clone, Args)]
 pub(super) struct InventoryFlags {
-    /// Keep in FILE (SQLite, made where there is none) what is seen: hosts, services, clients, what they
-    /// say, since when, what rules tell of them, and what changes.
-    #[arg(long, value_name = "FILE", help_heading = "Inventory")]
-    inventory: Option<PathBuf>,
+    /// Keep in FILE (SQLite, made where there is none) or in a PostgreSQL database (postgresql://user@host/database) what
+    /// is seen: hosts, services, clients, what they say, since when, what rules tell of them, and what changes.
+    #[arg(long, value_name = "FILE|URL", help_heading = "Inventory", value_parser = inventory_place())]
+    inventory: Option<Place>,
     /// The name that the inventory has for this place of observation [default: the host's name].
     #[arg(long, value_name = "NAME", requires = "inventory", help_heading = "Inventory")]
     sensor: Option<String>,
     /// Take out of the inventory what was not seen for so long (90d).
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     keep: Option<Duration>,
+    /// Keep the file below SIZE (500MiB, 2GiB; at least 16MiB): what is gone and what was not seen for longest goes first.
+    #[arg(long, value_name = "SIZE", requires = "inventory", help_heading = "Inventory", value_parser = inventory_size)]
+    inventory_max_size: Option<u64>,
+    /// Know a server as gone that was not seen for so long (7d), beside those that were asked and refused.
+    #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
+    gone_after: Option<Duration>,
     #[command(flatten)]
     telling: TellingFlags,
 }
@@ -119,9 +144,9 @@ impl InventoryFlags {
         !self.telling.telling().receivers.is_empty()
     }
 
-    /// The file of `--inventory`.
+    /// The file of `--inventory`, where it is one.
     pub(super) fn path(&self) -> Option<&Path> {
-        self.inventory.as_deref()
+        self.inventory.as_ref().and_then(Place::file)
     }
 
     /// The inventory to keep, if any; `about` says what is seen.
@@ -129,7 +154,15 @@ impl InventoryFlags {
         let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sensor = self.sensor.clone().unwrap_or_else(own_name);
         let telling = self.telling.telling();
-        self.inventory.clone().map(|path| RecordConfig { path, sensor, about, keep: self.keep, telling })
+        self.inventory.clone().map(|place| RecordConfig {
+            place,
+            sensor,
+            about,
+            keep: self.keep,
+            gone_after: self.gone_after,
+            max_size: self.inventory_max_size,
+            telling,
+        })
     }
 }
 

@@ -8,8 +8,10 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::flags::inventory_place;
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
+use crate::inventory::Place;
 use crate::serve::ServeConfig;
 
 /// Flags of `bannerwall serve`.
@@ -22,8 +24,8 @@ use crate::serve::ServeConfig;
 Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
 pub(super) struct ServeArgs {
     /// The inventory, as guard, scan and replay keep it with --inventory.
-    #[arg(long, value_name = "FILE")]
-    inventory: PathBuf,
+    #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
+    inventory: Place,
     /// Where to listen. Any but a loopback address asks for a login and TLS.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642")]
     listen: SocketAddr,

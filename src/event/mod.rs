@@ -327,8 +327,8 @@ pub struct HookFacts {
 /// Something of the inventory became different.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeFacts {
-    /// A stable name: `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `finding_new`,
-    /// `finding_gone`, `service_gone`, `service_back`.
+    /// A stable name: `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`,
+    /// `certificate_changed`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
     pub address: String,
@@ -342,6 +342,8 @@ pub struct ChangeFacts {
     pub new: Option<String>,
     /// The rule that tells of it, or did.
     pub rule: Option<String>,
+    /// Of `service_gone`: `refused` or `unseen`.
+    pub why: Option<String>,
     /// The name of the place of observation.
     pub sensor: String,
 }

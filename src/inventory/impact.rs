@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use super::database::{Contact, Database, Service, Time};
 use super::filter::Filter;
-use super::sqlite::{Contact, Service, Sqlite, Time};
 use super::store::StoreError;
 use crate::event::{Endpoint, Endpoints, Protocol, Side};
 use crate::rules::{Allowed, Ends, Example, Policy, Rule, RuleSet, Sender};
@@ -48,7 +48,7 @@ pub struct Impact {
 /// # Errors
 /// What the database says, or `show`.
 pub fn impact<E: From<StoreError>>(
-    inventory: &Sqlite,
+    inventory: &Database,
     rules: &RuleSet,
     filter: &Filter,
     mut show: impl FnMut(Impact) -> Result<(), E>,
@@ -63,7 +63,7 @@ pub fn impact<E: From<StoreError>>(
 }
 
 struct Judge<'a> {
-    inventory: &'a Sqlite,
+    inventory: &'a Database,
     rules: &'a RuleSet,
     /// Banners by protocol and side, and whether a rule may stop them somewhere.
     clean: HashMap<(String, String, String), bool>,

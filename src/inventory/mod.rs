@@ -4,6 +4,7 @@
 //! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on the
 //! packet path waits for it.
 
+mod database;
 pub mod export;
 mod filter;
 mod impact;
@@ -15,20 +16,19 @@ mod outlet;
 mod product;
 mod recorder;
 mod sighting;
-mod sqlite;
 mod store;
 #[cfg(test)]
 mod tests;
 
+pub use database::{
+    Change, Contact, Count, Cursor, Database, Found, History, HostRecord, HostRow, Interrupter, Overview,
+    PastRun, Place, Rule, Said, Service, Time, shown,
+};
 pub use filter::Filter;
 pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};
 pub use notify::{Receiver, parse_url};
 pub use observer::{Inventory, Observer, RecordConfig, Telling};
-pub use sqlite::{
-    Change, Contact, Count, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said, Service,
-    Sqlite, Time,
-};
 pub use store::StoreError;
 
 pub use crate::terms::place;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::sqlite::Time;
+use super::database::Time;
 use crate::event::Timestamp;
 
 /// `24h` ago, `2026-11-20`, `2026-11-20T08:30`, or the end of run `#3`.

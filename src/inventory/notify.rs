@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver as Inlet, RecvTimeoutError, Sender, TryRecvErro
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
-use super::sqlite::Change;
+use super::database::Change;
 use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
 

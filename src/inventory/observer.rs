@@ -1,17 +1,16 @@
 //! The way of events to the inventory.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashSet;
 
+use super::database::{Place, Writer};
 use super::notify::Receiver;
 use super::outlet::Outlet;
 use super::recorder::{Losses, Recorder};
 use super::sighting::concerns;
-use super::sqlite::Writer;
 use super::store::{Run, StoreError};
 use crate::event::{Event, EventSink as _, PortState, Source};
 use crate::output::consumer::Feed;
@@ -20,14 +19,18 @@ use crate::output::{Handle, Overflow, WriterConfig};
 /// Where the inventory is, and who writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordConfig {
-    /// The file.
-    pub path: PathBuf,
+    /// The file, or the database of a server.
+    pub place: Place,
     /// The name of this place of observation.
     pub sensor: String,
     /// What is scanned or read, for a person.
     pub about: String,
     /// How long things are kept since they were last seen; for ever where absent.
     pub keep: Option<Duration>,
+    /// How long a server may not be seen before it is known as gone; for ever where absent.
+    pub gone_after: Option<Duration>,
+    /// The octets that the file may have.
+    pub max_size: Option<u64>,
     /// Where changes are told.
     pub telling: Telling,
 }
@@ -63,7 +66,7 @@ impl RecordConfig {
             sensor: self.sensor.clone(),
             about: self.about.clone(),
         };
-        let store = Writer::open(&self.path, &run)?;
+        let store = Writer::open(&self.place, &run)?.bounded(self.max_size)?;
         let known = match source {
             Source::Scan => Some(Arc::new(store.known_servers()?)),
             Source::Guard | Source::Replay => None,
@@ -73,7 +76,7 @@ impl RecordConfig {
             Source::Replay => WriterConfig::WAITING,
             Source::Scan => WriterConfig::BATCHES,
         };
-        let fault = |error| StoreError::File { path: self.path.clone(), error };
+        let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
         let outlet = if run.tells {
             let outputs = if telling.as_events { outputs } else { Vec::new() };
             let learned =
@@ -83,7 +86,10 @@ impl RecordConfig {
             None
         };
         let losses = Losses::default();
-        let recorder = Recorder::new(Box::new(store), losses.clone()).keeping(self.keep).telling(outlet);
+        let recorder = Recorder::new(Box::new(store), losses.clone())
+            .keeping(self.keep)
+            .giving_up_after(self.gone_after)
+            .telling(outlet);
         let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
         Ok(Inventory { feed, losses, known })
     }

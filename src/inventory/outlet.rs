@@ -2,8 +2,8 @@
 
 use std::io;
 
+use super::database::{Change, Time};
 use super::notify::{Notifier, Receiver};
-use super::sqlite::{Change, Time};
 use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, Source, Timestamp};
 use crate::output::Handle;
 
@@ -56,6 +56,7 @@ impl Outlet {
             old: change.old.clone(),
             new: change.new.clone(),
             rule: change.rule.clone(),
+            why: change.why.clone(),
             sensor: change.sensor.clone(),
         };
         Event {

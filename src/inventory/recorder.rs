@@ -34,6 +34,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How often what is too old is taken out.
 const PRUNING: Duration = Duration::from_secs(3_600);
 
+/// How often it is looked for what was not seen for too long: at most, and at least.
+const LOOKING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+
 /// What was told of a thing, and what was not yet.
 #[derive(Debug)]
 struct Recent {
@@ -45,13 +48,18 @@ struct Recent {
     count: u64,
 }
 
-/// What could not be kept, shared with those that tell of it.
+/// What could not be kept, and what had to make room; shared with those that tell of it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Losses(Arc<AtomicU64>);
+pub(super) struct Losses(Arc<(AtomicU64, AtomicU64)>);
 
 impl Losses {
     pub(super) fn count(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.0.0.load(Relaxed)
+    }
+
+    /// Services, clients and changes that were taken out to make room.
+    pub(super) fn displaced(&self) -> u64 {
+        self.0.1.load(Relaxed)
     }
 }
 
@@ -65,6 +73,8 @@ pub(super) struct Recorder {
     losses: Losses,
     /// How long things are kept since they were last seen, and when old ones were last taken out.
     keep: Option<(Duration, Option<Instant>)>,
+    /// How long a server may not be seen before it is known as gone, and when that was last looked for.
+    gone_after: Option<(Duration, Option<Instant>)>,
     /// What was lost when the store began to refuse, and when it last did.
     failing: Option<(u64, Instant)>,
     /// Where changes are told.
@@ -104,6 +114,7 @@ impl Consumer for Recorder {
             self.write();
         }
         self.since = (!self.batch.is_empty()).then(Instant::now);
+        self.give_up();
     }
 
     fn idle(&mut self) {
@@ -111,6 +122,7 @@ impl Consumer for Recorder {
             self.flush();
         }
         self.prune();
+        self.give_up();
     }
 
     fn end(&mut self) {
@@ -136,6 +148,7 @@ impl Recorder {
             swept: Instant::now(),
             losses,
             keep: None,
+            gone_after: None,
             failing: None,
             outlet: None,
         }
@@ -144,6 +157,11 @@ impl Recorder {
     /// The same, which takes out what was not seen for so long.
     pub(super) fn keeping(self, keep: Option<Duration>) -> Self {
         Self { keep: keep.map(|keep| (keep, None)), ..self }
+    }
+
+    /// The same, to which a server is gone that was not seen for so long.
+    pub(super) fn giving_up_after(self, age: Option<Duration>) -> Self {
+        Self { gone_after: age.map(|age| (age, None)), ..self }
     }
 
     /// The same, which tells what becomes different.
@@ -158,10 +176,40 @@ impl Recorder {
             return;
         }
         *last = Some(Instant::now());
-        let now = SystemTime::now();
-        let before = Timestamp::from(now.checked_sub(*keep).unwrap_or(SystemTime::UNIX_EPOCH));
-        if let Err(error) = self.store.prune(before) {
+        if let Err(error) = self.store.prune(ago(*keep)) {
             tell(format_args!("bannerwall: old things stay in the inventory: {error}"));
+        }
+    }
+
+    /// Knows as gone what was not seen for too long, now and then.
+    fn give_up(&mut self) {
+        let Some((age, last)) = &mut self.gone_after else { return };
+        let pause = (*age / 100).clamp(LOOKING.0, LOOKING.1);
+        if last.is_some_and(|last| last.elapsed() < pause) {
+            return;
+        }
+        *last = Some(Instant::now());
+        match self.store.unseen(ago(*age)) {
+            Ok(changes) => self.outlet.iter().for_each(|outlet| outlet.tell(changes.clone())),
+            // Told already where it takes nothing else.
+            Err(error) if self.failing.is_none() => {
+                tell(format_args!("bannerwall: what is no more seen is not known as gone: {error}"));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Makes room, where a store may not grow any more.
+    fn fit(&mut self, coming: usize) {
+        match self.store.fit(coming) {
+            Ok(0) => {}
+            Ok(rows) => {
+                self.losses.0.1.fetch_add(rows, Relaxed);
+                tell(format_args!(
+                    "bannerwall: the inventory was nearly as large as it may become: {rows} services, clients and changes that were not seen for longest went"
+                ));
+            }
+            Err(error) => self.complain(&error),
         }
     }
 
@@ -216,6 +264,7 @@ impl Recorder {
         if self.batch.is_empty() {
             return;
         }
+        self.fit(self.batch.len());
         match self.store.write(&self.batch) {
             Ok(changes) => {
                 self.batch.clear();
@@ -242,7 +291,7 @@ impl Recorder {
     fn lose(&mut self) {
         let waiting = self.batch.iter().map(|record| record.count);
         let counted = self.recent.values().map(|recent| recent.count);
-        self.losses.0.fetch_add(waiting.chain(counted).sum(), Relaxed);
+        self.losses.0.0.fetch_add(waiting.chain(counted).sum(), Relaxed);
         self.batch.clear();
         self.recent.clear();
     }
@@ -255,6 +304,11 @@ impl Recorder {
         let before = self.failing.map_or(self.losses.count(), |(before, _)| before);
         self.failing = Some((before, Instant::now()));
     }
+}
+
+/// So long ago.
+fn ago(age: Duration) -> Timestamp {
+    Timestamp::from(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
 }
 
 impl Recent {

@@ -43,6 +43,8 @@ pub(super) enum Kind {
     Banner,
     /// The fingerprint of an SSH key exchange.
     Hassh,
+    /// SHA-256 and subject of the certificate that a server shows.
+    Certificate,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
         match self {
             Self::Banner => "banner",
             Self::Hassh => "hassh",
+            Self::Certificate => "certificate",
         }
     }
 }
@@ -82,7 +85,7 @@ pub(super) enum What {
 }
 
 /// The software that a banner names: not part of what tells sightings apart.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Software {
     /// Vendor, product, version, CPE, operating system.
     pub(super) product: ProductFacts,
@@ -159,6 +162,14 @@ impl Teller<'_> {
                 let banner = Banner { kind: Kind::Hassh, text: hassh.hash.clone() };
                 self.tell(asset, What::Said(banner), Software::default());
             }
+        }
+        if let Application::Tls(facts) = said
+            && let Some(shown) = facts.server.as_ref().and_then(|server| server.certificates.first())
+            && let Some(asset) = self.asset(Side::Server, "tls")
+        {
+            let text = format!("{} {}", shown.sha256, shown.subject).chars().take(TEXT).collect();
+            let banner = Banner { kind: Kind::Certificate, text };
+            self.tell(asset, What::Said(banner), Software::default());
         }
         // Of a scan the client is the scan itself.
         if self.event.source != Source::Scan {

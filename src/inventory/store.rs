@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::database::{Change, DatabaseError, Place};
 use super::sighting::{Asset, Software, What};
-use super::sqlite::Change;
 use crate::event::Timestamp;
 
 /// Everything alike that was seen of an asset since it was last written.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) asset: Asset,
     pub(super) what: What,
@@ -46,6 +46,19 @@ pub(super) trait Store: Send {
     /// Nothing was taken out.
     fn prune(&mut self, before: Timestamp) -> Result<(), StoreError>;
 
+    /// Knows servers as gone that were last seen before a time; gives that as [`write`](Self::write) does.
+    ///
+    /// # Errors
+    /// None is known as gone.
+    fn unseen(&mut self, before: Timestamp) -> Result<Vec<Change>, StoreError>;
+
+    /// Makes room for so many records where it is nearly as large as it may become: what is gone and what was not seen for
+    /// longest goes. How many rows went.
+    ///
+    /// # Errors
+    /// There is no more room than before.
+    fn fit(&mut self, coming: usize) -> Result<u64, StoreError>;
+
     /// The run is over, cleanly; `lost` things that were seen could not be kept.
     ///
     /// # Errors
@@ -68,30 +81,47 @@ pub enum StoreError {
         error: std::io::Error,
     },
     /// There is no such inventory to read.
-    #[error("{}: no such inventory; guard, scan and replay make one with --inventory", .0.display())]
-    Missing(PathBuf),
+    #[error("{0}: no such inventory; guard, scan and replay make one with --inventory")]
+    Missing(Place),
     /// It is a database, but no inventory.
-    #[error("{}: a database, but no inventory of bannerwall", .0.display())]
-    Foreign(PathBuf),
+    #[error("{0}: a database, but no inventory of bannerwall")]
+    Foreign(Place),
     /// There is no run of that number, or it has not ended.
     #[error("#{0}: no run of that number has ended; `bannerwall inventory runs` lists them")]
     Run(i64),
     /// A newer program has made it.
-    #[error("{}: its schema is version {found}, and this bannerwall knows up to {known}: use a newer one", path.display())]
+    #[error(
+        "{place}: its schema is version {found}, and this bannerwall knows up to {known}: use a newer one"
+    )]
     Newer {
-        /// The file.
-        path: PathBuf,
+        /// Where it is.
+        place: Place,
         /// Its version.
         found: i64,
         /// The newest that is known.
         known: i64,
     },
+    /// An older program has made it, and it cannot be brought up to date.
+    #[error("{place}: its schema is version {found}, and cannot be brought to version {known}: {error}")]
+    Older {
+        /// Where it is.
+        place: Place,
+        /// Its version.
+        found: i64,
+        /// The newest that is known.
+        known: i64,
+        /// Why not.
+        error: Box<StoreError>,
+    },
+    /// It has no file that something could be done with.
+    #[error("{0}: {1}")]
+    NoFile(Place, &'static str),
     /// What the database said.
-    #[error("{}: {error}", path.display())]
+    #[error("{place}: {error}")]
     Database {
-        /// The file.
-        path: PathBuf,
+        /// Where it is.
+        place: Place,
         /// What it said.
-        error: rusqlite::Error,
+        error: DatabaseError,
     },
 }

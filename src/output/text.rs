@@ -105,10 +105,13 @@ pub(super) struct Changed<'a>(pub(super) &'a ChangeFacts);
 
 impl fmt::Display for Changed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ChangeFacts { kind, protocol, old, new, rule, .. } = self.0;
+        let ChangeFacts { kind, protocol, old, new, rule, why, .. } = self.0;
         write!(f, "{}  {protocol} {}", self.0.place(), kind.replace('_', " "))?;
         if let Some(rule) = rule {
             write!(f, "  {}", Escaped(rule))?;
+        }
+        if let Some(why) = why {
+            write!(f, " ({why})")?;
         }
         match (old, new) {
             (Some(old), Some(new)) => write!(f, "  {} -> {}", Escaped(old), Escaped(new)),

@@ -14,7 +14,7 @@ use super::answer::{Fault, JsonFault, json};
 use super::pages::Asked;
 use super::reader::Reader;
 use super::{attempt, live};
-use crate::inventory::{Service, Sqlite, Time};
+use crate::inventory::{Database, Service, Time};
 
 /// The description of this interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -69,10 +69,10 @@ async fn host(State(reader): State<Arc<Reader>>, Path(address): Path<String>) ->
 }
 
 async fn services(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
-    let (filter, after, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
+    let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
     let mut services =
-        reader.ask(move |inventory| inventory.services_behind(&filter, after, most + 1)).await?;
-    let next = rest(&mut services, most).map(Service::cursor);
+        reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
+    let next = rest(&mut services, most).and_then(Service::cursor).map(|next| next.to_string());
     Ok(json(&json!({ "services": services, "next": next })))
 }
 
@@ -81,8 +81,8 @@ async fn top(
     Path(field): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Answer {
-    if Sqlite::fields().all(|known| known != field) {
-        let fields: Vec<&str> = Sqlite::fields().collect();
+    if Database::fields().all(|known| known != field) {
+        let fields: Vec<&str> = Database::fields().collect();
         return Err(Fault::Missing(format!("fields are {}", fields.join(", "))).into());
     }
     let (filter, most) = (asked.filter()?, asked.most(ROWS)?);
@@ -105,7 +105,7 @@ async fn changes(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) 
 }
 
 async fn runs(State(reader): State<Arc<Reader>>) -> Answer {
-    let runs = reader.ask(Sqlite::runs).await?;
+    let runs = reader.ask(Database::runs).await?;
     Ok(json(&json!({ "runs": runs })))
 }
 

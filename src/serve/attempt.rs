@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::inventory::{Filter, Impact, Sqlite, StoreError, impact};
+use crate::inventory::{Database, Filter, Impact, StoreError, impact};
 use crate::rules::{Rule, RuleSet, nesting};
 
 /// What of a trial is shown; more is only counted.
@@ -48,7 +48,7 @@ pub(super) struct Sum {
 ///
 /// # Errors
 /// What the database says.
-pub(super) fn run(inventory: &Sqlite, text: &str, filter: &Filter) -> Result<Outcome, StoreError> {
+pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<Outcome, StoreError> {
     if let Some(why) = refusal(text) {
         return Ok(Outcome::Refused(why));
     }

@@ -15,7 +15,7 @@ use futures_util::stream::unfold;
 use super::answer::{Fault, JsonFault};
 use super::pages::Asked;
 use super::reader::Reader;
-use crate::inventory::{Change, Filter, Sqlite};
+use crate::inventory::{Change, Database, Filter};
 
 /// How often the inventory is looked into.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub(super) async fn events(
         Some(id) => id.parse().map_err(|_| Fault::bad("Last-Event-ID: no number"))?,
         None => match asked.after_row()? {
             Some(behind) => behind,
-            None => reader.ask(Sqlite::latest_change).await?,
+            None => reader.ask(Database::latest_change).await?,
         },
     };
     let watch = Watch { reader, filter, behind, waiting: VecDeque::new() };

@@ -27,7 +27,7 @@ pub use self::access::AccessError;
 use self::access::{Access, Login, check};
 pub use self::listen::Server;
 use self::reader::Reader;
-use crate::inventory::{Sqlite, StoreError};
+use crate::inventory::{Database, Place, StoreError};
 
 /// Octets of a request's body, at most: rules that are to be tried.
 const BODY: usize = 1 << 20;
@@ -36,7 +36,7 @@ const BODY: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
     /// The inventory.
-    pub inventory: PathBuf,
+    pub inventory: Place,
     /// Where it is listened; port 0 picks one.
     pub listen: SocketAddr,
     /// A file with the token that is asked for.
@@ -101,7 +101,7 @@ impl ServeConfig {
         if !self.listen.ip().to_canonical().is_loopback() && tls.is_none() {
             return Err(ServeError::NoTls(self.listen));
         }
-        drop(Sqlite::open(&self.inventory)?);
+        drop(Database::open(&self.inventory)?);
         let access = Access::new(login, self.listen.ip());
         let router = router(Arc::new(Reader::new(self.inventory.clone())), access);
         Server::start(self.listen, tls, router)

@@ -1,15 +1,13 @@
 //! Questions to the inventory, off the thread that answers requests.
 
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rusqlite::InterruptHandle;
 use tokio::sync::Semaphore;
 
 use super::answer::Fault;
 use super::pages::Recent;
-use crate::inventory::{Sqlite, StoreError};
+use crate::inventory::{Database, Interrupter, Place, StoreError};
 
 /// Questions that are worked on at the same time.
 pub(super) const AT_ONCE: usize = 4;
@@ -17,31 +15,37 @@ pub(super) const AT_ONCE: usize = 4;
 /// The longest that a question is worked on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Opens the inventory for each question: a file that was replaced meanwhile is read from its beginning.
+/// Opens a file for each question: one that was replaced meanwhile is read from its beginning. Connections to a server
+/// are kept.
 #[derive(Debug)]
 pub(super) struct Reader {
-    path: PathBuf,
+    place: Place,
     seats: Arc<Semaphore>,
+    kept: Arc<Mutex<Vec<Database>>>,
     /// What the overview has shown last.
     pub(super) overview: Recent,
 }
 
 /// Ends the question of a request that nobody waits for any more.
 #[derive(Default)]
-struct Running(Arc<OnceLock<InterruptHandle>>);
+struct Running {
+    interrupter: Arc<OnceLock<Interrupter>>,
+    /// There is nothing to end; the connection may work on another question.
+    is_over: bool,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Of a question that is over there is nothing to end.
-        if let Some(handle) = self.0.get() {
-            handle.interrupt();
+        if let Some(interrupter) = self.interrupter.get().filter(|_| !self.is_over) {
+            interrupter.interrupt();
         }
     }
 }
 
 impl Reader {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, seats: Arc::new(Semaphore::new(AT_ONCE)), overview: Recent::default() }
+    pub(super) fn new(place: Place) -> Self {
+        let seats = Arc::new(Semaphore::new(AT_ONCE));
+        Self { place, seats, kept: Arc::default(), overview: Recent::default() }
     }
 
     /// Asks, and waits for the answer.
@@ -50,7 +54,7 @@ impl Reader {
     /// What the store says, or that it takes too long.
     pub(super) async fn ask<T, E>(
         &self,
-        question: impl FnOnce(&Sqlite) -> Result<T, E> + Send + 'static,
+        question: impl FnOnce(&Database) -> Result<T, E> + Send + 'static,
     ) -> Result<T, Fault>
     where
         T: Send + 'static,
@@ -58,17 +62,27 @@ impl Reader {
         Fault: From<E> + From<StoreError>,
     {
         let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return Err(Fault::TooLong) };
-        let path = self.path.clone();
-        let running = Running::default();
-        let handle = Arc::clone(&running.0);
+        let (place, kept) = (self.place.clone(), Arc::clone(&self.kept));
+        let mut running = Running::default();
+        let handle = Arc::clone(&running.interrupter);
         let asked = tokio::task::spawn_blocking(move || {
             let _seat = seat;
-            let inventory = Sqlite::open(&path)?;
+            let known = kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let inventory = match known.filter(Database::lasts) {
+                Some(inventory) => inventory,
+                None => Database::open(&place)?,
+            };
             // It is empty: nobody else has it.
             let _ = handle.set(inventory.interrupter());
-            question(&inventory).map_err(Fault::from)
+            let answer = question(&inventory).map_err(Fault::from);
+            if answer.is_ok() && inventory.lasts() {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).push(inventory);
+            }
+            answer
         });
-        match tokio::time::timeout(PATIENCE, asked).await {
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
+        running.is_over = answer.is_ok();
+        match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Fault::TooLong),
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::rows::{Rows, create};
-use super::{Place, SERVICE, text};
+use super::{SERVICE, Where, text};
 use crate::cli::flags::{FormatName, output_file};
 use crate::cli::{Exit, Failure};
 use crate::diagnostics::tell;
@@ -26,7 +26,7 @@ pub(super) struct ExportArgs {
     #[arg(long, value_name = "FORMAT")]
     format: ExportName,
     #[command(flatten)]
-    place: Place,
+    place: Where,
     /// What a service must be; see `bannerwall inventory list --help`.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "FORMAT")]
     from: Option<ImportName>,
     #[command(flatten)]
-    place: Place,
+    place: Where,
     /// The name that the inventory has for where this was seen.
     #[arg(long, value_name = "NAME", default_value = "elsewhere")]
     sensor: String,
@@ -74,7 +74,7 @@ enum ImportName {
 }
 
 impl ExportArgs {
-    pub(super) fn ends(&self) -> (&Place, Option<&Path>) {
+    pub(super) fn ends(&self) -> (&Where, Option<&Path>) {
         (&self.place, self.output.as_deref())
     }
 }

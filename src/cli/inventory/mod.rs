@@ -14,10 +14,10 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use self::rows::{Output, Rows};
-use super::flags::check_output;
+use super::flags::{check_output, inventory_place};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
-use crate::inventory::{Filter, Moment, Sqlite, StoreError, Time, impact, parse_age};
+use crate::inventory::{Database, Filter, Moment, Place, StoreError, Time, impact, parse_age};
 use crate::output::Escaped;
 use crate::rules::{Rule, RuleSet, Selection};
 
@@ -53,7 +53,7 @@ Examples:
         #[arg(value_name = "HOST")]
         host: IpAddr,
         #[command(flatten)]
-        place: Place,
+        place: Where,
         #[command(flatten)]
         output: Output,
     },
@@ -63,7 +63,7 @@ Examples:
     )]
     Top {
         /// What is counted.
-        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(Sqlite::fields()))]
+        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(Database::fields()))]
         field: String,
         /// How many values are shown.
         #[arg(short, long, value_name = "N", default_value_t = 15)]
@@ -122,7 +122,7 @@ Examples:
     #[command(after_help = "Example:\n  bannerwall inventory runs --inventory net.db")]
     Runs {
         #[command(flatten)]
-        place: Place,
+        place: Where,
         #[command(flatten)]
         output: Output,
     },
@@ -130,7 +130,7 @@ Examples:
     #[command(after_help = "Example:\n  bannerwall inventory prune --inventory net.db --keep 90d")]
     Prune {
         #[command(flatten)]
-        place: Place,
+        place: Where,
         /// How long things are kept since they were last seen.
         #[arg(long, value_name = "TIME", value_parser = parse_age)]
         keep: Duration,
@@ -139,23 +139,23 @@ Examples:
     #[command(after_help = "Example:\n  bannerwall inventory check --inventory net.db")]
     Check {
         #[command(flatten)]
-        place: Place,
+        place: Where,
     },
 }
 
 /// `--inventory FILE`.
 #[derive(Debug, Args)]
-struct Place {
-    /// The inventory.
-    #[arg(long, value_name = "FILE")]
-    inventory: PathBuf,
+struct Where {
+    /// The inventory: a file, or a database (postgresql://user@host/database).
+    #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
+    inventory: Place,
 }
 
 /// Which services, of which inventory, and how results are written.
 #[derive(Debug, Args)]
 struct Filtered {
     #[command(flatten)]
-    place: Place,
+    place: Where,
     /// What a service must be; see `bannerwall inventory list --help`.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
@@ -165,7 +165,7 @@ struct Filtered {
 
 impl InventoryCommand {
     /// The inventory, and the file that results are written to, where there is one.
-    fn ends(&self) -> Option<(&Place, &Path)> {
+    fn ends(&self) -> Option<(&Where, &Path)> {
         let (place, output) = match self {
             Self::List(filtered)
             | Self::Top { filtered, .. }
@@ -180,9 +180,9 @@ impl InventoryCommand {
     }
 }
 
-impl Place {
-    fn open(&self) -> Result<Sqlite, Failure> {
-        Ok(Sqlite::open(&self.inventory)?)
+impl Where {
+    fn open(&self) -> Result<Database, Failure> {
+        Ok(Database::open(&self.inventory)?)
     }
 }
 
@@ -201,7 +201,7 @@ impl From<StoreError> for Failure {
 /// Runs `bannerwall inventory`.
 pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<Exit, Failure> {
     if let Some((place, output)) = arguments.command.ends() {
-        check_output(Some(output), [place.inventory.as_path()])?;
+        check_output(Some(output), place.inventory.file())?;
     }
     match &arguments.command {
         InventoryCommand::List(filtered) => list(filtered),
@@ -234,6 +234,7 @@ const SERVICE: &[&str] = &[
     "cpe",
     "os",
     "hassh",
+    "certificate",
     "first_seen",
     "last_seen",
     "sensors",
@@ -241,7 +242,7 @@ const SERVICE: &[&str] = &[
 ];
 
 /// The columns of a change.
-const CHANGE: &[&str] = &["at", "kind", "address", "port", "protocol", "old", "new", "rule", "sensor"];
+const CHANGE: &[&str] = &["at", "kind", "address", "port", "protocol", "old", "new", "rule", "why", "sensor"];
 
 /// The columns of what would be stopped.
 const IMPACT: &[&str] = &[
@@ -266,7 +267,7 @@ fn list(filtered: &Filtered) -> Result<Exit, Failure> {
     rows.finish()
 }
 
-fn show(host: IpAddr, place: &Place, output: &Output) -> Result<Exit, Failure> {
+fn show(host: IpAddr, place: &Where, output: &Output) -> Result<Exit, Failure> {
     let Some(record) = place.open()?.host(host)? else {
         return Err(Failure::Usage(anyhow!("{host} was never seen")));
     };
@@ -341,7 +342,7 @@ fn show_impact(rules: &Path, filtered: &Filtered, quiet: bool) -> Result<Exit, F
     Ok(exit)
 }
 
-fn runs(place: &Place, output: &Output) -> Result<Exit, Failure> {
+fn runs(place: &Where, output: &Output) -> Result<Exit, Failure> {
     let mut rows = Rows::start(output, &["run", "sensor", "about", "started", "ended", "state", "lost"])?;
     for run in place.open()?.runs()? {
         rows.add(&run, || text::run(&run))?;
@@ -349,9 +350,9 @@ fn runs(place: &Place, output: &Output) -> Result<Exit, Failure> {
     rows.finish()
 }
 
-fn prune(place: &Place, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
+fn prune(place: &Where, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
     let before = Time::from(SystemTime::now()).before(keep);
-    let pruned = Sqlite::open_to_prune(&place.inventory)?.prune(before)?;
+    let pruned = Database::open_to_prune(&place.inventory)?.prune(before)?;
     if quiet {
         return Ok(Exit::Done);
     }
@@ -362,7 +363,7 @@ fn prune(place: &Place, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
     super::print(text.as_bytes())
 }
 
-fn check(place: &Place, quiet: bool) -> Result<Exit, Failure> {
+fn check(place: &Where, quiet: bool) -> Result<Exit, Failure> {
     let faults = place.open()?.faults()?;
     if faults.is_empty() {
         return if quiet { Ok(Exit::Done) } else { super::print(b"the inventory is whole\n") };

@@ -116,7 +116,7 @@ fn more(count: usize, text: &mut String) {
 
 /// A change on one line.
 pub(super) fn change(change: &Change) -> String {
-    let kind = change.kind.replace('_', " ");
+    let kind = change.words();
     let mut text = format!(
         "{}  {:<21}  {:<8}  {kind:<14}",
         change.at,

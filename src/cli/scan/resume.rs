@@ -9,6 +9,7 @@ use clap::{ArgMatches, Command};
 
 use super::Request;
 use crate::cli::Failure;
+use crate::inventory::shown;
 use crate::scan::checkpoint::Checkpoint;
 use crate::scan::session::Keep;
 
@@ -66,9 +67,9 @@ fn decides(request: &Request<'_>) -> BTreeMap<String, String> {
     options
 }
 
-/// The command line.
+/// The command line, as others may see it.
 pub(super) fn arguments() -> Vec<String> {
-    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+    std::env::args_os().map(|argument| shown(&argument.to_string_lossy())).collect()
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::ExportError;
+use crate::inventory::database::{Database, Service, Time};
 use crate::inventory::filter::Filter;
-use crate::inventory::sqlite::{Service, Sqlite, Time};
 
 /// What tells components apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ struct Finding {
 /// # Errors
 /// What the database says, or `out`.
 pub fn cyclonedx(
-    inventory: &Sqlite,
+    inventory: &Database,
     filter: &Filter,
     now: Time,
     out: &mut dyn Write,

@@ -6,9 +6,9 @@ use quick_xml::events::{BytesDecl, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
 use super::ExportError;
+use crate::inventory::database::{Database, Service, Time};
 use crate::inventory::filter::Filter;
 use crate::inventory::sighting::UNKNOWN;
-use crate::inventory::sqlite::{Service, Sqlite, Time};
 use crate::output::xml::element::{Out, clean, empty, end, start};
 
 /// The version of nmap's XML that is written.
@@ -18,7 +18,12 @@ const XML_VERSION: &str = "1.05";
 ///
 /// # Errors
 /// What the database says, or `out`.
-pub fn nmap(inventory: &Sqlite, filter: &Filter, now: Time, out: &mut dyn Write) -> Result<(), ExportError> {
+pub fn nmap(
+    inventory: &Database,
+    filter: &Filter,
+    now: Time,
+    out: &mut dyn Write,
+) -> Result<(), ExportError> {
     let mut document = Document { out, now, host: Vec::new(), up: 0, down: 0 };
     document.begin()?;
     inventory.services(filter, |service| document.service(service))?;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use super::database::{Place, Writer};
 use super::sighting::{Asset, Banner, Kind, Software, What};
-use super::sqlite::Writer;
 use super::store::{Record, Run, Store as _, StoreError};
 use crate::event::Timestamp;
 
@@ -81,13 +81,13 @@ pub struct Importer {
 type Fault = String;
 
 impl Importer {
-    /// Opens or makes the inventory at `path`.
+    /// Opens or makes the inventory at a place.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn open(path: &Path, sensor: String, about: String) -> Result<Self, StoreError> {
+    pub fn open(place: &Place, sensor: String, about: String) -> Result<Self, StoreError> {
         let run = Run { source: "import", once: true, tells: false, sensor, about };
-        Ok(Self { writer: Writer::open(path, &run)?, batch: Vec::new(), imported: Imported::default() })
+        Ok(Self { writer: Writer::open(place, &run)?, batch: Vec::new(), imported: Imported::default() })
     }
 
     /// Reads a file, packed by gzip or not; without a format by what it begins with.

@@ -5,8 +5,8 @@ use crate::inventory::{Impact, Moment, Time, impact};
 use crate::rules::RuleSet;
 
 impl Place {
-    fn open(&self) -> Sqlite {
-        Sqlite::open(&self.file()).unwrap()
+    fn open(&self) -> Database {
+        Database::open(&self.place).unwrap()
     }
 
     fn at(&self, moment: &str) -> Time {
@@ -39,8 +39,7 @@ impl Place {
 }
 
 /// An upgrade at one o'clock, a refusal at two, a return at three.
-fn a_day() -> Place {
-    let place = Place::new();
+fn a_day(place: &Place) {
     let (old, new) = ("OpenSSH_9.2p1", "OpenSSH_9.9");
     place.see(
         Source::Guard,
@@ -49,136 +48,163 @@ fn a_day() -> Place {
     place.see(Source::Guard, &[ssh(Source::Guard, HOUR, new)]);
     place.see(Source::Scan, &[port(Source::Scan, 2 * HOUR, PortState::Closed)]);
     place.see(Source::Guard, &[ssh(Source::Guard, 3 * HOUR, new)]);
-    place
 }
 
 #[test]
 fn a_difference_is_what_does_not_cancel_out() {
-    let place = a_day();
-    assert_eq!(place.diff("2025-12-31", "2026-01-02"), ["new_host", "new_service SSH-2.0-OpenSSH_9.9"]);
-    let morning = place.diff("2026-01-01T00:30", "2026-01-01T01:30");
-    assert_eq!(morning, ["banner_changed SSH-2.0-OpenSSH_9.9", "finding_gone regresshion"]);
-    assert_eq!(place.diff("2026-01-01T01:30", "2026-01-01T02:30"), ["service_gone"]);
-    assert_eq!(place.diff("2026-01-01T01:30", "2026-01-01T03:30"), Vec::<String>::new());
-    assert!(place.open().time_of("#9".parse().unwrap()).unwrap_err().to_string().contains("#9"));
-    assert!(place.at("#1") <= place.at("#2"));
+    on_both(|place| {
+        a_day(place);
+        assert_eq!(place.diff("2025-12-31", "2026-01-02"), ["new_host", "new_service SSH-2.0-OpenSSH_9.9"]);
+        let morning = place.diff("2026-01-01T00:30", "2026-01-01T01:30");
+        assert_eq!(morning, ["banner_changed SSH-2.0-OpenSSH_9.9", "finding_gone regresshion"]);
+        assert_eq!(place.diff("2026-01-01T01:30", "2026-01-01T02:30"), ["service_gone"]);
+        assert_eq!(place.diff("2026-01-01T01:30", "2026-01-01T03:30"), Vec::<String>::new());
+        assert!(place.open().time_of("#9".parse().unwrap()).unwrap_err().to_string().contains("#9"));
+        assert!(place.at("#1") <= place.at("#2"));
+    });
 }
 
 #[test]
 fn a_host_shows_all_that_it_ever_said() {
-    let place = a_day();
-    let record = place.open().host("198.51.100.1".parse().unwrap()).unwrap().unwrap();
-    let [service] = record.services.as_slice() else { panic!("{record:?}") };
-    let said: Vec<(&str, i64)> = service.said.iter().map(|said| (said.text.as_str(), said.count)).collect();
-    assert_eq!(said, [("SSH-2.0-OpenSSH_9.9", 2), ("SSH-2.0-OpenSSH_9.2p1", 1)]);
-    assert_eq!(service.service.findings[0].state, "gone");
-    assert_eq!((service.clients[0].address.as_str(), service.clients[0].count), ("192.0.2.7", 3));
-    assert_eq!(service.changes.first().map(|change| change.kind.as_str()), Some("service_back"));
-    let client = place.open().host("::ffff:192.0.2.7".parse().unwrap()).unwrap().unwrap();
-    assert_eq!((client.visited[0].address.as_str(), client.visited[0].port), ("198.51.100.1", 22));
-    assert!(place.open().host("192.0.2.8".parse().unwrap()).unwrap().is_none());
+    on_both(|place| {
+        a_day(place);
+        let record = place.open().host("198.51.100.1".parse().unwrap()).unwrap().unwrap();
+        let [service] = record.services.as_slice() else { panic!("{record:?}") };
+        let said: Vec<(&str, i64)> =
+            service.said.iter().map(|said| (said.text.as_str(), said.count)).collect();
+        assert_eq!(said, [("SSH-2.0-OpenSSH_9.9", 2), ("SSH-2.0-OpenSSH_9.2p1", 1)]);
+        assert_eq!(service.service.findings[0].state, "gone");
+        assert_eq!((service.clients[0].address.as_str(), service.clients[0].count), ("192.0.2.7", 3));
+        assert_eq!(service.changes.first().map(|change| change.kind.as_str()), Some("service_back"));
+        let client = place.open().host("::ffff:192.0.2.7".parse().unwrap()).unwrap().unwrap();
+        assert_eq!((client.visited[0].address.as_str(), client.visited[0].port), ("198.51.100.1", 22));
+        assert!(place.open().host("192.0.2.8".parse().unwrap()).unwrap().is_none());
+    });
 }
 
 #[test]
 fn what_there_is_most_of_is_counted() {
-    let place = a_day();
-    let top = |field: &str, filter: &[&str]| -> Vec<String> {
-        let filter = Filter::parse(filter.iter().copied()).unwrap();
-        let counts = place.open().top(field, &filter, 9).unwrap();
-        counts.iter().map(|count| format!("{} {}", count.value, count.services)).collect()
-    };
-    assert_eq!(top("product", &[]), ["OpenSSH 1", "client 1"]);
-    assert_eq!(top("product", &["side:server"]), ["OpenSSH 1"]);
-    assert_eq!(top("version", &["version:>9.5"]), ["OpenSSH 9.9 1"]);
-    assert_eq!(top("product", &["port:22"]), ["OpenSSH 1"]);
-    assert_eq!(top("port", &[]), ["0 1", "22 1"]);
-    assert_eq!(top("finding", &[]), Vec::<String>::new());
-    for field in Sqlite::fields() {
-        place.open().top(field, &Filter::default(), 9).unwrap_or_else(|error| panic!("{field}: {error}"));
-    }
+    on_both(|place| {
+        a_day(place);
+        let top = |field: &str, filter: &[&str]| -> Vec<String> {
+            let filter = Filter::parse(filter.iter().copied()).unwrap();
+            let counts = place.open().top(field, &filter, 9).unwrap();
+            counts.iter().map(|count| format!("{} {}", count.value, count.services)).collect()
+        };
+        assert_eq!(top("product", &[]), ["OpenSSH 1", "client 1"]);
+        assert_eq!(top("product", &["side:server"]), ["OpenSSH 1"]);
+        assert_eq!(top("version", &["version:>9.5"]), ["OpenSSH 9.9 1"]);
+        assert_eq!(top("product", &["port:22"]), ["OpenSSH 1"]);
+        assert_eq!(top("port", &[]), ["0 1", "22 1"]);
+        assert_eq!(top("finding", &[]), Vec::<String>::new());
+        for field in Database::fields() {
+            place.open().top(field, &Filter::default(), 9).unwrap_or_else(|error| panic!("{field}: {error}"));
+        }
+    });
 }
 
 #[test]
 fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
-    let place = a_day();
-    let mut inventory = Sqlite::open_to_prune(&place.file()).unwrap();
-    let pruned = inventory.prune(place.at("2026-01-01T00:30")).unwrap();
-    assert_eq!((pruned.hosts, pruned.services), (0, 0));
-    let said = "SELECT text FROM sightings JOIN banners ON banners.id = banner WHERE side = 'server'";
-    assert_eq!(place.ask(said), "SSH-2.0-OpenSSH_9.9");
-    assert_eq!(inventory.faults().unwrap(), Vec::<String>::new());
-    // A run that goes on does so as if it were new.
-    inventory.prune(place.at("2026-01-02")).unwrap();
-    for table in ["hosts", "services", "banners", "sightings", "findings", "contacts", "changes"] {
-        assert_eq!(place.ask(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
-    }
-    place.see(Source::Guard, &[ssh(Source::Guard, 4 * HOUR, "a_1")]);
-    assert_eq!(place.list(&["side:server"]).len(), 1);
+    on_both(|place| {
+        a_day(place);
+        let inventory = Database::open_to_prune(&place.place).unwrap();
+        let pruned = inventory.prune(place.at("2026-01-01T00:30")).unwrap();
+        assert_eq!((pruned.hosts, pruned.services), (0, 0));
+        let said = "SELECT text FROM sightings JOIN banners ON banners.id = banner WHERE side = 'server'";
+        assert_eq!(place.ask(said), "SSH-2.0-OpenSSH_9.9");
+        match place.url {
+            None => assert_eq!(inventory.faults().unwrap(), Vec::<String>::new()),
+            Some(_) => {
+                assert!(inventory.faults().unwrap_err().to_string().contains("a server looks after its own"))
+            }
+        }
+        // A run that goes on does so as if it were new.
+        inventory.prune(place.at("2026-01-02")).unwrap();
+        for table in ["hosts", "services", "banners", "sightings", "findings", "contacts", "changes"] {
+            assert_eq!(place.ask(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
+        }
+        place.see(Source::Guard, &[ssh(Source::Guard, 4 * HOUR, "a_1")]);
+        assert_eq!(place.list(&["side:server"]).len(), 1);
+    });
 }
 
 #[test]
 fn a_run_that_keeps_for_a_time_takes_out_what_is_older() {
-    let place = a_day();
-    let config = |keep| RecordConfig {
-        path: place.file(),
-        sensor: "edge".to_owned(),
-        about: String::new(),
-        keep,
-        telling: Telling::default(),
-    };
-    assert_eq!(config(None).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
-    assert_eq!(place.list(&[]).len(), 2);
-    let keep = std::time::Duration::from_secs(1);
-    assert_eq!(config(Some(keep)).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
-    assert_eq!(place.list(&[]).len(), 0);
+    on_both(|place| {
+        a_day(place);
+        let config = |keep| RecordConfig {
+            place: place.place.clone(),
+            sensor: "edge".to_owned(),
+            about: String::new(),
+            keep,
+            gone_after: None,
+            max_size: None,
+            telling: Telling::default(),
+        };
+        assert_eq!(config(None).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
+        assert_eq!(place.list(&[]).len(), 2);
+        let keep = std::time::Duration::from_secs(1);
+        assert_eq!(config(Some(keep)).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
+        assert_eq!(place.list(&[]).len(), 0);
+    });
 }
 
 #[test]
 fn what_rules_would_stop_is_told_with_whom_it_would_cut_off() {
-    let place = a_day();
-    let rule = |rest: &str| format!("[[rule]]\nid = \"it\"\nprotocol = \"ssh\"\n{rest}\naction = \"drop\"\n");
-    let all = place.impact(&rule("from = \"server\"\nmatch.software = '^OpenSSH_9\\.9'"));
-    let [one] = all.as_slice() else { panic!("{all:?}") };
-    assert_eq!(
-        (one.address.as_str(), one.port, one.evidence, one.action),
-        ("198.51.100.1", 22, "banner", "drop")
-    );
-    assert_eq!((one.peers.as_slice(), one.connections), (&["192.0.2.7".to_owned()][..], 3));
-    assert_eq!(one.last_seen.to_string(), "2026-01-01 03:00:00");
-    // Of a client the services that it could not reach any more.
-    let all = place.impact(&rule("from = \"client\"\nmatch.software = '^client'"));
-    assert_eq!(
-        (all[0].side.as_str(), all[0].peers.as_slice()),
-        ("client", &["198.51.100.1:22".to_owned()][..])
-    );
-    for nothing in [
-        rule("from = \"server\"\nmatch.software = '^OpenSSH_9\\.2'"),
-        rule("from = \"server\"\nsource = \"203.0.113.0/24\"\nmatch.software = '^OpenSSH'"),
-        rule("from = \"server\"\nport = 2222\nmatch.software = '^OpenSSH'"),
-        rule("from = \"server\"\nmatch.kex = 'sha1'"),
-        "[[rule]]\nid = \"it\"\nprotocol = \"ssh\"\nmatch.software = '.'\naction = \"alert\"\n".to_owned(),
-        "[[policy]]\nport = 22\nallow = \"ssh\"\n".to_owned(),
-        "[[policy]]\nport = 23\nallow = \"http\"\n".to_owned(),
-    ] {
-        assert!(place.impact(&nothing).is_empty(), "{nothing}");
-    }
-    let all = place.impact("[[policy]]\nid = \"web\"\nport = 22\nallow = \"http\"\notherwise = \"reject\"\n");
-    assert_eq!((all[0].kind, all[0].rule.as_str(), all[0].action), ("policy", "web", "reject"));
-    let current =
-        "[[rule]]\nid = \"current\"\nprotocol = \"ssh\"\nmatch.software = '^OpenSSH_9'\naction = \"allow\"\n";
-    assert!(place.impact(&format!("{current}[[policy]]\nport = 22\nallow_rules = \"current\"\n")).is_empty());
+    on_both(|place| {
+        a_day(place);
+        let rule =
+            |rest: &str| format!("[[rule]]\nid = \"it\"\nprotocol = \"ssh\"\n{rest}\naction = \"drop\"\n");
+        let all = place.impact(&rule("from = \"server\"\nmatch.software = '^OpenSSH_9\\.9'"));
+        let [one] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!(
+            (one.address.as_str(), one.port, one.evidence, one.action),
+            ("198.51.100.1", 22, "banner", "drop")
+        );
+        assert_eq!((one.peers.as_slice(), one.connections), (&["192.0.2.7".to_owned()][..], 3));
+        assert_eq!(one.last_seen.to_string(), "2026-01-01 03:00:00");
+        // Of a client the services that it could not reach any more.
+        let all = place.impact(&rule("from = \"client\"\nmatch.software = '^client'"));
+        assert_eq!(
+            (all[0].side.as_str(), all[0].peers.as_slice()),
+            ("client", &["198.51.100.1:22".to_owned()][..])
+        );
+        for nothing in [
+            rule("from = \"server\"\nmatch.software = '^OpenSSH_9\\.2'"),
+            rule("from = \"server\"\nsource = \"203.0.113.0/24\"\nmatch.software = '^OpenSSH'"),
+            rule("from = \"server\"\nport = 2222\nmatch.software = '^OpenSSH'"),
+            rule("from = \"server\"\nmatch.kex = 'sha1'"),
+            "[[rule]]\nid = \"it\"\nprotocol = \"ssh\"\nmatch.software = '.'\naction = \"alert\"\n"
+                .to_owned(),
+            "[[policy]]\nport = 22\nallow = \"ssh\"\n".to_owned(),
+            "[[policy]]\nport = 23\nallow = \"http\"\n".to_owned(),
+        ] {
+            assert!(place.impact(&nothing).is_empty(), "{nothing}");
+        }
+        let all =
+            place.impact("[[policy]]\nid = \"web\"\nport = 22\nallow = \"http\"\notherwise = \"reject\"\n");
+        assert_eq!((all[0].kind, all[0].rule.as_str(), all[0].action), ("policy", "web", "reject"));
+        let current = "[[rule]]\nid = \"current\"\nprotocol = \"ssh\"\nmatch.software = '^OpenSSH_9'\naction = \"allow\"\n";
+        assert!(
+            place.impact(&format!("{current}[[policy]]\nport = 22\nallow_rules = \"current\"\n")).is_empty()
+        );
+    });
 }
 
 #[test]
 fn a_rule_that_asks_more_than_a_name_is_judged_by_what_it_has_told() {
-    let place = Place::new();
-    place.see(Source::Guard, &[ssh(Source::Guard, 0, "a_1"), alert(Source::Guard, 0, "a_1", "weak", false)]);
-    let rule = |id: &str| {
-        format!(
-            "[[rule]]\nid = \"{id}\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.kex = 'sha1'\naction = \"drop\"\n"
-        )
-    };
-    let all = place.impact(&rule("weak"));
-    assert_eq!((all[0].evidence, all[0].connections), ("told", 1));
-    assert!(place.impact(&rule("other")).is_empty());
+    on_both(|place| {
+        place.see(
+            Source::Guard,
+            &[ssh(Source::Guard, 0, "a_1"), alert(Source::Guard, 0, "a_1", "weak", false)],
+        );
+        let rule = |id: &str| {
+            format!(
+                "[[rule]]\nid = \"{id}\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.kex = 'sha1'\naction = \"drop\"\n"
+            )
+        };
+        let all = place.impact(&rule("weak"));
+        assert_eq!((all[0].evidence, all[0].connections), ("told", 1));
+        assert!(place.impact(&rule("other")).is_empty());
+    });
 }

@@ -2,14 +2,15 @@
 
 mod asking;
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use bannerwall_test_support::{Postgres, psql};
+
+use super::database::{Change, Database, Writer};
 use super::observer::{RecordConfig, Telling};
 use super::recorder::{Losses, Recorder};
-use super::sqlite::{Change, Writer};
 use super::store::{Record, Run, Store, StoreError};
-use super::{Filter, Inventory, Service, Sqlite};
+use super::{Filter, Inventory, Service};
 use crate::event::*;
 use crate::output::Consumer as _;
 
@@ -92,33 +93,45 @@ impl Store for Broken {
         Ok(())
     }
 
+    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<Change>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn fit(&mut self, _coming: usize) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// An inventory in a folder of its own.
-struct Place(tempfile::TempDir);
+/// An inventory of its own: in a folder, or in a database of a server.
+struct Place {
+    place: super::Place,
+    _folder: tempfile::TempDir,
+    url: Option<String>,
+}
+
+/// Runs a test over a file, and over a server's database.
+fn on_both(test: impl Fn(&Place)) {
+    test(&Place::new());
+    if let Some(server) = Postgres::shared() {
+        let url = server.database();
+        let place = super::Place::parse(url.clone().into()).unwrap();
+        test(&Place { place, url: Some(url), ..Place::new() });
+    }
+}
 
 impl Place {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn file(&self) -> std::path::PathBuf {
-        self.0.path().join("inventory.db")
+        let folder = tempfile::tempdir().unwrap();
+        Self { place: folder.path().join("inventory.db").into(), _folder: folder, url: None }
     }
 
     /// Has a run see events.
     fn see(&self, source: Source, events: &[Event]) {
-        let run = Run {
-            source: source.name(),
-            once: source == Source::Replay,
-            tells: false,
-            sensor: "edge".to_owned(),
-            about: String::new(),
-        };
-        let store = Writer::open(&self.file(), &run).unwrap();
+        let store = self.writer(source);
         let losses = Losses::default();
         let mut recorder = Recorder::new(Box::new(store), losses.clone());
         for event in events {
@@ -129,6 +142,17 @@ impl Place {
         assert_eq!(losses.count(), 0);
     }
 
+    fn writer(&self, source: Source) -> Writer {
+        let run = Run {
+            source: source.name(),
+            once: source == Source::Replay,
+            tells: false,
+            sensor: "edge".to_owned(),
+            about: String::new(),
+        };
+        Writer::open(&self.place, &run).unwrap()
+    }
+
     fn list(&self, filters: &[&str]) -> Vec<Service> {
         let mut services = Vec::new();
         let filter = Filter::parse(filters.iter().copied()).unwrap();
@@ -136,19 +160,23 @@ impl Place {
             services.push(service);
             Ok(())
         };
-        Sqlite::open(&self.file()).unwrap().services(&filter, show).unwrap();
+        Database::open(&self.place).unwrap().services(&filter, show).unwrap();
         services
     }
 
     /// What a query says, a line a row, cells parted by `|`.
     fn ask(&self, query: &str) -> String {
-        let connection = rusqlite::Connection::open(self.file()).unwrap();
+        if let Some(url) = &self.url {
+            return psql(url, query);
+        }
+        let connection = rusqlite::Connection::open(self.place.file().unwrap()).unwrap();
         let mut statement = connection.prepare(query).unwrap();
         let columns = statement.column_count();
         let rows = statement.query_map([], |row| {
             let cells = (0..columns).map(|column| match row.get_ref(column).unwrap() {
                 rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
                 rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                rusqlite::types::ValueRef::Null => "Null".to_owned(),
                 other => format!("{other:?}"),
             });
             Ok(cells.collect::<Vec<_>>().join("|"))
@@ -168,194 +196,214 @@ impl Place {
     fn contents(&self) -> String {
         let tables =
             ["hosts", "banners", "services", "sightings", "findings", "contacts", "changes", "sensors"];
-        tables.map(|table| self.ask(&format!("SELECT * FROM {table}"))).join("\n\n")
+        tables.map(|table| self.ask(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3"))).join("\n\n")
     }
 }
 
 #[test]
 fn who_said_what_when_and_how_often_is_kept() {
-    let place = Place::new();
-    place.see(
-        Source::Guard,
-        &[
-            ssh(Source::Guard, 0, "OpenSSH_9.2p1 Debian-2+deb12u3"),
-            ssh(Source::Guard, 10, "OpenSSH_9.2p1 Debian-2+deb12u3"),
-            ssh(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3"),
-            alert(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
-            alert(Source::Guard, 91, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
-        ],
-    );
-    let services = place.list(&["side:server"]);
-    let [service] = services.as_slice() else { panic!("{services:?}") };
-    assert_eq!(
-        (service.address.as_str(), service.port, service.protocol.as_str()),
-        ("198.51.100.1", 22, "ssh")
-    );
-    assert_eq!(service.banner, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3");
-    assert_eq!((service.product.as_deref(), service.version.as_deref()), (Some("OpenSSH"), Some("9.2p1")));
-    assert_eq!(service.patch.as_deref(), Some("Debian-2+deb12u3"));
-    assert_eq!(service.first_seen.to_string(), "2026-01-01 00:00:00");
-    assert_eq!(service.last_seen.to_string(), "2026-01-01 00:01:31");
-    assert_eq!(service.sensors, ["guard/edge"]);
-    assert_eq!((service.findings[0].count, service.findings[0].blocked), (2, 2));
-    assert_eq!(
-        place.ask("SELECT count FROM sightings JOIN services ON services.id = service WHERE side = 'server'"),
-        "3"
-    );
-    assert_eq!(
-        place.ask("SELECT address, count FROM contacts JOIN hosts ON hosts.id = client"),
-        "192.0.2.7|3"
-    );
-    assert_eq!(place.changes(), "new_host\nnew_service\nfinding_new old");
-    let client = place.list(&["side:client"]).pop().unwrap();
-    assert_eq!(
-        (client.address.as_str(), client.port, client.banner.as_str()),
-        ("192.0.2.7", 0, "SSH-2.0-client_1")
-    );
+    on_both(|place| {
+        place.see(
+            Source::Guard,
+            &[
+                ssh(Source::Guard, 0, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+                ssh(Source::Guard, 10, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+                ssh(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+                alert(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
+                alert(Source::Guard, 91, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
+            ],
+        );
+        let services = place.list(&["side:server"]);
+        let [service] = services.as_slice() else { panic!("{services:?}") };
+        assert_eq!(
+            (service.address.as_str(), service.port, service.protocol.as_str()),
+            ("198.51.100.1", 22, "ssh")
+        );
+        assert_eq!(service.banner, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3");
+        assert_eq!(
+            (service.product.as_deref(), service.version.as_deref()),
+            (Some("OpenSSH"), Some("9.2p1"))
+        );
+        assert_eq!(service.patch.as_deref(), Some("Debian-2+deb12u3"));
+        assert_eq!(service.first_seen.to_string(), "2026-01-01 00:00:00");
+        assert_eq!(service.last_seen.to_string(), "2026-01-01 00:01:31");
+        assert_eq!(service.sensors, ["guard/edge"]);
+        assert_eq!((service.findings[0].count, service.findings[0].blocked), (2, 2));
+        assert_eq!(
+            place.ask(
+                "SELECT count FROM sightings JOIN services ON services.id = service WHERE side = 'server'"
+            ),
+            "3"
+        );
+        assert_eq!(
+            place.ask("SELECT address, count FROM contacts JOIN hosts ON hosts.id = client"),
+            "192.0.2.7|3"
+        );
+        assert_eq!(place.changes(), "new_host\nnew_service\nfinding_new old");
+        let client = place.list(&["side:client"]).pop().unwrap();
+        assert_eq!(
+            (client.address.as_str(), client.port, client.banner.as_str()),
+            ("192.0.2.7", 0, "SSH-2.0-client_1")
+        );
+    });
 }
 
 #[test]
 fn filters_find_what_they_ask_for() {
-    let place = Place::new();
-    place.see(
-        Source::Scan,
-        &[ssh(Source::Scan, 0, "OpenSSH_9.2p1"), alert(Source::Scan, 0, "OpenSSH_9.2p1", "old", false)],
-    );
-    for (filter, found) in [
-        ("product:openssh", 1),
-        ("!product:openssh", 0),
-        ("version:<9.6", 1),
-        ("version:>9.6", 0),
-        ("cpe:x", 0),
-        ("!cpe:x", 1),
-        ("net:198.51.100.0/24", 1),
-        ("net:198.51.0.0/24", 0),
-        ("net:::/0", 0),
-        ("host:198.51.100.1", 1),
-        ("port:22", 1),
-        ("!port:22", 0),
-        ("seen:>1m", 1),
-        ("seen:<1m", 0),
-        ("finding:high", 1),
-        ("finding:old", 1),
-        ("finding:critical", 0),
-        ("sensor:edge", 1),
-        ("sensor:scan/edge", 1),
-        ("sensor:guard/edge", 0),
-        ("OPENSSH", 1),
-        ("banner:dropbear", 0),
-        ("state:open", 1),
-        ("side:client", 0),
-    ] {
-        assert_eq!(place.list(&[filter]).len(), found, "{filter}");
-    }
+    on_both(|place| {
+        place.see(
+            Source::Scan,
+            &[ssh(Source::Scan, 0, "OpenSSH_9.2p1"), alert(Source::Scan, 0, "OpenSSH_9.2p1", "old", false)],
+        );
+        for (filter, found) in [
+            ("product:openssh", 1),
+            ("!product:openssh", 0),
+            ("version:<9.6", 1),
+            ("version:>9.6", 0),
+            ("cpe:x", 0),
+            ("!cpe:x", 1),
+            ("net:198.51.100.0/24", 1),
+            ("net:198.51.0.0/24", 0),
+            ("net:::/0", 0),
+            ("host:198.51.100.1", 1),
+            ("port:22", 1),
+            ("!port:22", 0),
+            ("seen:>1m", 1),
+            ("seen:<1m", 0),
+            ("finding:high", 1),
+            ("finding:old", 1),
+            ("finding:critical", 0),
+            ("sensor:edge", 1),
+            ("sensor:scan/edge", 1),
+            ("sensor:guard/edge", 0),
+            ("OPENSSH", 1),
+            ("banner:dropbear", 0),
+            ("state:open", 1),
+            ("side:client", 0),
+        ] {
+            assert_eq!(place.list(&[filter]).len(), found, "{filter}");
+        }
+    });
 }
 
 #[test]
 fn an_upgrade_is_a_change_and_what_rules_told_of_before_is_gone() {
-    let place = Place::new();
-    let (old, new) = ("OpenSSH_9.2p1", "OpenSSH_9.9");
-    place.see(
-        Source::Guard,
-        &[
-            ssh(Source::Guard, 0, old),
-            alert(Source::Guard, 0, old, "regresshion", false),
-            alert(Source::Guard, 0, old, "terrapin", false),
-            ssh(Source::Guard, HOUR, new),
-            alert(Source::Guard, HOUR, new, "terrapin", false),
-        ],
-    );
-    let findings = |place: &Place| place.ask("SELECT rule, state FROM findings ORDER BY first_seen, rule");
-    assert_eq!(findings(&place), "regresshion|gone\nterrapin|gone\nterrapin|open");
-    assert!(place.changes().contains("banner_changed\nfinding_gone regresshion"), "{}", place.changes());
-    assert_eq!(place.list(&["finding:regresshion"]).len(), 0);
-    assert_eq!(place.list(&["finding:terrapin"]).len(), 1);
-    // And back again, which is one more.
-    place.see(Source::Guard, &[ssh(Source::Guard, 2 * HOUR, old)]);
-    assert_eq!(place.changes().matches("banner_changed").count(), 2);
-    assert_eq!(place.list(&["version:9.2p1", "side:server"]).len(), 1);
+    on_both(|place| {
+        let (old, new) = ("OpenSSH_9.2p1", "OpenSSH_9.9");
+        place.see(
+            Source::Guard,
+            &[
+                ssh(Source::Guard, 0, old),
+                alert(Source::Guard, 0, old, "regresshion", false),
+                alert(Source::Guard, 0, old, "terrapin", false),
+                ssh(Source::Guard, HOUR, new),
+                alert(Source::Guard, HOUR, new, "terrapin", false),
+            ],
+        );
+        let findings =
+            |place: &Place| place.ask("SELECT rule, state FROM findings ORDER BY first_seen, rule");
+        assert_eq!(findings(&place), "regresshion|gone\nterrapin|gone\nterrapin|open");
+        assert!(place.changes().contains("banner_changed\nfinding_gone regresshion"), "{}", place.changes());
+        assert_eq!(place.list(&["finding:regresshion"]).len(), 0);
+        assert_eq!(place.list(&["finding:terrapin"]).len(), 1);
+        // And back again, which is one more.
+        place.see(Source::Guard, &[ssh(Source::Guard, 2 * HOUR, old)]);
+        assert_eq!(place.changes().matches("banner_changed").count(), 2);
+        assert_eq!(place.list(&["version:9.2p1", "side:server"]).len(), 1);
+    });
 }
 
 #[test]
 fn servers_that_answer_by_turns_do_not_change() {
-    let place = Place::new();
-    let by_turns: Vec<Event> = (0..200)
-        .map(|turn| ssh(Source::Guard, 61 * turn, if turn % 2 == 0 { "a_1" } else { "b_1" }))
-        .collect();
-    place.see(Source::Guard, &by_turns);
-    assert!(place.changes().matches("banner_changed").count() <= 2, "{}", place.changes());
-    // Once one of them is away for long, the other one stands.
-    place.see(Source::Guard, &[ssh(Source::Guard, 10 * HOUR, "b_1"), ssh(Source::Guard, 12 * HOUR, "b_1")]);
-    assert_eq!(place.list(&["product:b"]).len(), 1);
+    on_both(|place| {
+        let by_turns: Vec<Event> = (0..200)
+            .map(|turn| ssh(Source::Guard, 61 * turn, if turn % 2 == 0 { "a_1" } else { "b_1" }))
+            .collect();
+        place.see(Source::Guard, &by_turns);
+        assert!(place.changes().matches("banner_changed").count() <= 2, "{}", place.changes());
+        // Once one of them is away for long, the other one stands.
+        place.see(
+            Source::Guard,
+            &[ssh(Source::Guard, 10 * HOUR, "b_1"), ssh(Source::Guard, 12 * HOUR, "b_1")],
+        );
+        assert_eq!(place.list(&["product:b"]).len(), 1);
+    });
 }
 
 #[test]
 fn a_port_that_refuses_is_gone_until_it_answers() {
-    let place = Place::new();
-    place.see(Source::Scan, &[ssh(Source::Scan, 0, "a_1")]);
-    place.see(Source::Scan, &[port(Source::Scan, HOUR, PortState::Closed)]);
-    assert_eq!(place.list(&["state:gone"]).len(), 1);
-    place.see(Source::Scan, &[port(Source::Scan, 2 * HOUR, PortState::Filtered)]);
-    place.see(Source::Scan, &[port(Source::Scan, 3 * HOUR, PortState::Open)]);
-    assert_eq!(place.list(&["state:open", "protocol:ssh", "product:a"]).len(), 1);
-    assert_eq!(place.changes(), "new_host\nnew_service\nservice_gone\nservice_back");
+    on_both(|place| {
+        place.see(Source::Scan, &[ssh(Source::Scan, 0, "a_1")]);
+        place.see(Source::Scan, &[port(Source::Scan, HOUR, PortState::Closed)]);
+        assert_eq!(place.list(&["state:gone"]).len(), 1);
+        place.see(Source::Scan, &[port(Source::Scan, 2 * HOUR, PortState::Filtered)]);
+        place.see(Source::Scan, &[port(Source::Scan, 3 * HOUR, PortState::Open)]);
+        assert_eq!(place.list(&["state:open", "protocol:ssh", "product:a"]).len(), 1);
+        assert_eq!(place.changes(), "new_host\nnew_service\nservice_gone\nservice_back");
+    });
 }
 
 #[test]
 fn an_open_port_becomes_the_service_that_speaks_there() {
-    let place = Place::new();
-    place.see(Source::Scan, &[port(Source::Scan, 0, PortState::Open)]);
-    assert_eq!(place.list(&["protocol:unknown"]).len(), 1);
-    place.see(Source::Scan, &[ssh(Source::Scan, HOUR, "a_1"), port(Source::Scan, 2 * HOUR, PortState::Open)]);
-    let services = place.list(&[]);
-    assert_eq!(services.len(), 1, "{services:?}");
-    assert_eq!((services[0].protocol.as_str(), services[0].banner.as_str()), ("ssh", "SSH-2.0-a_1"));
-    assert_eq!(place.changes(), "new_host\nnew_service");
+    on_both(|place| {
+        place.see(Source::Scan, &[port(Source::Scan, 0, PortState::Open)]);
+        assert_eq!(place.list(&["protocol:unknown"]).len(), 1);
+        place.see(
+            Source::Scan,
+            &[ssh(Source::Scan, HOUR, "a_1"), port(Source::Scan, 2 * HOUR, PortState::Open)],
+        );
+        let services = place.list(&[]);
+        assert_eq!(services.len(), 1, "{services:?}");
+        assert_eq!((services[0].protocol.as_str(), services[0].banner.as_str()), ("ssh", "SSH-2.0-a_1"));
+        assert_eq!(place.changes(), "new_host\nnew_service");
+    });
 }
 
 #[test]
 fn a_capture_that_is_read_twice_is_counted_once_and_another_one_too() {
-    let place = Place::new();
-    let capture = |from: u64| -> Vec<Event> {
-        let at = move |step: u64| from + 45 * step;
-        (0..40)
-            .flat_map(|step| {
-                let software = if step < 20 { "a_1" } else { "b_1" };
-                [
-                    ssh(Source::Replay, at(step), software),
-                    alert(Source::Replay, at(step), software, "old", false),
-                ]
-            })
-            .collect()
-    };
-    place.see(Source::Replay, &capture(10 * HOUR));
-    let once = place.contents();
-    place.see(Source::Replay, &capture(10 * HOUR));
-    assert_eq!(place.contents(), once);
-    // An older one says nothing of how things stand, but counts.
-    place.see(Source::Replay, &capture(0));
-    let count =
-        "SELECT sum(count) FROM sightings JOIN services ON services.id = service WHERE side = 'server'";
-    assert_eq!(place.ask(count), "80");
-    assert_eq!(place.list(&["product:b"]).len(), 1);
-    assert_eq!(place.changes().matches("banner_changed").count(), 1);
-    let all = place.contents();
-    place.see(Source::Replay, &capture(0));
-    place.see(Source::Replay, &capture(10 * HOUR));
-    assert_eq!(place.contents(), all);
-    // Another sensor's sightings are its own.
-    place.see(Source::Guard, &[ssh(Source::Guard, 10 * HOUR, "b_1")]);
-    assert_eq!(place.list(&["product:b"])[0].sensors, ["guard/edge", "replay/edge"]);
+    on_both(|place| {
+        let capture = |from: u64| -> Vec<Event> {
+            let at = move |step: u64| from + 45 * step;
+            (0..40)
+                .flat_map(|step| {
+                    let software = if step < 20 { "a_1" } else { "b_1" };
+                    [
+                        ssh(Source::Replay, at(step), software),
+                        alert(Source::Replay, at(step), software, "old", false),
+                    ]
+                })
+                .collect()
+        };
+        place.see(Source::Replay, &capture(10 * HOUR));
+        let once = place.contents();
+        place.see(Source::Replay, &capture(10 * HOUR));
+        assert_eq!(place.contents(), once);
+        // An older one says nothing of how things stand, but counts.
+        place.see(Source::Replay, &capture(0));
+        let count =
+            "SELECT sum(count) FROM sightings JOIN services ON services.id = service WHERE side = 'server'";
+        assert_eq!(place.ask(count), "80");
+        assert_eq!(place.list(&["product:b"]).len(), 1);
+        assert_eq!(place.changes().matches("banner_changed").count(), 1);
+        let all = place.contents();
+        place.see(Source::Replay, &capture(0));
+        place.see(Source::Replay, &capture(10 * HOUR));
+        assert_eq!(place.contents(), all);
+        // Another sensor's sightings are its own.
+        place.see(Source::Guard, &[ssh(Source::Guard, 10 * HOUR, "b_1")]);
+        assert_eq!(place.list(&["product:b"])[0].sensors, ["guard/edge", "replay/edge"]);
+    });
 }
 
 #[test]
 fn a_server_that_says_something_else_each_time_is_bounded() {
-    let place = Place::new();
-    let many: Vec<Event> =
-        (0..600).map(|number| ssh(Source::Guard, number, &format!("x_{number}"))).collect();
-    place.see(Source::Guard, &many);
-    assert_eq!(place.ask("SELECT banners, left_out FROM services WHERE side = 'server'"), "256|344");
-    assert_eq!(place.ask("SELECT count(*) FROM banners WHERE side = 'server'"), "256");
+    on_both(|place| {
+        let many: Vec<Event> =
+            (0..600).map(|number| ssh(Source::Guard, number, &format!("x_{number}"))).collect();
+        place.see(Source::Guard, &many);
+        assert_eq!(place.ask("SELECT banners, left_out FROM services WHERE side = 'server'"), "256|344");
+        assert_eq!(place.ask("SELECT count(*) FROM banners WHERE side = 'server'"), "256");
+    });
 }
 
 #[test]
@@ -397,50 +445,106 @@ fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
     assert!(store.0.lock().unwrap().1.iter().any(says), "what was lost is told when it is seen again");
 }
 
+/// What becomes of a guard's run.
+fn run(place: &super::Place) -> Result<u64, String> {
+    let config = RecordConfig {
+        place: place.clone(),
+        sensor: "edge".to_owned(),
+        about: String::new(),
+        keep: None,
+        gone_after: None,
+        max_size: None,
+        telling: Telling::default(),
+    };
+    config.start(Source::Guard, Vec::new()).map(Inventory::finish).map_err(|error| error.to_string())
+}
+
 #[test]
 fn only_an_inventory_that_is_understood_is_opened() {
-    let place = Place::new();
-    let open = |path: &Path| {
-        let config = RecordConfig {
-            path: path.to_owned(),
-            sensor: "edge".to_owned(),
-            about: String::new(),
-            keep: None,
-            telling: Telling::default(),
-        };
-        config.start(Source::Guard, Vec::new()).map(Inventory::finish).map_err(|error| error.to_string())
-    };
-    assert!(Sqlite::open(&place.file()).unwrap_err().to_string().contains("no such inventory"));
-    std::fs::write(place.file(), "").unwrap();
-    assert!(Sqlite::open(&place.file()).unwrap_err().to_string().contains("no inventory"));
-    assert_eq!(open(&place.file()), Ok(0));
-    assert_eq!(open(&place.file()), Ok(0), "again");
-    assert_eq!(place.ask("SELECT count(*) FROM runs WHERE state = 'done'"), "2");
-    place.ask("PRAGMA user_version = 99");
-    let refused = open(&place.file()).unwrap_err();
-    assert!(refused.contains("version 99") && refused.contains("use a newer one"), "{refused}");
-    assert!(Sqlite::open(&place.file()).is_err());
-    let foreign = place.0.path().join("foreign.db");
-    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
-    assert!(open(&foreign).unwrap_err().contains("no inventory of bannerwall"));
+    on_both(|place| {
+        let open = || Database::open(&place.place).map(drop).map_err(|error| error.to_string());
+        assert!(open().unwrap_err().contains("no such inventory"));
+        assert_eq!((run(&place.place), run(&place.place)), (Ok(0), Ok(0)));
+        assert_eq!(place.ask("SELECT count(*) FROM runs WHERE state = 'done'"), "2");
+        place.ask(match place.url {
+            None => "PRAGMA user_version = 99",
+            Some(_) => "UPDATE schema_version SET version = 99",
+        });
+        for refused in [run(&place.place).map(drop), open()] {
+            let refused = refused.unwrap_err();
+            assert!(refused.contains("version 99") && refused.contains("use a newer one"), "{refused}");
+        }
+    });
+}
+
+#[test]
+fn a_file_that_is_no_inventory_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("foreign.db");
+    let place = super::Place::from(path.clone());
+    std::fs::write(&path, "").unwrap();
+    assert!(Database::open(&place).unwrap_err().to_string().contains("no inventory"));
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
+    assert!(run(&place).unwrap_err().contains("no inventory of bannerwall"));
     std::fs::write(
-        &foreign,
+        &path,
         "neither is this one, which is text and a bit longer than a header of 100 octets. ".repeat(2),
     )
     .unwrap();
-    assert!(open(&foreign).unwrap_err().contains("not a database"));
-    let link = place.0.path().join("no/such/folder.db");
-    assert!(open(&link).unwrap_err().contains("No such file"));
+    assert!(run(&place).unwrap_err().contains("not a database"));
+    let nowhere = super::Place::from(folder.path().join("no/such/folder.db"));
+    assert!(run(&nowhere).unwrap_err().contains("No such file"));
+}
+
+#[test]
+fn an_inventory_of_an_older_program_is_brought_up_to_date() {
+    let place = Place::new();
+    let path = place.place.file().unwrap();
+    let old = rusqlite::Connection::open(path).unwrap();
+    old.execute_batch(include_str!("../database/schema-1.sql")).unwrap();
+    old.execute_batch(
+        "PRAGMA application_id = 1651992950; PRAGMA user_version = 1;
+         INSERT INTO sensors VALUES (1, 'scan', 'edge'); INSERT INTO hosts VALUES (1, X'C6336401', '198.51.100.1', 0);
+         INSERT INTO banners (id, protocol, side, kind, text) VALUES (1, 'ssh', 'server', 'banner', 'SSH-2.0-a');
+         INSERT INTO services (id, host, side, port, protocol, banner, first_seen, last_seen)
+           VALUES (1, 1, 'server', 22, 'ssh', 1, 0, 0);
+         INSERT INTO findings (service, rule, banner, sensor, title, severity, action, first_seen, last_seen, count,
+           blocked) VALUES (1, 'old', 1, 1, 'A title', 'high', 'drop', 0, 9, 3, 2);",
+    )
+    .unwrap();
+    drop(old);
+    assert_eq!(place.list(&["finding:old"]).len(), 1);
+    let rules = Database::open(&place.place).unwrap().rules(&Filter::default()).unwrap();
+    let told: Vec<_> =
+        rules.iter().map(|it| (it.rule.as_str(), it.services, it.gone, it.count, it.blocked)).collect();
+    assert_eq!(told, [("old", 1, 0, 3, 2)]);
+    assert_eq!(run(&place.place), Ok(0));
 }
 
 #[test]
 fn a_run_that_did_not_end_is_known_as_killed() {
-    let place = Place::new();
-    place.see(Source::Guard, &[ssh(Source::Guard, 0, "a_1")]);
-    // No process has this number.
-    place.ask("UPDATE runs SET state = 'running', ended = NULL, pid = 2147483647 RETURNING id");
-    place.see(Source::Guard, &[ssh(Source::Guard, 9, "a_1")]);
-    assert_eq!(place.ask("SELECT state FROM runs ORDER BY id"), "killed\ndone");
+    on_both(|place| {
+        place.see(Source::Guard, &[ssh(Source::Guard, 0, "a_1")]);
+        // No process has this number, and no connection holds its lock.
+        place.ask("UPDATE runs SET state = 'running', ended = NULL, pid = 2147483647 RETURNING id");
+        place.see(Source::Guard, &[ssh(Source::Guard, 9, "a_1")]);
+        assert_eq!(place.ask("SELECT state FROM runs ORDER BY id"), "killed\ndone");
+    });
+}
+
+#[test]
+fn texts_that_databases_dislike_are_kept() {
+    on_both(|place| {
+        for (text, at) in
+            ["a\0b", "'; DROP TABLE hosts; --", "\\x41 $1 ?1", "\u{fffd}\u{10ffff}\n"].iter().zip(0..)
+        {
+            place.see(Source::Scan, &[ssh(Source::Scan, at * HOUR, text)]);
+            place.see(Source::Scan, &[ssh(Source::Scan, at * HOUR + 9, text)]);
+            let shown = if place.url.is_some() { text.replace('\0', "\u{2400}") } else { (*text).to_owned() };
+            assert_eq!(place.list(&[])[0].banner, format!("SSH-2.0-{shown}"));
+        }
+        assert_eq!(place.ask("SELECT count(*) FROM banners"), "4");
+    });
 }
 
 proptest::proptest! {

@@ -130,6 +130,8 @@ struct Change<'a> {
     new: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
     sensor: &'a str,
 }
 
@@ -143,6 +145,7 @@ impl<'a> Change<'a> {
             old: facts.old.as_deref(),
             new: facts.new.as_deref(),
             rule: facts.rule.as_deref(),
+            why: facts.why.as_deref(),
             sensor: &facts.sensor,
         }
     }

@@ -21,7 +21,7 @@ function put(parent, name, text) {
 function row(change) {
   const row = document.createElement("tr");
   put(row, "td", change.at.replace("T", " ").replace(/\..*/, ""));
-  put(row, "td", change.kind.replaceAll("_", " "));
+  put(row, "td", change.kind.replaceAll("_", " ") + (change.why === null ? "" : " (" + change.why + ")"));
   const host = change.address.includes(":") ? "[" + change.address + "]" : change.address;
   const link = document.createElement("a");
   link.href = "/hosts/" + encodeURIComponent(change.address);

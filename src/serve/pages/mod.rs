@@ -18,7 +18,7 @@ use serde::Deserialize;
 pub(super) use self::overview::Recent;
 use super::answer::Fault;
 use super::reader::Reader;
-use crate::inventory::Filter;
+use crate::inventory::{Cursor, Filter};
 
 /// Rows of a page that says nothing else, and at most.
 const ROWS: (usize, usize) = (100, 500);
@@ -65,6 +65,11 @@ impl Asked {
     /// The number of the row that the listing goes on behind.
     pub(super) fn after_row(&self) -> Result<Option<i64>, Fault> {
         self.value(&self.after, "after: no number")
+    }
+
+    /// The service that the listing goes on behind.
+    pub(super) fn after_service(&self) -> Result<Option<Cursor>, Fault> {
+        self.value(&self.after, "after: no place in this listing")
     }
 
     /// The host that the listing goes on behind.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use tokio::sync::Mutex;
 
-use crate::inventory::{Count, Filter, Overview, PastRun, Sqlite, StoreError, Time};
+use crate::inventory::{Count, Database, Filter, Overview, PastRun, StoreError, Time};
 use crate::serve::answer::{Fault, page};
 use crate::serve::plot::{Column, HEIGHT, STEP, columns, percent};
 use crate::serve::reader::Reader;
@@ -87,7 +87,7 @@ async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
     Ok(facts)
 }
 
-fn facts(inventory: &Sqlite, now: Time) -> Result<Facts, StoreError> {
+fn facts(inventory: &Database, now: Time) -> Result<Facts, StoreError> {
     let servers = Filter::default();
     let mut runs = inventory.runs()?;
     runs.reverse();

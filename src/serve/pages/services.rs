@@ -19,7 +19,7 @@ struct List {
     here: &'static str,
     q: String,
     services: Vec<Service>,
-    next: Option<i64>,
+    next: Option<String>,
 }
 
 #[derive(Template)]
@@ -34,10 +34,10 @@ pub(super) async fn list(
     State(reader): State<Arc<Reader>>,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Fault> {
-    let (filter, after, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
+    let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
     let mut services =
-        reader.ask(move |inventory| inventory.services_behind(&filter, after, most + 1)).await?;
-    let next = rest(&mut services, most).map(Service::cursor);
+        reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
+    let next = rest(&mut services, most).and_then(Service::cursor).map(|next| next.to_string());
     Ok(page(&List { here: "services", q: asked.q, services, next }))
 }
 

@@ -13,6 +13,7 @@ mod guard;
 pub mod hello;
 pub mod mutants;
 mod namespace;
+mod postgres;
 mod process;
 pub mod raw;
 mod root;
@@ -22,6 +23,7 @@ pub use application::{Application, Talk};
 pub use capture::end_capture;
 pub use guard::{Guard, JUDGES_ALL, NO_SQLMAP};
 pub use namespace::{Line, Namespace};
+pub use postgres::{Postgres, psql};
 pub use process::{Running, Signal, eventually, json_lines};
 pub use root::as_root;
 pub use server::{

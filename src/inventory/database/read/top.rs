@@ -1,11 +1,11 @@
 //! What there is most of.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
-use rusqlite::params_from_iter;
 use serde::Serialize;
 
-use super::{Sqlite, Time, condition};
+use super::{Database, DatabaseError, Time, condition};
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 
@@ -19,7 +19,7 @@ pub struct Count {
 }
 
 /// Fields that can be counted, and the column of each.
-const FIELDS: [(&str, &str); 14] = [
+const FIELDS: [(&str, &str); 15] = [
     ("product", "b.product"),
     ("version", "b.product || ' ' || b.version"),
     ("vendor", "b.vendor"),
@@ -32,12 +32,13 @@ const FIELDS: [(&str, &str); 14] = [
     ("state", "s.state"),
     ("address", "h.address"),
     ("hassh", "(SELECT text FROM banners x WHERE x.id = s.hassh)"),
+    ("certificate", "(SELECT text FROM banners x WHERE x.id = s.certificate)"),
     ("finding", "f.rule"),
     ("severity", "f.severity"),
 ];
 
-impl Sqlite {
-    /// The names of the fields that [`Sqlite::top`] counts.
+impl Database {
+    /// The names of the fields that [`Database::top`] counts.
     pub fn fields() -> impl Iterator<Item = &'static str> {
         FIELDS.iter().map(|(name, _)| *name)
     }
@@ -48,17 +49,17 @@ impl Sqlite {
     /// What the database says.
     pub fn top(&self, field: &str, filter: &Filter, most: usize) -> Result<Vec<Count>, StoreError> {
         let column = FIELDS.iter().find(|(name, _)| *name == field).map_or("b.product", |(_, column)| column);
-        self.count(column, filter, most).map_err(|error| self.fault(error))
+        self.read(self.count(column, filter, most))
     }
 
-    fn count(&self, column: &str, filter: &Filter, most: usize) -> rusqlite::Result<Vec<Count>> {
+    fn count(&self, column: &str, filter: &Filter, most: usize) -> Result<Vec<Count>, DatabaseError> {
         let (condition, values) = condition(filter, Time::now());
         let asks =
             |table: &str| column.contains(table) || condition.contains(table) || filter.asks_versions();
         let (count, tables) = match column {
             // Each banner stands once, whoever says it.
             _ if column.starts_with("b.") && filter.is_of_banners() => (
-                "sum(s.number)",
+                "CAST(sum(s.number) AS INTEGER)",
                 "(SELECT banner, count(*) AS number FROM services GROUP BY banner) s JOIN banners b ON b.id = s.banner",
             ),
             _ if column.starts_with("f.") => (
@@ -76,19 +77,15 @@ impl Sqlite {
         let version = if filter.asks_versions() { "b.version" } else { "NULL" };
         let text =
             format!("SELECT {column}, {version}, {count} FROM {tables} WHERE {condition} GROUP BY 1, 2");
-        let mut statement = self.connection.prepare(&text)?;
-        let mut rows = statement.query(params_from_iter(values))?;
         let mut counts: HashMap<String, i64> = HashMap::new();
-        while let Some(row) = rows.next()? {
+        self.link.each(&text, &values, |row| -> Result<_, DatabaseError> {
             let version: Option<String> = row.get(1)?;
             if filter.admits(version.as_deref()) {
-                let value = match row.get_ref(0)? {
-                    rusqlite::types::ValueRef::Integer(number) => number.to_string(),
-                    _ => row.get::<_, Option<String>>(0)?.unwrap_or_default(),
-                };
-                *counts.entry(value).or_default() += row.get::<_, i64>(2)?;
+                let value: Option<String> = row.get(0)?;
+                *counts.entry(value.unwrap_or_default()).or_default() += row.get::<i64>(2)?;
             }
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         let mut counts: Vec<Count> =
             counts.into_iter().map(|(value, services)| Count { value, services }).collect();
         counts.sort_by(|one, other| {

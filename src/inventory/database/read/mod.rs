@@ -3,23 +3,25 @@
 mod history;
 mod overview;
 mod page;
+mod rules;
 mod top;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use rusqlite::types::Value;
-use rusqlite::{Row, params, params_from_iter};
 use serde::{Serialize, Serializer};
 
 pub use self::history::{Change, Contact, History, HostRecord, PastRun, Said};
 pub(super) use self::history::{changes_since, latest_change};
 pub use self::overview::Overview;
-pub use self::page::{HostRow, Rule};
+pub use self::page::{Cursor, HostRow};
+pub use self::rules::Rule;
 pub use self::top::Count;
-use super::{Sqlite, millis, octets};
+use super::link::{Row, Value};
+use super::{Database, DatabaseError, millis, octets, values};
 use crate::event::Timestamp;
 use crate::inventory::filter::{Filter, Term, Test};
 use crate::inventory::store::StoreError;
@@ -61,6 +63,8 @@ pub struct Service {
     pub os: Option<String>,
     /// Fingerprint of its SSH key exchange.
     pub hassh: Option<String>,
+    /// SHA-256 (hexadecimal digits) and subject of the certificate that it showed last.
+    pub certificate: Option<String>,
     /// When it was first seen.
     pub first_seen: Time,
     /// When it was last seen.
@@ -95,11 +99,6 @@ pub struct Found {
 }
 
 impl Service {
-    /// Where a listing goes on behind it.
-    pub fn cursor(&self) -> i64 {
-        self.id
-    }
-
     /// `192.0.2.1:22`; of a client the address.
     pub fn place(&self) -> String {
         crate::inventory::place(&self.address, self.port)
@@ -109,16 +108,16 @@ impl Service {
 /// Columns and tables of a service, in whichever order is quickest.
 const SERVICES: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
-  b.product, b.version, b.patch, b.cpe, b.os, x.text, s.first_seen, s.last_seen
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, s.first_seen, s.last_seen
   FROM services s JOIN hosts h ON h.id = s.host JOIN banners b ON b.id = s.banner
-  LEFT JOIN banners x ON x.id = s.hassh";
+  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate";
 
 /// What several sensors saw is told once, and is open (the greater word) where it is for one of them.
 const FOUND: &str =
-    "SELECT rule, title, severity, verdict, max(state), min(first_seen), max(last_seen), sum(count),
-  sum(blocked) FROM findings";
+    "SELECT rule, max(title), max(severity), max(verdict), max(state), min(first_seen), max(last_seen),
+  CAST(sum(count) AS INTEGER), CAST(sum(blocked) AS INTEGER) FROM findings";
 
-impl Sqlite {
+impl Database {
     /// Shows every service that a filter is about, in the order of addresses and ports.
     ///
     /// # Errors
@@ -132,42 +131,62 @@ impl Sqlite {
         let text = format!(
             "{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side, s.protocol"
         );
-        let fault = |error| E::from(self.fault(error));
-        let mut statement = self.connection.prepare(&text).map_err(fault)?;
-        let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
-        while let Some(row) = rows.next().map_err(fault)? {
-            let mut service = service(row).map_err(fault)?;
-            if !filter.admits(service.version.as_deref()) {
-                continue;
+        self.each(&text, &values, |row| {
+            let mut service = self.read(service(row))?;
+            if filter.admits(service.version.as_deref()) {
+                service.findings = self.read(self.findings(service.id))?;
+                service.sensors = self.read(self.sensors(service.id))?;
+                show(service)?;
             }
-            service.findings = self.findings(service.id).map_err(fault)?;
-            service.sensors = self.sensors(service.id).map_err(fault)?;
-            show(service)?;
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// Shows rows, until there are enough.
+    fn each<E: From<StoreError>>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        mut show: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        // What the database says is told with where it is.
+        enum Ending<E> {
+            Database(DatabaseError),
+            Own(E),
         }
-        Ok(())
+        impl<E> From<DatabaseError> for Ending<E> {
+            fn from(error: DatabaseError) -> Self {
+                Self::Database(error)
+            }
+        }
+        let shown = self.link.each(text, values, |row| show(row).map_err(Ending::Own));
+        shown.map_err(|ending| match ending {
+            Ending::Database(error) => self.fault(error).into(),
+            Ending::Own(error) => error,
+        })
+    }
+
+    /// What was asked, or an error that says where.
+    fn read<T>(&self, asked: Result<T, DatabaseError>) -> Result<T, StoreError> {
+        asked.map_err(|error| self.fault(error))
     }
 
     /// What rules tell of a service now, the gravest first.
-    fn findings(&self, service: i64) -> rusqlite::Result<Vec<Found>> {
-        let mut statement = self
-            .connection
-            .prepare_cached(&format!("{FOUND} WHERE service = ?1 AND state = 'open' GROUP BY rule"))?;
-        let mut found: Vec<Found> =
-            statement.query_map(params![service], found)?.collect::<Result<_, _>>()?;
+    fn findings(&self, service: i64) -> Result<Vec<Found>, DatabaseError> {
+        let query = format!("{FOUND} WHERE service = ?1 AND state = 'open' GROUP BY rule");
+        let mut found = self.link.all(&query, values![service], found)?;
         found.sort_by_key(|found| std::cmp::Reverse(rank(&found.severity)));
         Ok(found)
     }
 
-    fn sensors(&self, service: i64) -> rusqlite::Result<Vec<String>> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT DISTINCT source || '/' || name FROM sightings JOIN sensors ON sensors.id = sensor
-             WHERE service = ?1 ORDER BY 1",
-        )?;
-        statement.query_map([service], |row| row.get(0))?.collect()
+    fn sensors(&self, service: i64) -> Result<Vec<String>, DatabaseError> {
+        let query = "SELECT DISTINCT source || '/' || name FROM sightings JOIN sensors ON sensors.id = sensor
+                     WHERE service = ?1 ORDER BY 1";
+        self.link.all(query, values![service], |row| row.get(0))
     }
 }
 
-fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+fn found(row: &Row<'_>) -> Result<Found, DatabaseError> {
     Ok(Found {
         rule: row.get(0)?,
         title: row.get(1)?,
@@ -186,7 +205,7 @@ fn rank(severity: &str) -> usize {
     ["info", "low", "medium", "high", "critical"].iter().position(|name| *name == severity).unwrap_or(0)
 }
 
-fn service(row: &Row<'_>) -> rusqlite::Result<Service> {
+fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
     Ok(Service {
         id: row.get(0)?,
         address: row.get(1)?,
@@ -203,17 +222,18 @@ fn service(row: &Row<'_>) -> rusqlite::Result<Service> {
         cpe: row.get(12)?,
         os: row.get(13)?,
         hassh: row.get(14)?,
-        first_seen: Time(row.get(15)?),
-        last_seen: Time(row.get(16)?),
+        certificate: row.get(15)?,
+        first_seen: Time(row.get(16)?),
+        last_seen: Time(row.get(17)?),
         sensors: Vec::new(),
         findings: Vec::new(),
     })
 }
 
 /// A filter as a condition of SQL, but for versions.
-fn condition(filter: &Filter, now: Time) -> (String, Vec<Value>) {
+fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
     let mut values = Vec::new();
-    let mut text = String::from("1");
+    let mut text = String::from("TRUE");
     for Term { holds, test } in &filter.terms {
         let Some(condition) = one(test, now.0, &mut values) else { continue };
         text.push_str(&match (holds, test.is_of_banners()) {
@@ -221,17 +241,17 @@ fn condition(filter: &Filter, now: Time) -> (String, Vec<Value>) {
             (true, true) => format!(" AND s.banner IN (SELECT b.id FROM banners b WHERE {condition})"),
             (true, false) => format!(" AND {condition}"),
             // What is not known is not so.
-            (false, _) => format!(" AND NOT coalesce({condition}, 0)"),
+            (false, _) => format!(" AND NOT coalesce({condition}, FALSE)"),
         });
     }
     (text, values)
 }
 
-fn one(test: &Test, now: i64, values: &mut Vec<Value>) -> Option<String> {
+fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String> {
     Some(match test {
         Test::Is(column, text) => {
-            values.push(text.clone().into());
-            format!("{column} = ? COLLATE NOCASE")
+            values.push(text.to_ascii_lowercase().into());
+            format!("lower({column}) = ?")
         }
         Test::Says(text) => {
             values.push(text.to_lowercase().into());
@@ -275,13 +295,11 @@ fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// The address in a column of octets.
-pub(super) fn address_of(row: &Row<'_>, column: usize) -> rusqlite::Result<IpAddr> {
+pub(super) fn address_of(row: &Row<'_>, column: usize) -> Result<IpAddr, DatabaseError> {
     let octets: Vec<u8> = row.get(column)?;
     let four = <[u8; 4]>::try_from(octets.as_slice()).map(|octets| Ipv4Addr::from(octets).into());
     let six = || <[u8; 16]>::try_from(octets.as_slice()).map(|octets| Ipv6Addr::from(octets).into());
-    four.or_else(|_| six()).map_err(|_| {
-        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Blob, "no address".into())
-    })
+    four.or_else(|_| six()).map_err(|_| DatabaseError::Column(column))
 }
 
 impl Time {

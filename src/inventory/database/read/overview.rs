@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Sqlite, Time, rank};
+use super::{Database, DatabaseError, Time, rank, values};
 use crate::inventory::store::StoreError;
 
 /// How much there is, and what is new.
@@ -57,44 +57,40 @@ const COUNTED: i64 = 100_000;
 const HOURS: usize = 24;
 const HOUR: i64 = 3_600_000;
 
-impl Sqlite {
+impl Database {
     /// How much there is at `now`.
     ///
     /// # Errors
     /// What the database says.
     pub fn overview(&self, now: Time) -> Result<Overview, StoreError> {
-        self.sum_up(now).map_err(|error| self.fault(error))
+        self.read(self.sum_up(now))
     }
 
-    fn sum_up(&self, now: Time) -> rusqlite::Result<Overview> {
-        let connection = &self.connection;
+    fn sum_up(&self, now: Time) -> Result<Overview, DatabaseError> {
+        let link = &self.link;
         let mut overview = Overview {
-            hosts: connection.query_row("SELECT count(*) FROM hosts", [], |row| row.get(0))?,
+            hosts: link.sole("SELECT count(*) FROM hosts", &[], |row| row.get(0))?,
             ..Overview::default()
         };
-        let mut statement =
-            connection.prepare_cached("SELECT side, state, count(*) FROM services GROUP BY 1, 2")?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let (side, state, count): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let states = "SELECT side, state, count(*) FROM services GROUP BY 1, 2";
+        let states = link.all(states, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get::<i64>(2)?)))?;
+        for (side, state, count) in states {
+            let (side, state): (String, String) = (side, state);
             *match (side.as_str(), state.as_str()) {
                 ("client", _) => &mut overview.clients,
                 (_, "gone") => &mut overview.gone,
                 _ => &mut overview.servers,
             } += count;
         }
-        let mut statement = connection.prepare_cached(
-            "SELECT severity, count(*) FROM (SELECT DISTINCT severity, service FROM findings WHERE state = 'open') GROUP BY 1",
-        )?;
-        let severities = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        overview.severities = severities.collect::<Result<_, _>>()?;
+        let severities = "SELECT severity, count(*)
+            FROM (SELECT DISTINCT severity, service FROM findings WHERE state = 'open') found GROUP BY 1";
+        overview.severities = link.all(severities, &[], |row| Ok((row.get(0)?, row.get(1)?)))?;
         overview.severities.sort_by_key(|(severity, _)| std::cmp::Reverse(rank(severity)));
         self.count_changes(now.before(Duration::from_secs(24 * 3_600)).millis(), &mut overview)?;
-        let mut statement = connection.prepare_cached(
-            "SELECT rule, title, severity, sum(blocked), count(DISTINCT service), max(last_seen)
-             FROM findings WHERE blocked > 0 GROUP BY rule ORDER BY 6 DESC LIMIT ?1",
-        )?;
-        let stopped = statement.query_map([STOPPED], |row| {
+        let stopped = "SELECT rule, max(title), max(severity), CAST(sum(blocked) AS INTEGER),
+               count(DISTINCT service), max(last_seen)
+             FROM findings WHERE blocked > 0 GROUP BY rule ORDER BY 6 DESC LIMIT ?1";
+        overview.stopped = link.all(stopped, values![STOPPED], |row| {
             Ok(Stopped {
                 rule: row.get(0)?,
                 title: row.get(1)?,
@@ -104,21 +100,19 @@ impl Sqlite {
                 last_seen: Time(row.get(5)?),
             })
         })?;
-        overview.stopped = stopped.collect::<Result<_, _>>()?;
         Ok(overview)
     }
 
     /// Changes after `since`, by kind and by hour.
-    fn count_changes(&self, since: i64, overview: &mut Overview) -> rusqlite::Result<()> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT kind, (at - ?1 - 1) / ?2, count(*)
-             FROM (SELECT kind, at FROM changes WHERE at > ?1 ORDER BY at DESC LIMIT ?3) GROUP BY 1, 2",
-        )?;
-        let mut rows = statement.query([since, HOUR, COUNTED])?;
+    fn count_changes(&self, since: i64, overview: &mut Overview) -> Result<(), DatabaseError> {
+        let query = "SELECT kind, (at - ?1 - 1) / ?2, count(*)
+             FROM (SELECT kind, at FROM changes WHERE at > ?1 ORDER BY at DESC LIMIT ?3) late GROUP BY 1, 2";
+        let rows = self.link.all(query, values![since, HOUR, COUNTED], |row| {
+            Ok((row.get::<String>(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?))
+        })?;
         let (mut kinds, mut counted) = (BTreeMap::<String, i64>::new(), 0);
         overview.hours = vec![0; HOURS];
-        while let Some(row) = rows.next()? {
-            let (kind, hour, count): (String, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        for (kind, hour, count) in rows {
             *kinds.entry(kind).or_default() += count;
             counted += count;
             if let Some(sum) = usize::try_from(hour).ok().and_then(|hour| overview.hours.get_mut(hour)) {

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
 use serde::Serialize;
 
-use super::{FOUND, Found, SERVICES, Service, Sqlite, Time, condition, found, octets, service};
+use super::{
+    Database, DatabaseError, FOUND, Found, Row, SERVICES, Service, Time, condition, found, octets, service,
+    values,
+};
+use crate::inventory::database::link::Link;
 use crate::inventory::filter::Filter;
 use crate::inventory::moment::Moment;
 use crate::inventory::store::StoreError;
@@ -19,8 +23,8 @@ pub struct Change {
     pub id: i64,
     /// When.
     pub at: Time,
-    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `finding_new`,
-    /// `finding_gone`, `service_gone`, `service_back`.
+    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`,
+    /// `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
     pub address: String,
@@ -34,6 +38,8 @@ pub struct Change {
     pub new: Option<String>,
     /// The rule that tells of it, or did.
     pub rule: Option<String>,
+    /// Of `service_gone`: `refused` (it was asked and did not accept) or `unseen` (for too long).
+    pub why: Option<String>,
     /// Who saw it, `guard/edge`.
     pub sensor: String,
 }
@@ -44,9 +50,10 @@ impl Change {
         crate::inventory::place(&self.address, self.port)
     }
 
-    /// Its kind as a person reads it: `new host`.
+    /// Its kind as a person reads it: `new host`, `service gone (unseen)`.
     pub fn words(&self) -> String {
-        self.kind.replace('_', " ")
+        let kind = self.kind.replace('_', " ");
+        self.why.as_ref().map_or(kind.clone(), |why| format!("{kind} ({why})"))
     }
 }
 
@@ -131,31 +138,34 @@ pub struct Contact {
 }
 
 pub(super) const CHANGES: &str =
-    "SELECT c.id, c.at, c.kind, h.address, s.port, s.protocol, o.text, n.text, c.rule,
-  e.source || '/' || e.name, b.version AS version
+    "SELECT c.id, c.at, c.kind, h.address, s.port, s.protocol, o.text, n.text, c.rule, c.why,
+  e.source || '/' || e.name, b.version
   FROM changes c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
   JOIN banners b ON b.id = s.banner LEFT JOIN banners o ON o.id = c.old LEFT JOIN banners n ON n.id = c.new
   JOIN sensors e ON e.id = c.sensor";
 
+/// The column of [`CHANGES`] with the version that the service has.
+pub(super) const VERSION: usize = 11;
+
 /// The clients of a service.
 const CLIENTS: &str =
-    "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), sum(c.count)
+    "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = c.client
-  WHERE s.id = ?1 GROUP BY c.client ORDER BY 5 DESC";
+  WHERE s.id = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
 
 /// The services that a host comes to.
 const GOES_TO: &str =
-    "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), sum(c.count)
+    "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
-  WHERE c.client = ?1 GROUP BY s.id ORDER BY 5 DESC";
+  WHERE c.client = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
 
 /// The services that a host comes to as the client of this row, which speaks one protocol.
-const VISITED: &str = "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), sum(c.count)
+const VISITED: &str = "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
   FROM services own JOIN contacts c ON c.client = own.host JOIN services s ON s.id = c.service AND s.protocol = own.protocol
   JOIN hosts h ON h.id = s.host
-  WHERE own.id = ?1 GROUP BY s.id ORDER BY 5 DESC";
+  WHERE own.id = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
 
-impl Sqlite {
+impl Database {
     /// Shows what changed after `since` and until `until`, of the services that a filter is about, in the order of
     /// time.
     ///
@@ -173,16 +183,13 @@ impl Sqlite {
             since.millis(),
             until.millis()
         );
-        let fault = |error| E::from(self.fault(error));
-        let mut statement = self.connection.prepare(&text).map_err(fault)?;
-        let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
-        while let Some(row) = rows.next().map_err(fault)? {
-            let version: Option<String> = row.get("version").map_err(fault)?;
+        self.each(&text, &values, |row| {
+            let version: Option<String> = self.read(row.get(VERSION))?;
             if filter.admits(version.as_deref()) {
-                show(change(row).map_err(fault)?)?;
+                show(self.read(change(row))?)?;
             }
-        }
-        Ok(())
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// What is different between two times: of each service what of its changes does not cancel out.
@@ -209,9 +216,8 @@ impl Sqlite {
             Moment::Run(run) => run,
             other => return Ok(other.time(SystemTime::now().into()).unwrap_or(Time::now())),
         };
-        let ended =
-            self.connection.query_row("SELECT ended FROM runs WHERE id = ?1", [run], |row| row.get(0));
-        let ended: Option<Option<i64>> = ended.optional().map_err(|error| self.fault(error))?;
+        let ended = "SELECT ended FROM runs WHERE id = ?1";
+        let ended = self.read(self.link.one(ended, values![run], |row| row.get::<Option<i64>>(0)))?;
         ended.flatten().map(Time::from_millis).ok_or(StoreError::Run(run))
     }
 
@@ -220,25 +226,19 @@ impl Sqlite {
     /// # Errors
     /// What the database says.
     pub fn runs(&self) -> Result<Vec<PastRun>, StoreError> {
-        let read = || {
-            let mut statement = self.connection.prepare(
-                "SELECT runs.id, source || '/' || name, about, started, ended, state, lost
-                 FROM runs JOIN sensors ON sensors.id = sensor ORDER BY started, runs.id",
-            )?;
-            let runs = statement.query_map([], |row| {
-                Ok(PastRun {
-                    run: row.get(0)?,
-                    sensor: row.get(1)?,
-                    about: row.get(2)?,
-                    started: Time(row.get(3)?),
-                    ended: row.get::<_, Option<i64>>(4)?.map(Time),
-                    state: row.get(5)?,
-                    lost: row.get(6)?,
-                })
-            })?;
-            runs.collect::<Result<_, _>>()
-        };
-        read().map_err(|error| self.fault(error))
+        let query = "SELECT runs.id, source || '/' || name, about, started, ended, state, lost
+                     FROM runs JOIN sensors ON sensors.id = sensor ORDER BY started, runs.id";
+        self.read(self.link.all(query, &[], |row| {
+            Ok(PastRun {
+                run: row.get(0)?,
+                sensor: row.get(1)?,
+                about: row.get(2)?,
+                started: Time(row.get(3)?),
+                ended: row.get::<Option<i64>>(4)?.map(Time),
+                state: row.get(5)?,
+                lost: row.get(6)?,
+            })
+        }))
     }
 
     /// What is known of a host, if anything.
@@ -246,7 +246,7 @@ impl Sqlite {
     /// # Errors
     /// What the database says.
     pub fn host(&self, address: IpAddr) -> Result<Option<HostRecord>, StoreError> {
-        self.read_host(address).map_err(|error| self.fault(error))
+        self.read(self.read_host(address))
     }
 
     /// The clients that came to a service, the latest first.
@@ -254,7 +254,7 @@ impl Sqlite {
     /// # Errors
     /// What the database says.
     pub(in crate::inventory) fn clients(&self, service: &Service) -> Result<Vec<Contact>, StoreError> {
-        self.contacts(CLIENTS, service.id).map_err(|error| self.fault(error))
+        self.read(self.contacts(CLIENTS, service.id))
     }
 
     /// The services that a client came to with what it is listed for, the latest first.
@@ -262,37 +262,31 @@ impl Sqlite {
     /// # Errors
     /// What the database says.
     pub(in crate::inventory) fn visited(&self, client: &Service) -> Result<Vec<Contact>, StoreError> {
-        self.contacts(VISITED, client.id).map_err(|error| self.fault(error))
+        self.read(self.contacts(VISITED, client.id))
     }
 
-    fn read_host(&self, address: IpAddr) -> rusqlite::Result<Option<HostRecord>> {
-        let found = self
-            .connection
-            .query_row(
-                "SELECT id, address, first_seen FROM hosts WHERE octets = ?1",
-                [octets(address.to_canonical())],
-                |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, Time(row.get(2)?))),
-            )
-            .optional()?;
+    fn read_host(&self, address: IpAddr) -> Result<Option<HostRecord>, DatabaseError> {
+        let found = self.link.one(
+            "SELECT id, address, first_seen FROM hosts WHERE octets = ?1",
+            values![octets(address.to_canonical())],
+            |row| Ok((row.get::<i64>(0)?, row.get(1)?, Time(row.get(2)?))),
+        )?;
         let Some((id, address, first_seen)) = found else { return Ok(None) };
-        let mut statement =
-            self.connection.prepare(&format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.port, s.protocol"))?;
-        let services = statement.query_map([id], service)?.collect::<Result<Vec<_>, _>>()?;
+        let query = format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.port, s.protocol");
+        let services = self.link.all(&query, values![id], service)?;
         let services = services.into_iter().map(|service| self.history(service)).collect::<Result<_, _>>()?;
         let visited = self.contacts(GOES_TO, id)?;
         Ok(Some(HostRecord { address, first_seen, services, visited }))
     }
 
-    fn history(&self, mut service: Service) -> rusqlite::Result<History> {
+    fn history(&self, mut service: Service) -> Result<History, DatabaseError> {
         let id = service.id;
         service.findings = self.all_findings(id)?;
         service.sensors = self.sensors(id)?;
-        let mut statement = self.connection.prepare_cached(
-            "SELECT kind, text, source || '/' || name, first_seen, last_seen, count FROM sightings
+        let query = "SELECT kind, text, source || '/' || name, first_seen, last_seen, count FROM sightings
              JOIN banners ON banners.id = banner JOIN sensors ON sensors.id = sensor
-             WHERE service = ?1 ORDER BY last_seen DESC, kind",
-        )?;
-        let said = statement.query_map([id], |row| {
+             WHERE service = ?1 ORDER BY last_seen DESC, kind";
+        let said = self.link.all(query, values![id], |row| {
             Ok(Said {
                 kind: row.get(0)?,
                 text: row.get(1)?,
@@ -302,24 +296,18 @@ impl Sqlite {
                 count: row.get(5)?,
             })
         })?;
-        let said = said.collect::<Result<_, _>>()?;
         let clients = self.contacts(CLIENTS, id)?;
-        let mut statement = self
-            .connection
-            .prepare_cached(&format!("{CHANGES} WHERE c.service = ?1 ORDER BY c.at DESC, c.id DESC"))?;
-        let changes = statement.query_map([id], change)?.collect::<Result<_, _>>()?;
+        let query = format!("{CHANGES} WHERE c.service = ?1 ORDER BY c.at DESC, c.id DESC");
+        let changes = self.link.all(&query, values![id], change)?;
         Ok(History { service, said, clients, changes })
     }
 
-    fn all_findings(&self, service: i64) -> rusqlite::Result<Vec<Found>> {
-        let mut statement =
-            self.connection.prepare_cached(&format!("{FOUND} WHERE service = ?1 GROUP BY rule"))?;
-        statement.query_map(params![service], found)?.collect()
+    fn all_findings(&self, service: i64) -> Result<Vec<Found>, DatabaseError> {
+        self.link.all(&format!("{FOUND} WHERE service = ?1 GROUP BY rule"), values![service], found)
     }
 
-    fn contacts(&self, query: &str, id: i64) -> rusqlite::Result<Vec<Contact>> {
-        let mut statement = self.connection.prepare_cached(query)?;
-        let contacts = statement.query_map([id], |row| {
+    fn contacts(&self, query: &str, id: i64) -> Result<Vec<Contact>, DatabaseError> {
+        self.link.all(query, values![id], |row| {
             Ok(Contact {
                 address: row.get(0)?,
                 port: row.get(1)?,
@@ -328,26 +316,24 @@ impl Sqlite {
                 last_seen: Time(row.get(4)?),
                 count: row.get(5)?,
             })
-        })?;
-        contacts.collect()
+        })
     }
 }
 
 /// The number of the latest change, 0 where there is none.
-pub(in crate::inventory::sqlite) fn latest_change(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.query_row("SELECT coalesce(max(id), 0) FROM changes", [], |row| row.get(0))
+pub(in crate::inventory::database) fn latest_change(link: &Link) -> Result<i64, DatabaseError> {
+    link.sole("SELECT coalesce(max(id), 0) FROM changes", &[], |row| row.get(0))
 }
 
 /// What was written behind the change of this number.
-pub(in crate::inventory::sqlite) fn changes_since(
-    connection: &Connection,
+pub(in crate::inventory::database) fn changes_since(
+    link: &Link,
     id: i64,
-) -> rusqlite::Result<Vec<Change>> {
-    let mut statement = connection.prepare_cached(&format!("{CHANGES} WHERE c.id > ?1 ORDER BY c.id"))?;
-    statement.query_map([id], change)?.collect()
+) -> Result<Vec<Change>, DatabaseError> {
+    link.all(&format!("{CHANGES} WHERE c.id > ?1 ORDER BY c.id"), values![id], change)
 }
 
-pub(super) fn change(row: &rusqlite::Row<'_>) -> rusqlite::Result<Change> {
+pub(super) fn change(row: &Row<'_>) -> Result<Change, DatabaseError> {
     Ok(Change {
         id: row.get(0)?,
         at: Time(row.get(1)?),
@@ -358,7 +344,8 @@ pub(super) fn change(row: &rusqlite::Row<'_>) -> rusqlite::Result<Change> {
         old: row.get(6)?,
         new: row.get(7)?,
         rule: row.get(8)?,
-        sensor: row.get(9)?,
+        why: row.get(9)?,
+        sensor: row.get(10)?,
     })
 }
 

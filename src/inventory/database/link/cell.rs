@@ -1,0 +1,238 @@
+//! Values on their way into statements, and out of rows.
+
+use std::borrow::Cow;
+use std::error::Error;
+
+use bytes::BytesMut;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use super::{DatabaseError, Result};
+
+/// What PostgreSQL has in the place of U+0000, which its texts cannot hold: the symbol for it.
+const NUL: &str = "\u{2400}";
+
+/// A value for a parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::inventory::database) enum Value<'a> {
+    Null,
+    Integer(i64),
+    Text(Cow<'a, str>),
+    Octets(Cow<'a, [u8]>),
+}
+
+/// Values for parameters, in their order.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { &[$(crate::inventory::database::link::Value::from($value)),*] };
+}
+pub(in crate::inventory::database) use values;
+
+impl Value<'_> {
+    /// The same, for longer.
+    pub(super) fn into_owned(self) -> Value<'static> {
+        match self {
+            Self::Null => Value::Null,
+            Self::Integer(number) => Value::Integer(number),
+            Self::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
+            Self::Octets(octets) => Value::Octets(Cow::Owned(octets.into_owned())),
+        }
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<i32> for Value<'_> {
+    fn from(number: i32) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<u16> for Value<'_> {
+    fn from(number: u16) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl<'a> From<&'a String> for Value<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl From<Vec<u8>> for Value<'_> {
+    fn from(octets: Vec<u8>) -> Self {
+        Self::Octets(Cow::Owned(octets))
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(octets: &'a [u8]) -> Self {
+        Self::Octets(Cow::Borrowed(octets))
+    }
+}
+
+impl<'a, T> From<Option<T>> for Value<'a>
+where
+    Value<'a>: From<T>,
+{
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Self::from)
+    }
+}
+
+impl rusqlite::ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Octets(octets) => ValueRef::Blob(octets),
+        }))
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Integer(number) if *kind == Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
+            Self::Integer(number) => number.to_sql(&Type::INT8, out),
+            Self::Text(text) if text.contains('\0') => text.replace('\0', NUL).to_sql(kind, out),
+            Self::Text(text) => text.as_ref().to_sql(kind, out),
+            Self::Octets(octets) => octets.as_ref().to_sql(kind, out),
+        }
+    }
+
+    // What a parameter is the statements say, and the tests that run each over both databases.
+    fn accepts(_kind: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// A value in a row.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::inventory::database) enum Cell<'a> {
+    Null,
+    Integer(i64),
+    Text(&'a str),
+    Octets(&'a [u8]),
+}
+
+impl<'a> FromSql<'a> for Cell<'a> {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(match *kind {
+            Type::INT8 => Self::Integer(i64::from_sql(kind, raw)?),
+            Type::INT4 => Self::Integer(i32::from_sql(kind, raw)?.into()),
+            Type::BOOL => Self::Integer(bool::from_sql(kind, raw)?.into()),
+            Type::BYTEA => Self::Octets(raw),
+            _ => Self::Text(<&str>::from_sql(kind, raw)?),
+        })
+    }
+
+    fn from_sql_null(_kind: &Type) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self::Null)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::INT4 | Type::BOOL | Type::BYTEA | Type::TEXT | Type::VARCHAR)
+    }
+}
+
+/// A row of an answer.
+pub(in crate::inventory::database) enum Row<'a> {
+    Sqlite(&'a rusqlite::Row<'a>),
+    Postgres(&'a tokio_postgres::Row),
+}
+
+impl Row<'_> {
+    /// What stands in a column, counted from 0.
+    pub(in crate::inventory::database) fn get<T: FromCell>(&self, column: usize) -> Result<T> {
+        let cell = match self {
+            Self::Sqlite(row) => match row.get_ref(column)? {
+                ValueRef::Null => Cell::Null,
+                ValueRef::Integer(number) => Cell::Integer(number),
+                ValueRef::Text(text) => {
+                    Cell::Text(std::str::from_utf8(text).map_err(|_| DatabaseError::Column(column))?)
+                }
+                ValueRef::Blob(octets) => Cell::Octets(octets),
+                ValueRef::Real(_) => return Err(DatabaseError::Column(column)),
+            },
+            Self::Postgres(row) => row.try_get(column)?,
+        };
+        T::from_cell(cell).ok_or(DatabaseError::Column(column))
+    }
+}
+
+/// What can be read from a column.
+pub(in crate::inventory::database) trait FromCell: Sized {
+    fn from_cell(cell: Cell<'_>) -> Option<Self>;
+}
+
+impl FromCell for i64 {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        if let Cell::Integer(number) = cell { Some(number) } else { None }
+    }
+}
+
+impl FromCell for i32 {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        i64::from_cell(cell)?.try_into().ok()
+    }
+}
+
+impl FromCell for u16 {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        i64::from_cell(cell)?.try_into().ok()
+    }
+}
+
+impl FromCell for bool {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        i64::from_cell(cell).map(|number| number != 0)
+    }
+}
+
+impl FromCell for String {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        match cell {
+            Cell::Text(text) => Some(text.to_owned()),
+            // A port is counted as a text, as any other field.
+            Cell::Integer(number) => Some(number.to_string()),
+            Cell::Null | Cell::Octets(_) => None,
+        }
+    }
+}
+
+impl FromCell for Vec<u8> {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        if let Cell::Octets(octets) = cell { Some(octets.to_vec()) } else { None }
+    }
+}
+
+impl<T: FromCell> FromCell for Option<T> {
+    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+        if let Cell::Null = cell { Some(None) } else { T::from_cell(cell).map(Some) }
+    }
+}

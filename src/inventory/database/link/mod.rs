@@ -1,0 +1,221 @@
+//! Statements to whichever database keeps an inventory, and rows of it.
+//!
+//! Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters `?1` or `?`. What of
+//! it PostgreSQL spells otherwise is put into its words where a statement is prepared ([`dialect`]), so that nothing
+//! above knows which of them it speaks to.
+
+mod cell;
+mod dialect;
+mod postgres;
+mod sqlite;
+mod tls;
+
+use std::ops::ControlFlow;
+
+use tokio_postgres::CancelToken;
+
+pub(super) use self::cell::{Row, Value, values};
+pub(super) use self::postgres::Session;
+pub(super) use self::sqlite::File;
+
+/// Why a database did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// What SQLite said.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// What a PostgreSQL server said, or that it is no more to be reached.
+    #[error("{}", postgres::words(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    /// The server has not answered for so long.
+    #[error("the server does not answer")]
+    Silent,
+    /// What the server is spoken to by cannot be made: sockets, certificates.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// Something else stands in a column than what should.
+    #[error("column {0} of an answer holds what does not belong there")]
+    Column(usize),
+}
+
+type Result<T> = std::result::Result<T, DatabaseError>;
+
+/// A connection to a database.
+#[derive(Debug)]
+pub(super) enum Link {
+    Sqlite(File),
+    Postgres(Box<Session>),
+}
+
+/// Ends from another thread what a connection works on.
+pub enum Interrupter {
+    /// In this process.
+    Sqlite(rusqlite::InterruptHandle),
+    /// By a request to the server.
+    Postgres(Box<CancelToken>, tls::Tls),
+}
+
+impl Link {
+    /// The first row of an answer.
+    pub(super) fn one<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        match self {
+            Self::Sqlite(file) => file.one(text, values, read),
+            Self::Postgres(session) => {
+                session.all(text, values)?.first().map(|row| read(&Row::Postgres(row))).transpose()
+            }
+        }
+    }
+
+    /// The only row of an answer that always has one.
+    pub(super) fn sole<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.one(text, values, read)?.ok_or(DatabaseError::Column(0))
+    }
+
+    /// Every row of an answer that is not long.
+    pub(super) fn all<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        match self {
+            Self::Sqlite(file) => {
+                let mut all = Vec::new();
+                file.each(text, values, |row| -> Result<_> {
+                    all.push(read(row)?);
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Ok(all)
+            }
+            Self::Postgres(session) => {
+                session.all(text, values)?.iter().map(|row| read(&Row::Postgres(row))).collect()
+            }
+        }
+    }
+
+    /// Shows the rows of an answer of whatever length, until there are enough. Others may be asked for meanwhile.
+    pub(super) fn each<E: From<DatabaseError>>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+    ) -> std::result::Result<(), E> {
+        match self {
+            Self::Sqlite(file) => file.each(text, values, show),
+            Self::Postgres(session) => session.each(text, values, show),
+        }
+    }
+
+    /// Changes rows; how many.
+    pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+        match self {
+            Self::Sqlite(file) => file.execute(text, values),
+            Self::Postgres(session) => session.execute(text, values),
+        }
+    }
+
+    /// Changes rows, before anything else is asked or the transaction ends: what goes wrong is told then.
+    pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
+        match self {
+            Self::Sqlite(file) => file.execute(text, values).map(drop),
+            Self::Postgres(session) => session.put(text, values),
+        }
+    }
+
+    /// Runs several statements without parameters.
+    pub(super) fn batch(&self, text: &str) -> Result<()> {
+        match self {
+            Self::Sqlite(file) => file.batch(text),
+            Self::Postgres(session) => session.batch(text),
+        }
+    }
+
+    /// Runs statements that make tables.
+    pub(super) fn script(&self, text: &str) -> Result<()> {
+        match self {
+            Self::Sqlite(file) => file.batch(text),
+            Self::Postgres(session) => session.batch(&dialect::postgres(text)),
+        }
+    }
+
+    /// Begins a transaction in which nobody else writes.
+    pub(super) fn transaction(&self) -> Result<Transaction<'_>> {
+        match self {
+            Self::Sqlite(file) => file.batch("BEGIN IMMEDIATE")?,
+            Self::Postgres(session) => session.begin()?,
+        }
+        Ok(Transaction { link: self, is_over: false })
+    }
+
+    /// What ends a question from another thread.
+    pub(super) fn interrupter(&self) -> Interrupter {
+        match self {
+            Self::Sqlite(file) => Interrupter::Sqlite(file.interrupter()),
+            Self::Postgres(session) => {
+                let (token, tls) = session.canceller();
+                Interrupter::Postgres(Box::new(token), tls)
+            }
+        }
+    }
+}
+
+impl Interrupter {
+    /// Ends the question, where there still is one. Does not wait for a server to do so, which a runtime of tokio
+    /// has to be there for.
+    pub fn interrupt(&self) {
+        match self {
+            Self::Sqlite(handle) => handle.interrupt(),
+            Self::Postgres(token, tls) => {
+                let (token, tls) = (token.clone(), tls.clone());
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    // That it could not be told is no harm: it has a time of its own.
+                    runtime.spawn(async move { drop(token.cancel_query(tls).await) });
+                }
+            }
+        }
+    }
+}
+
+/// All that is written in it, or nothing where it is dropped before its end.
+pub(super) struct Transaction<'a> {
+    link: &'a Link,
+    is_over: bool,
+}
+
+impl Transaction<'_> {
+    pub(super) fn commit(mut self) -> Result<()> {
+        self.link.batch("COMMIT")?;
+        self.is_over = true;
+        Ok(())
+    }
+}
+
+impl std::ops::Deref for Transaction<'_> {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        self.link
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            match self.link {
+                // It may be over already: some errors end it.
+                Link::Sqlite(file) => drop(file.batch("ROLLBACK")),
+                Link::Postgres(session) => session.roll_back(),
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! A connection to a PostgreSQL server.
+//!
+//! Each has a runtime of its own on the thread that asks, which waits for the answer but no longer than
+//! [`PATIENCE`]. Rows that are only [put](Session::put) are sent together, without waiting for one before the next.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{CancelToken, Client, Config, Error, Statement};
+
+use super::dialect::postgres;
+use super::tls::{Tls, tls};
+use super::{DatabaseError, Result, Row, Value};
+
+/// The longest that an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the tables are; how long a writer waits for another one, and how long the server does for a writer that has
+/// stopped in the middle, as one whose machine is gone.
+const SETTINGS: &str =
+    "SET search_path = bannerwall; SET client_min_messages = warning; SET lock_timeout = '5s';
+                        SET idle_in_transaction_session_timeout = '5min'";
+
+/// The advisory lock of those that write: `bwiv`.
+const WRITING: i64 = 0x6277_6976;
+
+/// Statements that are kept prepared.
+const STATEMENTS: usize = 128;
+
+/// Statements that are sent together, at most.
+const TOGETHER: usize = 4_096;
+
+/// Rows of a long answer that are fetched first, and then each time.
+const FETCHED: (usize, usize) = (128, 1_024);
+
+/// A connection.
+pub(in crate::inventory::database) struct Session {
+    config: Config,
+    runtime: Option<Runtime>,
+    client: Client,
+    tls: Tls,
+    statements: RefCell<HashMap<String, Statement>>,
+    /// What is put, and not sent yet.
+    waiting: RefCell<Vec<(&'static str, Vec<Value<'static>>)>>,
+    /// Long answers that are being read.
+    cursors: Cell<usize>,
+    /// Nothing can be asked any more.
+    is_lost: Cell<bool>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("is_lost", &self.is_lost).finish_non_exhaustive()
+    }
+}
+
+/// An error in words, with what is behind it.
+pub(super) fn words(error: &Error) -> String {
+    if let Some(told) = error.as_db_error() {
+        return told.message().to_owned();
+    }
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl Session {
+    pub(in crate::inventory::database) fn open(config: &Config) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let tls = tls(config.get_ssl_mode() == SslMode::Require)?;
+        let client = connect(&runtime, config, &tls)?;
+        Ok(Self {
+            config: config.clone(),
+            runtime: Some(runtime),
+            client,
+            tls,
+            statements: RefCell::default(),
+            waiting: RefCell::default(),
+            cursors: Cell::new(0),
+            is_lost: Cell::new(false),
+        })
+    }
+
+    /// Connects anew where the connection is lost; whether it was.
+    pub(in crate::inventory::database) fn revive(&mut self) -> Result<bool> {
+        if !self.is_lost.get() && !self.client.is_closed() {
+            return Ok(false);
+        }
+        let Some(runtime) = &self.runtime else { return Err(DatabaseError::Silent) };
+        self.client = connect(runtime, &self.config, &self.tls)?;
+        self.statements.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
+        self.cursors.set(0);
+        self.is_lost.set(false);
+        Ok(true)
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(in crate::inventory::database) fn is_lost(&self) -> bool {
+        self.is_lost.get() || self.client.is_closed()
+    }
+
+    pub(super) fn canceller(&self) -> (CancelToken, Tls) {
+        (self.client.cancel_token(), self.tls.clone())
+    }
+
+    pub(super) fn all(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+        self.send()?;
+        self.wait(async {
+            let statement = self.statement(text).await?;
+            let parameters: Vec<_> = values.iter().map(|value| value as _).collect();
+            self.client.query(&statement, &parameters).await
+        })
+    }
+
+    pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+        self.send()?;
+        let count = self.wait(async {
+            let statement = self.statement(text).await?;
+            let parameters: Vec<_> = values.iter().map(|value| value as _).collect();
+            self.client.execute(&statement, &parameters).await
+        })?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
+        let values = values.iter().map(|value| value.clone().into_owned()).collect();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.push((text, values));
+        let is_full = waiting.len() >= TOGETHER;
+        drop(waiting);
+        if is_full { self.send() } else { Ok(()) }
+    }
+
+    pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
+        self.send()?;
+        self.wait(self.client.batch_execute(text))
+    }
+
+    /// Begins a transaction in which nobody else writes: numbers of changes are in the order in which readers come
+    /// to see them, and what a writer has looked up is so until it ends.
+    pub(super) fn begin(&self) -> Result<()> {
+        self.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({WRITING})"))
+    }
+
+    pub(super) fn roll_back(&self) {
+        self.waiting.borrow_mut().clear();
+        // Where that cannot be told the connection is lost, and so the transaction over.
+        let _ = self.batch("ROLLBACK");
+    }
+
+    /// Reads by a cursor: an answer may be longer than what one wants to hold.
+    pub(super) fn each<E: From<DatabaseError>>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+    ) -> std::result::Result<(), E> {
+        let number = self.cursors.get();
+        if number == 0 {
+            self.batch("BEGIN READ ONLY")?;
+        }
+        self.cursors.set(number + 1);
+        let outcome = self.fetch(number, text, values, show);
+        self.cursors.set(number);
+        if number > 0 {
+            // Of an error the transaction ends, and the cursor with it.
+            let _ = self.batch(&format!("CLOSE c{number}"));
+        } else if outcome.is_ok() {
+            self.batch("COMMIT")?;
+        } else {
+            self.roll_back();
+        }
+        outcome
+    }
+
+    fn fetch<E: From<DatabaseError>>(
+        &self,
+        number: usize,
+        text: &str,
+        values: &[Value<'_>],
+        mut show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+    ) -> std::result::Result<(), E> {
+        self.execute(&format!("DECLARE c{number} NO SCROLL CURSOR FOR {text}"), values)?;
+        let mut wanted = FETCHED.0;
+        loop {
+            let fetch = format!("FETCH {wanted} FROM c{number}");
+            // Not kept: the next answer has other columns.
+            let rows = self.wait(self.client.query(&fetch, &[]))?;
+            for row in &rows {
+                if show(&Row::Postgres(row))?.is_break() {
+                    return Ok(());
+                }
+            }
+            if rows.len() < wanted {
+                return Ok(());
+            }
+            wanted = FETCHED.1;
+        }
+    }
+
+    /// Sends what waits, in its order, and waits for all of it.
+    fn send(&self) -> Result<()> {
+        let waiting = self.waiting.take();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        self.wait(async {
+            let mut statements = Vec::with_capacity(waiting.len());
+            for (text, _) in &waiting {
+                statements.push(self.statement(text).await?);
+            }
+            let all = statements.iter().zip(&waiting);
+            let mut answers: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::with_capacity(waiting.len());
+            for (statement, (_, values)) in all {
+                answers.push(Box::pin(self.client.execute_raw(statement, values.iter())));
+            }
+            // Each is sent when it is first asked for.
+            let mut early = Vec::with_capacity(answers.len());
+            poll_fn(|context| {
+                early.extend(answers.iter_mut().map(|answer| match answer.as_mut().poll(context) {
+                    Poll::Ready(outcome) => Some(outcome),
+                    Poll::Pending => None,
+                }));
+                Poll::Ready(())
+            })
+            .await;
+            for (answer, early) in answers.into_iter().zip(early) {
+                match early {
+                    Some(outcome) => outcome?,
+                    None => answer.await?,
+                };
+            }
+            Ok(())
+        })
+    }
+
+    async fn statement(&self, text: &str) -> std::result::Result<Statement, Error> {
+        if let Some(known) = self.statements.borrow().get(text) {
+            return Ok(known.clone());
+        }
+        let statement = self.client.prepare(&postgres(text)).await?;
+        let mut statements = self.statements.borrow_mut();
+        if statements.len() >= STATEMENTS {
+            statements.clear();
+        }
+        statements.insert(text.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = std::result::Result<T, Error>>) -> Result<T> {
+        let Some(runtime) = self.runtime.as_ref().filter(|_| !self.is_lost.get()) else {
+            return Err(DatabaseError::Silent);
+        };
+        let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+        if self.client.is_closed() || outcome.is_err() {
+            self.is_lost.set(true);
+        }
+        Ok(outcome.map_err(|_| DatabaseError::Silent)??)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // It may be dropped on a thread of another one, which must not wait.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Client> {
+    let connected = async {
+        let (client, connection) = config.connect(tls.clone()).await?;
+        // How it ends those who ask come to know.
+        tokio::spawn(async move { drop(connection.await) });
+        client.batch_execute(SETTINGS).await?;
+        Ok::<_, Error>(client)
+    };
+    let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, connected).await });
+    Ok(outcome.map_err(|_| DatabaseError::Silent)??)
+}

@@ -1,0 +1,84 @@
+//! A connection to an SQLite file.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, params_from_iter};
+
+use super::{DatabaseError, Result, Row, Value};
+
+/// How long another process that writes is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Statements that are kept compiled.
+const STATEMENTS: usize = 64;
+
+/// An open file.
+#[derive(Debug)]
+pub(in crate::inventory::database) struct File(Connection);
+
+impl File {
+    pub(in crate::inventory::database) fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
+        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(PATIENCE)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(Self(connection))
+    }
+
+    /// A number that a pragma says.
+    pub(in crate::inventory::database) fn pragma(&self, name: &str) -> Result<i64> {
+        Ok(self.0.pragma_query_value(None, name, |row| row.get(0))?)
+    }
+
+    pub(in crate::inventory::database) fn set_pragma(&self, name: &str, value: i64) -> Result<()> {
+        // Some pragmas answer.
+        Ok(self.0.pragma_update_and_check(None, name, value, |_| Ok(())).optional().map(drop)?)
+    }
+
+    /// The number that a question without parameters is answered with.
+    pub(in crate::inventory::database) fn count(&self, text: &str) -> Result<i64> {
+        Ok(self.0.query_row(text, [], |row| row.get(0))?)
+    }
+
+    pub(super) fn interrupter(&self) -> InterruptHandle {
+        self.0.get_interrupt_handle()
+    }
+
+    pub(super) fn one<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut statement = self.0.prepare_cached(text)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let outcome = rows.next()?.map(|row| read(&Row::Sqlite(row))).transpose();
+        outcome
+    }
+
+    pub(super) fn each<E: From<DatabaseError>>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        mut show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+    ) -> std::result::Result<(), E> {
+        let fault = |error: rusqlite::Error| E::from(error.into());
+        let mut statement = self.0.prepare_cached(text).map_err(fault)?;
+        let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
+        while let Some(row) = rows.next().map_err(fault)? {
+            if show(&Row::Sqlite(row))?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+        Ok(self.0.prepare_cached(text)?.execute(params_from_iter(values))?)
+    }
+
+    pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
+        Ok(self.0.execute_batch(text)?)
+    }
+}

@@ -1,0 +1,116 @@
+//! The inventory in a database: an SQLite file, which `sqlite3` reads as well, or one of a PostgreSQL server, for more
+//! than one machine. Tables and questions are the same in both; [`link`] knows what is not.
+//!
+//! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not wait for each
+//! other, and a process that is killed leaves a whole database behind.
+
+mod link;
+mod place;
+mod read;
+mod schema;
+mod size;
+mod tend;
+mod write;
+
+use std::net::IpAddr;
+
+use rusqlite::OpenFlags;
+
+pub use self::link::{DatabaseError, Interrupter};
+use self::link::{File, Link, Session, values};
+pub use self::place::{Place, PlaceError, shown};
+pub use self::read::{
+    Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,
+    Service, Time,
+};
+pub(super) use self::write::Writer;
+use super::store::StoreError;
+use crate::event::Timestamp;
+
+/// An open inventory.
+#[derive(Debug)]
+pub struct Database {
+    place: Place,
+    link: Link,
+}
+
+impl Database {
+    /// Opens an inventory to look into it. One of an older program is brought up to date.
+    ///
+    /// # Errors
+    /// It is not there, or see [`StoreError`].
+    pub fn open(place: &Place) -> Result<Self, StoreError> {
+        let database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let found = schema::check(&database)?;
+        if found == schema::newest() {
+            return Ok(database);
+        }
+        let brought = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE);
+        match brought.and_then(|mut database| schema::migrate(&mut database)) {
+            Ok(()) => Self::existing(place, OpenFlags::SQLITE_OPEN_READ_ONLY),
+            Err(error) => {
+                let known = schema::newest();
+                Err(StoreError::Older { place: place.clone(), found, known, error: Box::new(error) })
+            }
+        }
+    }
+
+    /// What ends a question that takes too long, from another thread.
+    pub fn interrupter(&self) -> Interrupter {
+        self.link.interrupter()
+    }
+
+    /// Whether it can be asked again, which costs nothing like opening it does.
+    pub fn lasts(&self) -> bool {
+        matches!(&self.link, Link::Postgres(session) if !session.is_lost())
+    }
+
+    fn existing(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
+        if let Place::File(path) = place
+            && let Err(error) = std::fs::metadata(path)
+        {
+            return Err(match error.kind() {
+                std::io::ErrorKind::NotFound => StoreError::Missing(place.clone()),
+                _ => StoreError::File { path: path.clone(), error },
+            });
+        }
+        Self::connect(place, flags)
+    }
+
+    /// Opens an inventory to write it; makes one where there is none.
+    fn create(place: &Place) -> Result<Self, StoreError> {
+        if let Place::File(path) = place {
+            // The mode and the refusal of planted links are those of event files.
+            crate::output::create(path).map_err(StoreError::Create)?;
+        }
+        let mut database = Self::connect(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        schema::migrate(&mut database)?;
+        Ok(database)
+    }
+
+    fn connect(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
+        let link = match place {
+            Place::File(path) => File::open(path, flags).map(Link::Sqlite),
+            Place::Server(server) => Session::open(&server.0).map(Box::new).map(Link::Postgres),
+        };
+        let fault = |error| StoreError::Database { place: place.clone(), error };
+        Ok(Self { link: link.map_err(fault)?, place: place.clone() })
+    }
+
+    fn fault(&self, error: DatabaseError) -> StoreError {
+        StoreError::Database { place: self.place.clone(), error }
+    }
+}
+
+/// Milliseconds since the Unix epoch; a 64-bit number of nanoseconds always fits.
+fn millis(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// An address as it is in the table of hosts.
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}

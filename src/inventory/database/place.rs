@@ -1,0 +1,177 @@
+//! Where an inventory is.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+/// How long a server is waited for that is to be connected to, where its URL does not say.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a server may leave what was sent to it without an answer of its kernel.
+const DEAD: Duration = Duration::from_secs(15);
+
+/// Where servers listen on the machine itself, where a URL names no host.
+const SOCKETS: &str = "/var/run/postgresql";
+
+/// The port that is not named.
+const USUAL: u16 = 5432;
+
+/// What a URL begins with.
+const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
+
+/// A file, or a database of a PostgreSQL server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An SQLite file.
+    File(PathBuf),
+    /// A server.
+    Server(Box<Server>),
+}
+
+/// A database of a PostgreSQL server, and who comes to it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Server(pub(super) Config);
+
+/// Why a URL is none. It does not repeat it: a password may stand in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=require; characters of a password \
+         that mean something in URLs are written as %40"
+)]
+pub struct PlaceError;
+
+impl Place {
+    /// Reads the value of a flag: a URL, or the path of a file.
+    ///
+    /// # Errors
+    /// It begins as a URL, and is none.
+    pub fn parse(text: OsString) -> Result<Self, PlaceError> {
+        match text.to_str().filter(|text| is_url(text)) {
+            Some(url) => Server::parse(url, std::env::var("PGPASSWORD").ok()).map(Box::new).map(Self::Server),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+
+    /// The file, where it is one.
+    pub fn file(&self) -> Option<&Path> {
+        if let Self::File(path) = self { Some(path) } else { None }
+    }
+}
+
+impl From<PathBuf> for Place {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl From<&Path> for Place {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+/// Without the password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Server(server) => server.fmt(f),
+        }
+    }
+}
+
+impl Server {
+    fn parse(url: &str, password: Option<String>) -> Result<Self, PlaceError> {
+        // Who asks for TLS gets a server whose name and certificate are verified.
+        let url = url.replace("sslmode=verify-full", "sslmode=require");
+        let mut config: Config = url.parse().map_err(|_| PlaceError)?;
+        if config.get_hosts().is_empty() {
+            config.host_path(SOCKETS);
+        }
+        if let (None, Some(password)) = (config.get_password(), password) {
+            config.password(password);
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(PATIENCE);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("bannerwall");
+        }
+        config.keepalives_idle(DEAD).tcp_user_timeout(DEAD);
+        Ok(Self(config))
+    }
+}
+
+/// Without the password.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgresql://")?;
+        if let Some(user) = self.0.get_user() {
+            write!(f, "{user}@")?;
+        }
+        for (number, host) in self.0.get_hosts().iter().enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            match host {
+                Host::Tcp(name) => write!(f, "{comma}{name}")?,
+                Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
+            }
+            let port = self.0.get_ports().get(number).or(self.0.get_ports().first());
+            if let Some(port) = port.filter(|port| **port != USUAL) {
+                write!(f, ":{port}")?;
+            }
+        }
+        write!(f, "/{}", self.0.get_dbname().or(self.0.get_user()).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    SCHEMES.iter().any(|scheme| text.starts_with(scheme))
+}
+
+/// A word of a command line as others may see it: without the password of a URL.
+pub fn shown(word: &str) -> String {
+    let Some(at) = SCHEMES.iter().find_map(|scheme| word.find(scheme)) else { return word.to_owned() };
+    let (before, url) = word.split_at(at);
+    match Server::parse(url, None) {
+        Ok(server) => format!("{before}{server}"),
+        Err(PlaceError) => format!("{before}postgresql://…"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        for (url, told) in [
+            ("postgresql://ann:s3cret@db.example/net", "postgresql://ann@db.example/net"),
+            (
+                "postgres://ann:s3cret@db.example:5433/net?sslmode=verify-full",
+                "postgresql://ann@db.example:5433/net",
+            ),
+            ("postgresql:///net?host=/tmp&user=ann&password=s3cret", "postgresql://ann@/tmp/net"),
+            ("postgresql://ann:s3cret@/net", "postgresql://ann@/var/run/postgresql/net"),
+        ] {
+            let place = Place::parse(url.into()).unwrap();
+            assert_eq!(place.to_string(), told);
+            assert!(!format!("{place:?}").contains("s3cret"), "{place:?}");
+            assert_eq!(shown(&format!("--inventory={url}")), format!("--inventory={told}"));
+        }
+        let wrong = "postgresql://ann:s3cret@db:port/net?what=ever";
+        assert!(!Place::parse(wrong.into()).unwrap_err().to_string().contains("s3cret"));
+        assert_eq!(shown(wrong), "postgresql://…");
+        assert_eq!(shown("-p22"), "-p22");
+        assert_eq!(Place::parse("postgresql.db".into()).unwrap(), Place::File("postgresql.db".into()));
+    }
+}

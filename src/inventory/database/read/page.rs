@@ -1,0 +1,328 @@
+//! Listings in pieces, each of which goes on where the one before ended.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::history::{CHANGES, VERSION, change, latest_change};
+use super::{
+    Change, Database, DatabaseError, Found, SERVICES, Service, Time, Value, condition, octets, rank, service,
+    values,
+};
+use crate::inventory::filter::Filter;
+use crate::inventory::store::StoreError;
+
+/// A host as it is listed.
+#[derive(Debug, Clone, Serialize)]
+pub struct HostRow {
+    /// Its address.
+    pub address: String,
+    /// When it was first seen.
+    pub first_seen: Time,
+    /// When anything of it was last seen.
+    pub last_seen: Time,
+    /// Its services and what it is as a client, the lowest ports first; not all where there are many.
+    pub services: Vec<Service>,
+    /// How many there are.
+    pub count: i64,
+    /// The gravest severity that rules tell of it now.
+    pub severity: Option<String>,
+}
+
+/// Services that a line of a listing names.
+const NAMED: i64 = 6;
+
+/// [`SERVICES`], host by host, as their index has them: the first of a million are there at once.
+const BY_ADDRESS: &str =
+    "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, s.first_seen, s.last_seen
+  FROM hosts h CROSS JOIN services s ON s.host = h.id CROSS JOIN banners b ON b.id = s.banner
+  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate";
+
+/// Services with banners that a filter is about: so many are found by these and sorted, more host by host.
+const SORTED: i64 = 10_000;
+
+/// IPv4 comes before IPv6.
+const LENGTHS: [i64; 2] = [4, 16];
+
+/// Where a listing of services goes on: behind this place, whether anything is there still or not. As a text
+/// `198.51.100.7,22,server,ssh`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    address: IpAddr,
+    port: i64,
+    side: String,
+    protocol: String,
+}
+
+impl Cursor {
+    /// Behind all services of a host.
+    fn behind_host(address: IpAddr) -> Self {
+        Self { address: address.to_canonical(), port: i64::MAX, side: String::new(), protocol: String::new() }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{},{}", self.address, self.port, self.side, self.protocol)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.splitn(4, ',');
+        let mut next = || parts.next().ok_or("no place in this listing");
+        let address: IpAddr = next()?.parse().map_err(|_| "no place in this listing")?;
+        let port = next()?.parse().map_err(|_| "no place in this listing")?;
+        Ok(Self { address, port, side: next()?.to_owned(), protocol: next()?.to_owned() })
+    }
+}
+
+impl Service {
+    /// Where a listing goes on behind it.
+    pub fn cursor(&self) -> Option<Cursor> {
+        let (side, protocol) = (self.side.clone(), self.protocol.clone());
+        Some(Cursor { address: self.address.parse().ok()?, port: self.port.into(), side, protocol })
+    }
+}
+
+impl Database {
+    /// At most so many of the services that a filter is about, by address and port, behind a
+    /// [cursor](Service::cursor).
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn services_behind(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        most: usize,
+    ) -> Result<Vec<Service>, StoreError> {
+        self.read(self.some_services(filter, cursor, most))
+    }
+
+    /// At most so many of the hosts with services that a filter is about, in the order of addresses, behind one.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn hosts_behind(
+        &self,
+        filter: &Filter,
+        behind: Option<IpAddr>,
+        most: usize,
+    ) -> Result<Vec<HostRow>, StoreError> {
+        let behind = behind.map(|address| address.to_canonical());
+        let addresses = self.read(if filter.is_empty() {
+            self.all_hosts(behind, most)
+        } else {
+            self.hosts_of(filter, behind, most)
+        })?;
+        addresses.into_iter().map(|address| self.read(self.host_row(address))).collect()
+    }
+
+    /// At most so many changes of the services that a filter is about, the latest first, before the one of this
+    /// number.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn changes_before(
+        &self,
+        filter: &Filter,
+        before: Option<i64>,
+        most: usize,
+    ) -> Result<Vec<Change>, StoreError> {
+        let (condition, values) = condition(filter, Time::now());
+        let before = before.unwrap_or(i64::MAX);
+        let query = format!("{CHANGES} WHERE c.id < {before} AND {condition} ORDER BY c.id DESC");
+        self.some_changes(&query, &values, filter, most)
+    }
+
+    /// At most so many changes of the services that a filter is about, written behind the one of this number; and
+    /// the number to ask for behind next.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn changes_behind(
+        &self,
+        filter: &Filter,
+        behind: i64,
+        most: usize,
+    ) -> Result<(Vec<Change>, i64), StoreError> {
+        let (condition, values) = condition(filter, Time::now());
+        let query = format!("{CHANGES} WHERE c.id > {behind} AND {condition} ORDER BY c.id");
+        let latest = self.latest_change()?;
+        let changes = self.some_changes(&query, &values, filter, most)?;
+        let last = changes.last().map_or(latest, |change| change.id);
+        // Where there are more the rest comes next; a change may have come in between.
+        let reached = if changes.len() < most { last.max(latest) } else { last };
+        Ok((changes, reached))
+    }
+
+    /// The number of the latest change, 0 where there is none.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn latest_change(&self) -> Result<i64, StoreError> {
+        self.read(latest_change(&self.link))
+    }
+
+    fn some_services(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        most: usize,
+    ) -> Result<Vec<Service>, DatabaseError> {
+        let mut services = Vec::new();
+        self.visit(filter, cursor, |service| {
+            services.push(service);
+            services.len() < most
+        })?;
+        for service in &mut services {
+            service.findings = self.findings(service.id)?;
+            service.sensors = self.sensors(service.id)?;
+        }
+        Ok(services)
+    }
+
+    fn some_changes(
+        &self,
+        query: &str,
+        values: &[Value<'_>],
+        filter: &Filter,
+        most: usize,
+    ) -> Result<Vec<Change>, StoreError> {
+        let mut changes = Vec::new();
+        let read = self.link.each(query, values, |row| -> Result<_, DatabaseError> {
+            if changes.len() == most {
+                return Ok(ControlFlow::Break(()));
+            }
+            let version: Option<String> = row.get(VERSION)?;
+            if filter.admits(version.as_deref()) {
+                changes.push(change(row)?);
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        self.read(read.map(|()| changes))
+    }
+
+    /// Shows services in their order until there are enough.
+    fn visit(
+        &self,
+        filter: &Filter,
+        behind: Option<&Cursor>,
+        mut show: impl FnMut(Service) -> bool,
+    ) -> Result<(), DatabaseError> {
+        let tables = if self.is_of_few(filter)? { SERVICES } else { BY_ADDRESS };
+        let behind = behind.map(|cursor| (cursor, octets(cursor.address)));
+        let mut is_enough = false;
+        for length in LENGTHS {
+            let own = |octets: &[u8]| octets.len() as i64;
+            if is_enough || behind.as_ref().is_some_and(|(_, octets)| length < own(octets)) {
+                continue;
+            }
+            let (condition, mut values) = condition(filter, Time::now());
+            let mut text = format!("{tables} WHERE length(h.octets) = {length} AND {condition}");
+            if let Some((cursor, octets)) = behind.as_ref().filter(|(_, octets)| own(octets) == length) {
+                text.push_str(
+                    " AND h.octets >= ? AND (h.octets > ? OR (s.port, s.side, s.protocol) > (?, ?, ?))",
+                );
+                values.extend([octets.clone().into(), octets.clone().into(), cursor.port.into()]);
+                values.extend([cursor.side.clone().into(), cursor.protocol.clone().into()]);
+            }
+            text.push_str(" ORDER BY h.octets, s.port, s.side, s.protocol");
+            self.link.each(&text, &values, |row| -> Result<_, DatabaseError> {
+                let service = service(row)?;
+                is_enough = filter.admits(service.version.as_deref()) && !show(service);
+                Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether banners alone make a filter one of few services.
+    fn is_of_few(&self, filter: &Filter) -> Result<bool, DatabaseError> {
+        let banners = filter.of_banners();
+        if banners.is_empty() {
+            return Ok(false);
+        }
+        let (condition, values) = condition(&banners, Time::now());
+        let query =
+            format!("SELECT count(*) FROM (SELECT 1 FROM services s WHERE {condition} LIMIT {SORTED}) few");
+        let count: i64 = self.link.sole(&query, &values, |row| row.get(0))?;
+        Ok(count < SORTED)
+    }
+
+    /// Addresses of hosts, in their order.
+    fn all_hosts(&self, behind: Option<IpAddr>, most: usize) -> Result<Vec<String>, DatabaseError> {
+        let mut addresses: Vec<String> = Vec::new();
+        let behind = behind.map(octets);
+        let own = |octets: &Vec<u8>| octets.len() as i64;
+        for length in LENGTHS {
+            if behind.as_ref().is_some_and(|behind| length < own(behind)) {
+                continue;
+            }
+            let from = behind.clone().filter(|behind| own(behind) == length).unwrap_or_default();
+            let query = "SELECT address FROM hosts WHERE length(octets) = ?1 AND octets > ?2 ORDER BY octets LIMIT ?3";
+            let rest = i64::try_from(most.saturating_sub(addresses.len())).unwrap_or(i64::MAX);
+            addresses.extend(self.link.all(query, values![length, from, rest], |row| row.get(0))?);
+        }
+        Ok(addresses)
+    }
+
+    /// Addresses of hosts with services that a filter is about, in their order.
+    fn hosts_of(
+        &self,
+        filter: &Filter,
+        behind: Option<IpAddr>,
+        most: usize,
+    ) -> Result<Vec<String>, DatabaseError> {
+        let behind = behind.map(Cursor::behind_host);
+        let mut addresses: Vec<String> = Vec::new();
+        self.visit(filter, behind.as_ref(), |service| {
+            if addresses.last() == Some(&service.address) {
+                return true;
+            }
+            if addresses.len() == most {
+                return false;
+            }
+            addresses.push(service.address);
+            true
+        })?;
+        Ok(addresses)
+    }
+
+    fn host_row(&self, address: String) -> Result<HostRow, DatabaseError> {
+        let own = address.parse().map(octets).unwrap_or_default();
+        let query = "SELECT h.id, h.first_seen, count(s.id), max(s.last_seen)
+             FROM hosts h LEFT JOIN services s ON s.host = h.id WHERE h.octets = ?1 GROUP BY h.id";
+        let (id, first_seen, count, last_seen): (i64, i64, i64, Option<i64>) =
+            self.link
+                .sole(query, values![own], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        let query =
+            format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.side DESC, s.port, s.protocol LIMIT {NAMED}");
+        let services = self.link.all(&query, values![id], service)?;
+        let query = "SELECT DISTINCT f.severity FROM services s JOIN findings f ON f.service = s.id
+             WHERE s.host = ?1 AND f.state = 'open'";
+        let severities: Vec<String> = self.link.all(query, values![id], |row| row.get(0))?;
+        Ok(HostRow {
+            address,
+            first_seen: Time(first_seen),
+            last_seen: Time(last_seen.unwrap_or(first_seen)),
+            services,
+            count,
+            severity: severities.into_iter().max_by_key(|severity| rank(severity)),
+        })
+    }
+}
+
+impl Found {
+    /// Whether the rule tells of it now.
+    pub fn is_open(&self) -> bool {
+        self.state == "open"
+    }
+}

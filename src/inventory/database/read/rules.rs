@@ -1,0 +1,79 @@
+//! What rules tell of all services together.
+
+use serde::Serialize;
+
+use super::{Database, DatabaseError, Row, Time, condition, rank};
+use crate::inventory::filter::Filter;
+use crate::inventory::store::StoreError;
+
+/// What a rule tells of all that is in the inventory.
+#[derive(Debug, Clone, Serialize)]
+pub struct Rule {
+    /// Its id.
+    pub rule: String,
+    /// Its title.
+    pub title: String,
+    /// Its severity.
+    pub severity: String,
+    /// Services and clients of which it tells now.
+    pub services: i64,
+    /// Those of which it told before.
+    pub gone: i64,
+    /// How often it told.
+    pub count: i64,
+    /// How often it stopped a connection.
+    pub blocked: i64,
+    /// When it first told.
+    pub first_seen: Time,
+    /// When it last told.
+    pub last_seen: Time,
+}
+
+impl Database {
+    /// What rules tell of the services that a filter is about, the gravest first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn rules(&self, filter: &Filter) -> Result<Vec<Rule>, StoreError> {
+        let mut rules =
+            self.read(if filter.is_empty() { self.all_rules() } else { self.rules_of(filter) })?;
+        rules.sort_by_key(|rule| {
+            let weight = (rule.services > 0, rank(&rule.severity), rule.services);
+            (std::cmp::Reverse(weight), rule.rule.clone())
+        });
+        Ok(rules)
+    }
+
+    /// Of all services: the sums that are kept, since a million findings take long to count.
+    fn all_rules(&self) -> Result<Vec<Rule>, DatabaseError> {
+        let query =
+            "SELECT rule, title, severity, services, gone, count, blocked, first_seen, last_seen FROM rules";
+        self.link.all(query, &[], rule)
+    }
+
+    fn rules_of(&self, filter: &Filter) -> Result<Vec<Rule>, DatabaseError> {
+        let (condition, values) = condition(filter, Time::now());
+        let query = format!(
+            "SELECT f.rule, max(f.title), max(f.severity), count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),
+               count(DISTINCT f.service) - count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),
+               CAST(sum(f.count) AS INTEGER), CAST(sum(f.blocked) AS INTEGER), min(f.first_seen), max(f.last_seen)
+             FROM findings f JOIN services s ON s.id = f.service JOIN hosts h ON h.id = s.host
+             JOIN banners b ON b.id = s.banner WHERE {condition} GROUP BY f.rule"
+        );
+        self.link.all(&query, &values, rule)
+    }
+}
+
+fn rule(row: &Row<'_>) -> Result<Rule, DatabaseError> {
+    Ok(Rule {
+        rule: row.get(0)?,
+        title: row.get(1)?,
+        severity: row.get(2)?,
+        services: row.get(3)?,
+        gone: row.get(4)?,
+        count: row.get(5)?,
+        blocked: row.get(6)?,
+        first_seen: Time(row.get(7)?),
+        last_seen: Time(row.get(8)?),
+    })
+}

@@ -1,0 +1,134 @@
+//! Looking after the file: old things out, and whether it is whole.
+
+use std::ops::ControlFlow;
+
+use rusqlite::OpenFlags;
+use serde::Serialize;
+
+use super::link::{Link, Transaction};
+use super::{Database, DatabaseError, Place, Time, schema, values};
+use crate::inventory::store::StoreError;
+
+/// What was taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Pruned {
+    /// Hosts.
+    pub hosts: usize,
+    /// Services and clients.
+    pub services: usize,
+    /// Sightings of banners, findings and contacts.
+    pub sightings: usize,
+    /// Changes.
+    pub changes: usize,
+}
+
+impl Database {
+    /// Opens an inventory that is there to take things out of it.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn open_to_prune(place: &Place) -> Result<Self, StoreError> {
+        let mut database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        schema::check(&database)?;
+        schema::migrate(&mut database)?;
+        Ok(database)
+    }
+
+    /// Takes everything out that was last seen before a time, and gives its room back.
+    ///
+    /// # Errors
+    /// What the database says; nothing was taken out then.
+    pub fn prune(&self, before: Time) -> Result<Pruned, StoreError> {
+        prune(&self.link, before).map_err(|error| self.fault(error))
+    }
+
+    /// What is wrong with the file, in the database's words; nothing where it is whole.
+    ///
+    /// # Errors
+    /// It cannot be read, or there is none: a server looks after its own.
+    pub fn faults(&self) -> Result<Vec<String>, StoreError> {
+        let Link::Sqlite(_) = &self.link else {
+            let why = "a server looks after its own files; `pg_amcheck` tells whether they are whole";
+            return Err(StoreError::NoFile(self.place.clone(), why));
+        };
+        let whole = self.link.all("PRAGMA integrity_check", &[], |row| row.get::<String>(0));
+        let mut faults = whole.map_err(|error| self.fault(error))?;
+        faults.retain(|line| line != "ok");
+        let broken = self.link.all("PRAGMA foreign_key_check", &[], |row| {
+            let (from, to) = (row.get::<String>(0)?, row.get::<String>(2)?);
+            Ok(format!("a row of {from} names one of {to} that is not there"))
+        });
+        faults.extend(broken.map_err(|error| self.fault(error))?);
+        Ok(faults)
+    }
+}
+
+/// See [`Database::prune`].
+pub(super) fn prune(link: &Link, before: Time) -> Result<Pruned, DatabaseError> {
+    let transaction = link.transaction()?;
+    let pruned = take_out(&transaction, before.millis())?;
+    transaction.commit()?;
+    give_back(link)?;
+    Ok(pruned)
+}
+
+/// Takes out texts that nothing names any more, and gives room that is no longer used back to the file system. A
+/// server does the latter by itself.
+pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
+    match link {
+        Link::Sqlite(file) => {
+            // That each is named by nothing it would look up in tables without an index for it.
+            file.batch("PRAGMA foreign_keys = OFF")?;
+            let cleared = link.execute(UNNAMED, &[]);
+            file.batch("PRAGMA foreign_keys = ON")?;
+            cleared?;
+            // A step frees a page.
+            link.each("PRAGMA incremental_vacuum", &[], |_| Ok(ControlFlow::Continue(())))
+        }
+        Link::Postgres(_) => {
+            let transaction = link.transaction()?;
+            transaction.execute(UNNAMED, &[])?;
+            transaction.commit()
+        }
+    }
+}
+
+/// Takes out texts that nothing names.
+const UNNAMED: &str = "DELETE FROM banners WHERE id IN (SELECT id FROM banners EXCEPT SELECT banner FROM services
+  EXCEPT SELECT hassh FROM services EXCEPT SELECT certificate FROM services EXCEPT SELECT banner FROM sightings
+  EXCEPT SELECT banner FROM findings EXCEPT SELECT old FROM changes EXCEPT SELECT new FROM changes)";
+
+fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError> {
+    let take = |query: &str| link.execute(query, values![before]);
+    let services = take("DELETE FROM services WHERE last_seen < ?1")?;
+    let changes = take("DELETE FROM changes WHERE at < ?1")?;
+    // What a service says now stays with it.
+    let sightings = take(
+        "DELETE FROM sightings WHERE last_seen < ?1
+         AND banner NOT IN (SELECT banner FROM services WHERE id = service
+           UNION SELECT hassh FROM services WHERE id = service AND hassh IS NOT NULL
+           UNION SELECT certificate FROM services WHERE id = service AND certificate IS NOT NULL)",
+    )? + take("DELETE FROM findings WHERE last_seen < ?1 AND state = 'gone'")?
+        + take("DELETE FROM contacts WHERE last_seen < ?1")?;
+    // The first one says how old the inventory is.
+    take("DELETE FROM runs WHERE ended < ?1 AND id > (SELECT min(id) FROM runs)")?;
+    let hosts = clear_up(link)?;
+    Ok(Pruned { hosts, services, sightings, changes })
+}
+
+/// Takes out what nothing names any more, and sums up anew; how many hosts went.
+pub(super) fn clear_up(link: &Transaction<'_>) -> Result<usize, DatabaseError> {
+    link.execute(
+        "UPDATE services SET banners = (SELECT count(DISTINCT banner) FROM sightings WHERE service = id)
+         WHERE banners > 1",
+        &[],
+    )?;
+    let hosts = link.execute(
+        "DELETE FROM hosts WHERE id IN
+           (SELECT id FROM hosts EXCEPT SELECT host FROM services EXCEPT SELECT client FROM contacts)",
+        &[],
+    )?;
+    link.execute("DELETE FROM rules", &[])?;
+    link.execute(schema::SUM_UP, &[])?;
+    Ok(hosts)
+}

@@ -1,0 +1,130 @@
+//! What rules tell: of each service, and in sum.
+
+use super::pen::{Pen, Span};
+use super::{DatabaseError, Row, values};
+use crate::inventory::sighting::Finding;
+
+/// What a batch adds to the sum of a rule.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    title: String,
+    severity: &'static str,
+    /// Services of which it tells now, and those of which it did.
+    services: i64,
+    gone: i64,
+    count: i64,
+    blocked: i64,
+    /// When it told, where it did.
+    times: Option<(i64, i64)>,
+}
+
+impl Pen<'_> {
+    /// A rule tells of what a service said.
+    pub(super) fn found(
+        &mut self,
+        service: i64,
+        banner: i64,
+        finding: &Finding,
+        span: Span,
+    ) -> Result<(), DatabaseError> {
+        let row = Row::Finding { service, banner, rule: finding.rule.clone() };
+        if self.is_told(&row, span)? {
+            return Ok(());
+        }
+        let before = self.state(service, &finding.rule)?;
+        let blocked = if finding.blocked { span.count } else { 0 };
+        self.link.put(
+            "INSERT INTO findings (service, rule, banner, sensor, title, severity, action, verdict, first_seen,
+               last_seen, count, blocked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             ON CONFLICT (service, rule, banner, sensor) DO UPDATE SET title = excluded.title,
+               severity = excluded.severity, action = excluded.action, verdict = excluded.verdict, state = 'open',
+               first_seen = min(findings.first_seen, excluded.first_seen),
+               last_seen = max(findings.last_seen, excluded.last_seen), count = findings.count + excluded.count,
+               blocked = findings.blocked + excluded.blocked",
+            values![
+                service,
+                &finding.rule,
+                banner,
+                self.sensor,
+                &finding.title,
+                finding.severity,
+                finding.action,
+                finding.verdict,
+                span.first,
+                span.last,
+                span.count,
+                blocked
+            ],
+        )?;
+        let is_new = before.as_deref() != Some("open");
+        let tally = self.told.entry(finding.rule.clone()).or_default();
+        (tally.title, tally.severity) = (finding.title.clone(), finding.severity);
+        tally.services += i64::from(is_new);
+        tally.gone -= i64::from(is_new && before.is_some());
+        tally.count += span.count;
+        tally.blocked += blocked;
+        let (first, last) = tally.times.unwrap_or((span.first, span.last));
+        tally.times = Some((first.min(span.first), last.max(span.last)));
+        if is_new {
+            self.change(span.last, "finding_new", service, (None, Some(banner)), Some(&finding.rule))?;
+        }
+        Ok(())
+    }
+
+    /// What services that say something else than before are no longer told of; and what rules tell in sum.
+    pub(super) fn settle(&mut self) -> Result<(), DatabaseError> {
+        for (service, at) in std::mem::take(&mut self.changed) {
+            let query = "UPDATE findings SET state = 'gone'
+                 WHERE service = ?1 AND state = 'open' AND banner <> (SELECT banner FROM services WHERE id = ?1)
+                 RETURNING rule";
+            let mut rules: Vec<String> = self.link.all(query, values![service], |row| row.get(0))?;
+            rules.sort();
+            rules.dedup();
+            for rule in rules {
+                if self.state(service, &rule)?.as_deref() != Some("open") {
+                    self.change(at, "finding_gone", service, (None, None), Some(&rule))?;
+                    let tally = self.told.entry(rule).or_default();
+                    (tally.services, tally.gone) = (tally.services - 1, tally.gone + 1);
+                }
+            }
+        }
+        for (rule, tally) in std::mem::take(&mut self.told) {
+            self.sum_up(&rule, &tally)?;
+        }
+        Ok(())
+    }
+
+    fn sum_up(&self, rule: &str, tally: &Tally) -> Result<(), DatabaseError> {
+        let Some((first, last)) = tally.times else {
+            let query = "UPDATE rules SET services = services + ?2, gone = gone + ?3 WHERE rule = ?1";
+            return self.link.put(query, values![rule, tally.services, tally.gone]);
+        };
+        self.link.put(
+            "INSERT INTO rules (rule, title, severity, services, gone, count, blocked, first_seen, last_seen)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (rule) DO UPDATE SET title = excluded.title, severity = excluded.severity,
+               services = rules.services + excluded.services, gone = rules.gone + excluded.gone,
+               count = rules.count + excluded.count, blocked = rules.blocked + excluded.blocked,
+               first_seen = min(rules.first_seen, excluded.first_seen),
+               last_seen = max(rules.last_seen, excluded.last_seen)",
+            values![
+                rule,
+                &tally.title,
+                tally.severity,
+                tally.services,
+                tally.gone,
+                tally.count,
+                tally.blocked,
+                first,
+                last
+            ],
+        )
+    }
+
+    /// Whether a rule tells of a service (`open`), or did (`gone`).
+    fn state(&self, service: i64, rule: &str) -> Result<Option<String>, DatabaseError> {
+        // Of both words the greater one is that of now.
+        let query = "SELECT max(state) FROM findings WHERE service = ?1 AND rule = ?2";
+        self.link.sole(query, values![service, rule], |row| row.get(0))
+    }
+}

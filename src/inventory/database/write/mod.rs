@@ -1,0 +1,286 @@
+//! Batches into the tables, and what of them is a change.
+
+mod findings;
+mod pen;
+mod rows;
+mod runs;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::SystemTime;
+
+use ahash::{AHashMap, AHashSet};
+
+use super::link::{Link, Value};
+use super::read::{Change, Time, address_of, changes_since, latest_change};
+use super::size::Bound;
+use super::tend::prune;
+use super::{Database, DatabaseError, Place, millis, octets, values};
+use crate::event::Timestamp;
+use crate::inventory::sighting::{Asset, Banner};
+use crate::inventory::store::{Record, Run, Store, StoreError};
+use pen::Pen;
+
+/// Hosts, services and banners whose rows are remembered; when there are more, they are looked up anew.
+const REMEMBERED: usize = 1 << 18;
+
+/// Writes what one run sees.
+#[derive(Debug)]
+pub(in crate::inventory) struct Writer {
+    database: Database,
+    run: i64,
+    sensor: i64,
+    /// What was told of a time before is not counted again.
+    once: bool,
+    /// Whether changes are wanted.
+    tells: bool,
+    /// Batches that were written.
+    batches: i64,
+    /// The batch that may have been written: its answer was lost.
+    unanswered: Option<Unanswered>,
+    bound: Option<Bound>,
+    memory: Memory,
+}
+
+/// A batch of which nobody knows whether it was written.
+#[derive(Debug)]
+struct Unanswered {
+    count: usize,
+    last: Record,
+    /// The number of the latest change before it.
+    before: i64,
+}
+
+/// Rows that were met, so that they need not be looked up.
+#[derive(Debug, Default)]
+struct Memory {
+    hosts: AHashMap<IpAddr, i64>,
+    services: AHashMap<Asset, Known>,
+    banners: AHashMap<(&'static str, &'static str, Banner), i64>,
+    /// The times that rows told of before this run.
+    told: AHashMap<Row, Option<(i64, i64)>>,
+}
+
+/// A row of a service.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    id: i64,
+    banner: i64,
+    hassh: Option<i64>,
+    certificate: Option<i64>,
+    last: i64,
+    gone: bool,
+    banners: i64,
+}
+
+/// A row that counts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Row {
+    Sighting { service: i64, banner: i64 },
+    Finding { service: i64, banner: i64, rule: String },
+    Contact { service: i64, client: i64 },
+}
+
+impl Writer {
+    /// Opens or makes the inventory at a place, and begins a run.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(in crate::inventory) fn open(place: &Place, run: &Run) -> Result<Self, StoreError> {
+        let database = Database::create(place)?;
+        let begun = runs::tell_of_killed(&database).and_then(|()| runs::begin(&database.link, run));
+        let (sensor, run_id) = begun.map_err(|error| database.fault(error))?;
+        Ok(Self {
+            database,
+            run: run_id,
+            sensor,
+            once: run.once,
+            tells: run.tells,
+            batches: 0,
+            unanswered: None,
+            bound: None,
+            memory: Memory::default(),
+        })
+    }
+
+    /// The same, which keeps the file below so many octets.
+    ///
+    /// # Errors
+    /// There is no file, or what the database says.
+    pub(in crate::inventory) fn bounded(mut self, octets: Option<u64>) -> Result<Self, StoreError> {
+        if let Some(octets) = octets {
+            let Link::Sqlite(file) = &self.database.link else {
+                let why = "a server has no file whose size could be bounded; --keep bounds what is kept";
+                return Err(StoreError::NoFile(self.database.place.clone(), why));
+            };
+            let bound = Bound::set(file, octets).map_err(|error| self.database.fault(error))?;
+            self.bound = Some(bound);
+        }
+        Ok(self)
+    }
+
+    /// When the first run began that wrote into this inventory.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn begun(&self) -> Result<Time, StoreError> {
+        let query = "SELECT coalesce(min(started), 0) FROM runs";
+        let begun = self.database.link.sole(query, &[], |row| row.get(0));
+        begun.map(Time::from_millis).map_err(|error| self.database.fault(error))
+    }
+
+    /// Every server that is known to be there.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn known_servers(&self) -> Result<AHashSet<SocketAddr>, StoreError> {
+        let query = "SELECT octets, port FROM services JOIN hosts ON hosts.id = host
+                     WHERE side = 'server' AND state = 'open'";
+        let servers = self
+            .database
+            .link
+            .all(query, &[], |row| Ok(SocketAddr::from((address_of(row, 0)?, row.get::<u16>(1)?))));
+        servers.map(|servers| servers.into_iter().collect()).map_err(|error| self.database.fault(error))
+    }
+
+    fn try_write(&mut self, batch: &[Record]) -> Result<Vec<Change>, DatabaseError> {
+        let (done, mut changes) = self.revive(batch)?;
+        let Some((last, _)) = batch.split_last().filter(|_| done < batch.len()) else { return Ok(changes) };
+        let transaction = self.database.link.transaction()?;
+        // Nobody else writes before the transaction ends.
+        let before = latest_change(&transaction)?;
+        let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor, self.once);
+        batch.iter().skip(done).try_for_each(|record| pen.record(record))?;
+        pen.settle()?;
+        if self.tells {
+            changes.extend(changes_since(&transaction, before)?);
+        }
+        let next = self.batches + 1;
+        transaction.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![self.run, next])?;
+        self.unanswered = Some(Unanswered { count: batch.len(), last: last.clone(), before });
+        transaction.commit()?;
+        (self.unanswered, self.batches) = (None, next);
+        Ok(changes)
+    }
+
+    /// Comes back to a server that was away. How much of a batch was written, though nobody said so, and what it
+    /// has changed.
+    fn revive(&mut self, batch: &[Record]) -> Result<(usize, Vec<Change>), DatabaseError> {
+        let unanswered = self.unanswered.take();
+        let link = &mut self.database.link;
+        if let Link::Postgres(session) = link
+            && session.revive()?
+        {
+            runs::go_on(link, self.run)?;
+            let written = "SELECT batches FROM runs WHERE id = ?1";
+            let written = link.one(written, values![self.run], |row| row.get::<i64>(0))?;
+            if written == Some(self.batches + 1) {
+                self.batches += 1;
+                let is_begun =
+                    |it: &Unanswered| it.count.checked_sub(1).and_then(|at| batch.get(at)) == Some(&it.last);
+                if let Some(it) = unanswered.filter(is_begun) {
+                    let changes = if self.tells { changes_since(link, it.before)? } else { Vec::new() };
+                    return Ok((it.count, changes));
+                }
+            }
+        }
+        Ok((0, Vec::new()))
+    }
+}
+
+impl Writer {
+    /// What comes next is told of by another source than what came before.
+    pub(in crate::inventory) fn forget_told(&mut self) {
+        self.memory.told.clear();
+    }
+}
+
+impl Store for Writer {
+    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError> {
+        self.memory.bound();
+        let outcome = self.try_write(batch);
+        if outcome.is_err() {
+            // It may hold rows that were never written, or that another process has taken away.
+            self.memory = Memory::default();
+        }
+        outcome.map_err(|error| self.database.fault(error))
+    }
+
+    fn prune(&mut self, before: Timestamp) -> Result<(), StoreError> {
+        let pruned = self.revive(&[]).and_then(|_| prune(&self.database.link, before.into()));
+        self.memory = Memory::default();
+        pruned.map(drop).map_err(|error| self.database.fault(error))
+    }
+
+    fn unseen(&mut self, before: Timestamp) -> Result<Vec<Change>, StoreError> {
+        let gone = self.revive(&[]).and_then(|_| self.give_up(before));
+        gone.map_err(|error| self.database.fault(error))
+    }
+
+    fn fit(&mut self, coming: usize) -> Result<u64, StoreError> {
+        let (Some(bound), Link::Sqlite(file)) = (self.bound, &self.database.link) else { return Ok(0) };
+        let fitted = bound.is_near(file, coming).and_then(|is_near| {
+            if !is_near {
+                return Ok(0);
+            }
+            self.memory = Memory::default();
+            bound.fit(&self.database.link, file, coming)
+        });
+        fitted.map_err(|error| self.database.fault(error))
+    }
+
+    fn end(&mut self, lost: u64) -> Result<(), StoreError> {
+        let lost = i64::try_from(lost).unwrap_or(i64::MAX);
+        let ended = self.revive(&[]).and_then(|_| {
+            let ended = "UPDATE runs SET ended = ?2, state = 'done', lost = ?3 WHERE id = ?1";
+            self.database.link.execute(ended, values![self.run, now(), lost])
+        });
+        ended.map(drop).map_err(|error| self.database.fault(error))
+    }
+}
+
+impl Writer {
+    /// Knows servers as gone that were last seen before a time.
+    fn give_up(&mut self, before: Timestamp) -> Result<Vec<Change>, DatabaseError> {
+        let transaction = self.database.link.transaction()?;
+        let latest = latest_change(&transaction)?;
+        let gone = transaction.all(
+            "UPDATE services SET state = 'gone' WHERE side = 'server' AND state = 'open' AND last_seen < ?1
+             RETURNING id, banner",
+            values![millis(before)],
+            |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)),
+        )?;
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        for (service, banner) in gone {
+            transaction.put(
+                "INSERT INTO changes (at, kind, service, old, why, sensor)
+                 VALUES (?1, 'service_gone', ?2, ?3, 'unseen', ?4)",
+                values![now(), service, banner, self.sensor],
+            )?;
+        }
+        let changes = self.tells.then(|| changes_since(&transaction, latest)).transpose()?;
+        transaction.commit()?;
+        self.memory.services.clear();
+        Ok(changes.unwrap_or_default())
+    }
+}
+
+impl Memory {
+    fn bound(&mut self) {
+        if self.hosts.len() > REMEMBERED || self.services.len() > REMEMBERED {
+            self.hosts.clear();
+            self.services.clear();
+        }
+        if self.banners.len() > REMEMBERED {
+            self.banners.clear();
+        }
+        if self.told.len() > REMEMBERED {
+            self.told.clear();
+        }
+    }
+}
+
+fn now() -> i64 {
+    millis(Timestamp::from(SystemTime::now()))
+}

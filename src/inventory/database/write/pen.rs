@@ -1,0 +1,283 @@
+//! One batch on its way into the tables.
+
+use std::net::IpAddr;
+
+use ahash::AHashMap;
+
+use super::findings::Tally;
+use super::{DatabaseError, Known, Link, Memory, Row, millis, octets, values};
+use crate::event::Side;
+use crate::inventory::sighting::{Asset, Banner, Kind, Software, What};
+use crate::inventory::store::Record;
+
+/// Different banners of one service that are kept.
+const BANNERS: i64 = 256;
+
+/// A banner that was not said for so long is no longer what the service says, in milliseconds.
+const OUTDATED: i64 = 3_600_000;
+
+/// Writes records in a transaction.
+pub(super) struct Pen<'a> {
+    pub(super) link: &'a Link,
+    pub(super) memory: &'a mut Memory,
+    pub(super) sensor: i64,
+    pub(super) once: bool,
+    /// Services that say something else than before.
+    pub(super) changed: Vec<(i64, i64)>,
+    /// What is told by rules anew.
+    pub(super) told: AHashMap<String, Tally>,
+}
+
+/// When, in milliseconds since the epoch, and how often.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) count: i64,
+}
+
+impl<'a> Pen<'a> {
+    pub(super) fn new(link: &'a Link, memory: &'a mut Memory, sensor: i64, once: bool) -> Self {
+        Self { link, memory, sensor, once, changed: Vec::new(), told: AHashMap::new() }
+    }
+
+    pub(super) fn record(&mut self, record: &Record) -> Result<(), DatabaseError> {
+        let count = i64::try_from(record.count).unwrap_or(i64::MAX);
+        let span = Span { first: millis(record.first), last: millis(record.last), count };
+        match &record.what {
+            What::Said(banner) => self.said(&record.asset, banner, &record.software, span).map(drop),
+            What::Found(banner, finding) => {
+                let silent = Span { count: 0, ..span };
+                match self.said(&record.asset, banner, &record.software, silent)? {
+                    Some((service, banner)) => self.found(service, banner, finding, span),
+                    None => Ok(()),
+                }
+            }
+            What::Met(client) => self.met(&record.asset, *client, span),
+            What::Gone => self.gone(&record.asset, span),
+        }
+    }
+
+    /// Enters what an asset said; gives the rows of service and banner, none where there is no room for them
+    /// or where it was told before.
+    fn said(
+        &mut self,
+        asset: &Asset,
+        banner: &Banner,
+        software: &Software,
+        span: Span,
+    ) -> Result<Option<(i64, i64)>, DatabaseError> {
+        let known = self.service(asset)?;
+        let full = known.is_some_and(|known| known.banners >= BANNERS);
+        let Some(text) = self.banner(asset, banner, software, !full)? else {
+            self.leave_out(known, span)?;
+            return Ok(None);
+        };
+        let known = match known {
+            Some(known) => known,
+            None => self.enter(asset, text, span)?,
+        };
+        let row = Row::Sighting { service: known.id, banner: text };
+        if self.is_told(&row, span)? {
+            return Ok(Some((known.id, text)));
+        }
+        match banner.kind {
+            Kind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
+            Kind::Hassh => self.now_exchanges(asset, known, text, span)?,
+            Kind::Certificate => self.now_shows(asset, known, (text, &banner.text), span)?,
+        }
+        let query = "INSERT INTO sightings (service, banner, sensor, first_seen, last_seen, count)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (service, banner, sensor) DO UPDATE SET
+               first_seen = min(sightings.first_seen, excluded.first_seen),
+               last_seen = max(sightings.last_seen, excluded.last_seen), count = sightings.count + excluded.count";
+        self.link.put(query, values![known.id, text, self.sensor, span.first, span.last, span.count])?;
+        Ok(Some((known.id, text)))
+    }
+
+    fn leave_out(&mut self, known: Option<Known>, span: Span) -> Result<(), DatabaseError> {
+        let Some(known) = known else { return Ok(()) };
+        let query =
+            "UPDATE services SET left_out = left_out + ?2, last_seen = max(last_seen, ?3) WHERE id = ?1";
+        self.link.put(query, values![known.id, span.count, span.last])
+    }
+
+    /// A service says a banner now; whether that is a change is decided here.
+    fn now_says(
+        &mut self,
+        asset: &Asset,
+        known: Known,
+        banner: i64,
+        says_nothing: bool,
+        span: Span,
+    ) -> Result<(), DatabaseError> {
+        let mut next = known;
+        if banner != known.banner {
+            let before = self.said_before(known.id, banner)?;
+            next.banners += i64::from(before.is_none());
+            let is_newer = span.last >= known.last && !says_nothing;
+            if is_newer && self.replaces(known, before, span)? {
+                next.banner = banner;
+            }
+        }
+        if next.banner != known.banner && asset.side == Side::Server {
+            self.changed.push((known.id, span.last));
+            if !self.says_nothing(known.banner)? {
+                self.change(span.last, "banner_changed", known.id, (Some(known.banner), Some(banner)), None)?;
+            }
+        }
+        if known.gone && span.last >= known.last {
+            self.change(span.last, "service_back", known.id, (None, Some(next.banner)), None)?;
+            next.gone = false;
+        }
+        next.last = next.last.max(span.last);
+        let query =
+            "UPDATE services SET banner = ?2, banners = ?3, state = ?4, first_seen = min(first_seen, ?5),
+               last_seen = max(last_seen, ?6) WHERE id = ?1";
+        let state = if next.gone { "gone" } else { "open" };
+        self.link.put(query, values![known.id, next.banner, next.banners, state, span.first, span.last])?;
+        self.remember(asset, next);
+        Ok(())
+    }
+
+    /// Whether a banner stands for another one from now on: one that was never said; one that was said before
+    /// the other one, and no more since; one that is said while the other one is no longer. Servers behind one
+    /// address that say this and that by turns do not change.
+    fn replaces(&self, known: Known, before: Option<i64>, span: Span) -> Result<bool, DatabaseError> {
+        let Some(before) = before else { return Ok(true) };
+        let query =
+            "SELECT min(first_seen), max(last_seen) FROM sightings WHERE service = ?1 AND banner = ?2";
+        let (first, last): (Option<i64>, Option<i64>) =
+            self.link.sole(query, values![known.id, known.banner], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(first.is_none_or(|first| before < first)
+            || last.is_none_or(|last| last.saturating_add(OUTDATED) < span.last))
+    }
+
+    /// When a service was last heard to say a banner.
+    fn said_before(&self, service: i64, banner: i64) -> Result<Option<i64>, DatabaseError> {
+        let query = "SELECT max(last_seen) FROM sightings WHERE service = ?1 AND banner = ?2";
+        self.link.sole(query, values![service, banner], |row| row.get(0))
+    }
+
+    fn says_nothing(&self, banner: i64) -> Result<bool, DatabaseError> {
+        let query = "SELECT text = '' FROM banners WHERE id = ?1";
+        self.link.sole(query, values![banner], |row| row.get(0))
+    }
+
+    fn now_exchanges(
+        &mut self,
+        asset: &Asset,
+        known: Known,
+        hassh: i64,
+        span: Span,
+    ) -> Result<(), DatabaseError> {
+        if known.hassh == Some(hassh) || span.last < known.last {
+            return Ok(());
+        }
+        if known.hassh.is_some() && asset.side == Side::Server {
+            self.change(span.last, "hassh_changed", known.id, (known.hassh, Some(hassh)), None)?;
+        }
+        let banners = known.banners + i64::from(self.said_before(known.id, hassh)?.is_none());
+        let query = "UPDATE services SET hassh = ?2, banners = ?3 WHERE id = ?1";
+        self.link.put(query, values![known.id, hassh, banners])?;
+        self.remember(asset, Known { hassh: Some(hassh), banners, ..known });
+        Ok(())
+    }
+
+    /// A server shows a certificate now. One address may show a different one for each name that it is asked for:
+    /// it changes where the new one is of the same subject, or where the old one was not shown for long.
+    fn now_shows(
+        &mut self,
+        asset: &Asset,
+        known: Known,
+        (certificate, text): (i64, &str),
+        span: Span,
+    ) -> Result<(), DatabaseError> {
+        if known.certificate == Some(certificate) || span.last < known.last {
+            return Ok(());
+        }
+        let before = self.said_before(known.id, certificate)?;
+        let banners = known.banners + i64::from(before.is_none());
+        let mut next = Known { banners, ..known };
+        let changes =
+            known.certificate.map(|old| self.is_renewed((old, text), before, known, span)).transpose()?;
+        if changes != Some(false) {
+            next.certificate = Some(certificate);
+        }
+        if changes == Some(true) {
+            let change = (known.certificate, Some(certificate));
+            self.change(span.last, "certificate_changed", known.id, change, None)?;
+        }
+        let query = "UPDATE services SET certificate = ?2, banners = ?3 WHERE id = ?1";
+        self.link.put(query, values![known.id, next.certificate, banners])?;
+        self.remember(asset, next);
+        Ok(())
+    }
+
+    /// Whether a certificate stands for the one before from now on.
+    fn is_renewed(
+        &self,
+        (old, text): (i64, &str),
+        before: Option<i64>,
+        known: Known,
+        span: Span,
+    ) -> Result<bool, DatabaseError> {
+        let subject = |text: &str| text.split_once(' ').map(|(_, subject)| subject.to_owned());
+        let query = "SELECT text FROM banners WHERE id = ?1";
+        let old_text: String = self.link.sole(query, values![old], |row| row.get(0))?;
+        let is_same = subject(&old_text) == subject(text);
+        if before.is_none() && is_same {
+            return Ok(true);
+        }
+        let last = self.said_before(known.id, old)?;
+        Ok(last.is_none_or(|last| last.saturating_add(OUTDATED) < span.last))
+    }
+
+    /// A client came to a service; of one that never answered nothing is kept.
+    fn met(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
+        let Some(known) = self.service(asset)? else { return Ok(()) };
+        let (client, _) = self.host(client, span)?;
+        if self.is_told(&Row::Contact { service: known.id, client }, span)? {
+            return Ok(());
+        }
+        let query = "INSERT INTO contacts (service, client, sensor, first_seen, last_seen, count)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (service, client, sensor) DO UPDATE SET
+               first_seen = min(contacts.first_seen, excluded.first_seen),
+               last_seen = max(contacts.last_seen, excluded.last_seen), count = contacts.count + excluded.count";
+        self.link.put(query, values![known.id, client, self.sensor, span.first, span.last, span.count])
+    }
+
+    /// Whatever was at a port was asked and did not accept.
+    fn gone(&mut self, asset: &Asset, span: Span) -> Result<(), DatabaseError> {
+        let query = "UPDATE services SET state = 'gone'
+             WHERE host = (SELECT id FROM hosts WHERE octets = ?1) AND side = 'server' AND port = ?2
+               AND state = 'open' AND last_seen < ?3
+             RETURNING id, banner";
+        let gone = self.link.all(query, values![octets(asset.address), asset.port, span.last], |row| {
+            Ok((row.get::<i64>(0)?, row.get::<i64>(1)?))
+        })?;
+        for (service, banner) in gone {
+            self.link.put(
+                "INSERT INTO changes (at, kind, service, old, why, sensor)
+                 VALUES (?1, 'service_gone', ?2, ?3, 'refused', ?4)",
+                values![span.last, service, banner, self.sensor],
+            )?;
+        }
+        let at_port = |known: &Asset| known.address == asset.address && known.port == asset.port;
+        self.memory.services.retain(|known, _| !at_port(known));
+        Ok(())
+    }
+
+    pub(super) fn change(
+        &self,
+        at: i64,
+        kind: &str,
+        service: i64,
+        (old, new): (Option<i64>, Option<i64>),
+        rule: Option<&str>,
+    ) -> Result<(), DatabaseError> {
+        let query = "INSERT INTO changes (at, kind, service, old, new, rule, sensor) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        self.link.put(query, values![at, kind, service, old, new, rule, self.sensor])
+    }
+}

@@ -1,0 +1,184 @@
+//! Rows of hosts, services and banners: found, or entered.
+
+use std::net::IpAddr;
+
+use super::pen::{Pen, Span};
+use super::{DatabaseError, Known, Row, Value, octets, values};
+use crate::event::Side;
+use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
+
+impl Pen<'_> {
+    /// The row of an asset, where there is one. An open port that says nothing is whatever is known to be there.
+    pub(super) fn service(&mut self, asset: &Asset) -> Result<Option<Known>, DatabaseError> {
+        if let Some(known) = self.memory.services.get(asset) {
+            return Ok(Some(*known));
+        }
+        let query =
+            "SELECT services.id, banner, hassh, certificate, last_seen, state = 'gone', banners, protocol
+             FROM services JOIN hosts ON hosts.id = host
+             WHERE octets = ?1 AND side = ?2 AND port = ?3 AND (protocol IN (?4, ?5) OR ?4 = ?5)
+             ORDER BY protocol = ?4 DESC, last_seen DESC LIMIT 1";
+        let values = values![octets(asset.address), asset.side.name(), asset.port, asset.protocol, UNKNOWN];
+        let found = self.link.one(query, values, |row| {
+            let known = Known {
+                id: row.get(0)?,
+                banner: row.get(1)?,
+                hassh: row.get(2)?,
+                certificate: row.get(3)?,
+                last: row.get(4)?,
+                gone: row.get(5)?,
+                banners: row.get(6)?,
+            };
+            Ok((known, row.get::<String>(7)?))
+        })?;
+        let Some((known, protocol)) = found else { return Ok(None) };
+        if protocol == UNKNOWN && asset.protocol != UNKNOWN {
+            self.link
+                .put("UPDATE services SET protocol = ?2 WHERE id = ?1", values![known.id, asset.protocol])?;
+            self.memory.services.remove(&Asset { protocol: UNKNOWN, ..asset.clone() });
+        }
+        // What speaks something else is remembered by that alone.
+        if protocol == asset.protocol || protocol == UNKNOWN {
+            self.memory.services.insert(asset.clone(), known);
+        }
+        Ok(Some(known))
+    }
+
+    /// Keeps in mind how the row of an asset stands now, where it is the asset's own.
+    pub(super) fn remember(&mut self, asset: &Asset, now: Known) {
+        if let Some(known) = self.memory.services.get_mut(asset) {
+            *known = now;
+        }
+    }
+
+    /// Enters a new asset that said `banner`.
+    pub(super) fn enter(&mut self, asset: &Asset, banner: i64, span: Span) -> Result<Known, DatabaseError> {
+        let (host, is_new_host) = self.host(asset.address, span)?;
+        let id = self.link.sole(
+            "INSERT INTO services (host, side, port, protocol, banner, first_seen, last_seen)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING id",
+            values![host, asset.side.name(), asset.port, asset.protocol, banner, span.first, span.last],
+            |row| row.get(0),
+        )?;
+        if is_new_host {
+            self.change(span.first, "new_host", id, (None, None), None)?;
+        }
+        let kind = if asset.side == Side::Server { "new_service" } else { "new_client" };
+        self.change(span.first, kind, id, (None, Some(banner)), None)?;
+        let (last, gone) = (span.last, false);
+        let known = Known { id, banner, hassh: None, certificate: None, last, gone, banners: 1 };
+        self.memory.services.insert(asset.clone(), known);
+        Ok(known)
+    }
+
+    /// The row of a host, and whether it is new.
+    pub(super) fn host(&mut self, address: IpAddr, span: Span) -> Result<(i64, bool), DatabaseError> {
+        if let Some(id) = self.memory.hosts.get(&address) {
+            return Ok((*id, false));
+        }
+        let octets = octets(address);
+        let found =
+            self.link.one("SELECT id FROM hosts WHERE octets = ?1", values![octets.as_slice()], |row| {
+                row.get(0)
+            })?;
+        let (id, is_new) = match found {
+            Some(id) => (id, false),
+            None => {
+                let enter =
+                    "INSERT INTO hosts (octets, address, first_seen) VALUES (?1, ?2, ?3) RETURNING id";
+                let values = values![octets.as_slice(), address.to_string(), span.first];
+                (self.link.sole(enter, values, |row| row.get(0))?, true)
+            }
+        };
+        self.memory.hosts.insert(address, id);
+        Ok((id, is_new))
+    }
+
+    /// The row of a banner; a new one is entered only where there is `room`.
+    pub(super) fn banner(
+        &mut self,
+        asset: &Asset,
+        banner: &Banner,
+        software: &Software,
+        room: bool,
+    ) -> Result<Option<i64>, DatabaseError> {
+        let key = (asset.protocol, asset.side.name(), banner.clone());
+        if let Some(id) = self.memory.banners.get(&key) {
+            return Ok(Some(*id));
+        }
+        let query = "SELECT id FROM banners WHERE protocol = ?1 AND side = ?2 AND kind = ?3 AND text = ?4";
+        let values = values![key.0, key.1, banner.kind.name(), &banner.text];
+        let found: Option<i64> = self.link.one(query, values, |row| row.get(0))?;
+        if found.is_none() && !room {
+            return Ok(None);
+        }
+        let product = &software.product;
+        let enter = "INSERT INTO banners (protocol, side, kind, text, vendor, product, version, cpe, os, patch)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+             ON CONFLICT (protocol, side, kind, text) DO UPDATE SET vendor = coalesce(excluded.vendor, banners.vendor),
+               product = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.product, excluded.product) ELSE excluded.product END,
+               version = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.version, excluded.version) ELSE excluded.version END,
+               cpe = coalesce(excluded.cpe, banners.cpe), os = coalesce(excluded.os, banners.os)
+             RETURNING id";
+        let id = self.link.sole(
+            enter,
+            values![
+                key.0,
+                key.1,
+                banner.kind.name(),
+                &banner.text,
+                product.vendor.as_deref(),
+                product.product.as_deref(),
+                product.version.as_deref(),
+                product.cpe.as_deref(),
+                product.os.as_deref(),
+                software.patch.as_deref(),
+            ],
+            |row| row.get(0),
+        )?;
+        self.memory.banners.insert(key, id);
+        Ok(Some(id))
+    }
+
+    /// Whether this very thing was told before this run, which then is not to be counted again.
+    pub(super) fn is_told(&mut self, row: &Row, span: Span) -> Result<bool, DatabaseError> {
+        if !self.once {
+            return Ok(false);
+        }
+        let known = match self.memory.told.get(row) {
+            Some(known) => *known,
+            None => {
+                let known = self.times(row)?;
+                self.memory.told.insert(row.clone(), known);
+                known
+            }
+        };
+        Ok(known.is_some_and(|(first, last)| first <= span.first && span.last <= last))
+    }
+
+    fn times(&self, row: &Row) -> Result<Option<(i64, i64)>, DatabaseError> {
+        let (query, other, rule) = match row {
+            Row::Sighting { banner, .. } => (
+                "SELECT first_seen, last_seen FROM sightings WHERE service = ?1 AND banner = ?2 AND sensor = ?3",
+                banner,
+                None,
+            ),
+            Row::Finding { banner, rule, .. } => (
+                "SELECT first_seen, last_seen FROM findings
+                 WHERE service = ?1 AND banner = ?2 AND sensor = ?3 AND rule = ?4",
+                banner,
+                Some(rule),
+            ),
+            Row::Contact { client, .. } => (
+                "SELECT first_seen, last_seen FROM contacts WHERE service = ?1 AND client = ?2 AND sensor = ?3",
+                client,
+                None,
+            ),
+        };
+        let (Row::Sighting { service, .. } | Row::Finding { service, .. } | Row::Contact { service, .. }) =
+            row;
+        let mut values = values![*service, *other, self.sensor].to_vec();
+        values.extend(rule.map(Value::from));
+        self.link.one(query, &values, |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+}

@@ -1,0 +1,87 @@
+//! Runs: begun, ended, and known as killed.
+//!
+//! Of a file the writers are processes of this machine. A server's may be anywhere: each holds an advisory lock with the
+//! number of its run while it is connected.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid, test_kill_process};
+
+use super::super::link::Link;
+use super::super::{Database, DatabaseError, values};
+use super::now;
+use crate::diagnostics::tell;
+use crate::inventory::store::Run;
+
+/// The first key of the advisory locks of runs: `bwiv`.
+const RUNNING: i64 = 0x6277_6976;
+
+/// A run that has not ended.
+struct Open {
+    run: i64,
+    pid: i32,
+    source: String,
+    name: String,
+}
+
+/// Marks the runs that were never ended and whose process is gone.
+pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
+    let link = &database.link;
+    let open = "SELECT runs.id, pid, source, name FROM runs JOIN sensors ON sensors.id = sensor WHERE state = 'running'";
+    let open = link.all(open, &[], |row| {
+        Ok(Open { run: row.get(0)?, pid: row.get(1)?, source: row.get(2)?, name: row.get(3)? })
+    })?;
+    for Open { run, pid, source, name } in open {
+        if is_there(link, run, pid)? {
+            continue;
+        }
+        link.execute("UPDATE runs SET state = 'killed' WHERE id = ?1", values![run])?;
+        tell(format_args!(
+            "bannerwall: {}: a {source} of {name} did not end cleanly: what it saw in its last second, and counts of its last minute, may be missing",
+            database.place
+        ));
+    }
+    Ok(())
+}
+
+fn is_there(link: &Link, run: i64, pid: i32) -> Result<bool, DatabaseError> {
+    match link {
+        // Another user's process, and one outside of a sandbox that we are in, must not be sent signals.
+        Link::Sqlite(_) => Ok(pid != getpid().as_raw_nonzero().get()
+            && Pid::from_raw(pid).is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))),
+        Link::Postgres(_) => {
+            let keys = values![RUNNING, run];
+            let is_free = "SELECT pg_try_advisory_xact_lock(?1::int4, ?2::int4)";
+            link.sole(is_free, keys, |row| row.get::<bool>(0)).map(|is_free| !is_free)
+        }
+    }
+}
+
+/// Enters the sensor and the run; gives their rows.
+pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError> {
+    let sensor = values![run.source, &run.sensor];
+    link.execute("INSERT INTO sensors (source, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING", sensor)?;
+    let sensor: i64 =
+        link.sole("SELECT id FROM sensors WHERE source = ?1 AND name = ?2", sensor, |row| row.get(0))?;
+    let begin = "INSERT INTO runs (sensor, about, pid, started) VALUES (?1, ?2, ?3, ?4) RETURNING id";
+    let pid = getpid().as_raw_nonzero().get();
+    let id = link.sole(begin, values![sensor, &run.about, pid, now()], |row| row.get(0))?;
+    hold(link, id)?;
+    Ok((sensor, id))
+}
+
+/// Is there again after its connection was lost, whatever others took it for.
+pub(super) fn go_on(link: &Link, run: i64) -> Result<(), DatabaseError> {
+    hold(link, run)?;
+    link.execute("UPDATE runs SET state = 'running' WHERE id = ?1", values![run]).map(drop)
+}
+
+fn hold(link: &Link, run: i64) -> Result<(), DatabaseError> {
+    match link {
+        Link::Sqlite(_) => Ok(()),
+        // A connection that was lost a moment ago may hold it still.
+        Link::Postgres(_) => {
+            let hold = "SELECT pg_try_advisory_lock(?1::int4, ?2::int4)";
+            link.sole(hold, values![RUNNING, run], |row| row.get::<bool>(0)).map(drop)
+        }
+    }
+}
