@@ -26,6 +26,16 @@ const NEWEST: ABI = ABI::V6;
 /// What is read beside what was asked for: time zones.
 const ALWAYS_READ: [&str; 2] = ["/usr/share/zoneinfo", "/etc/localtime"];
 
+/// What names of hosts and of the user are looked up in.
+const NAMES: [&str; 6] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/passwd",
+];
+
 /// Calls that nothing here makes: other programs and processes, mounts and namespaces, the kernel itself.
 const REFUSED: &[i64] = &[
     libc::SYS_execve,
@@ -126,6 +136,13 @@ impl Confinement {
     /// May make and remove files and sockets in the folder of this one.
     pub(crate) fn making(mut self, path: &Path) -> Self {
         self.makes.push(folder_of(path).to_owned());
+        self
+    }
+
+    /// May speak to a database server, which it has to find by its name.
+    pub(crate) fn finding_servers(mut self) -> Self {
+        self.speaks = true;
+        self.reads.extend(NAMES.map(PathBuf::from));
         self
     }
 

@@ -2,11 +2,12 @@
 //! browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use bannerwall_test_support::{PATIENT, Running, Signal, eventually};
+use bannerwall_test_support::{Dropbear, Guard, Line, PATIENT, Running, Signal, as_root, eventually};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -285,6 +286,71 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
     assert_eq!(status(&["-4", "--cacert", &cert, &url]), 401);
     // Who guesses has to wait.
     eventually("guesses to be refused", || (by("ann:guess") == 429).then_some(()));
+}
+
+#[test]
+fn a_guard_shows_its_inventory_and_its_alerts_as_they_come() {
+    as_root(|| {
+        let (place, line) = (Place::new(), Line::new());
+        place.file("token", "0123456789abcdef0123\n");
+        let _dropbear = Dropbear::start(&line.server, 2223);
+        let rules = RULES.replace("\"alert\"\nseverity = \"high\"", "\"drop\"\nseverity = \"high\"");
+        let inventory = format!(
+            "--hook forward --enforce --sensor router --inventory {}",
+            place.path("net.db").display()
+        );
+        for (flags, said) in [
+            ("--serve", "--inventory"),
+            (
+                &format!("{inventory} --serve 192.0.2.1:0"),
+                "--serve 192.0.2.1:0: others reach this address, so --serve-token-file",
+            ),
+            (
+                &format!("{inventory} --serve 127.0.0.1:0 --serve-token-file /nowhere"),
+                "--serve-token-file /nowhere: No such",
+            ),
+            (&format!("{inventory} --serve-token-file /nowhere"), "--serve"),
+        ] {
+            let mut command = line.router.command(PROGRAM);
+            command.args(["guard", "--rules"]).arg(place.path("rules.toml")).args(flags.split(' '));
+            let output = command.output().expect("it runs");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{flags}: {stderr}");
+        }
+        let flags = format!("{inventory} --serve 127.0.0.1:0");
+        let mut guard = Guard::start(&line.router, PROGRAM, &rules, &flags);
+        let url = guard.process.wait_stderr("the address", |said| {
+            said.lines().find_map(|line| line.strip_prefix("bannerwall: the page is at ").map(str::to_owned))
+        });
+        let curl = |path: &str| {
+            let mut command = line.router.command("curl");
+            command.args(["-sSN", "--max-time", "60", &format!("{url}{path}")]);
+            Running::start(command)
+        };
+        let all = curl("api/events?q=port:2223");
+        let other = curl("api/events?q=port:22");
+        let mut stream =
+            line.client.connect((Ipv4Addr::new(198, 51, 100, 2), 2223)).expect("the handshake passes");
+        stream.set_read_timeout(Some(Duration::from_millis(500))).expect("sets");
+        let begun = Instant::now();
+        assert!(stream.read(&mut [0; 64]).is_err(), "it is stopped");
+        let told =
+            all.wait_stdout("the alert", |told| told.contains("event: alert").then(|| told.to_owned()));
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert!(told.contains("\"rule\":\"any-ssh\"") && told.contains("\"blocked\":true"), "{told}");
+        assert!(
+            told.contains("\"peer\":\"192.0.2.2:") && told.contains("\"sensor\":\"guard/router\""),
+            "{told}"
+        );
+        all.wait_stdout("the change", |told| told.contains("event: change").then_some(()));
+        assert!(!other.stdout().contains("event: alert"), "{}", other.stdout());
+        // Whoever comes later sees the last ones, and who comes back what came meanwhile.
+        curl("api/events").wait_stdout("the alert", |told| told.contains("event: alert").then_some(()));
+        let page = curl("findings");
+        page.wait_stdout("the page", |told| told.contains("any-ssh").then_some(()));
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+    });
 }
 
 /// A headless chromium, driven by its developers' tools.

@@ -144,6 +144,16 @@ impl InventoryFlags {
         !self.telling.telling().receivers.is_empty()
     }
 
+    /// The value of `--inventory`.
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.inventory.as_ref()
+    }
+
+    /// Whether the inventory is a server's.
+    pub(super) fn is_of_server(&self) -> bool {
+        matches!(self.inventory, Some(Place::Server(_)))
+    }
+
     /// The file of `--inventory`, where it is one.
     pub(super) fn path(&self) -> Option<&Path> {
         self.inventory.as_ref().and_then(Place::file)

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::hook::{FamilyFlag, VariantFlag, unique};
 use super::inspection::InspectionFlags;
+use super::page::PageFlags;
 use super::rule_paths::Use;
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
@@ -25,6 +26,7 @@ use crate::privileges::User;
   bannerwall guard --hook forward --ports 22,80 --enforce block what the rules say on a router
   bannerwall guard --queue 0:3 --pin --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
   bannerwall guard --hook input --enforce --on-failure closed
+  bannerwall guard --hook forward --inventory /var/lib/bannerwall/net.db --serve     then open http://127.0.0.1:8642/
 
 Signals: SIGHUP reads the rules again and opens the event file anew; SIGUSR1 opens the event file anew
 and writes a stats event, which is what logrotate should send; SIGUSR2 reads the rules again, as
@@ -34,6 +36,8 @@ its hook up, so that packets are dropped until a guard runs or `bannerwall hook 
 pub(super) struct GuardArgs {
     #[command(flatten)]
     inspection: InspectionFlags,
+    #[command(flatten)]
+    page: PageFlags,
 
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
@@ -208,6 +212,7 @@ impl GuardArgs {
             }),
             metrics: self.metrics,
             disclosure: inspection.log_headers.disclosure(),
+            page: self.page.config(inspection.inventory.place()),
             inventory: inspection.inventory.config(format!("queue {}", self.queue)),
             flow_events: inspection.flow_events,
             user: self.user.clone(),

@@ -13,6 +13,7 @@ mod import;
 mod inspection;
 mod inventory;
 mod man;
+mod page;
 mod reload;
 mod replay;
 mod rule_paths;

@@ -110,17 +110,14 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
             "--notify and --notify-command speak to others, which a replay does not do without --no-sandbox"
         )));
     }
+    // Who has confined itself speaks to nobody: a server that goes away later is not come back to.
+    let early = arguments.inventory.is_of_server().then(|| arguments.start_writing()).transpose()?;
     arguments.confine(quiet);
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
     let (files, join) = (arguments.files.clone(), arguments.join);
     let mut session = Session::new(arguments.config(), rules, fingerprints, files, join);
-    let writer = Writer::start(WriterConfig::WAITING, arguments.destination(), arguments.format())
-        .with_context(|| {
-            arguments.output.as_ref().map_or_else(String::new, |file| file.display().to_string())
-        })
-        .map_err(Failure::usage)?;
-    let inventory = arguments.inventory(&writer)?;
+    let (writer, inventory) = early.map_or_else(|| arguments.start_writing(), Ok)?;
     let mut sink = Listeners {
         events: writer.handle(),
         learner: arguments.learn.is_some().then(Learner::default),
@@ -187,6 +184,15 @@ impl ReplayArgs {
                 ChecksumFlag::Ignore => Checksums::NotReady,
             },
         }
+    }
+
+    /// Starts what takes events: the writer, and the inventory where one is to be kept.
+    fn start_writing(&self) -> Result<(Writer, Option<Inventory>), Failure> {
+        let writer = Writer::start(WriterConfig::WAITING, self.destination(), self.format())
+            .with_context(|| self.output.as_ref().map_or_else(String::new, |file| file.display().to_string()))
+            .map_err(Failure::usage)?;
+        let inventory = self.inventory(&writer)?;
+        Ok((writer, inventory))
     }
 
     /// Opens the inventory, where one is to be kept.

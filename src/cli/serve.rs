@@ -51,10 +51,11 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
         token_file: arguments.token_file.clone(),
         htpasswd: arguments.htpasswd.clone(),
         tls: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
+        flags: ("--listen", "--"),
     };
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).context("cannot take signals").map_err(Failure::Usage)?;
-    let server = config.start().map_err(Failure::usage)?;
+    let server = config.start(None).map_err(Failure::usage)?;
     if !quiet {
         tell(format_args!("bannerwall: the page is at {}", server.url()));
     }

@@ -12,6 +12,7 @@ use crate::inventory::RecordConfig;
 use crate::output::{Destination, Format};
 use crate::privileges::User;
 use crate::rules::Selection;
+use crate::serve::ServeConfig;
 
 /// One place that events go to.
 pub struct Output {
@@ -83,6 +84,8 @@ pub struct GuardConfig {
     pub disclosure: Disclosure,
     /// The inventory to keep.
     pub inventory: Option<RecordConfig>,
+    /// The page of it to show.
+    pub page: Option<ServeConfig>,
     /// Whether each flow is told of at its end.
     pub flow_events: bool,
     /// Who the guard goes on as once it has what only root gets.

@@ -18,6 +18,7 @@ mod keeper;
 mod ledger;
 mod loss;
 mod notify;
+mod page;
 mod policy;
 mod pulse;
 mod queue;
@@ -46,6 +47,7 @@ use crate::inventory::StoreError;
 use crate::metrics::MetricsError;
 use crate::rules::LoadError;
 use crate::rules::fingerprint::FingerprintError;
+use crate::serve::ServeError;
 use source::SourceError;
 
 /// Why a run could not start, or ended before it was told to.
@@ -82,6 +84,9 @@ pub enum GuardError {
     /// The inventory cannot be kept.
     #[error("--inventory {0}")]
     Inventory(#[from] StoreError),
+    /// The page cannot be shown.
+    #[error(transparent)]
+    Page(#[from] ServeError),
     /// Raw sockets for resets cannot be opened.
     #[error("resets need CAP_NET_RAW and CAP_NET_ADMIN: {0}")]
     Resets(io::Error),

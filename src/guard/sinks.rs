@@ -8,12 +8,15 @@ use super::resets::Outcomes;
 use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
 use crate::inventory::Observer;
 use crate::output::Handle;
+use crate::serve::Caller;
 
 /// Every writer gets each event, with the time of day, and the inventory what concerns it.
 #[derive(Debug, Clone)]
 pub(super) struct Sinks {
     writers: Vec<Handle>,
     inventory: Option<Observer>,
+    /// The page, which shows alerts.
+    page: Option<Caller>,
     step: Step,
     /// Events that are not told yet, in their order.
     held: Vec<Event>,
@@ -23,7 +26,12 @@ pub(super) struct Sinks {
 impl Sinks {
     /// Events for these readers, whose times are those of the day.
     pub(super) fn new(writers: Vec<Handle>, inventory: Option<Observer>) -> Self {
-        Self { writers, inventory, step: Step::default(), held: Vec::new(), holding: false }
+        Self { writers, inventory, page: None, step: Step::default(), held: Vec::new(), holding: false }
+    }
+
+    /// The same, whose alerts a page shows.
+    pub(super) fn calling(self, page: Option<Caller>) -> Self {
+        Self { page, ..self }
     }
 
     /// From the clock that events are told by to the time of day.
@@ -82,6 +90,9 @@ impl Sinks {
     fn tell(&mut self, event: Event) {
         if let Some(inventory) = &mut self.inventory {
             inventory.show(&event);
+        }
+        if let Some(page) = &mut self.page {
+            page.show(&event);
         }
         let Some((last, others)) = self.writers.split_last_mut() else { return };
         for other in others {

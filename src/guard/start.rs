@@ -14,6 +14,7 @@ use super::handed::Handed;
 use super::hold;
 use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
+use super::page::Page;
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
@@ -63,6 +64,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
     let inventory =
         config.inventory.as_ref().map(|inventory| inventory.start(event::Source::Guard, outputs()));
     let inventory = inventory.transpose()?;
+    let page = config.page.as_ref().map(|page| Page::start(page, config.inventory.as_ref())).transpose()?;
     metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
     metrics.note_rules(ReloadResult::Success);
     metrics.enforcing.set(i64::from(config.enforce));
@@ -83,6 +85,7 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         sender,
         writers,
         inventory,
+        page,
         workers: Vec::new(),
         _listener: listener,
         _control: control,

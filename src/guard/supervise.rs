@@ -14,6 +14,7 @@ use super::control::{Answer, Control};
 use super::keeper::{Keeper, Reporter};
 use super::loss::{Loss, Seen};
 use super::notify::Notifier;
+use super::page::Page;
 use super::pulse::{Observer, Rounds};
 use super::queue::Queue;
 use super::signals::Listener;
@@ -52,6 +53,7 @@ pub(super) struct Run {
     pub(super) sender: Sender<Message>,
     pub(super) writers: Vec<Writer>,
     pub(super) inventory: Option<Inventory>,
+    pub(super) page: Option<Page>,
     pub(super) workers: Vec<Running>,
     /// Whether the workers go around.
     pub(super) rounds: Arc<Rounds>,
@@ -114,6 +116,7 @@ impl Run {
     pub(super) fn sinks(&self) -> Sinks {
         let writers = self.writers.iter().map(Writer::handle).collect();
         Sinks::new(writers, self.inventory.as_ref().map(Inventory::observer))
+            .calling(self.page.as_ref().map(Page::caller))
     }
 
     fn keeper(&self) -> Result<Keeper, GuardError> {
@@ -348,10 +351,12 @@ pub(super) fn count_lost_events(metrics: &GuardMetrics, writers: &[Writer], inve
     let lost: u64 = writers.iter().map(|writer| writer.handle().lost()).sum();
     let written: u64 = writers.iter().map(|writer| writer.handle().written()).sum();
     let unkept = inventory.map_or(0, Inventory::lost);
+    let displaced = inventory.map_or(0, Inventory::displaced);
     for (counter, now) in [
         (&metrics.events_dropped, lost),
         (&metrics.events_written, written),
         (&metrics.inventory_lost, unkept),
+        (&metrics.inventory_displaced, displaced),
     ] {
         counter.inc_by(now.saturating_sub(counter.get()));
     }

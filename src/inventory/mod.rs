@@ -4,6 +4,7 @@
 //! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on the
 //! packet path waits for it.
 
+mod alert;
 mod database;
 pub mod export;
 mod filter;
@@ -20,6 +21,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use alert::Alert;
 pub use database::{
     Change, Contact, Count, Cursor, Database, Found, History, HostRecord, HostRow, Interrupter, Overview,
     PastRun, Place, Rule, Said, Service, Time, shown,

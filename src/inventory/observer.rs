@@ -114,6 +114,11 @@ impl Inventory {
         self.feed.handle().lost() + self.losses.count()
     }
 
+    /// Services, clients and changes that were taken out since the file may not grow.
+    pub fn displaced(&self) -> u64 {
+        self.losses.displaced()
+    }
+
     /// Writes everything, and says how much was lost.
     ///
     /// # Panics

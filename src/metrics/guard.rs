@@ -127,6 +127,8 @@ families! {
     pub events_written: counter "events_written_total" "Events that their destinations took",
     /// What was seen and could not be kept in the inventory.
     pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory could not take",
+    /// What went so that the inventory stays below its size.
+    pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes that went so that the inventory stays below its size",
     /// Rules in force.
     pub rules: gauge "rules" "Rules in force",
     /// 1 where blocking rules block, 0 where they only tell.

@@ -22,6 +22,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::ServeError;
 use super::access::Peer;
 use super::reader::AT_ONCE;
+use crate::confinement::Confinement;
 use crate::privileges::{FILES, keep_or_tell};
 use crate::seats::{Seat, Seats};
 
@@ -56,31 +57,34 @@ pub struct Server {
 ///
 /// # Errors
 /// A file cannot be read or used; the message names the flag.
-pub(super) fn tls(certificates: &Path, key: &Path) -> Result<TlsAcceptor, ServeError> {
-    let fault = |flag, path: &Path, why: String| ServeError::Tls { flag, path: path.to_owned(), why };
+pub(super) fn tls(flags: &str, certificates: &Path, key: &Path) -> Result<TlsAcceptor, ServeError> {
+    let fault = |name: &str, path: &Path, why: String| {
+        let flag = format!("{flags}{name}");
+        ServeError::Tls { flag, path: path.to_owned(), why }
+    };
     let chain = CertificateDer::pem_file_iter(certificates)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| fault("--tls-cert", certificates, error.to_string()))?;
+        .map_err(|error| fault("tls-cert", certificates, error.to_string()))?;
     if chain.is_empty() {
-        return Err(fault("--tls-cert", certificates, "no certificate stands in it".to_owned()));
+        return Err(fault("tls-cert", certificates, "no certificate stands in it".to_owned()));
     }
-    let own =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| fault("--tls-key", key, error.to_string()))?;
+    let own = PrivateKeyDer::from_pem_file(key).map_err(|error| fault("tls-key", key, error.to_string()))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, own));
-    let mut config = config.map_err(|error| fault("--tls-cert", certificates, error.to_string()))?;
+    let mut config = config.map_err(|error| fault("tls-cert", certificates, error.to_string()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 impl Server {
     pub(super) fn start(
-        address: SocketAddr,
+        (flag, address): (&'static str, SocketAddr),
         tls: Option<TlsAcceptor>,
         router: Router,
+        confinement: Confinement,
     ) -> Result<Self, ServeError> {
-        let refused = |error| ServeError::Listen { address, error };
+        let refused = |error| ServeError::Listen { flag, address, error };
         let listener = TcpListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
@@ -101,6 +105,8 @@ impl Server {
             .spawn(move || {
                 // The inventory may be another user's.
                 keep_or_tell("serve", FILES);
+                // What of it the kernel has: whoever runs us need not hear of it each time.
+                confinement.apply_or_tell(true);
                 runtime.block_on(serve(listener, tls, router, stopped));
                 // A question that is still worked on is not waited for.
                 runtime.shutdown_background();

@@ -1,7 +1,9 @@
-//! Changes as they are written, as server-sent events.
+//! Changes as they are written, and alerts of the guard whose page this is, as server-sent events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use futures_util::stream::unfold;
 use super::answer::{Fault, JsonFault};
 use super::pages::Asked;
 use super::reader::Reader;
-use crate::inventory::{Change, Database, Filter};
+use crate::inventory::{Alert, Change, Database, Filter};
 
 /// How often the inventory is looked into.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -27,9 +29,24 @@ const AT_ONCE: usize = 200;
 struct Watch {
     reader: Arc<Reader>,
     filter: Filter,
-    /// What was told.
-    behind: i64,
-    waiting: VecDeque<Change>,
+    /// What was told: the number of the last change, and that of the last alert.
+    behind: Mark,
+    /// What waits or was told.
+    reached: Mark,
+    waiting: VecDeque<Told>,
+}
+
+/// How far somebody has seen: `change` or `change.alert`, in text.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    change: i64,
+    alert: u64,
+}
+
+/// What is told.
+enum Told {
+    Change(Box<Change>),
+    Alert(u64, Arc<Alert>),
 }
 
 /// `/api/events`: what changes from now on, or behind `Last-Event-ID`.
@@ -41,13 +58,16 @@ pub(super) async fn events(
     let filter = asked.filter()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let behind = match last {
-        Some(id) => id.parse().map_err(|_| Fault::bad("Last-Event-ID: no number"))?,
-        None => match asked.after_row()? {
-            Some(behind) => behind,
-            None => reader.ask(Database::latest_change).await?,
+        Some(id) => id.parse().map_err(|()| Fault::bad("Last-Event-ID: no number"))?,
+        None => Mark {
+            change: match asked.after_row()? {
+                Some(behind) => behind,
+                None => reader.ask(Database::latest_change).await?,
+            },
+            alert: 0,
         },
     };
-    let watch = Watch { reader, filter, behind, waiting: VecDeque::new() };
+    let watch = Watch { reader, filter, behind, reached: behind, waiting: VecDeque::new() };
     Ok(Sse::new(stream(watch)).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -55,14 +75,11 @@ pub(super) async fn events(
 fn stream(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
     unfold(watch, |mut watch| async move {
         loop {
-            if let Some(change) = watch.waiting.pop_front() {
-                // JSON is one line: it holds no line ends.
-                let data = serde_json::to_string(&change).ok()?;
-                let event = Event::default().id(change.id.to_string()).event("change").data(data);
-                return Some((Ok(event), watch));
+            if let Some(told) = watch.waiting.pop_front() {
+                return Some((Ok(watch.event(&told)?), watch));
             }
             if !watch.look().await? {
-                tokio::time::sleep(PAUSE).await;
+                watch.rest().await;
             }
         }
     })
@@ -71,12 +88,70 @@ fn stream(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
 impl Watch {
     /// Looks for changes; whether there are any, and nothing where that cannot be told.
     async fn look(&mut self) -> Option<bool> {
-        let (filter, behind) = (self.filter.clone(), self.behind);
+        self.hear();
+        if !self.waiting.is_empty() {
+            return Some(true);
+        }
+        let (filter, behind) = (self.filter.clone(), self.reached.change);
         let asked =
             self.reader.ask(move |inventory| inventory.changes_behind(&filter, behind, AT_ONCE)).await;
         let (changes, reached) = asked.ok()?;
-        self.behind = reached;
-        self.waiting.extend(changes);
+        self.reached.change = reached;
+        self.waiting.extend(changes.into_iter().map(Box::new).map(Told::Change));
         Some(!self.waiting.is_empty())
+    }
+
+    /// Looks for alerts.
+    fn hear(&mut self) {
+        let Some(board) = &self.reader.board else { return };
+        for (number, alert) in board.behind(self.reached.alert) {
+            self.reached.alert = number;
+            if self.filter.takes(&alert) {
+                self.waiting.push_back(Told::Alert(number, alert));
+            }
+        }
+    }
+
+    /// Waits until it is worth to look again.
+    async fn rest(&self) {
+        let pause = tokio::time::sleep(PAUSE);
+        match &self.reader.board {
+            Some(board) => tokio::select! {
+                () = pause => {}
+                () = board.news() => {}
+            },
+            None => pause.await,
+        }
+    }
+
+    /// As browsers take it.
+    fn event(&mut self, told: &Told) -> Option<Event> {
+        // JSON is one line: it holds no line ends.
+        let (name, data) = match told {
+            Told::Change(change) => {
+                self.behind.change = change.id;
+                ("change", serde_json::to_string(change))
+            }
+            Told::Alert(number, alert) => {
+                self.behind.alert = *number;
+                ("alert", serde_json::to_string(alert))
+            }
+        };
+        Some(Event::default().id(self.behind.to_string()).event(name).data(data.ok()?))
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.change, self.alert)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (change, alert) = text.split_once('.').unwrap_or((text, "0"));
+        Ok(Self { change: change.parse().map_err(drop)?, alert: alert.parse().map_err(drop)? })
     }
 }

@@ -5,6 +5,7 @@
 //! for it.
 
 mod access;
+mod alerts;
 mod answer;
 mod api;
 mod attempt;
@@ -25,8 +26,10 @@ use axum::middleware::{from_fn, from_fn_with_state};
 
 pub use self::access::AccessError;
 use self::access::{Access, Login, check};
+pub use self::alerts::{Alerts, Caller};
 pub use self::listen::Server;
 use self::reader::Reader;
+use crate::confinement::Confinement;
 use crate::inventory::{Database, Place, StoreError};
 
 /// Octets of a request's body, at most: rules that are to be tried.
@@ -45,17 +48,29 @@ pub struct ServeConfig {
     pub htpasswd: Option<PathBuf>,
     /// Files with certificates and key of TLS, in PEM.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// The flags that say so, as errors name them: where it is listened, and what those of access begin with.
+    pub flags: (&'static str, &'static str),
 }
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Anybody who reaches the address would see the inventory.
-    #[error("--listen {0}: others reach this address, so --token-file or --htpasswd is needed")]
-    NoLogin(SocketAddr),
+    #[error("{} {address}: others reach this address, so {own}token-file or {own}htpasswd is needed", flags.0, own = flags.1)]
+    NoLogin {
+        /// It.
+        address: SocketAddr,
+        /// See [`ServeConfig::flags`].
+        flags: (&'static str, &'static str),
+    },
     /// Secrets would be sent in the clear.
-    #[error("--listen {0}: others reach this address, so --tls-cert and --tls-key are needed")]
-    NoTls(SocketAddr),
+    #[error("{} {address}: others reach this address, so {own}tls-cert and {own}tls-key are needed", flags.0, own = flags.1)]
+    NoTls {
+        /// It.
+        address: SocketAddr,
+        /// See [`ServeConfig::flags`].
+        flags: (&'static str, &'static str),
+    },
     /// The inventory cannot be read.
     #[error("--inventory {0}")]
     Inventory(#[from] StoreError),
@@ -63,7 +78,7 @@ pub enum ServeError {
     #[error("{flag} {error}")]
     Access {
         /// Whose value it is.
-        flag: &'static str,
+        flag: String,
         /// What is wrong.
         error: AccessError,
     },
@@ -71,15 +86,17 @@ pub enum ServeError {
     #[error("{flag} {}: {why}", path.display())]
     Tls {
         /// Whose value it is.
-        flag: &'static str,
+        flag: String,
         /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
     /// The address cannot be listened on.
-    #[error("--listen: cannot listen on {address}: {error}")]
+    #[error("{flag}: cannot listen on {address}: {error}")]
     Listen {
+        /// Whose value it is.
+        flag: &'static str,
         /// As it was asked for.
         address: SocketAddr,
         /// Why.
@@ -91,29 +108,45 @@ pub enum ServeError {
 }
 
 impl ServeConfig {
-    /// Listens and answers until the server is dropped.
+    /// Listens and answers until the server is dropped; with alerts those of this process are shown as well.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(&self) -> Result<Server, ServeError> {
+    pub fn start(&self, alerts: Option<&Alerts>) -> Result<Server, ServeError> {
+        let (address, flags) = (self.listen, self.flags);
         let login = self.login()?;
-        let tls = self.tls.as_ref().map(|(certificates, key)| listen::tls(certificates, key)).transpose()?;
-        if !self.listen.ip().to_canonical().is_loopback() && tls.is_none() {
-            return Err(ServeError::NoTls(self.listen));
+        let tls = self.tls.as_ref();
+        let tls = tls.map(|(certificates, key)| listen::tls(flags.1, certificates, key)).transpose()?;
+        if !address.ip().to_canonical().is_loopback() && tls.is_none() {
+            return Err(ServeError::NoTls { address, flags });
         }
         drop(Database::open(&self.inventory)?);
-        let access = Access::new(login, self.listen.ip());
-        let router = router(Arc::new(Reader::new(self.inventory.clone())), access);
-        Server::start(self.listen, tls, router)
+        let access = Access::new(login, address.ip());
+        let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board));
+        let router = router(Arc::new(reader), access);
+        Server::start((flags.0, address), tls, router, self.confinement())
     }
 
     fn login(&self) -> Result<Login, ServeError> {
-        let fault = |flag| move |error| ServeError::Access { flag, error };
+        let (address, flags) = (self.listen, self.flags);
+        let fault = |name: &str| {
+            let flag = format!("{}{name}", flags.1);
+            move |error| ServeError::Access { flag, error }
+        };
         match (&self.token_file, &self.htpasswd) {
-            (Some(path), _) => Login::token(path).map_err(fault("--token-file")),
-            (None, Some(path)) => Login::users(path).map_err(fault("--htpasswd")),
-            (None, None) if self.listen.ip().to_canonical().is_loopback() => Ok(Login::Local),
-            (None, None) => Err(ServeError::NoLogin(self.listen)),
+            (Some(path), _) => Login::token(path).map_err(fault("token-file")),
+            (None, Some(path)) => Login::users(path).map_err(fault("htpasswd")),
+            (None, None) if address.ip().to_canonical().is_loopback() => Ok(Login::Local),
+            (None, None) => Err(ServeError::NoLogin { address, flags }),
+        }
+    }
+
+    /// What its threads may do: speak to browsers, and look into the inventory, whose log readers write as well.
+    fn confinement(&self) -> Confinement {
+        let speaking = Confinement::default().speaking();
+        match self.inventory.file() {
+            Some(file) => speaking.writing(file),
+            None => speaking.finding_servers(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::alerts::Board;
 use super::answer::Fault;
 use super::pages::Recent;
 use crate::inventory::{Database, Interrupter, Place, StoreError};
@@ -24,6 +25,8 @@ pub(super) struct Reader {
     kept: Arc<Mutex<Vec<Database>>>,
     /// What the overview has shown last.
     pub(super) overview: Recent,
+    /// The alerts of the guard whose page this is.
+    pub(super) board: Option<Arc<Board>>,
 }
 
 /// Ends the question of a request that nobody waits for any more.
@@ -43,9 +46,9 @@ impl Drop for Running {
 }
 
 impl Reader {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Place, board: Option<Arc<Board>>) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { place, seats, kept: Arc::default(), overview: Recent::default() }
+        Self { place, seats, kept: Arc::default(), overview: Recent::default(), board }
     }
 
     /// Asks, and waits for the answer.

@@ -18,7 +18,7 @@ use rusqlite::OpenFlags;
 
 pub use self::link::{DatabaseError, Interrupter};
 use self::link::{File, Link, Session, values};
-pub use self::place::{Place, PlaceError, shown};
+pub use self::place::{Place, shown};
 pub use self::read::{
     Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,
     Service, Time,

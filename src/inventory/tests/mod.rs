@@ -1,6 +1,7 @@
 //! What events leave in a store.
 
 mod asking;
+mod tending;
 
 use std::sync::{Arc, Mutex};
 

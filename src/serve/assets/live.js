@@ -18,17 +18,42 @@ function put(parent, name, text) {
   return element;
 }
 
-function row(change) {
-  const row = document.createElement("tr");
-  put(row, "td", change.at.replace("T", " ").replace(/\..*/, ""));
-  put(row, "td", change.kind.replaceAll("_", " ") + (change.why === null ? "" : " (" + change.why + ")"));
-  const host = change.address.includes(":") ? "[" + change.address + "]" : change.address;
+function link(address, port) {
+  const host = address.includes(":") ? "[" + address + "]" : address;
   const link = document.createElement("a");
-  link.href = "/hosts/" + encodeURIComponent(change.address);
-  link.textContent = change.port > 0 ? host + ":" + change.port : change.address;
+  link.href = "/hosts/" + encodeURIComponent(address);
+  link.textContent = port > 0 ? host + ":" + port : address;
   const place = document.createElement("td");
   place.append(link);
-  row.append(place);
+  return place;
+}
+
+const shortened = (at) => at.replace("T", " ").replace(/\..*/, "");
+
+// A rule of the guard has told of a connection.
+function told(alert) {
+  const row = document.createElement("tr");
+  row.className = "alert";
+  put(row, "td", shortened(alert.at));
+  put(row, "td", alert.blocked ? "blocked" : "alert");
+  row.append(link(alert.address, alert.port));
+  put(row, "td", alert.protocol);
+  const what = document.createElement("td");
+  what.className = "said";
+  put(what, "span", alert.severity).className = "severity " + alert.severity;
+  put(what, "span", alert.rule + ": " + alert.title);
+  put(what, "ins", alert.banner);
+  put(what, "span", (alert.side === "client" ? "to " : "from ") + alert.peer);
+  row.append(what);
+  put(row, "td", alert.sensor);
+  return row;
+}
+
+function row(change) {
+  const row = document.createElement("tr");
+  put(row, "td", shortened(change.at));
+  put(row, "td", change.kind.replaceAll("_", " ") + (change.why === null ? "" : " (" + change.why + ")"));
+  row.append(link(change.address, change.port));
   put(row, "td", change.protocol);
   const what = document.createElement("td");
   what.className = "said";
@@ -42,10 +67,13 @@ function row(change) {
 
 const question = new URLSearchParams({ q: table.dataset.q, after: table.dataset.after });
 const source = new EventSource("/api/events?" + question);
-source.addEventListener("open", () => { state.textContent = "Changes appear here as they are seen."; });
+source.addEventListener("open", () => { state.textContent = "Changes appear here as they are seen, and alerts where a guard shows this page."; });
 source.addEventListener("error", () => { state.textContent = "The connection is lost; trying again."; });
-source.addEventListener("change", (event) => {
+
+function add(row) {
   table.querySelector(".nothing")?.remove();
-  table.prepend(row(JSON.parse(event.data)));
+  table.prepend(row);
   while (table.rows.length > most) table.deleteRow(-1);
-});
+}
+source.addEventListener("change", (event) => add(row(JSON.parse(event.data))));
+source.addEventListener("alert", (event) => add(told(JSON.parse(event.data))));

@@ -1,0 +1,124 @@
+//! Alerts for those who watch: an event in the words of the inventory, and whether a filter is about it.
+
+use serde::Serialize;
+
+use super::database::Time;
+use super::filter::{Filter, Term, Test};
+use super::sighting::{What, of_events};
+use crate::event::{Event, EventKind};
+
+/// A rule that told of a connection, or stopped it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Alert {
+    /// When.
+    pub at: Time,
+    /// The host of the service or client that the rule tells of.
+    pub address: String,
+    /// Its TCP port, 0 of a client.
+    pub port: u16,
+    /// Who was at the other end.
+    pub peer: String,
+    /// What was spoken.
+    pub protocol: String,
+    /// `server` or `client`.
+    pub side: String,
+    /// What was said.
+    pub banner: String,
+    /// Vendor, product and version, as far as they are known.
+    pub vendor: Option<String>,
+    /// See `vendor`.
+    pub product: Option<String>,
+    /// See `vendor`.
+    pub version: Option<String>,
+    /// The package's revision.
+    pub patch: Option<String>,
+    /// CPE name.
+    pub cpe: Option<String>,
+    /// Operating system.
+    pub os: Option<String>,
+    /// The rule's id.
+    pub rule: String,
+    /// Its title.
+    pub title: String,
+    /// Its severity.
+    pub severity: String,
+    /// What it asks for.
+    pub action: String,
+    /// Whether the connection was stopped.
+    pub blocked: bool,
+    /// Who saw it, `guard/edge`.
+    pub sensor: String,
+}
+
+impl Alert {
+    /// The alert that an event is, if it is one.
+    pub fn of(event: &Event, sensor: &str) -> Option<Self> {
+        let (EventKind::Alert(facts), Some(flow)) = (&event.kind, &event.flow) else { return None };
+        let sighting = of_events(std::slice::from_ref(event)).into_iter().next()?;
+        let What::Found(banner, finding) = sighting.what else { return None };
+        let peer = match facts.from {
+            crate::event::Side::Server => flow.endpoints.client,
+            crate::event::Side::Client => flow.endpoints.server,
+        };
+        let (asset, product) = (sighting.asset, sighting.software.product);
+        Some(Self {
+            at: sighting.at.into(),
+            address: asset.address.to_string(),
+            port: asset.port,
+            peer: super::place(&peer.address.to_canonical().to_string(), peer.port),
+            protocol: asset.protocol.to_owned(),
+            side: asset.side.name().to_owned(),
+            banner: banner.text,
+            vendor: product.vendor,
+            product: product.product,
+            version: product.version,
+            patch: sighting.software.patch,
+            cpe: product.cpe,
+            os: product.os,
+            rule: finding.rule,
+            title: finding.title,
+            severity: finding.severity.to_owned(),
+            action: finding.action.to_owned(),
+            blocked: finding.blocked,
+            sensor: sensor.to_owned(),
+        })
+    }
+}
+
+impl Filter {
+    /// Whether an alert is about services that the filter is about. It is seen now, and open.
+    pub fn takes(&self, alert: &Alert) -> bool {
+        self.admits(alert.version.as_deref())
+            && self.terms.iter().all(|Term { holds, test }| match test {
+                Test::Version(_) => true,
+                test => passes(test, alert) == *holds,
+            })
+    }
+}
+
+fn passes(test: &Test, alert: &Alert) -> bool {
+    let is =
+        |value: Option<&str>, wanted: &str| value.is_some_and(|value| value.eq_ignore_ascii_case(wanted));
+    match test {
+        Test::Is(column, wanted) => match *column {
+            "b.product" => is(alert.product.as_deref(), wanted),
+            "b.vendor" => is(alert.vendor.as_deref(), wanted),
+            "b.cpe" => is(alert.cpe.as_deref(), wanted),
+            "b.os" => is(alert.os.as_deref(), wanted),
+            "b.patch" => is(alert.patch.as_deref(), wanted),
+            "s.protocol" => is(Some(&alert.protocol), wanted),
+            "b.side" => is(Some(&alert.side), wanted),
+            _ => is(Some("open"), wanted),
+        },
+        Test::Says(text) => alert.banner.to_lowercase().contains(&text.to_lowercase()),
+        Test::Version(_) | Test::Within(..) => true,
+        Test::Net(network) => {
+            alert.address.parse().is_ok_and(|address: std::net::IpAddr| network.contains(&address))
+        }
+        Test::Port(port) => alert.port == *port,
+        Test::Finding(text) => alert.rule == *text || is(Some(&alert.severity), text),
+        Test::Sensor(text) => {
+            alert.sensor == *text || alert.sensor.split_once('/').is_some_and(|(_, name)| name == text)
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What becomes of a store in the course of time.
+
+use super::*;
+use crate::inventory::Alert;
+use crate::inventory::sighting::{Asset, Software, What, banner};
+
+/// Sums of rules as they are kept, and as they are counted.
+fn rules(place: &Place) -> (Vec<String>, Vec<String>) {
+    let database = Database::open(&place.place).unwrap();
+    let rules = |words: &[&str]| -> Vec<String> {
+        let filter = Filter::parse(words.iter().copied()).unwrap();
+        let rules = database.rules(&filter).unwrap();
+        rules.iter().map(|rule| serde_json::to_string(rule).unwrap()).collect()
+    };
+    // Of all services, in other words.
+    (rules(&[]), rules(&["!port:1"]))
+}
+
+#[test]
+fn sums_of_rules_are_what_counting_says() {
+    on_both(|place| {
+        let see = |source: Source, at: u64, software: &str, ids: &[&str]| {
+            let mut events = vec![ssh(source, at, software)];
+            events.extend(ids.iter().map(|id| alert(source, at, software, id, *id == "b")));
+            place.see(source, &events);
+            let (kept, counted) = rules(place);
+            assert_eq!(kept, counted, "{source:?} {at} {software}");
+            kept.len()
+        };
+        assert_eq!(see(Source::Guard, 0, "x_1", &["a", "b"]), 2);
+        assert_eq!(see(Source::Scan, 60, "x_1", &["a"]), 2);
+        assert_eq!(see(Source::Guard, HOUR, "x_2", &["b", "c"]), 3);
+        assert_eq!(see(Source::Scan, 2 * HOUR, "x_1", &["a", "a"]), 3);
+        assert_eq!(see(Source::Replay, HOUR / 2, "x_0", &["d"]), 4);
+        let database = Database::open_to_prune(&place.place).unwrap();
+        let before = "2026-01-01T01:30".parse::<crate::inventory::Moment>().unwrap();
+        database.prune(database.time_of(before).unwrap()).unwrap();
+        let (kept, counted) = rules(place);
+        assert_eq!(kept, counted);
+    });
+}
+
+#[test]
+fn a_server_that_nobody_sees_any_more_is_gone() {
+    on_both(|place| {
+        place.see(Source::Guard, &[ssh(Source::Guard, 0, "a_1")]);
+        let time = |at: u64| Timestamp::from_nanos((1_767_225_600 + at) * 1_000_000_000);
+        let mut writer = place.writer(Source::Guard);
+        writer.unseen(time(0)).unwrap();
+        assert_eq!(place.list(&["state:gone"]).len(), 0);
+        writer.unseen(time(HOUR)).unwrap();
+        writer.unseen(time(HOUR)).unwrap();
+        assert_eq!(place.list(&["state:gone"]).len(), 1, "the client is not");
+        place.see(Source::Guard, &[ssh(Source::Guard, 2 * HOUR, "a_1")]);
+        assert_eq!(place.changes(), "new_host\nnew_service\nservice_gone\nservice_back");
+        assert_eq!(place.ask("SELECT why FROM changes WHERE kind = 'service_gone'"), "unseen");
+    });
+}
+
+#[test]
+fn a_listing_goes_on_where_a_service_was_that_is_gone() {
+    on_both(|place| {
+        let at = |port: u16| Asset {
+            address: std::net::Ipv4Addr::new(198, 51, 100, 1).into(),
+            port,
+            side: Side::Server,
+            protocol: "ssh",
+        };
+        let record = |port: u16| Record {
+            asset: at(port),
+            what: What::Said(banner("SSH-2.0-a")),
+            software: Software::default(),
+            first: Timestamp::from_nanos(0),
+            last: Timestamp::from_nanos(0),
+            count: 1,
+        };
+        place.writer(Source::Scan).write(&(1..=9).map(record).collect::<Vec<_>>()).unwrap();
+        let database = Database::open(&place.place).unwrap();
+        let filter = Filter::default();
+        let first = database.services_behind(&filter, None, 4).unwrap();
+        let cursor = first.last().unwrap().cursor().unwrap();
+        assert_eq!(cursor.to_string(), "198.51.100.1,4,server,ssh");
+        place.ask(match place.url {
+            None => "DELETE FROM services WHERE port IN (3, 4, 5) RETURNING id",
+            Some(_) => "DELETE FROM services WHERE port IN (3, 4, 5)",
+        });
+        let rest = database.services_behind(&filter, Some(&cursor.to_string().parse().unwrap()), 9).unwrap();
+        assert_eq!(rest.iter().map(|it| it.port).collect::<Vec<_>>(), [6, 7, 8, 9]);
+        for wrong in ["", "7", "198.51.100.1,x,server,ssh", "here,1,server,ssh"] {
+            assert!(wrong.parse::<crate::inventory::Cursor>().is_err(), "{wrong}");
+        }
+    });
+}
+
+fn tls(at: u64, sha256: &str, subject: &str) -> Event {
+    let certificate =
+        Certificate { sha256: sha256.to_owned(), subject: subject.to_owned(), ..Certificate::default() };
+    let server = TlsServer { certificates: vec![certificate], ..TlsServer::default() };
+    let facts = TlsFacts { server: Some(server), ..TlsFacts::default() };
+    event(Source::Guard, at, EventKind::Application(Application::Tls(Arc::new(facts))))
+}
+
+#[test]
+fn a_certificate_that_is_another_one_is_a_change() {
+    on_both(|place| {
+        place.see(Source::Guard, &[tls(0, "aa", "CN=a"), tls(60, "bb", "CN=a"), tls(120, "bb", "CN=a")]);
+        assert_eq!(place.changes(), "new_host\nnew_service\ncertificate_changed");
+        assert_eq!(place.list(&["side:server"])[0].certificate.as_deref(), Some("bb CN=a"));
+        // One of another name is another name's.
+        let by_turns: Vec<Event> =
+            (0..20)
+                .map(|turn| {
+                    if turn % 2 == 0 { tls(200 + turn, "cc", "CN=c") } else { tls(200 + turn, "bb", "CN=a") }
+                })
+                .collect();
+        place.see(Source::Guard, &by_turns);
+        assert_eq!(place.changes().matches("certificate_changed").count(), 1);
+        place.see(Source::Guard, &[tls(5 * HOUR, "cc", "CN=c")]);
+        assert_eq!(place.changes().matches("certificate_changed").count(), 2);
+    });
+}
+
+#[test]
+fn a_file_stays_below_its_bound_and_keeps_what_was_seen_last() {
+    const BOUND: u64 = 16 << 20;
+    let place = Place::new();
+    let mut writer = place.writer(Source::Guard).bounded(Some(BOUND)).unwrap();
+    let path = place.place.file().unwrap();
+    let (mut displaced, mut largest) = (0, 0);
+    for step in 0..60_u64 {
+        let batch: Vec<Record> = (0..1_000_u32)
+            .map(|number| {
+                let host = u32::try_from(step).unwrap() * 1_000 + number;
+                let at = Timestamp::from_nanos((1_767_225_600 + step) * 1_000_000_000);
+                let text = format!("SSH-2.0-flood_{host} {}", "x".repeat(200));
+                let address = std::net::Ipv4Addr::from(0x0a00_0000 + host).into();
+                let asset = Asset { address, port: 0, side: Side::Client, protocol: "ssh" };
+                let what = What::Said(banner(&text));
+                Record { asset, what, software: Software::default(), first: at, last: at, count: 1 }
+            })
+            .collect();
+        displaced += writer.fit(batch.len()).unwrap();
+        writer.write(&batch).unwrap();
+        largest = largest.max(std::fs::metadata(path).unwrap().len());
+    }
+    assert!(displaced > 0 && largest <= BOUND, "{displaced} {largest}");
+    drop(writer);
+    assert_eq!(place.list(&["net:10.0.230.96/32"]).len(), 1, "the last of all");
+    assert_eq!(place.list(&["net:10.0.0.0/24"]).len(), 0, "the first of all");
+    assert_eq!(Database::open(&place.place).unwrap().faults().unwrap(), Vec::<String>::new());
+    assert_eq!(run(&place.place), Ok(0));
+}
+
+#[test]
+fn filters_are_about_alerts_as_about_services() {
+    let told = alert(Source::Guard, 0, "OpenSSH_9.2p1 Debian-2", "old", true);
+    let alert = Alert::of(&told, "guard/edge").unwrap();
+    assert_eq!(
+        (alert.address.as_str(), alert.port, alert.peer.as_str()),
+        ("198.51.100.1", 22, "192.0.2.7:4000")
+    );
+    for (words, takes) in [
+        ("", true),
+        ("product:openssh version:<9.6 port:22", true),
+        ("!product:openssh", false),
+        ("version:>9.6", false),
+        ("net:198.51.100.0/24 side:server state:open protocol:ssh", true),
+        ("!net:198.51.100.0/24", false),
+        ("finding:high", true),
+        ("finding:old", true),
+        ("finding:low", false),
+        ("sensor:edge sensor:guard/edge", true),
+        ("sensor:other", false),
+        ("debian seen:<1h", true),
+        ("patch:debian-2", true),
+        ("cpe:x", false),
+        ("!cpe:x", true),
+    ] {
+        assert_eq!(Filter::from_text(words).unwrap().takes(&alert), takes, "{words}");
+    }
+}

@@ -1,0 +1,168 @@
+//! An inventory in a database of a PostgreSQL server: what several write at once, and what a guard does while the server
+//! is away.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use bannerwall_test_support::{Guard, Line, NO_SQLMAP, Postgres, Signal, Sshd, as_root, json_lines, psql};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+/// A password that the server does not ask for, and that nobody is to see.
+const SECRET: &str = "s3cr3t-w0rd";
+
+/// SSH servers on every loopback address, each of another version; their port.
+fn servers() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
+            let _ = write!(connection, "SSH-2.0-test_{}\r\n", own.ip().octets()[3]);
+        }
+    });
+    port
+}
+
+/// A database's URL with a password.
+fn secret(url: &str) -> String {
+    format!("{url}&password={SECRET}")
+}
+
+fn scan(url: &str, range: &str, port: u16) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["scan", "ssh", range, "-p", &port.to_string(), "--rate", "max", "-q", "--sensor", "edge"]);
+    command.args(["--read-timeout", "9s", "--total-timeout", "30s", "-o", "/dev/null", "--inventory", url]);
+    command
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+fn run(words: &[&str]) -> Output {
+    Command::new(PROGRAM).args(words).output().expect("it runs")
+}
+
+#[test]
+fn many_write_into_one_database_at_once_and_none_is_lost() {
+    let Some(server) = Postgres::shared() else { return };
+    let url = server.database();
+    let port = servers();
+    // Each finds an empty database.
+    let scans: Vec<_> =
+        (0..6).map(|_| scan(&secret(&url), "127.11.0.0/26", port).spawn().expect("it runs")).collect();
+    for mut scan in scans {
+        assert_eq!(scan.wait().expect("it ends").code(), Some(0));
+    }
+    let counts = "SELECT count(*), min(count), max(count) FROM sightings";
+    assert_eq!(psql(&url, counts), "64|6|6");
+    assert_eq!(psql(&url, "SELECT count(*) FROM changes WHERE kind = 'new_service'"), "64");
+    assert_eq!(psql(&url, "SELECT count(*), max(version) FROM schema_version"), "1|3");
+    assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|6");
+    assert_eq!(psql(&url, "SELECT count(*) FROM service_list WHERE banner LIKE 'SSH-2.0-test_%'"), "64");
+
+    // The same questions, and nobody learns the password.
+    let url = secret(&url);
+    for words in [
+        &["list", "net:127.11.0.0/28"][..],
+        &["show", "127.11.0.7"],
+        &["top", "version"],
+        &["changes", "--since", "1h"],
+        &["diff", "#1", "#6"],
+        &["runs"],
+        &["export", "--format", "cyclonedx"],
+        &["export", "--format", "nmap-xml"],
+        &["prune", "--keep", "1d"],
+    ] {
+        let output = run(&[&["inventory"], words, &["--inventory", &url]].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+        assert!(!output.stdout.is_empty() && !text(&output.stdout).contains(SECRET), "{words:?}");
+        assert!(!text(&output.stderr).contains(SECRET), "{words:?}");
+    }
+    let list = run(&["inventory", "list", "--format", "json", "port:1", "--inventory", &url]);
+    assert_eq!(json_lines(&list.stdout).len(), 0);
+    assert!(!psql(&url, "SELECT about FROM runs").contains(SECRET));
+    let output = run(&["inventory", "prune", "--keep", "1ms", "--inventory", &url]);
+    assert!(text(&output.stdout).contains("64 hosts, 64 services"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_without_its_password() {
+    let Some(server) = Postgres::shared() else { return };
+    let url = server.database();
+    let refused = |words: &[&str], url: &str, said: &str| {
+        let output = run(&[words, &["--inventory", url]].concat());
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{words:?}: {stderr}");
+        assert!(!stderr.contains(SECRET), "{stderr}");
+    };
+    let list: &[&str] = &["inventory", "list"];
+    refused(list, &secret(&url), "no such inventory");
+    refused(list, "postgresql://ann:s3cr3t-w0rd@127.0.0.1:1/net", "postgresql://ann@127.0.0.1:1/net");
+    refused(list, "postgresql://ann:s3cr3t-w0rd@host:port/net", "no URL of a PostgreSQL server");
+    refused(
+        &["replay", "/dev/null", "-q"],
+        &format!("{}x", secret("postgresql:///none?host=/nowhere&user=a")),
+        "/nowhere",
+    );
+    refused(
+        &["replay", "/dev/null", "-q", "--inventory-max-size", "1GiB"],
+        &secret(&url),
+        "could be bounded",
+    );
+    assert_eq!(scan(&url, "127.11.1.1", servers()).status().expect("it runs").code(), Some(0));
+    refused(&["inventory", "check"], &secret(&url), "a server looks after its own");
+    psql(&url, "UPDATE schema_version SET version = 99");
+    for words in [list, &["replay", "/dev/null", "-q"], &["serve", "--listen", "127.0.0.1:0"]] {
+        refused(words, &secret(&url), "version 99");
+    }
+    let foreign = server.database();
+    psql(&foreign, "CREATE SCHEMA bannerwall; CREATE TABLE bannerwall.a (b int)");
+    refused(list, &secret(&foreign), "no inventory of bannerwall");
+    refused(&["replay", "/dev/null", "-q"], &secret(&foreign), "no inventory of bannerwall");
+}
+
+#[test]
+fn a_guard_goes_on_while_its_server_is_away_and_tells_it_later() {
+    as_root(|| {
+        let Some(mut server) = Postgres::start() else { return };
+        let (url, line) = (server.database(), Line::new());
+        let _sshd = Sshd::start(&line.server, 2222);
+        let flags = format!("--hook forward --enforce --sensor router --inventory {}", secret(&url));
+        let mut guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
+        let talk = || {
+            let mut stream = line.client.connect((Ipv4Addr::new(198, 51, 100, 2), 2222)).expect("it passes");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
+            stream.write_all(b"SSH-2.0-probe_1.5\r\n").expect("it passes");
+            assert!(stream.read(&mut [0; 64]).expect("it passes") > 0);
+        };
+        server.stop();
+        talk();
+        guard.process.wait_stderr("the guard to tell", |text| {
+            text.contains("cannot write the inventory").then_some(())
+        });
+        talk();
+        server.go_on();
+        guard.process.wait_stderr("the guard to write again", |text| {
+            text.contains("written again; 0 sightings were lost").then_some(())
+        });
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        assert!(!guard.process.stderr().contains(SECRET), "{}", guard.process.stderr());
+        let met = "SELECT count FROM contacts JOIN services ON services.id = service WHERE port = 2222";
+        assert_eq!(psql(&url, met), "2");
+        assert_eq!(psql(&url, "SELECT state, lost FROM runs"), "done|0");
+        // One that is killed is known as such by the next.
+        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
+        guard.process.signal(Signal::KILL);
+        drop(guard);
+        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
+        guard
+            .process
+            .wait_stderr("the guard to tell", |text| text.contains("did not end cleanly").then_some(()));
+        assert_eq!(psql(&url, "SELECT state FROM runs ORDER BY id"), "done\nkilled\nrunning");
+    });
+}
