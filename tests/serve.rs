@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bannerwall_test_support::{Dropbear, Guard, Line, PATIENT, Running, Signal, as_root, eventually};
@@ -415,6 +417,55 @@ fn no_stdin() -> ChildStdin {
     stdin
 }
 
+/// `BANNERWALL_SHOTS=docs cargo test --test serve pictures` makes the README's pictures anew.
+#[test]
+fn pictures_of_overview_and_host_can_be_taken() {
+    let place = Place::new();
+    let shots = std::env::var_os("BANNERWALL_SHOTS").map_or(place.path("shots"), PathBuf::from);
+    std::fs::create_dir_all(&shots).expect("a folder for pictures");
+    const SAID: [&str; 8] = [
+        "OpenSSH_9.2p1 Debian-2+deb12u3",
+        "OpenSSH_8.9p1 Ubuntu-3ubuntu0.10",
+        "OpenSSH_7.4",
+        "dropbear_2022.83",
+        "OpenSSH_9.2p1 Debian-2+deb12u5",
+        "OpenSSH_9.6p1 Ubuntu-3ubuntu13.5",
+        "dropbear_2019.78",
+        "OpenSSH_9.9",
+    ];
+    let is_renewed = Arc::new(AtomicBool::new(false));
+    let renewed = Arc::clone(&is_renewed);
+    let port = servers(move |number| {
+        let is_new = renewed.load(Relaxed) && number == 7;
+        let said = if is_new { "OpenSSH_9.9" } else { SAID[number * 7 % 13 % SAID.len()] };
+        format!("SSH-2.0-{said}\r\n").into_bytes()
+    });
+    let rule = |id: &str, title: &str, what: &str, severity: &str| {
+        format!(
+            "[[rule]]\nid = \"{id}\"\ntitle = \"{title}\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
+             match.software = '{what}'\naction = \"alert\"\nseverity = \"{severity}\"\n"
+        )
+    };
+    let rules = [
+        rule("old-openssh", "OpenSSH before 8.0", "^OpenSSH_[1-7]\\.", "high"),
+        rule("old-dropbear", "Dropbear before 2020", "^dropbear_201", "critical"),
+        rule("dropbear", "A Dropbear server", "^dropbear", "low"),
+    ];
+    place.file("rules.toml", &rules.concat());
+    place.scan(&format!("ssh 127.9.0.1-127.9.0.48 -p {port}"));
+    is_renewed.store(true, Relaxed);
+    place.scan(&format!("ssh 127.9.0.1-127.9.0.48 -p {port}"));
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    let mut browser = Browser::start();
+    for (path, name) in [("", "overview"), ("hosts/127.9.0.7", "host")] {
+        browser.go(&format!("{url}{path}"));
+        let shot = shots.join(format!("{name}.png"));
+        browser.obey(&json!({ "shot": shot, "width": 1000, "height": 640 }));
+        let picture = std::fs::read(&shot).expect("it was taken");
+        assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{name}: {}", picture.len());
+    }
+}
+
 /// What would be seen if something ran.
 const OWN: &str = "document.documentElement.setAttribute('owned','1')";
 
@@ -491,7 +542,7 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     for _ in 0..5 {
         let answer = get_json(&format!("{url}api/services?limit=500&after={after}"));
         pages.push(format!("services?limit=500&after={after}"));
-        after = answer["next"].to_string();
+        after = answer["next"].as_str().unwrap_or_default().to_owned();
     }
     pages.push("changes?limit=500".to_owned());
     pages.push(format!("services?q=%22%3Cscript%3E{OWN}%3C/script%3E"));

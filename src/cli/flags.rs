@@ -1,12 +1,13 @@
 //! Flags and their values that several subcommands have in common.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
@@ -69,7 +70,27 @@ pub(super) fn greeting() -> impl TypedValueParser<Value = Greeting> {
 
 /// The value of a flag that says where an inventory is.
 pub(super) fn inventory_place() -> impl TypedValueParser<Value = Place> {
-    OsStringValueParser::new().try_map(Place::parse)
+    PlaceParser
+}
+
+/// Reads a place, and does not repeat one that is none: a password may stand in it.
+#[derive(Debug, Clone, Copy)]
+struct PlaceParser;
+
+impl TypedValueParser for PlaceParser {
+    type Value = Place;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Place, clap::Error> {
+        Place::parse(value.to_owned()).map_err(|error| {
+            let text = format!("invalid value for '--inventory': {error}\n");
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
+        })
+    }
 }
 
 /// The smallest inventory that can be asked for, in octets.

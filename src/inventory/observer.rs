@@ -66,6 +66,10 @@ impl RecordConfig {
             sensor: self.sensor.clone(),
             about: self.about.clone(),
         };
+        if let (Some(_), Place::Server(_)) = (self.max_size, &self.place) {
+            let why = "a server has no file whose size could be bounded; --keep bounds what is kept";
+            return Err(StoreError::NoFile(self.place.clone(), why));
+        }
         let store = Writer::open(&self.place, &run)?.bounded(self.max_size)?;
         let known = match source {
             Source::Scan => Some(Arc::new(store.known_servers()?)),

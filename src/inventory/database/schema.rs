@@ -16,10 +16,10 @@ const SUMMED_UP: i64 = 3;
 /// Fills the empty table of rules.
 pub(super) const SUM_UP: &str = include_str!("rules.sql");
 
-/// How a file is written. It names no file but its own: a confined process may make no other one.
+/// How a file is written.
 const SETTINGS: &str =
     "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
-    PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;";
+    PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;";
 
 /// Functions that SQLite has and PostgreSQL has not, beside the tables.
 const FUNCTIONS: &str = "

@@ -22,6 +22,8 @@ impl File {
     pub(in crate::inventory::database) fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(PATIENCE)?;
+        // A confined process may make no file but the inventory's own.
+        connection.execute_batch("PRAGMA temp_store = MEMORY")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(Self(connection))
     }

@@ -42,7 +42,7 @@ pub struct Stopped {
     pub severity: String,
     /// How often.
     pub blocked: i64,
-    /// At how many services, or of how many clients.
+    /// Of how many services and clients it tells, or did.
     pub services: i64,
     /// When it was last told.
     pub last_seen: Time,
@@ -87,9 +87,8 @@ impl Database {
         overview.severities = link.all(severities, &[], |row| Ok((row.get(0)?, row.get(1)?)))?;
         overview.severities.sort_by_key(|(severity, _)| std::cmp::Reverse(rank(severity)));
         self.count_changes(now.before(Duration::from_secs(24 * 3_600)).millis(), &mut overview)?;
-        let stopped = "SELECT rule, max(title), max(severity), CAST(sum(blocked) AS INTEGER),
-               count(DISTINCT service), max(last_seen)
-             FROM findings WHERE blocked > 0 GROUP BY rule ORDER BY 6 DESC LIMIT ?1";
+        let stopped = "SELECT rule, title, severity, blocked, services + gone, last_seen
+             FROM rules WHERE blocked > 0 ORDER BY last_seen DESC LIMIT ?1";
         overview.stopped = link.all(stopped, values![STOPPED], |row| {
             Ok(Stopped {
                 rule: row.get(0)?,

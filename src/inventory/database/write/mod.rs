@@ -87,7 +87,12 @@ impl Writer {
     /// See [`StoreError`].
     pub(in crate::inventory) fn open(place: &Place, run: &Run) -> Result<Self, StoreError> {
         let database = Database::create(place)?;
-        let begun = runs::tell_of_killed(&database).and_then(|()| runs::begin(&database.link, run));
+        // As one step: others must not take for killed what has just begun.
+        let begun = database.link.transaction().and_then(|step| {
+            runs::tell_of_killed(&database)?;
+            let begun = runs::begin(&step, run)?;
+            step.commit().map(|()| begun)
+        });
         let (sensor, run_id) = begun.map_err(|error| database.fault(error))?;
         Ok(Self {
             database,
@@ -102,16 +107,12 @@ impl Writer {
         })
     }
 
-    /// The same, which keeps the file below so many octets.
+    /// The same, which keeps the file below so many octets. A server's database has none.
     ///
     /// # Errors
-    /// There is no file, or what the database says.
+    /// What the database says.
     pub(in crate::inventory) fn bounded(mut self, octets: Option<u64>) -> Result<Self, StoreError> {
-        if let Some(octets) = octets {
-            let Link::Sqlite(file) = &self.database.link else {
-                let why = "a server has no file whose size could be bounded; --keep bounds what is kept";
-                return Err(StoreError::NoFile(self.database.place.clone(), why));
-            };
+        if let (Some(octets), Link::Sqlite(file)) = (octets, &self.database.link) {
             let bound = Bound::set(file, octets).map_err(|error| self.database.fault(error))?;
             self.bound = Some(bound);
         }
