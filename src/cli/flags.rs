@@ -110,7 +110,7 @@ fn inventory_size(text: &str) -> Result<u64, &'static str> {
 /// `--inventory FILE`, and how the runs that write it are told apart.
 #[derive(Debug, Clone, Args)]
 pub(super) struct InventoryFlags {
-    /// Keep in FILE (SQLite, made where there is none) or in a PostgreSQL database (postgresql://user@host/database) what
+    /// Keep in FILE (SQLite, made where there is none) or in a PostgreSQL database (`postgresql://user@host/database`) what
     /// is seen: hosts, services, clients, what they say, since when, what rules tell of them, and what changes.
     #[arg(long, value_name = "FILE|URL", help_heading = "Inventory", value_parser = inventory_place())]
     inventory: Option<Place>,

@@ -146,7 +146,7 @@ Examples:
 /// `--inventory FILE`.
 #[derive(Debug, Args)]
 struct Where {
-    /// The inventory: a file, or a database (postgresql://user@host/database).
+    /// The inventory: a file, or a database (`postgresql://user@host/database`).
     #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
     inventory: Place,
 }

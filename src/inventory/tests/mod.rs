@@ -303,7 +303,7 @@ fn an_upgrade_is_a_change_and_what_rules_told_of_before_is_gone() {
         );
         let findings =
             |place: &Place| place.ask("SELECT rule, state FROM findings ORDER BY first_seen, rule");
-        assert_eq!(findings(&place), "regresshion|gone\nterrapin|gone\nterrapin|open");
+        assert_eq!(findings(place), "regresshion|gone\nterrapin|gone\nterrapin|open");
         assert!(place.changes().contains("banner_changed\nfinding_gone regresshion"), "{}", place.changes());
         assert_eq!(place.list(&["finding:regresshion"]).len(), 0);
         assert_eq!(place.list(&["finding:terrapin"]).len(), 1);

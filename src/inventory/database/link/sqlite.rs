@@ -55,8 +55,10 @@ impl File {
     ) -> Result<Option<T>> {
         let mut statement = self.0.prepare_cached(text)?;
         let mut rows = statement.query(params_from_iter(values))?;
-        let outcome = rows.next()?.map(|row| read(&Row::Sqlite(row))).transpose();
-        outcome
+        match rows.next()? {
+            Some(row) => read(&Row::Sqlite(row)).map(Some),
+            None => Ok(None),
+        }
     }
 
     pub(super) fn each<E: From<DatabaseError>>(
