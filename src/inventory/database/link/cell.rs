@@ -19,6 +19,8 @@ pub(in crate::inventory::database) enum Value<'a> {
     Integer(i64),
     Text(Cow<'a, str>),
     Octets(Cow<'a, [u8]>),
+    /// Several of them, which SQLite has no type for.
+    Many(Vec<Vec<u8>>),
 }
 
 /// Values for parameters, in their order.
@@ -35,6 +37,7 @@ impl Value<'_> {
             Self::Integer(number) => Value::Integer(number),
             Self::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
             Self::Octets(octets) => Value::Octets(Cow::Owned(octets.into_owned())),
+            Self::Many(many) => Value::Many(many),
         }
     }
 }
@@ -103,6 +106,7 @@ impl rusqlite::ToSql for Value<'_> {
             Self::Integer(number) => ValueRef::Integer(*number),
             Self::Text(text) => ValueRef::Text(text.as_bytes()),
             Self::Octets(octets) => ValueRef::Blob(octets),
+            Self::Many(_) => return Err(rusqlite::Error::ToSqlConversionFailure("a list".into())),
         }))
     }
 }
@@ -120,6 +124,7 @@ impl ToSql for Value<'_> {
             Self::Text(text) if text.contains('\0') => text.replace('\0', NUL).to_sql(kind, out),
             Self::Text(text) => text.as_ref().to_sql(kind, out),
             Self::Octets(octets) => octets.as_ref().to_sql(kind, out),
+            Self::Many(many) => many.to_sql(kind, out),
         }
     }
 

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::runtime::Runtime;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{CancelToken, Client, Config, Error, Statement};
@@ -41,6 +42,9 @@ const TOGETHER: usize = 4_096;
 /// Rows of a long answer that are fetched first, and then each time.
 const FETCHED: (usize, usize) = (128, 1_024);
 
+/// A statement that is put, and its values.
+type Waiting = (&'static str, Vec<Value<'static>>);
+
 /// A connection.
 pub(in crate::inventory::database) struct Session {
     config: Config,
@@ -49,7 +53,7 @@ pub(in crate::inventory::database) struct Session {
     tls: Tls,
     statements: RefCell<HashMap<String, Statement>>,
     /// What is put, and not sent yet.
-    waiting: RefCell<Vec<(&'static str, Vec<Value<'static>>)>>,
+    waiting: RefCell<Vec<Waiting>>,
     /// Long answers that are being read.
     cursors: Cell<usize>,
     /// Nothing can be asked any more.
@@ -119,20 +123,25 @@ impl Session {
     }
 
     pub(super) fn all(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
-        self.send()?;
+        let waiting = self.waiting.take();
         self.wait(async {
-            let statement = self.statement(text).await?;
+            let (before, statement) = (self.prepare(&waiting).await?, self.statement(text).await?);
             let parameters: Vec<_> = values.iter().map(|value| value as _).collect();
-            self.client.query(&statement, &parameters).await
+            // Behind what waits, and without waiting for that.
+            let (sent, rows) =
+                join(self.send(&before, &waiting), self.client.query(&statement, &parameters)).await;
+            sent.and(rows)
         })
     }
 
     pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
-        self.send()?;
+        let waiting = self.waiting.take();
         let count = self.wait(async {
-            let statement = self.statement(text).await?;
+            let (before, statement) = (self.prepare(&waiting).await?, self.statement(text).await?);
             let parameters: Vec<_> = values.iter().map(|value| value as _).collect();
-            self.client.execute(&statement, &parameters).await
+            let (sent, count) =
+                join(self.send(&before, &waiting), self.client.execute(&statement, &parameters)).await;
+            sent.and(count)
         })?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
@@ -143,11 +152,11 @@ impl Session {
         waiting.push((text, values));
         let is_full = waiting.len() >= TOGETHER;
         drop(waiting);
-        if is_full { self.send() } else { Ok(()) }
+        if is_full { self.send_all() } else { Ok(()) }
     }
 
     pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
-        self.send()?;
+        self.send_all()?;
         self.wait(self.client.batch_execute(text))
     }
 
@@ -213,40 +222,46 @@ impl Session {
         }
     }
 
-    /// Sends what waits, in its order, and waits for all of it.
-    fn send(&self) -> Result<()> {
+    fn send_all(&self) -> Result<()> {
         let waiting = self.waiting.take();
         if waiting.is_empty() {
             return Ok(());
         }
-        self.wait(async {
-            let mut statements = Vec::with_capacity(waiting.len());
-            for (text, _) in &waiting {
-                statements.push(self.statement(text).await?);
-            }
-            let all = statements.iter().zip(&waiting);
-            let mut answers: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::with_capacity(waiting.len());
-            for (statement, (_, values)) in all {
-                answers.push(Box::pin(self.client.execute_raw(statement, values.iter())));
-            }
-            // Each is sent when it is first asked for.
-            let mut early = Vec::with_capacity(answers.len());
-            poll_fn(|context| {
-                early.extend(answers.iter_mut().map(|answer| match answer.as_mut().poll(context) {
-                    Poll::Ready(outcome) => Some(outcome),
-                    Poll::Pending => None,
-                }));
-                Poll::Ready(())
-            })
-            .await;
-            for (answer, early) in answers.into_iter().zip(early) {
-                match early {
-                    Some(outcome) => outcome?,
-                    None => answer.await?,
-                };
-            }
-            Ok(())
+        self.wait(async { self.send(&self.prepare(&waiting).await?, &waiting).await })
+    }
+
+    async fn prepare(&self, waiting: &[Waiting]) -> std::result::Result<Vec<Statement>, Error> {
+        let mut statements = Vec::with_capacity(waiting.len());
+        for (text, _) in waiting {
+            statements.push(self.statement(text).await?);
+        }
+        Ok(statements)
+    }
+
+    /// Sends what waits, in its order and before it waits for anything, and then for all of it.
+    async fn send(&self, statements: &[Statement], waiting: &[Waiting]) -> std::result::Result<(), Error> {
+        let all = statements.iter().zip(waiting);
+        let mut answers: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::with_capacity(waiting.len());
+        for (statement, (_, values)) in all {
+            answers.push(Box::pin(self.client.execute_raw(statement, values.iter())));
+        }
+        // Each is sent when it is first asked for.
+        let mut early = Vec::with_capacity(answers.len());
+        poll_fn(|context| {
+            early.extend(answers.iter_mut().map(|answer| match answer.as_mut().poll(context) {
+                Poll::Ready(outcome) => Some(outcome),
+                Poll::Pending => None,
+            }));
+            Poll::Ready(())
         })
+        .await;
+        for (answer, early) in answers.into_iter().zip(early) {
+            match early {
+                Some(outcome) => outcome?,
+                None => answer.await?,
+            };
+        }
+        Ok(())
     }
 
     async fn statement(&self, text: &str) -> std::result::Result<Statement, Error> {

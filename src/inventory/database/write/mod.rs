@@ -1,5 +1,6 @@
 //! Batches into the tables, and what of them is a change.
 
+mod absent;
 mod findings;
 mod pen;
 mod rows;
@@ -18,6 +19,7 @@ use super::{Database, DatabaseError, Place, millis, octets, values};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError};
+use absent::Absent;
 use pen::Pen;
 
 /// Hosts, services and banners whose rows are remembered; when there are more, they are looked up anew.
@@ -56,6 +58,8 @@ struct Memory {
     hosts: AHashMap<IpAddr, i64>,
     services: AHashMap<Asset, Known>,
     banners: AHashMap<(&'static str, &'static str, Banner), i64>,
+    /// What is known not to be there, while nobody else writes.
+    absent: Absent,
     /// The times that rows told of before this run.
     told: AHashMap<Row, Option<(i64, i64)>>,
 }
@@ -149,6 +153,9 @@ impl Writer {
         let transaction = self.database.link.transaction()?;
         // Nobody else writes before the transaction ends.
         let before = latest_change(&transaction)?;
+        if let Link::Postgres(_) = &*transaction {
+            self.memory.look_up(&transaction, batch)?;
+        }
         let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor, self.once);
         batch.iter().skip(done).try_for_each(|record| pen.record(record))?;
         pen.settle()?;
@@ -159,6 +166,7 @@ impl Writer {
         transaction.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![self.run, next])?;
         self.unanswered = Some(Unanswered { count: batch.len(), last: last.clone(), before });
         transaction.commit()?;
+        self.memory.absent = Absent::default();
         (self.unanswered, self.batches) = (None, next);
         Ok(changes)
     }

@@ -13,6 +13,9 @@ impl Pen<'_> {
         if let Some(known) = self.memory.services.get(asset) {
             return Ok(Some(*known));
         }
+        if self.memory.absent.has_no_service(asset) {
+            return Ok(None);
+        }
         let query =
             "SELECT services.id, banner, hassh, certificate, last_seen, state = 'gone', banners, protocol
              FROM services JOIN hosts ON hosts.id = host
@@ -67,6 +70,7 @@ impl Pen<'_> {
         self.change(span.first, kind, id, (None, Some(banner)), None)?;
         let (last, gone) = (span.last, false);
         let known = Known { id, banner, hassh: None, certificate: None, last, gone, banners: 1 };
+        self.memory.absent.enter(asset, id);
         self.memory.services.insert(asset.clone(), known);
         Ok(known)
     }
@@ -77,10 +81,11 @@ impl Pen<'_> {
             return Ok((*id, false));
         }
         let octets = octets(address);
-        let found =
-            self.link.one("SELECT id FROM hosts WHERE octets = ?1", values![octets.as_slice()], |row| {
-                row.get(0)
-            })?;
+        let query = "SELECT id FROM hosts WHERE octets = ?1";
+        let found = match self.memory.absent.has_no_host(address) {
+            true => None,
+            false => self.link.one(query, values![octets.as_slice()], |row| row.get(0))?,
+        };
         let (id, is_new) = match found {
             Some(id) => (id, false),
             None => {
@@ -148,7 +153,10 @@ impl Pen<'_> {
         let known = match self.memory.told.get(row) {
             Some(known) => *known,
             None => {
-                let known = self.times(row)?;
+                let (Row::Sighting { service, .. }
+                | Row::Finding { service, .. }
+                | Row::Contact { service, .. }) = row;
+                let known = if self.memory.absent.is_new(*service) { None } else { self.times(row)? };
                 self.memory.told.insert(row.clone(), known);
                 known
             }
