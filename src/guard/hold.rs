@@ -25,6 +25,7 @@ use crate::hook::Programs;
 use crate::hook::runner::Runner;
 use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, User};
 use crate::rules::RuleSet;
+use crate::serve::ServeConfig;
 
 /// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
@@ -69,16 +70,20 @@ fn become_user(user: &User, needed: CapabilitySet) -> Result<(), GuardError> {
 }
 
 fn confinement(config: &GuardConfig, rules: &RuleSet, writes: &[PathBuf]) -> Confinement {
-    let chosen = config.rules.rules.iter().chain(&config.rules.local).chain(&config.fingerprints);
-    let mut confinement = chosen
-        .chain(rules.files())
-        .fold(Confinement::default().speaking(), |confinement, path| confinement.reading_anew(path));
+    let anew = config.rules.rules.iter().chain(&config.rules.local).chain(rules.files());
+    let page = config.page.iter().flat_map(ServeConfig::files);
+    let once = KERNEL_FILES.map(Path::new).into_iter().chain(page);
+    let accounts = ledger::folder().join("accounts");
+    let made = config.control.iter().map(|place| place.path.as_path()).chain([accounts.as_path()]);
+    let mut confinement = Confinement::default().speaking();
     if config.enforce {
         confinement = confinement.tapping();
     }
-    confinement = KERNEL_FILES.map(Path::new).into_iter().fold(confinement, Confinement::reading);
-    let socket = config.control.as_ref().map(|place| place.path.clone());
-    let places = socket.into_iter().chain([ledger::folder().join("accounts")]);
-    let confinement = places.fold(confinement, |confinement, path| confinement.making(&path));
+    if config.inventory.as_ref().is_some_and(|inventory| inventory.place.file().is_none()) {
+        confinement = confinement.finding_servers();
+    }
+    confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
+    confinement = once.fold(confinement, Confinement::reading);
+    confinement = made.fold(confinement, Confinement::making);
     writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
 }

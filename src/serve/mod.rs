@@ -17,7 +17,7 @@ mod reader;
 mod text;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
@@ -125,6 +125,12 @@ impl ServeConfig {
         let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board));
         let router = router(Arc::new(reader), access);
         Server::start((flags.0, address), tls, router, self.confinement())
+    }
+
+    /// The files that are read at the start.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let tls = self.tls.iter().flat_map(|(certificates, key)| [certificates, key]);
+        self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
     }
 
     fn login(&self) -> Result<Login, ServeError> {
