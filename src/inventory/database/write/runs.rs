@@ -34,7 +34,11 @@ pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
         if is_there(link, run, pid)? {
             continue;
         }
-        link.execute("UPDATE runs SET state = 'killed' WHERE id = ?1", values![run])?;
+        // It may have ended a moment ago.
+        let killed = "UPDATE runs SET state = 'killed' WHERE id = ?1 AND state = 'running'";
+        if link.execute(killed, values![run])? == 0 {
+            continue;
+        }
         tell(format_args!(
             "bannerwall: {}: a {source} of {name} did not end cleanly: what it saw in its last second, and counts of its last minute, may be missing",
             database.place
