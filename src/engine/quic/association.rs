@@ -17,6 +17,10 @@ use crate::terms::QuicVersion;
 /// Connections between the same two ports that are told apart. Those that were judged give way to others.
 pub(super) const ATTEMPTS: usize = 8;
 
+/// Connections that gave way to others and whose Initials are still known as theirs. Behind that none is begun any
+/// more: what was let through of one of them could be made whole unseen.
+const OVER: usize = 1 << 10;
+
 /// Octets that a pair of ciphers takes, roughly.
 const KEYS: usize = 1 << 10;
 
@@ -24,6 +28,8 @@ const KEYS: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Association {
     pub(super) attempts: Vec<Attempt>,
+    /// What the first Initials of those were addressed to that gave way to others.
+    over: Vec<ConnectionId>,
     /// Octets of Initials that were opened while a hello was not whole.
     spent: u64,
     /// Whether the other end has said anything to any client.
@@ -146,6 +152,10 @@ impl Association {
             }
             // Between two ends that go on with the handshake: an acknowledgement, most likely.
             Opened::Settled => return,
+            Opened::Late => {
+                found.condemned = true;
+                return;
+            }
             Opened::No => {
                 found.anomalies.insert(Anomaly::QuicUnreadable);
                 return;
@@ -174,10 +184,17 @@ impl Association {
     fn open(&mut self, packet: &LongPacket<'_>, seen: Seen<'_>, room: &mut Vec<u8>) -> Opened {
         let from = seen.from;
         let own = |attempt: &Attempt| attempt.client == from && attempt.original == packet.destination;
-        if let Some(at) = self.attempts.iter().position(|attempt| own(attempt) && attempt.keys.is_some())
-            && let Some(range) = self.attempts.get_mut(at).and_then(|attempt| attempt.open(packet, room))
-        {
-            return Opened::By(at, range);
+        if let Some(at) = self.attempts.iter().position(own) {
+            return match self.attempts.get_mut(at) {
+                Some(attempt) if attempt.keys.is_none() => Opened::Late,
+                attempt => match attempt.and_then(|attempt| attempt.open(packet, room)) {
+                    Some(range) => Opened::By(at, range),
+                    None => Opened::No,
+                },
+            };
+        }
+        if self.over.contains(&packet.destination) {
+            return Opened::Late;
         }
         let begun = InitialKeys::new(packet.version, &packet.destination);
         if let Some(keys) = begun
@@ -186,17 +203,11 @@ impl Association {
             let before = self.attempts.iter().find(|attempt| attempt.retries_to(packet, from));
             let before = before.and_then(|attempt| attempt.facts.clone());
             let attempt = Attempt::new(packet, keys, number, before, seen);
-            return match self.place_for(own) {
-                Some(at) if at < self.attempts.len() => {
-                    self.attempts[at] = attempt;
-                    Opened::By(at, range)
-                }
-                Some(at) => {
-                    self.attempts.push(attempt);
-                    Opened::By(at, range)
-                }
-                None => Opened::NoRoom,
-            };
+            if self.attempts.len() >= ATTEMPTS && !self.let_one_go() {
+                return Opened::NoRoom;
+            }
+            self.attempts.push(attempt);
+            return Opened::By(self.attempts.len() - 1, range);
         }
         for at in (0..self.attempts.len()).rev() {
             if let Some(attempt) = self.attempts.get_mut(at).filter(|attempt| attempt.client == from)
@@ -206,22 +217,20 @@ impl Association {
             }
         }
         let settled = |attempt: &Attempt| {
-            let addressed = attempt.server == Some(packet.destination) || own(attempt);
+            let addressed = attempt.server == Some(packet.destination);
             attempt.client == from && attempt.state == State::Settled && addressed
         };
         if self.attempts.iter().any(settled) { Opened::Settled } else { Opened::No }
     }
 
-    /// Where a new connection is noted: in the place of one that is over by then, or behind the others.
-    fn place_for(&self, own: impl Fn(&Attempt) -> bool) -> Option<usize> {
+    /// Makes room for a connection in the place of one that was judged; false where there is none.
+    fn let_one_go(&mut self) -> bool {
         let of = |state: State| self.attempts.iter().position(|attempt| attempt.state == state);
-        if let Some(at) = self.attempts.iter().position(own) {
-            return Some(at);
-        }
-        if self.attempts.len() < ATTEMPTS {
-            return Some(self.attempts.len());
-        }
-        of(State::Settled).or_else(|| of(State::Condemned)).or_else(|| of(State::Judged))
+        let goes = of(State::Settled).or_else(|| of(State::Condemned)).or_else(|| of(State::Judged));
+        let Some(at) = goes.filter(|_| self.over.len() < OVER) else { return false };
+        let gone = self.attempts.remove(at);
+        self.over.push(gone.original);
+        true
     }
 
     /// Whether nobody has begun a connection.
@@ -312,7 +321,8 @@ impl Association {
             let keys = if attempt.keys.is_some() { KEYS } else { 0 };
             attempt.hellos.memory() + keys
         });
-        size_of::<Self>() + self.attempts.capacity() * size_of::<Attempt>() + attempts.sum::<usize>()
+        let over = self.over.capacity() * size_of::<ConnectionId>();
+        size_of::<Self>() + over + self.attempts.capacity() * size_of::<Attempt>() + attempts.sum::<usize>()
     }
 
     /// How long it is remembered though nothing comes, by its class.
@@ -337,6 +347,8 @@ enum Opened {
     NoRoom,
     /// It is of one whose hello its server has.
     Settled,
+    /// It begins once more what is past: its server has the hello, or nobody remembers what of it was let through.
+    Late,
     No,
 }
 
@@ -368,11 +380,14 @@ impl Attempt {
     /// Opens an Initial of this connection. Its version may be another one than at first, RFC 9368.
     fn open(&mut self, packet: &LongPacket<'_>, room: &mut Vec<u8>) -> Option<std::ops::Range<usize>> {
         let keys = self.keys.as_ref()?;
-        let (number, range) = if keys.version() == packet.version {
-            keys.open(packet, self.expected, room)?
-        } else {
-            InitialKeys::new(packet.version, &self.original)?.open(packet, self.expected, room)?
+        let other = match keys.version() == packet.version {
+            true => None,
+            false => Some(InitialKeys::new(packet.version, &self.original)?),
         };
+        let keys = other.as_ref().unwrap_or(keys);
+        // The server may not have what was seen last, and count from what it has.
+        let opened = keys.open(packet, self.expected, room).or_else(|| keys.open(packet, 0, room));
+        let (number, range) = opened?;
         self.expected = self.expected.max(number + 1);
         Some(range)
     }

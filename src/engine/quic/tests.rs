@@ -231,9 +231,29 @@ fn octets_of_a_hello_can_not_be_changed_behind_the_judges_back() {
     assert_eq!(scene.client(&from(&allowed, 0).build()), Decision::Pass);
     assert_eq!(scene.client(&from(&forbidden, 40).number(1).build()), Decision::Drop);
     assert_eq!(scene.kinds(), ["hello", "quic_overlap_different_data", "drop"]);
-    // Once the server goes on with the handshake it has the hello: another one is another connection.
+    // Once the server goes on with the handshake it has the hello: nothing begins it again.
     scene.server(&answer(2));
-    assert_eq!(scene.client(&from(&forbidden, 0).number(2).build()), Decision::Block);
+    assert_eq!(scene.client(&from(&forbidden, 0).number(2).build()), Decision::Drop);
+}
+
+#[test]
+fn what_a_hello_was_put_together_from_is_known_however_packets_are_numbered_and_whatever_comes_between() {
+    let (allowed, forbidden) = (hello("permitted.example", 0), hello(FORBIDDEN, 0));
+    let part = |message: &[u8], from: usize, to: usize| {
+        InitialBuilder::new(b"original").crypto(from, &message[from..to])
+    };
+    let end = allowed.len();
+    for others in [0, 20] {
+        let mut scene = Scene::new(|_| {});
+        assert_eq!(scene.client(&part(&allowed, 0, 40).build()), Decision::Undecided);
+        // This one may never arrive.
+        assert_eq!(scene.client(&part(&allowed, 40, end).number(70_000).build()), Decision::Pass);
+        for other in 0..others {
+            let other = InitialBuilder::new(&[other; 8]).crypto(0, &hello("www.example", 0));
+            assert_eq!(scene.client(&other.build()), Decision::Pass);
+        }
+        assert_eq!(scene.client(&part(&forbidden, 40, end).number(1).build()), Decision::Drop);
+    }
 }
 
 #[test]
