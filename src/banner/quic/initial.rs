@@ -13,7 +13,7 @@ use crate::terms::QuicVersion;
 /// Octets of the longest packet number, behind which the sample for header protection begins.
 const NUMBER_LIMIT: usize = 4;
 
-/// What a client's Initials are opened with.
+/// What Initials of one end are opened with.
 pub struct InitialKeys {
     version: QuicVersion,
     keys: DirectionalKeys,
@@ -24,6 +24,12 @@ impl InitialKeys {
     /// behind a Retry; none for a version that is not read.
     pub fn new(version: QuicVersion, first_destination: &ConnectionId) -> Option<Self> {
         let keys = keys(version, first_destination, Side::Server)?;
+        Some(Self { version, keys: keys.remote })
+    }
+
+    /// Those of the server's Initials, by what the client's first one was addressed to.
+    pub fn of_server(version: QuicVersion, first_destination: &ConnectionId) -> Option<Self> {
+        let keys = keys(version, first_destination, Side::Client)?;
         Some(Self { version, keys: keys.remote })
     }
 

@@ -18,4 +18,6 @@ mod tests;
 pub use self::crypto::{Hellos, Refused};
 pub use self::frames::{Malformed, crypto_frames};
 pub use self::initial::InitialKeys;
-pub use self::packets::{ConnectionId, Kind, LongPacket, Next, next_packet, trains};
+pub use self::packets::{
+    ConnectionId, FIRST_DATAGRAM, Kind, LongPacket, Next, TRAIN_LIMIT, next_packet, trains,
+};

@@ -11,7 +11,7 @@ const LONG: u8 = 0x80;
 const ID_LIMIT: usize = 20;
 
 /// The shortest datagram that a client's first Initial may come in, in octets, RFC 9000 section 14.1.
-const FIRST_DATAGRAM: usize = 1200;
+pub const FIRST_DATAGRAM: usize = 1200;
 
 /// What one end of a connection calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,19 +119,23 @@ pub fn next_packet(octets: &[u8]) -> Next<'_> {
 }
 
 /// What may be datagrams behind the first in a train of them that the kernel hands over as one: from wherever a
-/// version that is read is spelled on.
-pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let spelled = |version: QuicVersion| {
-        let spelled = version.0.to_be_bytes();
-        let found: Vec<usize> = memmem::find_iter(octets, &spelled).take(TRAIN_LIMIT).collect();
-        found.into_iter()
-    };
-    let both = spelled(QuicVersion::V1).chain(spelled(QuicVersion::V2));
-    both.filter(|at| *at > 1).filter_map(|at| octets.get(at - 1..))
+/// version that is read is spelled behind an octet that begins a long header; one more than [`TRAIN_LIMIT`] at most.
+pub fn trains(octets: &[u8]) -> Vec<&[u8]> {
+    let drafts = [0xff, 0, 0];
+    let spelled = [&QuicVersion::V1.0.to_be_bytes()[..], &QuicVersion::V2.0.to_be_bytes(), &drafts];
+    let places = spelled.into_iter().flat_map(|spelled| memmem::find_iter(octets, spelled));
+    let behind = places.filter(|at| *at > 1).filter_map(|at| octets.get(at - 1..));
+    let begins = |octets: &&[u8]| octets.first().is_some_and(|first| first & LONG != 0);
+    behind.filter(begins).filter(|octets| is_spelled(octets)).take(TRAIN_LIMIT + 1).collect()
+}
+
+/// Whether a version that is read stands behind the first octet.
+fn is_spelled(octets: &[u8]) -> bool {
+    octets.get(1..).and_then(|rest| Reader(rest).word()).is_some_and(|word| is_read(QuicVersion(word)))
 }
 
 /// Datagrams that a train has at most, `UDP_MAX_SEGMENTS` of Linux.
-const TRAIN_LIMIT: usize = 128;
+pub const TRAIN_LIMIT: usize = 128;
 
 /// Whether packets of a version are read: those of the RFCs, and of the drafts whose keys are known.
 const fn is_read(version: QuicVersion) -> bool {

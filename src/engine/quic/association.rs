@@ -21,6 +21,15 @@ pub(super) const ATTEMPTS: usize = 8;
 /// more: what was let through of one of them could be made whole unseen.
 const OVER: usize = 1 << 10;
 
+/// Initials of a client that are looked at in a datagram: it may have begun anew in another version, and no more.
+const INITIALS: usize = 4;
+
+/// CRYPTO frames that a hello may come in; clients that scatter it on purpose use some dozen, and send again.
+const FRAMES: usize = 512;
+
+/// How long a connection is known that gave way to others: longer than its server waits for the rest of a hello.
+const OVER_TIME: Duration = Duration::from_secs(120);
+
 /// Octets that a pair of ciphers takes, roughly.
 const KEYS: usize = 1 << 10;
 
@@ -29,7 +38,7 @@ const KEYS: usize = 1 << 10;
 pub(super) struct Association {
     pub(super) attempts: Vec<Attempt>,
     /// What the first Initials of those were addressed to that gave way to others.
-    over: Vec<ConnectionId>,
+    over: Vec<(ConnectionId, Timestamp)>,
     /// Octets of Initials that were opened while a hello was not whole.
     spent: u64,
     /// Whether the other end has said anything to any client.
@@ -52,8 +61,16 @@ pub(super) struct Attempt {
     original: ConnectionId,
     /// What the client wants to be addressed by.
     source: ConnectionId,
-    /// What the server wants to be addressed by, once it has answered.
+    /// What the server wants to be addressed by, once an Initial of its own has shown that.
     server: Option<ConnectionId>,
+    /// What a Retry has the client begin again with.
+    retry: Option<ConnectionId>,
+    /// Whether the server has gone on to the handshake proper: it has the hello.
+    handshaken: bool,
+    /// Whether a part of the hello was let through.
+    parted: bool,
+    /// CRYPTO frames so far.
+    frames: usize,
     pub(super) version: QuicVersion,
     /// Nothing once the server goes on behind the hello.
     keys: Option<InitialKeys>,
@@ -94,6 +111,10 @@ pub(super) struct Found {
     pub(super) condemned: bool,
     /// Packets that are QUIC's.
     packets: usize,
+    /// Initials of clients that were looked at.
+    initials: usize,
+    /// It is too short for one with an Initial of a client.
+    short: bool,
 }
 
 impl Found {
@@ -105,10 +126,15 @@ impl Found {
 impl Association {
     /// Goes over the packets of a datagram and takes what Initials hold.
     pub(super) fn read(&mut self, octets: &[u8], train: bool, seen: Seen<'_>, room: &mut Vec<u8>) -> Found {
-        let mut found = Found::default();
+        let mut found = Found { short: octets.len() < quic::FIRST_DATAGRAM, ..Found::default() };
         self.read_one(octets, seen, room, &mut found);
         if train {
-            for behind in quic::trains(octets) {
+            let behind = quic::trains(octets);
+            if behind.len() > quic::TRAIN_LIMIT {
+                found.anomalies.insert(Anomaly::QuicUnreadable);
+            }
+            for behind in behind {
+                found.initials = 0;
                 self.read_one(behind, seen, room, &mut found);
             }
         }
@@ -120,7 +146,9 @@ impl Association {
             match quic::next_packet(octets) {
                 Next::Long(packet, rest) => {
                     found.packets += 1;
-                    self.take(&packet, seen, room, found);
+                    if !self.take(&packet, seen, room, found) {
+                        return;
+                    }
                     octets = rest;
                 }
                 Next::Unknown(version) => {
@@ -132,9 +160,22 @@ impl Association {
         }
     }
 
-    fn take(&mut self, packet: &LongPacket<'_>, seen: Seen<'_>, room: &mut Vec<u8>, found: &mut Found) {
-        if self.is_answer(packet, seen.from) || packet.kind != Kind::Initial {
-            return;
+    /// Takes what a packet holds; whether what follows it is worth a look.
+    fn take(
+        &mut self,
+        packet: &LongPacket<'_>,
+        seen: Seen<'_>,
+        room: &mut Vec<u8>,
+        found: &mut Found,
+    ) -> bool {
+        if self.is_answer(packet, seen.from, room) || packet.kind != Kind::Initial {
+            return true;
+        }
+        found.initials += 1;
+        // What a server throws away must be no part of what is judged, RFC 9000 section 14.1.
+        if found.short || found.initials > INITIALS {
+            found.anomalies.insert(Anomaly::QuicUnreadable);
+            return false;
         }
         let at = match self.open(packet, seen, room) {
             Opened::By(at, range) => {
@@ -148,32 +189,32 @@ impl Association {
             }
             Opened::NoRoom => {
                 found.anomalies.insert(Anomaly::QuicCrowd);
-                return;
+                return false;
             }
             // Between two ends that go on with the handshake: an acknowledgement, most likely.
-            Opened::Settled => return,
+            Opened::Settled => return true,
             Opened::Late => {
                 found.condemned = true;
-                return;
+                return true;
             }
             Opened::No => {
                 found.anomalies.insert(Anomaly::QuicUnreadable);
-                return;
+                return false;
             }
         };
         found.condemned |= self.attempts.get(at).is_some_and(|attempt| attempt.state == State::Condemned);
+        true
     }
 
     /// Whether a packet goes to a client; takes note of what it shows.
-    fn is_answer(&mut self, packet: &LongPacket<'_>, from: End) -> bool {
+    ///
+    /// Clients may go by the same ID in many connections: which of them a server answers its keys tell.
+    fn is_answer(&mut self, packet: &LongPacket<'_>, from: End, room: &mut Vec<u8>) -> bool {
         let mut answers = false;
         for attempt in &mut self.attempts {
             if attempt.client != from && attempt.source == packet.destination {
                 answers = true;
-                attempt.server = Some(packet.source);
-                if packet.kind == Kind::Handshake && attempt.state == State::Judged {
-                    attempt.settle();
-                }
+                attempt.hear(packet, room);
             }
         }
         self.answered |= answers;
@@ -183,6 +224,16 @@ impl Association {
     /// Opens an Initial with the keys of the connection that it is of, or of one that it begins.
     fn open(&mut self, packet: &LongPacket<'_>, seen: Seen<'_>, room: &mut Vec<u8>) -> Opened {
         let from = seen.from;
+        let goes_on = |attempt: &&mut Attempt| {
+            attempt.client == from && attempt.handshaken && attempt.server == Some(packet.destination)
+        };
+        if let Some(attempt) = self.attempts.iter_mut().find(goes_on) {
+            // Who knows the server's name for the connection begins it no more.
+            if attempt.state == State::Judged {
+                attempt.settle();
+            }
+            return Opened::Settled;
+        }
         let own = |attempt: &Attempt| attempt.client == from && attempt.original == packet.destination;
         if let Some(at) = self.attempts.iter().position(own) {
             return match self.attempts.get_mut(at) {
@@ -193,7 +244,7 @@ impl Association {
                 },
             };
         }
-        if self.over.contains(&packet.destination) {
+        if self.over.iter().any(|(over, _)| *over == packet.destination) {
             return Opened::Late;
         }
         let begun = InitialKeys::new(packet.version, &packet.destination);
@@ -203,7 +254,7 @@ impl Association {
             let before = self.attempts.iter().find(|attempt| attempt.retries_to(packet, from));
             let before = before.and_then(|attempt| attempt.facts.clone());
             let attempt = Attempt::new(packet, keys, number, before, seen);
-            if self.attempts.len() >= ATTEMPTS && !self.let_one_go() {
+            if self.attempts.len() >= ATTEMPTS && !self.let_one_go(seen.packet.now) {
                 return Opened::NoRoom;
             }
             self.attempts.push(attempt);
@@ -216,20 +267,17 @@ impl Association {
                 return Opened::By(at, range);
             }
         }
-        let settled = |attempt: &Attempt| {
-            let addressed = attempt.server == Some(packet.destination);
-            attempt.client == from && attempt.state == State::Settled && addressed
-        };
-        if self.attempts.iter().any(settled) { Opened::Settled } else { Opened::No }
+        Opened::No
     }
 
     /// Makes room for a connection in the place of one that was judged; false where there is none.
-    fn let_one_go(&mut self) -> bool {
+    fn let_one_go(&mut self, now: Timestamp) -> bool {
+        self.over.retain(|(_, since)| now.since(*since) < OVER_TIME);
         let of = |state: State| self.attempts.iter().position(|attempt| attempt.state == state);
         let goes = of(State::Settled).or_else(|| of(State::Condemned)).or_else(|| of(State::Judged));
         let Some(at) = goes.filter(|_| self.over.len() < OVER) else { return false };
         let gone = self.attempts.remove(at);
-        self.over.push(gone.original);
+        self.over.push((gone.original, now));
         true
     }
 
@@ -265,12 +313,26 @@ impl Association {
     pub(super) fn standing(&self) -> (Class, Ruling) {
         let passes = |attempt: &Attempt| matches!(attempt.state, State::Judged | State::Settled);
         let passes = self.attempts.iter().any(passes);
-        let class = match (self.is_amid(), self.answered) {
+        // A server may wait for the rest of what was let through, and is not to get it a little later.
+        let waits = |attempt: &Attempt| attempt.state == State::Condemned && attempt.parted;
+        let amid = self.is_amid() || self.attempts.iter().any(waits);
+        let class = match (amid, self.answered) {
             (true, _) => Class::Undecided,
             (false, true) if passes => Class::Passed,
             (false, _) => Class::Unconfirmed,
         };
         (class, if passes { Ruling::Passed } else { Ruling::Undecided })
+    }
+
+    /// Whether the server has answered a connection whose hello is to be stopped.
+    pub(super) fn knows_suspect(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.state == State::Suspect && attempt.server.is_some())
+    }
+
+    /// Remembers whose hellos were let through in part.
+    pub(super) fn note_parts(&mut self) {
+        let undecided = self.attempts.iter_mut().filter(|attempt| attempt.state == State::Undecided);
+        undecided.for_each(|attempt| attempt.parted = true);
     }
 
     /// Lets nothing more of the hellos through that were found to be forbidden.
@@ -321,7 +383,7 @@ impl Association {
             let keys = if attempt.keys.is_some() { KEYS } else { 0 };
             attempt.hellos.memory() + keys
         });
-        let over = self.over.capacity() * size_of::<ConnectionId>();
+        let over = self.over.capacity() * size_of::<(ConnectionId, Timestamp)>();
         size_of::<Self>() + over + self.attempts.capacity() * size_of::<Attempt>() + attempts.sum::<usize>()
     }
 
@@ -365,6 +427,10 @@ impl Attempt {
             original: packet.destination,
             source: packet.source,
             server: None,
+            retry: None,
+            handshaken: false,
+            parted: false,
+            frames: 0,
             version: packet.version,
             keys: Some(keys),
             expected: number + 1,
@@ -392,10 +458,29 @@ impl Attempt {
         Some(range)
     }
 
+    /// Takes note of a packet that goes to whom this connection's client says it is.
+    fn hear(&mut self, packet: &LongPacket<'_>, room: &mut Vec<u8>) {
+        match packet.kind {
+            Kind::Retry => self.retry = Some(packet.source),
+            Kind::Initial if self.server.is_none() => {
+                let keys = InitialKeys::of_server(packet.version, &self.original);
+                let opened = keys.and_then(|keys| keys.open(packet, 0, room));
+                self.server = opened.map(|_| packet.source);
+            }
+            Kind::Handshake => self.handshaken |= self.server == Some(packet.source),
+            Kind::Initial | Kind::ZeroRtt => {}
+        }
+    }
+
     /// Takes the octets of the hello out of frames.
     fn take(&mut self, frames: &[u8], found: &mut Found) {
+        if self.state == State::Condemned {
+            return;
+        }
         for frame in crypto_frames(frames) {
+            self.frames += 1;
             let refused = match frame {
+                Ok(_) if self.frames > FRAMES => Anomaly::QuicMalformed,
                 Ok((offset, octets)) => match self.hellos.take(offset, octets) {
                     Ok(()) => continue,
                     Err(Refused::Conflict) => Anomaly::QuicConflict,
@@ -409,7 +494,7 @@ impl Attempt {
 
     /// Whether a packet goes on with this connection behind a Retry of its server.
     fn retries_to(&self, packet: &LongPacket<'_>, from: End) -> bool {
-        self.client == from && self.state == State::Judged && self.server == Some(packet.destination)
+        self.client == from && self.state == State::Judged && self.retry == Some(packet.destination)
     }
 
     /// Nothing that is said of the hello any more changes it.

@@ -23,7 +23,7 @@ use super::judge::{FlowFacts, Judge, Stop};
 use super::{Checksums, Decision, Engine, Inspected, PacketInput};
 use crate::banner::quic::{self, Next};
 use crate::event::{EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling};
+use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling, Tracking};
 use crate::packet::Datagram;
 
 /// The UDP flows.
@@ -57,17 +57,18 @@ impl Engine {
         let seen = Seen { datagram, packet, key, from };
         let found = self.datagrams.find(&key);
         let Self { datagrams, bench, .. } = self;
-        if let Some(id) = found {
-            bench.desk.counters.datagrams += 1;
-            datagrams.count(id, seen);
-            if datagrams.get(id).ruling.blocks() {
-                datagrams.touch(id, packet);
-                return Inspected { decision: Decision::Block, mark: None };
-            }
+        let blocked = found.filter(|id| datagrams.get(*id).ruling.blocks());
+        if let Some(id) = blocked {
+            datagrams.count(id, seen, bench);
+            datagrams.touch(id, packet);
+            return Inspected { decision: Decision::Block, mark: None };
         }
         if !may_begin(seen) {
             return match found {
-                Some(id) => datagrams.inspect_later(id, seen, bench),
+                Some(id) => {
+                    datagrams.count(id, seen, bench);
+                    datagrams.inspect_later(id, seen, bench)
+                }
                 None => {
                     bench.desk.counters.not_tcp += 1;
                     Decision::Pass.into()
@@ -78,6 +79,13 @@ impl Engine {
             return Decision::More { octets: datagram.wire_length() }.into();
         }
         let Self { datagrams, bench, .. } = self;
+        if let Some(id) = found {
+            datagrams.count(id, seen, bench);
+        }
+        if !datagram.is_whole() && bench.law.tracking == Tracking::Inline {
+            // Longer than a queue shows.
+            return datagrams.refuse(found, seen, Anomaly::QuicUnreadable, bench, sink);
+        }
         bench.desk.heard = Heard::default();
         if packet.checksums == Checksums::Verify && !datagram.checksums_valid() {
             return datagrams.refuse(found, seen, Anomaly::BadChecksum, bench, sink);
@@ -92,7 +100,7 @@ fn may_begin(seen: Seen<'_>) -> bool {
     let long = payload.first().is_some_and(|first| first & 0x80 != 0);
     // Of a packet that was cut its length tells nothing.
     let begins = long && (!seen.datagram.is_whole() || !matches!(quic::next_packet(payload), Next::Other));
-    begins || is_train(seen) && quic::trains(payload).next().is_some()
+    begins || is_train(seen) && (!seen.datagram.is_whole() || !quic::trains(payload).is_empty())
 }
 
 /// Whether what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.
@@ -212,6 +220,9 @@ impl Datagrams {
             None => None,
         };
         let dropped = stopped.or_else(|| refused(judge));
+        if dropped.is_none() {
+            association.note_parts();
+        }
         let condemned = found.condemned && judge.enforces();
         let (class, ruling) = match self.get(id).ruling {
             Ruling::Undecided | Ruling::Passed => association.standing(),
@@ -230,8 +241,8 @@ impl Datagrams {
 
     /// Stops the connection whose hello was judged with this datagram, or says that it would have been stopped.
     ///
-    /// Where nobody has answered, only what belongs to that hello is dropped: anybody can send a hello with somebody
-    /// else's address.
+    /// Where the server has not answered that very connection, only what belongs to its hello is dropped: anybody can
+    /// send a hello with somebody else's address.
     fn stop(
         &mut self,
         id: FlowId,
@@ -244,8 +255,9 @@ impl Datagrams {
             return None;
         }
         judge.desk.counters.count_blocked(false);
+        let is_known = association.knows_suspect();
         association.condemn();
-        if !association.is_answered() {
+        if !is_known {
             return Some(Decision::Drop);
         }
         self.get_mut(id).ruling = Ruling::Blocked;

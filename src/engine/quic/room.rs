@@ -2,7 +2,7 @@
 
 use super::association::Association;
 use super::{Datagrams, Seen, judge};
-use crate::engine::bench::{Desk, Sitting};
+use crate::engine::bench::{Bench, Desk, Sitting};
 use crate::engine::flows::nothing;
 use crate::engine::judge::FlowFacts;
 use crate::engine::{Counters, Decision, EngineConfig, Inspected, OnFailure, PacketInput};
@@ -110,6 +110,11 @@ impl Datagrams {
 
     /// Blocks a flow whose hello was not whole in time, where that is asked for.
     fn block_unfinished(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
+        let amid = self.get(id).conversation.as_ref().is_some_and(|association| association.is_amid());
+        if !amid {
+            // What it was half-way through is condemned, and its server has waited long enough.
+            return false;
+        }
         sitting.desk.counters.budget_spent += 1;
         let packet = nothing(now);
         let facts = self.facts_of(id);
@@ -164,7 +169,8 @@ impl Datagrams {
     }
 
     /// Counts a datagram of a flow.
-    pub(super) fn count(&mut self, id: FlowId, seen: Seen<'_>) {
+    pub(super) fn count(&mut self, id: FlowId, seen: Seen<'_>, bench: &mut Bench) {
+        bench.desk.counters.datagrams += 1;
         if let Some(association) = &mut self.get_mut(id).conversation {
             association.volume(seen.from).add(seen.datagram.wire_length() as u64);
             association.last = seen.packet.now;
