@@ -34,6 +34,8 @@ pub(super) struct Sink {
     fifo: bool,
     /// The last write ended somewhere within a line.
     torn: bool,
+    /// It could not be opened again by its name: what is written goes to the file that was there before.
+    stale: bool,
 }
 
 /// How far a write came, and why no further.
@@ -48,7 +50,7 @@ impl Sink {
     /// Opens a destination. With `no_waiting` a FIFO without a reader is none yet, which is
     /// no error; elsewhere its reader is waited for, so that nothing is lost to it.
     pub(super) fn open(destination: Destination, no_waiting: bool) -> io::Result<Self> {
-        let mut sink = Self { out: None, path: None, log: false, fifo: false, torn: false };
+        let mut sink = Self { out: None, path: None, log: false, fifo: false, torn: false, stale: false };
         match destination {
             // A descriptor of its own: the standard library's would buffer lines once more.
             Destination::Stdout => {
@@ -74,13 +76,19 @@ impl Sink {
     /// Opens a log again by its name.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         let (Some(path), true) = (&self.path, self.log) else { return Ok(()) };
-        self.out = if self.fifo {
-            open_fifo(path)?.map(|file| Box::new(file) as Box<dyn Write + Send>)
-        } else {
-            Some(Box::new(open(path, true)?))
+        let opened = match self.fifo {
+            true => open_fifo(path).map(|file| file.map(|file| Box::new(file) as Box<dyn Write + Send>)),
+            false => open(path, true).map(|file| Some(Box::new(file) as Box<dyn Write + Send>)),
         };
+        self.stale = opened.is_err();
+        self.out = opened?;
         self.torn = false;
         Ok(())
+    }
+
+    /// Whether it is to be opened once more, since that failed.
+    pub(super) const fn is_stale(&self) -> bool {
+        self.stale
     }
 
     /// Whether it waits for somebody to open the FIFO for reading.

@@ -240,13 +240,18 @@ impl Scribe {
         if self.sink.awaits_reader() {
             // Somebody may have come since it was last looked.
             self.sink.reopen().map_err(|error| Broken { taken: 0, error })?;
+        } else if self.sink.is_stale() {
+            // Why not was told when it was asked for.
+            let _ = self.sink.reopen();
         }
         self.sink.write(&self.pending.bytes)
     }
 
     fn succeed(&mut self) {
         self.shared.written.fetch_add(self.pending.events(), Relaxed);
-        if let Some(before) = self.failing.take() {
+        if !self.sink.is_stale()
+            && let Some(before) = self.failing.take()
+        {
             let lost = self.shared.failed.load(Relaxed) - before;
             tell(format_args!(
                 "bannerwall: events go to {} again; {lost} were lost meanwhile",

@@ -174,6 +174,34 @@ fn a_log_is_opened_again_after_it_was_moved_away() {
 }
 
 #[test]
+fn a_log_that_could_not_be_opened_again_is_as_soon_as_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
+    let writer =
+        Writer::start(WriterConfig::COUNTING, Destination::Log(path.clone()), Box::new(Numbers)).unwrap();
+    let mut handle = writer.handle();
+    let emit = |handle: &mut Handle, number| {
+        handle.emit(event(number));
+        while handle.written() < number {
+            std::thread::yield_now();
+        }
+    };
+    emit(&mut handle, 1);
+    std::fs::rename(&path, &moved).unwrap();
+    // Something that can't be opened for writing.
+    std::fs::create_dir(&path).unwrap();
+    handle.reopen();
+    emit(&mut handle, 2);
+    std::thread::sleep(Duration::from_millis(300));
+    emit(&mut handle, 3);
+    assert_eq!(std::fs::read_to_string(&moved).unwrap(), "begin\n1\n2\n3\n", "nothing is lost");
+    std::fs::remove_dir(&path).unwrap();
+    emit(&mut handle, 4);
+    writer.finish();
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "4\nend\n");
+}
+
+#[test]
 fn an_event_does_not_wait_for_the_next() {
     let (mut reader, write_end) = std::io::pipe().unwrap();
     let writer =
