@@ -79,7 +79,19 @@ const REFUSED: &[i64] = &[
 const REFUSED_WITH: &[(i64, &[Condition])] = &[
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, libc::SOCK_RAW as u64)]),
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64), (1, SOCKET_TYPE, libc::SOCK_RAW as u64)]),
+    // `AF_PACKET` by its oldest name.
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, SOCK_PACKET)]),
+    // What is typed into the terminal that somebody has started this from.
+    (libc::SYS_ioctl, &[(1, Cmp::Eq, libc::TIOCSTI)]),
+    (libc::SYS_ioctl, &[(1, Cmp::Eq, libc::TIOCLINUX)]),
+    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWUSER as u64), libc::CLONE_NEWUSER as u64)]),
+    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWNS as u64), libc::CLONE_NEWNS as u64)]),
+    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWNET as u64), libc::CLONE_NEWNET as u64)]),
+    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWPID as u64), libc::CLONE_NEWPID as u64)]),
 ];
+
+/// Of `socket(2)`, which the C library's headers call obsolete.
+const SOCK_PACKET: u64 = 10;
 
 /// Sockets that show and send whole frames.
 const PACKET_SOCKETS: (i64, &[Condition]) = (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)]);
@@ -101,6 +113,8 @@ pub(crate) struct Confinement {
     speaks: bool,
     /// It opens packet sockets.
     taps: bool,
+    /// It submits calls by an `io_uring(7)`, which no filter sees.
+    submits: bool,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
     makes: Vec<PathBuf>,
@@ -109,6 +123,9 @@ pub(crate) struct Confinement {
 /// What could not be enforced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfinementError {
+    /// The kernel would let programs have more than this one.
+    #[error("privileges of programs: {0}")]
+    Privileges(#[from] rustix::io::Errno),
     /// Landlock refused.
     #[error("files: {0}")]
     Landlock(#[from] RulesetError),
@@ -130,6 +147,12 @@ impl Confinement {
     /// May open packet sockets (`packet(7)`).
     pub(crate) fn tapping(mut self) -> Self {
         self.taps = true;
+        self
+    }
+
+    /// May set up rings of calls (`io_uring(7)`).
+    pub(crate) fn submitting(mut self) -> Self {
+        self.submits = true;
         self
     }
 
@@ -172,10 +195,11 @@ impl Confinement {
     /// # Errors
     /// Where less is enforced than the kernel says it could.
     pub(crate) fn apply(&self) -> Result<Held, ConfinementError> {
-        let files = self.restrict_files()?;
-        // Behind Landlock, which makes sure that no program could undo it.
+        let files = self.restrict_files();
+        // Behind Landlock, which makes sure that no program could undo it; and without it, too.
+        rustix::thread::set_no_new_privs(true)?;
         self.refuse_calls()?;
-        Ok(Held { files: files.ruleset })
+        Ok(Held { files: files?.ruleset })
     }
 
     /// As [`Confinement::apply`], by a program that goes on where less is enforced, and says so.
@@ -191,15 +215,15 @@ impl Confinement {
         let mut handled = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))?
-            .scope(Scope::from_all(NEWEST))?;
+            .scope(scope())?;
         if !self.speaks {
             handled = handled.handle_access(AccessNet::from_all(NEWEST))?;
         }
         let mut rules = handled.create()?;
         let reads = self.reads.iter().map(PathBuf::as_path).chain(ALWAYS_READ.map(Path::new));
-        let read = reads.map(|path| (path, AccessFs::ReadFile | AccessFs::ReadDir));
+        let read = reads.map(|path| (path.to_owned(), AccessFs::ReadFile | AccessFs::ReadDir));
         let write = self.writes.iter().map(|path| written(path));
-        let make = self.makes.iter().map(|folder| (folder.as_path(), written_in()));
+        let make = self.makes.iter().map(|folder| (folder.clone(), written_in()));
         for (path, access) in read.chain(write).chain(make) {
             // A pipe of the shell's (`/dev/fd/63`) has no path, and nothing to be confined to. What is not there
             // can't be opened anyway, and gets its own message.
@@ -220,11 +244,29 @@ impl Confinement {
         let network = if self.speaks { &[] } else { NETWORK };
         // Without rules a call is refused whatever its arguments.
         refused.extend(REFUSED.iter().chain(network).map(|call| (*call, Vec::new())));
-        let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-        let machine = std::env::consts::ARCH.try_into()?;
-        let filter = SeccompFilter::new(refused, SeccompAction::Allow, refusal, machine)?;
-        let program: BpfProgram = filter.try_into()?;
-        Ok(seccompiler::apply_filter(&program)?)
+        if !self.submits {
+            refused.insert(libc::SYS_io_uring_setup, Vec::new());
+        }
+        refuse(refused, libc::EPERM)?;
+        // Its arguments lie in memory, where no filter looks. The C library goes back to `clone` then.
+        refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)
+    }
+}
+
+fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<(), ConfinementError> {
+    let refusal = SeccompAction::Errno(errno.unsigned_abs());
+    let machine = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, refusal, machine)?;
+    let program: BpfProgram = filter.try_into()?;
+    Ok(seccompiler::apply_filter(&program)?)
+}
+
+/// What is kept apart from other processes: signals, and abstract sockets unless the service manager listens on one.
+fn scope() -> BitFlags<Scope> {
+    let manager = std::env::var_os("NOTIFY_SOCKET");
+    match manager.is_some_and(|path| path.as_encoded_bytes().starts_with(b"@")) {
+        true => Scope::Signal.into(),
+        false => Scope::from_all(NEWEST),
     }
 }
 
@@ -260,11 +302,13 @@ pub(crate) fn support() -> Support {
 }
 
 /// Where `path` is written, and what that takes: its folder, unless it is there and no regular file.
-fn written(path: &Path) -> (&Path, BitFlags<AccessFs>) {
+fn written(path: &Path) -> (PathBuf, BitFlags<AccessFs>) {
+    // Where a link leads, or what a shell has put behind `/dev/stdout`, is what is written.
+    let real = path.canonicalize().unwrap_or_else(|_absent| path.to_owned());
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return (path, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate);
+        return (real, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate);
     }
-    (folder_of(path), written_in())
+    (folder_of(&real).to_owned(), written_in())
 }
 
 /// What is done in a folder where a file is written, and put in the place of another one.
@@ -366,6 +410,8 @@ mod tests {
         assert!(TcpStream::connect(address).is_ok() && TcpListener::bind("127.0.0.1:0").is_ok());
         assert!(Command::new("/bin/true").status().is_err(), "no program");
         let refused = |family, kind| socket(family, kind, None).err() == Some(Errno::PERM);
+        assert!(refused(AddressFamily::INET, SocketType::from_raw(10)), "SOCK_PACKET");
+        assert!(std::thread::spawn(|| true).join().unwrap(), "threads start all the same");
         assert!(
             refused(AddressFamily::INET, SocketType::RAW) && refused(AddressFamily::INET6, SocketType::RAW)
         );

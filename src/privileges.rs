@@ -5,9 +5,10 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::lchown;
 use std::path::Path;
 
+use rustix::fs::{Access, access};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
@@ -52,12 +53,27 @@ impl User {
         Ok(Self { uid: Uid::from_raw(found.uid.as_raw()), groups })
     }
 
-    /// Gives a file or folder to the user.
+    /// The user's number.
+    pub(crate) const fn number(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
+    /// Gives a folder to the user; not what a link leads to.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn own(&self, path: &Path) -> io::Result<()> {
-        chown(path, Some(self.uid.as_raw()), self.groups.first().map(|group| group.as_raw()))
+    pub(crate) fn own(&self, folder: &Path) -> io::Result<()> {
+        lchown(folder, Some(self.uid.as_raw()), self.groups.first().map(|group| group.as_raw()))
+    }
+
+    /// Whether the calling thread, which has become the user, may write a file, or make it.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn may_write(path: &Path) -> io::Result<()> {
+        let there = std::fs::metadata(path).is_ok();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok(access(if there { path } else { folder }, Access::WRITE_OK)?)
     }
 
     /// Makes the calling thread the user's, and all that it starts later; of its capabilities it keeps `needed`.

@@ -160,12 +160,20 @@ fn a_guard_that_blocks_nothing_has_no_raw_socket_to_open() {
     });
 }
 
+/// Where root is one within a namespace alone.
+fn has_no_other_user() -> bool {
+    let mapped = fs::read_to_string("/proc/self/uid_map").expect("it is there");
+    let none = mapped.split_whitespace().nth(2) == Some("1");
+    if none {
+        eprintln!("skipped: this namespace has no other user");
+    }
+    none
+}
+
 #[test]
 fn a_guard_goes_on_as_another_user() {
     as_root(|| {
-        let mapped = fs::read_to_string("/proc/self/uid_map").expect("it is there");
-        if mapped.split_whitespace().nth(2) == Some("1") {
-            eprintln!("skipped: this namespace has no other user");
+        if has_no_other_user() {
             return;
         }
         let place = Place::new();
@@ -197,6 +205,49 @@ fn a_guard_goes_on_as_another_user() {
             });
             place.stop(guard);
         }
+    });
+}
+
+#[test]
+fn a_guard_ends_with_the_process_that_runs_iptables_for_it() {
+    as_root(|| {
+        let place = Place::new();
+        let mut guard = place.start("");
+        let [runner] = children(&guard).try_into().expect("one process");
+        place.network.run(&format!("kill -9 {runner}"));
+        assert_eq!(guard.wait_exit().code(), Some(2));
+        assert!(guard.stderr().contains("bannerwall-run"), "{}", guard.stderr());
+    });
+}
+
+#[test]
+fn events_go_where_a_link_leads() {
+    as_root(|| {
+        let place = Place::new();
+        let elsewhere = TempDir::new().expect("a temporary folder");
+        let real = elsewhere.path().join("real.json");
+        fs::write(&real, "").expect("ours");
+        symlink(&real, place.events()).expect("ours");
+        let guard = place.start("");
+        assert!(place.is_served("first"));
+        eventually("an alert", || (!json_lines(&fs::read(&real).ok()?).is_empty()).then_some(()));
+        place.stop(guard);
+    });
+}
+
+#[test]
+fn a_file_out_of_the_users_reach_is_told_of_at_the_start() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let folder = place.folder.path();
+        let flags =
+            format!("--user nobody --no-local --rules {0}/rules --learn {0}/x.toml", folder.display());
+        let output = place.network.output(&format!("{PROGRAM} guard {flags}"));
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && why.contains("x.toml"), "{why}");
     });
 }
 

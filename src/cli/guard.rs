@@ -15,7 +15,7 @@ use crate::diagnostics::tell;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
-use crate::guard::{self, ControlPlace, GuardConfig, GuardError};
+use crate::guard::{self, ControlPlace, GuardConfig, GuardError, Sandbox, control};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
 use crate::privileges::User;
 
@@ -160,14 +160,13 @@ impl GuardArgs {
         }
     }
 
-    /// The files that a confined guard writes. One that notifies others runs their programs, which need what nobody
-    /// knows.
-    fn writes(&self) -> Option<Vec<PathBuf>> {
+    /// What the guard is held to. One that notifies others runs their programs, which need what nobody knows.
+    fn sandbox(&self) -> Sandbox {
         if self.no_sandbox {
             tell("bannerwall: --no-sandbox: nothing holds what a packet may lead astray");
-            return None;
+            return Sandbox::Off;
         }
-        (!self.inspection.inventory.notifies()).then(|| self.inspection.writes())
+        if self.inspection.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }
     }
 
     fn config(&self) -> Result<GuardConfig, Failure> {
@@ -181,6 +180,7 @@ impl GuardArgs {
             bypass: inspection.on_failure() == OnFailure::Open,
             mark,
         };
+        let user = self.user.as_ref();
         Ok(GuardConfig {
             rules: inspection.rules.selection_told(Use::Guard)?,
             fingerprints: inspection.fingerprints.path.clone(),
@@ -207,7 +207,7 @@ impl GuardArgs {
             mark,
             pin: self.pin,
             control: Some(ControlPlace {
-                path: super::reload::socket(self.control.as_ref(), self.queue),
+                path: self.control.clone().unwrap_or_else(|| control::default_path(self.queue.first, user)),
                 asked: self.control.is_some(),
             }),
             metrics: self.metrics,
@@ -216,7 +216,8 @@ impl GuardArgs {
             inventory: inspection.inventory.config(format!("queue {}", self.queue)),
             flow_events: inspection.flow_events,
             user: self.user.clone(),
-            writes: self.writes(),
+            sandbox: self.sandbox(),
+            writes: inspection.writes(),
         })
     }
 }

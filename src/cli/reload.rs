@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &ReloadArgs, quiet: bool) -> Result<Exit, Failure> 
 }
 
 /// The control socket of the guard of these queues.
-pub(super) fn socket(named: Option<&PathBuf>, queues: Queues) -> PathBuf {
+fn socket(named: Option<&PathBuf>, queues: Queues) -> PathBuf {
     let first = queues.numbers().next().unwrap_or_default();
-    named.cloned().unwrap_or_else(|| control::default_path(first))
+    named.cloned().unwrap_or_else(|| control::find(first))
 }

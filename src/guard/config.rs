@@ -31,6 +31,17 @@ pub struct ControlPlace {
     pub asked: bool,
 }
 
+/// What a guard is held to once it has what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Nothing but what every thread gives up.
+    Off,
+    /// The capabilities that it needs.
+    Privileges,
+    /// Its own files and calls, too.
+    Whole,
+}
+
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
@@ -90,6 +101,8 @@ pub struct GuardConfig {
     pub flow_events: bool,
     /// Who the guard goes on as once it has what only root gets.
     pub user: Option<User>,
-    /// The files that are written, where the guard is confined to those that it needs.
-    pub writes: Option<Vec<PathBuf>>,
+    /// What it is held to from then on.
+    pub sandbox: Sandbox,
+    /// The files that are written.
+    pub writes: Vec<PathBuf>,
 }

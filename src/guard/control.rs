@@ -17,7 +17,7 @@ use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use super::Message;
-use crate::privileges::give_up_all;
+use crate::privileges::{User, give_up_all};
 
 /// Octets of a request.
 const REQUEST: u64 = 4 << 10;
@@ -82,9 +82,28 @@ impl ControlError {
 /// The socket of the guard whose first queue is `queue`, in the network namespace of this process:
 /// queues are numbered in each namespace anew. Which namespace is the machine's own would need a look
 /// at process 1, which a confined guard may not take; so each is named by its number.
-pub fn default_path(queue: u16) -> PathBuf {
+///
+/// A guard that has gone on as another user makes it in that user's folder.
+pub fn default_path(queue: u16, user: Option<&User>) -> PathBuf {
     let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
-    Path::new(FOLDER).join(format!("guard-{queue}-{namespace}.sock"))
+    folder(user).join(format!("guard-{queue}-{namespace}.sock"))
+}
+
+/// Where sockets and accounts are: in a folder of its own where a guard goes on as another user.
+pub(super) fn folder(user: Option<&User>) -> PathBuf {
+    let shared = PathBuf::from(FOLDER);
+    user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
+}
+
+/// Where such a guard listens: at [`default_path`], or in the folder of a user that it has gone on as.
+pub fn find(queue: u16) -> PathBuf {
+    let path = default_path(queue, None);
+    if path.exists() {
+        return path;
+    }
+    let folders = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let mut others = folders.filter_map(|folder| Some(folder.path().join(path.file_name()?)));
+    others.find(|other| other.exists()).unwrap_or(path)
 }
 
 /// Has the guard at `path` read its rules again.
@@ -125,7 +144,7 @@ pub(super) struct Control {
 impl Control {
     /// Listens at `path`, in place of a socket that a dead guard left there.
     pub(super) fn start(path: &Path, messages: Sender<Message>) -> io::Result<Self> {
-        if path.parent() == Some(Path::new(FOLDER)) {
+        if path.parent().is_some_and(|folder| folder.starts_with(FOLDER)) {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
         }
         clear(path)?;

@@ -18,8 +18,8 @@ use bannerwall_ffi::queue::hold_table;
 use rustix::thread::CapabilitySet;
 
 use super::GuardError;
-use super::config::GuardConfig;
-use super::ledger;
+use super::config::{GuardConfig, Sandbox};
+use super::ledger::{self, Ledger};
 use crate::confinement::Confinement;
 use crate::hook::Programs;
 use crate::hook::runner::Runner;
@@ -32,20 +32,22 @@ const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
 
 /// Keeps what the start needs; the folder of sockets and accounts goes to the user that the guard goes on as.
 pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
-    let folder = ledger::folder();
+    let folder = ledger::folder(config.user.as_ref());
     // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control socket tells.
     let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
     let mut needed = NETWORK | FILES;
     if let Some(user) = &config.user {
         needed |= CHANGE_USER;
         let _ = user.own(&folder);
+        // What a guard of root's has left there tells nothing any more once this one has run.
+        Ledger::of(config.queues, None).remove();
     }
     Ok(privileges::keep_for_good(needed)?)
 }
 
 /// Gives up the rest; who runs iptables from here on.
 pub(super) fn give_up(config: &GuardConfig, rules: &RuleSet) -> Result<Programs, GuardError> {
-    if config.user.is_none() && config.writes.is_none() {
+    if config.user.is_none() && config.sandbox == Sandbox::Off {
         return Ok(Programs::Here);
     }
     let runner = Runner::start()?;
@@ -56,24 +58,29 @@ pub(super) fn give_up(config: &GuardConfig, rules: &RuleSet) -> Result<Programs,
         needed |= CapabilitySet::NET_RAW;
     }
     match &config.user {
-        Some(user) => become_user(user, needed)?,
+        Some(user) => become_user(user, needed, &config.writes)?,
         None => privileges::keep(needed | FILES)?,
     }
-    if let Some(writes) = &config.writes {
-        confinement(config, rules, writes).apply_or_tell(false);
+    if config.sandbox == Sandbox::Whole {
+        confinement(config, rules).apply_or_tell(false);
     }
     Ok(Programs::Beside(Arc::new(runner)))
 }
 
-fn become_user(user: &User, needed: CapabilitySet) -> Result<(), GuardError> {
-    user.become_keeping(needed).map_err(GuardError::User)
+fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result<(), GuardError> {
+    user.become_keeping(needed).map_err(GuardError::User)?;
+    // At the end of a run it is too late to learn that.
+    for path in writes {
+        User::may_write(path).map_err(|source| GuardError::Unwritable { path: path.clone(), source })?;
+    }
+    Ok(())
 }
 
-fn confinement(config: &GuardConfig, rules: &RuleSet, writes: &[PathBuf]) -> Confinement {
+fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
     let anew = config.rules.rules.iter().chain(&config.rules.local).chain(rules.files());
     let page = config.page.iter().flat_map(ServeConfig::files);
     let once = KERNEL_FILES.map(Path::new).into_iter().chain(page);
-    let accounts = ledger::folder().join("accounts");
+    let accounts = ledger::folder(config.user.as_ref()).join("accounts");
     let made = config.control.iter().map(|place| place.path.as_path()).chain([accounts.as_path()]);
     let mut confinement = Confinement::default().speaking();
     if config.enforce {
@@ -85,5 +92,5 @@ fn confinement(config: &GuardConfig, rules: &RuleSet, writes: &[PathBuf]) -> Con
     confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
     confinement = once.fold(confinement, Confinement::reading);
     confinement = made.fold(confinement, Confinement::making);
-    writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
+    config.writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
 }

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 
 use bannerwall_ffi::namespace::cookie;
 
+use super::control;
 use crate::hook::Queues;
+use crate::privileges::User;
 
 /// How the accounts of the last run stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +24,8 @@ pub(super) enum Previous {
 }
 
 /// Where it is kept.
-pub(super) fn folder() -> PathBuf {
-    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from("/run/bannerwall"), PathBuf::from)
+pub(super) fn folder(user: Option<&User>) -> PathBuf {
+    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| control::folder(user), PathBuf::from)
 }
 
 /// The file.
@@ -34,7 +36,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// The one of a guard of these queues, in this network namespace.
-    pub(super) fn of(queues: Queues) -> Self {
+    pub(super) fn of(queues: Queues, user: Option<&User>) -> Self {
         let namespace = cookie().map_or_else(
             |_older| {
                 let inode = std::fs::metadata("/proc/self/ns/net").map_or(0, |metadata| metadata.ino());
@@ -43,7 +45,7 @@ impl Ledger {
             |cookie| cookie.to_string(),
         );
         let queues = queues.to_string().replace(':', "-");
-        Self { path: folder().join(format!("accounts-{queues}.{namespace}")) }
+        Self { path: folder(user).join(format!("accounts-{queues}.{namespace}")) }
     }
 
     /// What the last run left; nothing where there was none, or its file can't be read.

@@ -10,6 +10,7 @@
 
 use bannerwall_ffi::queue::KernelCounters;
 
+use super::config::GuardConfig;
 use super::ledger::{Ledger, Previous};
 use super::tally::Tally;
 use crate::diagnostics::tell;
@@ -71,20 +72,15 @@ impl Seen {
 
 impl Loss {
     /// Accounts that go on where those of the last run were closed, if the same hook is still there.
-    pub(super) fn new(
-        queues: Queues,
-        mark: MarkField,
-        on_failure: OnFailure,
-        metrics: &GuardMetrics,
-    ) -> Self {
+    pub(super) fn new(config: &GuardConfig, metrics: &GuardMetrics) -> Self {
         Self {
-            queues,
-            mark,
-            on_failure,
+            queues: config.queues,
+            mark: config.mark,
+            on_failure: config.on_failure,
             metrics: metrics.clone(),
             uninspected: metrics.uninspected_packets.clone(),
             account: Account::default(),
-            ledger: Ledger::of(queues),
+            ledger: Ledger::of(config.queues, config.user.as_ref()),
             is_open: false,
             told: None,
             was_here: false,

@@ -34,7 +34,7 @@ mod tally;
 mod waiting;
 mod worker;
 
-pub use config::{ControlPlace, GuardConfig, Output};
+pub use config::{ControlPlace, GuardConfig, Output, Sandbox};
 pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
 pub use resets::Outcomes;
 
@@ -101,6 +101,19 @@ pub enum GuardError {
     /// The user that was asked for.
     #[error("--user: cannot go on as another user, which takes CAP_SETUID and CAP_SETGID: {0}")]
     User(io::Error),
+    /// A file that is to be written is out of that user's reach.
+    #[error("--user: cannot write {}: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The process that runs iptables is gone.
+    #[error(
+        "the process that runs iptables (bannerwall-run) has ended: the hook cannot be looked after any more"
+    )]
+    RunnerGone,
     /// A thread or the signal handlers could not be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),

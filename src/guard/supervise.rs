@@ -122,7 +122,7 @@ impl Run {
     fn keeper(&self) -> Result<Keeper, GuardError> {
         let config = &self.config;
         let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), self.sinks());
-        let loss = Loss::new(config.queues, config.mark, config.on_failure, &self.metrics);
+        let loss = Loss::new(config, &self.metrics);
         let tallies: Vec<(u16, Arc<Tally>)> =
             self.workers.iter().map(|worker| (worker.number, Arc::clone(&worker.tally))).collect();
         let seeing = move || {
@@ -249,6 +249,10 @@ impl Run {
             if let Some(hung) = observer.look(Instant::now()).and_then(|index| self.workers.get(index)) {
                 self.health.set_failed();
                 return Err(GuardError::Hung(hung.number));
+            }
+            if self.programs.are_gone() {
+                self.health.set_failed();
+                return Err(GuardError::RunnerGone);
             }
             self.count_lost_events();
         }

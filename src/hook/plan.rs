@@ -220,6 +220,42 @@ pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
     (jumps.collect(), emptied.chain(chains().map(|chain| format!("-X {chain}"))).collect())
 }
 
+/// Options that rules of ours have.
+const OPTIONS: [&str; 18] = [
+    "-p",
+    "-m",
+    "-j",
+    "-g",
+    "!",
+    "--mark",
+    "--ports",
+    "--sport",
+    "--dport",
+    "--tcp-flags",
+    "--set-xmark",
+    "--save-mark",
+    "--nfmask",
+    "--ctmask",
+    "--queue-num",
+    "--queue-balance",
+    "--queue-bypass",
+    "--u32",
+];
+
+/// Whether a rule of one of our chains has options, matches and targets that such have, and no others.
+fn has_our_words(rule: &str) -> bool {
+    let words: Vec<&str> = rule.split(' ').collect();
+    let follows = |option: &str, known: &[&str]| {
+        words
+            .windows(2)
+            .all(|pair| pair.first() != Some(&option) || pair.get(1).is_some_and(|word| known.contains(word)))
+    };
+    words.iter().all(|word| !word.starts_with(['-', '!']) || OPTIONS.contains(word))
+        && follows("-m", &["mark", "connmark", "tcp", "udp", "multiport", "u32"])
+        && follows("-j", &["RETURN", "DROP", "MARK", "CONNMARK", "NFQUEUE"])
+        && follows("-g", &CHAINS)
+}
+
 /// Whether a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or removes a
 /// jump to one.
 pub(super) fn is_our_change(change: &str) -> bool {
@@ -233,7 +269,7 @@ pub(super) fn is_our_change(change: &str) -> bool {
     let mut words = change.splitn(3, ' ');
     match (words.next(), words.next(), words.next()) {
         (Some("-F" | "-X"), Some(chain), None) => is_ours(chain),
-        (Some("-A"), Some(chain), Some(_)) if is_ours(chain) => true,
+        (Some("-A"), Some(chain), Some(rule)) if is_ours(chain) => has_our_words(rule),
         (Some("-A" | "-D"), Some(base), Some(rule)) => {
             BASES.contains(&base) && jump_forms().iter().any(|form| form == rule)
         }

@@ -24,6 +24,14 @@ pub enum Programs {
 }
 
 impl Programs {
+    /// Whether nobody runs them any more.
+    pub(crate) fn are_gone(&self) -> bool {
+        match self {
+            Self::Here => false,
+            Self::Beside(runner) => runner.is_gone(),
+        }
+    }
+
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
         match self {
             Self::Here => call.run(),

@@ -33,7 +33,7 @@ enum Answer {
 /// The process, as who asks it sees it; it ends with this value.
 #[derive(Debug)]
 pub struct Runner {
-    child: Child,
+    child: Mutex<Child>,
     /// `None` once it has not answered: what comes next would be the answer to another question.
     pipes: Mutex<Option<Pipes>>,
 }
@@ -60,7 +60,12 @@ impl Runner {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let pipes = pipes.map(|(requests, answers)| Pipes { requests, answers: BufReader::new(answers) });
-        Ok(Self { child, pipes: Mutex::new(pipes) })
+        Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes) })
+    }
+
+    /// Whether the process has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait(), Ok(Some(_)) | Err(_))
     }
 
     /// Has a program run.
@@ -85,7 +90,7 @@ impl Drop for Runner {
     fn drop(&mut self) {
         // It ends with its input.
         *self.pipes.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let _ = self.child.wait();
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
     }
 }
 
@@ -174,6 +179,10 @@ mod tests {
             "-A INPUT -j BANNERWALL -j ACCEPT",
             "-D INPUT -j OTHERS -m comment --comment BANNERWALL",
             "-A BANNERWALLS -j DROP",
+            "-A BANNERWALL -j TEE --gateway 192.0.2.1",
+            "-A BANNERWALL --modprobe=/tmp/x -j RETURN",
+            "-A BANNERWALL -m bpf --object-pinned /x -j RETURN",
+            "-A BANNERWALL -g OTHERS",
             "-X OTHERS",
             "*filter",
             "COMMIT",

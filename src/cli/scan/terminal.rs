@@ -69,7 +69,7 @@ fn confinement(request: &Request<'_>) -> Option<Confinement> {
     }
     let written = [common.output.as_deref(), common.resume.as_deref(), common.inventory.path()];
     let all = written.into_iter().flatten();
-    let mut confined = all.fold(Confinement::default().speaking(), Confinement::writing);
+    let mut confined = all.fold(Confinement::default().speaking().submitting(), Confinement::writing);
     if common.inventory.is_of_server() {
         confined = confined.finding_servers();
     }
