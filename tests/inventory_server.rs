@@ -2,11 +2,13 @@
 //! is away.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use bannerwall_test_support::{Guard, Line, NO_SQLMAP, Postgres, Signal, Sshd, as_root, json_lines, psql};
+use bannerwall_test_support::{
+    Guard, Line, NO_SQLMAP, Postgres, Running, Signal, Sshd, as_root, eventually, json_lines, psql,
+};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -167,4 +169,47 @@ fn a_guard_goes_on_while_its_server_is_away_and_tells_it_later() {
             .wait_stderr("the guard to tell", |text| text.contains("did not end cleanly").then_some(()));
         assert_eq!(psql(&url, "SELECT state FROM runs ORDER BY id"), "done\nkilled\nrunning");
     });
+}
+
+/// What a page answers.
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+#[test]
+fn confined_programs_come_by_tls_to_a_server_whose_certificate_they_verify() {
+    let Some((mut server, authority)) = Postgres::with_tls() else { return };
+    let (url, port) = (server.database(), servers());
+    let by_tls = server.by_tls(&url);
+    for (asked, run) in [by_tls.clone(), by_tls.replace("=require", "=verify-full")].iter().zip(1..) {
+        let scanned = scan(asked, "127.12.0.0/30", port).env("SSL_CERT_FILE", &authority).output();
+        let scanned = scanned.expect("it runs");
+        assert_eq!(scanned.status.code(), Some(0), "{}", text(&scanned.stderr));
+        assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), format!("done|{run}"));
+    }
+    // Nobody has signed it that the system knows.
+    let scanned = scan(&by_tls, "127.12.0.0/30", port).output().expect("it runs");
+    assert_eq!(scanned.status.code(), Some(2), "{}", text(&scanned.stderr));
+    assert!(text(&scanned.stderr).contains("certificate"), "{}", text(&scanned.stderr));
+
+    // A page comes back to its server, too.
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--inventory", &by_tls])
+        .env("SSL_CERT_FILE", authority);
+    let process = Running::start(command);
+    let address: SocketAddr = process.wait_stderr("the page's address", |said| {
+        let (_, url) = said.split_once("http://")?;
+        url.split_once('/')?.0.parse().ok()
+    });
+    server.stop();
+    server.go_on();
+    let answer = eventually("the page to come back", || {
+        Some(page(address, "/api/services")).filter(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+    assert!(answer.contains("SSH-2.0-test_1"), "{answer}");
 }

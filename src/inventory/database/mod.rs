@@ -91,7 +91,9 @@ impl Database {
     fn connect(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
         let link = match place {
             Place::File(path) => File::open(path, flags).map(Link::Sqlite),
-            Place::Server(server) => Session::open(&server.0).map(Box::new).map(Link::Postgres),
+            Place::Server(server) => {
+                Session::open(&server.config, &server.tls).map(Box::new).map(Link::Postgres)
+            }
         };
         let fault = |error| StoreError::Database { place: place.clone(), error };
         Ok(Self { link: link.map_err(fault)?, place: place.clone() })

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
+
+use super::link::{Tls, tls};
 
 /// How long a server is waited for that is to be connected to, where its URL does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,25 +35,48 @@ pub enum Place {
 }
 
 /// A database of a PostgreSQL server, and who comes to it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Server(pub(super) Config);
+#[derive(Clone)]
+pub struct Server {
+    pub(super) config: Config,
+    /// Made with the place, as long as the process may read the system's certificates.
+    pub(super) tls: Tls,
+}
 
-/// Why a URL is none. It does not repeat it: a password may stand in it.
+impl PartialEq for Server {
+    fn eq(&self, other: &Self) -> bool {
+        self.config == other.config
+    }
+}
+
+impl Eq for Server {}
+
+/// Why a URL cannot be used. It does not repeat it: a password may stand in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=require; characters of a password \
+pub enum PlaceError {
+    /// It is none.
+    #[error(
+        "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=require; characters of a password \
          that mean something in URLs are written as %40"
-)]
-pub struct PlaceError;
+    )]
+    Url,
+    /// It asks for a server whose certificate is verified.
+    #[error("no CA certificates are installed to verify the server's by, as sslmode=require asks")]
+    Certificates,
+}
 
 impl Place {
     /// Reads the value of a flag: a URL, or the path of a file.
     ///
     /// # Errors
-    /// It begins as a URL, and is none.
+    /// It begins as a URL, and is none; or it asks for what this system cannot verify.
     pub fn parse(text: OsString) -> Result<Self, PlaceError> {
         match text.to_str().filter(|text| is_url(text)) {
-            Some(url) => Server::parse(url, std::env::var("PGPASSWORD").ok()).map(Box::new).map(Self::Server),
+            Some(url) => {
+                let config = config(url, std::env::var("PGPASSWORD").ok())?;
+                let is_verified = config.get_ssl_mode() == SslMode::Require;
+                let tls = tls(is_verified).map_err(|_| PlaceError::Certificates)?;
+                Ok(Self::Server(Box::new(Server { config, tls })))
+            }
             None => Ok(Self::File(text.into())),
         }
     }
@@ -84,47 +109,31 @@ impl fmt::Display for Place {
     }
 }
 
-impl Server {
-    fn parse(url: &str, password: Option<String>) -> Result<Self, PlaceError> {
-        // Who asks for TLS gets a server whose name and certificate are verified.
-        let url = url.replace("sslmode=verify-full", "sslmode=require");
-        let mut config: Config = url.parse().map_err(|_| PlaceError)?;
-        if config.get_hosts().is_empty() {
-            config.host_path(SOCKETS);
-        }
-        if let (None, Some(password)) = (config.get_password(), password) {
-            config.password(password);
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(PATIENCE);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("bannerwall");
-        }
-        config.keepalives_idle(DEAD).tcp_user_timeout(DEAD);
-        Ok(Self(config))
+/// How a server is connected to by a URL.
+fn config(url: &str, password: Option<String>) -> Result<Config, PlaceError> {
+    // Who asks for TLS gets a server whose name and certificate are verified.
+    let url = url.replace("sslmode=verify-full", "sslmode=require");
+    let mut config: Config = url.parse().map_err(|_| PlaceError::Url)?;
+    if config.get_hosts().is_empty() {
+        config.host_path(SOCKETS);
     }
+    if let (None, Some(password)) = (config.get_password(), password) {
+        config.password(password);
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(PATIENCE);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("bannerwall");
+    }
+    config.keepalives_idle(DEAD).tcp_user_timeout(DEAD);
+    Ok(config)
 }
 
 /// Without the password.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("postgresql://")?;
-        if let Some(user) = self.0.get_user() {
-            write!(f, "{user}@")?;
-        }
-        for (number, host) in self.0.get_hosts().iter().enumerate() {
-            let comma = if number > 0 { "," } else { "" };
-            match host {
-                Host::Tcp(name) => write!(f, "{comma}{name}")?,
-                Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
-            }
-            let port = self.0.get_ports().get(number).or(self.0.get_ports().first());
-            if let Some(port) = port.filter(|port| **port != USUAL) {
-                write!(f, ":{port}")?;
-            }
-        }
-        write!(f, "/{}", self.0.get_dbname().or(self.0.get_user()).unwrap_or_default())
+        f.write_str(&named(&self.config))
     }
 }
 
@@ -132,6 +141,21 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// A URL without the password.
+fn named(config: &Config) -> String {
+    let user = config.get_user().map_or_else(String::new, |user| format!("{user}@"));
+    let hosts = config.get_hosts().iter().enumerate().map(|(number, host)| {
+        let port = config.get_ports().get(number).or(config.get_ports().first());
+        let port = port.filter(|port| **port != USUAL).map_or_else(String::new, |port| format!(":{port}"));
+        match host {
+            Host::Tcp(name) => format!("{name}{port}"),
+            Host::Unix(path) => format!("{}{port}", path.display()),
+        }
+    });
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    format!("postgresql://{user}{hosts}/{}", config.get_dbname().or(config.get_user()).unwrap_or_default())
 }
 
 fn is_url(text: &str) -> bool {
@@ -142,9 +166,9 @@ fn is_url(text: &str) -> bool {
 pub fn shown(word: &str) -> String {
     let Some(at) = SCHEMES.iter().find_map(|scheme| word.find(scheme)) else { return word.to_owned() };
     let (before, url) = word.split_at(at);
-    match Server::parse(url, None) {
-        Ok(server) => format!("{before}{server}"),
-        Err(PlaceError) => format!("{before}postgresql://…"),
+    match config(url, None) {
+        Ok(config) => format!("{before}{}", named(&config)),
+        Err(_) => format!("{before}postgresql://…"),
     }
 }
 

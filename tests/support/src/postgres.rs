@@ -17,6 +17,8 @@ pub struct Postgres {
     folder: TempDir,
     programs: PathBuf,
     process: Option<Running>,
+    /// The port of loopback where it speaks TLS.
+    port: Option<u16>,
     databases: AtomicU32,
 }
 
@@ -34,13 +36,39 @@ impl Postgres {
         if let Some((user, group)) = other() {
             std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).expect("root may do so");
         }
-        let mut server = Self { folder, programs, process: None, databases: AtomicU32::new(0) };
+        let mut server = Self { folder, programs, process: None, port: None, databases: AtomicU32::new(0) };
         let mut command = server.command("initdb");
         command.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N", "-D"]);
         let output = command.arg(server.data()).output().expect("initdb is there");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         server.go_on();
         Some(server)
+    }
+
+    /// One that is come to by TLS as well, and the file of the CA that has signed its certificate, for `localhost`.
+    ///
+    /// # Panics
+    /// When it is installed and does not start.
+    pub fn with_tls() -> Option<(Self, PathBuf)> {
+        let mut server = Self::start()?;
+        server.stop();
+        let make = |words: &str| {
+            let mut command = server.command("openssl");
+            let output = command.args(words.split(' ')).output().expect("openssl is installed");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 2";
+        make(&format!("{new} -subj /CN=CA -keyout ca.key -out ca.pem"));
+        make(&format!(
+            "{new} -CA ca.pem -CAkey ca.key -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+             -addext basicConstraints=critical,CA:FALSE -keyout data/server.key -out data/server.crt"
+        ));
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        server.port = Some(free.local_addr().expect("it is bound").port());
+        drop(free);
+        server.go_on();
+        let authority = server.folder.path().join("ca.pem");
+        Some((server, authority))
     }
 
     /// One for all tests of a process, which ends with it.
@@ -69,6 +97,9 @@ impl Postgres {
         command.args(["--pdeathsig", "INT"]).arg(self.programs.join("postgres")).arg("-D").arg(self.data());
         command.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200", "-k"]);
         command.arg(self.folder.path());
+        if let Some(port) = self.port {
+            command.args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("port={port}"), "-c", "ssl=on"]);
+        }
         as_other(&mut command);
         let process = Running::start(command);
         process.wait_stderr("the server to be ready", |said| {
@@ -98,7 +129,19 @@ impl Postgres {
     }
 
     fn url(&self, database: &str) -> String {
-        format!("postgresql:///{database}?host={}&user=postgres", self.folder.path().display())
+        let port = self.port.map_or_else(String::new, |port| format!("&port={port}"));
+        format!("postgresql:///{database}?host={}&user=postgres{port}", self.folder.path().display())
+    }
+
+    /// The same database by TLS.
+    ///
+    /// # Panics
+    /// When it is not come to so.
+    pub fn by_tls(&self, url: &str) -> String {
+        let (_, database) = url.split_once(":///").expect("a URL of this server");
+        let (database, _) = database.split_once('?').expect("a URL of this server");
+        let port = self.port.expect("it speaks TLS");
+        format!("postgresql://postgres@localhost:{port}/{database}?sslmode=require")
     }
 
     fn data(&self) -> PathBuf {
@@ -106,7 +149,8 @@ impl Postgres {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.programs.join(program));
+        let own = self.programs.join(program);
+        let mut command = Command::new(if own.exists() { own } else { program.into() });
         as_other(&mut command);
         command.current_dir(self.folder.path());
         command

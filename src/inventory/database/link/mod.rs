@@ -17,6 +17,7 @@ use tokio_postgres::CancelToken;
 pub(super) use self::cell::{Row, Value, values};
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
+pub(super) use self::tls::{Tls, tls};
 
 /// Why a database did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +31,7 @@ pub enum DatabaseError {
     /// The server has not answered for so long.
     #[error("the server does not answer")]
     Silent,
-    /// What the server is spoken to by cannot be made: sockets, certificates.
+    /// What the server is spoken to by cannot be made.
     #[error("{0}")]
     System(#[from] std::io::Error),
     /// Something else stands in a column than what should.
@@ -52,7 +53,7 @@ pub enum Interrupter {
     /// In this process.
     Sqlite(rusqlite::InterruptHandle),
     /// By a request to the server.
-    Postgres(Box<CancelToken>, tls::Tls),
+    Postgres(Box<CancelToken>, Tls),
 }
 
 impl Link {

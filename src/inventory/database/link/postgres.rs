@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::runtime::Runtime;
-use tokio_postgres::config::SslMode;
 use tokio_postgres::{CancelToken, Client, Config, Error, Statement};
 
 use super::dialect::postgres;
-use super::tls::{Tls, tls};
+use super::tls::Tls;
 use super::{DatabaseError, Result, Row, Value};
 
 /// The longest that an answer is waited for.
@@ -83,15 +82,14 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 impl Session {
-    pub(in crate::inventory::database) fn open(config: &Config) -> Result<Self> {
+    pub(in crate::inventory::database) fn open(config: &Config, tls: &Tls) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let tls = tls(config.get_ssl_mode() == SslMode::Require)?;
-        let client = connect(&runtime, config, &tls)?;
+        let client = connect(&runtime, config, tls)?;
         Ok(Self {
             config: config.clone(),
             runtime: Some(runtime),
             client,
-            tls,
+            tls: tls.clone(),
             statements: RefCell::default(),
             waiting: RefCell::default(),
             cursors: Cell::new(0),

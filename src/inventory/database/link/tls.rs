@@ -10,18 +10,26 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What makes a connection one by TLS.
-pub(super) type Tls = MakeRustlsConnect;
+pub(in crate::inventory::database) type Tls = MakeRustlsConnect;
 
 /// Of a server whose certificate this system trusts, where it has to be `verified`; else of any, as libpq does where
 /// it is not told to verify: who only listens learns nothing.
-pub(super) fn tls(verified: bool) -> io::Result<Tls> {
+///
+/// Reads the system's certificates: to be made once, before the process is confined to its own files.
+///
+/// # Errors
+/// The system has no certificates to verify one by.
+pub(in crate::inventory::database) fn tls(verified: bool) -> io::Result<Tls> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;
     let config = if verified {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if known == 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         builder.with_root_certificates(roots).with_no_client_auth()
     } else {
         let any = Arc::new(Any(provider));
