@@ -8,8 +8,11 @@ use crate::event::{
     Source, SshSide, Timestamp,
 };
 
-/// Characters of a banner that are kept.
-const TEXT: usize = 1_024;
+/// Characters of a text that are kept, at most.
+const CHARACTERS: usize = 1_024;
+
+/// Octets of them in a database, at most: an index of PostgreSQL takes no row of more than 2,704.
+const OCTETS: usize = 2_048;
 
 /// The protocol of an open port that says nothing.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -34,6 +37,21 @@ pub(super) struct Banner {
     pub(super) kind: Kind,
     /// The text; empty where it said nothing that names its software.
     pub(super) text: String,
+}
+
+impl Banner {
+    /// Cuts a text where it is too long to keep.
+    pub(super) fn new(kind: Kind, text: &str) -> Self {
+        // What stands for U+0000 in PostgreSQL has three octets.
+        let octets = |letter: char| if letter == '\0' { 3 } else { letter.len_utf8() };
+        let mut room = OCTETS;
+        let fitting = text.chars().take(CHARACTERS).take_while(|letter| {
+            let left = room.checked_sub(octets(*letter));
+            room = left.unwrap_or_default();
+            left.is_some()
+        });
+        Self { kind, text: fitting.collect() }
+    }
 }
 
 /// What a banner is.
@@ -159,7 +177,7 @@ impl Teller<'_> {
             for (side, hassh) in sides.map(|(side, it)| (side, it.as_ref().and_then(|it| it.hassh.as_ref())))
             {
                 let (Some(hassh), Some(asset)) = (hassh, self.asset(side, "ssh")) else { continue };
-                let banner = Banner { kind: Kind::Hassh, text: hassh.hash.clone() };
+                let banner = Banner::new(Kind::Hassh, &hassh.hash);
                 self.tell(asset, What::Said(banner), Software::default());
             }
         }
@@ -167,8 +185,8 @@ impl Teller<'_> {
             && let Some(shown) = facts.server.as_ref().and_then(|server| server.certificates.first())
             && let Some(asset) = self.asset(Side::Server, "tls")
         {
-            let text = format!("{} {}", shown.sha256, shown.subject).chars().take(TEXT).collect();
-            let banner = Banner { kind: Kind::Certificate, text };
+            let text = format!("{} {}", shown.sha256, shown.subject);
+            let banner = Banner::new(Kind::Certificate, &text);
             self.tell(asset, What::Said(banner), Software::default());
         }
         // Of a scan the client is the scan itself.
@@ -221,9 +239,9 @@ fn canonical(end: Endpoint) -> IpAddr {
     end.address.to_canonical()
 }
 
-/// A banner of this text, cut where it is too long to keep.
+/// A banner of this text.
 pub(super) fn banner(text: &str) -> Banner {
-    Banner { kind: Kind::Banner, text: text.chars().take(TEXT).collect() }
+    Banner::new(Kind::Banner, text)
 }
 
 fn name_of(said: &Application) -> &'static str {

@@ -60,7 +60,7 @@ pub(super) fn says(protocol: &'static str, text: &str) -> (Banner, Software) {
 
 /// The fingerprint of a key exchange.
 pub(super) fn hassh(hash: &str) -> (Banner, Software) {
-    (Banner { kind: Kind::Hassh, ..banner(hash) }, Software::default())
+    (Banner::new(Kind::Hassh, hash), Software::default())
 }
 
 /// A time: seconds since the epoch with a fraction, or RFC 3339, also with an offset without a colon.

@@ -548,6 +548,38 @@ fn texts_that_databases_dislike_are_kept() {
     });
 }
 
+#[test]
+fn texts_of_as_many_octets_as_may_be_sent_are_kept() {
+    let mut seed = 1_u32;
+    // What packs nothing smaller.
+    let mut some = |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((seed >> 16) * below) >> 16
+    };
+    let wide: String = (0..960).filter_map(|_| char::from_u32(0x2_0000 + some(0xa000))).collect();
+    let nuls: String = (0..1_400)
+        .filter_map(|_| if some(3) > 0 { Some('\0') } else { char::from_u32(0x21 + some(90)) })
+        .collect();
+    let shown = Certificate { sha256: "ab".repeat(32), subject: wide.clone(), ..Certificate::default() };
+    let server = TlsServer { certificates: vec![shown], ..TlsServer::default() };
+    let tls = Application::Tls(Arc::new(TlsFacts { server: Some(server), ..TlsFacts::default() }));
+    on_both(|place| {
+        let events = [
+            ssh(Source::Guard, 0, &wide),
+            ssh(Source::Guard, 1, &nuls),
+            event(Source::Guard, 2, EventKind::Application(tls.clone())),
+        ];
+        place.see(Source::Guard, &events);
+        assert_eq!(place.ask("SELECT count(*) FROM banners WHERE side = 'server'"), "4");
+        assert_eq!(
+            place.ask(
+                "SELECT count(*) FROM sightings JOIN banners ON banners.id = banner WHERE side = 'server'"
+            ),
+            "4"
+        );
+    });
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
     #[test]
