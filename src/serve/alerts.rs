@@ -90,7 +90,7 @@ impl Consumer for Crier {
 }
 
 impl Board {
-    fn put(&self, alert: Alert) {
+    pub(super) fn put(&self, alert: Alert) {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if remembered.alerts.len() >= REMEMBERED {
             remembered.alerts.pop_front();
@@ -119,11 +119,11 @@ impl Board {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::inventory::Time;
 
-    fn alert(rule: usize) -> Alert {
+    pub(in super::super) fn alert(rule: &str) -> Alert {
         Alert {
             at: Time::now(),
             address: "198.51.100.1".to_owned(),
@@ -138,7 +138,7 @@ mod tests {
             patch: None,
             cpe: None,
             os: None,
-            rule: rule.to_string(),
+            rule: rule.to_owned(),
             title: String::new(),
             severity: "high".to_owned(),
             action: "drop".to_owned(),
@@ -151,7 +151,7 @@ mod tests {
     fn the_last_alerts_are_remembered_by_number() {
         let board = Board::default();
         assert!(board.behind(0).is_empty());
-        (1..=600).for_each(|rule| board.put(alert(rule)));
+        (1..=600).for_each(|rule| board.put(alert(&rule.to_string())));
         let told = |number| {
             let all = board.behind(number);
             assert!(all.iter().all(|(number, alert)| number.to_string() == alert.rule));

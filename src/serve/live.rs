@@ -112,15 +112,16 @@ impl Watch {
         }
     }
 
-    /// Waits until it is worth to look again.
-    async fn rest(&self) {
+    /// Waits until it is worth to look again. Alerts that the filter hides wake nobody: each would cost a question.
+    async fn rest(&mut self) {
         let pause = tokio::time::sleep(PAUSE);
-        match &self.reader.board {
-            Some(board) => tokio::select! {
-                () = pause => {}
-                () = board.news() => {}
-            },
-            None => pause.await,
+        tokio::pin!(pause);
+        let Some(board) = self.reader.board.clone() else { return pause.await };
+        while self.waiting.is_empty() {
+            tokio::select! {
+                () = &mut pause => return,
+                () = board.news() => self.hear(),
+            }
         }
     }
 
@@ -153,5 +154,46 @@ impl FromStr for Mark {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (change, alert) = text.split_once('.').unwrap_or((text, "0"));
         Ok(Self { change: change.parse().map_err(drop)?, alert: alert.parse().map_err(drop)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::alerts::Board;
+    use super::super::alerts::tests::alert;
+    use super::*;
+
+    #[test]
+    fn alerts_that_a_filter_hides_wake_nobody() {
+        let board = Arc::<Board>::default();
+        let place = std::path::Path::new("/nowhere.db").into();
+        let mark = Mark { change: 0, alert: 0 };
+        let mut watch = Watch {
+            reader: Arc::new(Reader::new(place, Some(Arc::clone(&board)))),
+            filter: Filter::parse(["finding:shown"]).unwrap(),
+            behind: mark,
+            reached: mark,
+            waiting: VecDeque::new(),
+        };
+        let mut rest = |rule: &str| {
+            let over = Arc::<std::sync::atomic::AtomicBool>::default();
+            let (seen, shown, rule) = (Arc::clone(&over), Arc::clone(&board), rule.to_owned());
+            let crier = std::thread::spawn(move || {
+                while !seen.load(std::sync::atomic::Ordering::Relaxed) {
+                    shown.put(alert(&rule));
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let begun = Instant::now();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(watch.rest());
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            crier.join().unwrap();
+            (begun.elapsed() < PAUSE, watch.waiting.is_empty())
+        };
+        assert_eq!(rest("hidden"), (false, true));
+        assert_eq!(rest("shown"), (true, false));
     }
 }
