@@ -183,6 +183,10 @@ impl Recorder {
 
     /// Knows as gone what was not seen for too long, now and then.
     fn give_up(&mut self) {
+        // What waits comes first: it says of some that they were seen.
+        if self.failing.is_some() {
+            return;
+        }
         let Some((age, last)) = &mut self.gone_after else { return };
         let pause = (*age / 100).clamp(LOOKING.0, LOOKING.1);
         if last.is_some_and(|last| last.elapsed() < pause) {
@@ -191,11 +195,9 @@ impl Recorder {
         *last = Some(Instant::now());
         match self.store.unseen(ago(*age)) {
             Ok(changes) => self.outlet.iter().for_each(|outlet| outlet.tell(changes.clone())),
-            // Told already where it takes nothing else.
-            Err(error) if self.failing.is_none() => {
+            Err(error) => {
                 tell(format_args!("bannerwall: what is no more seen is not known as gone: {error}"));
             }
-            Err(_) => {}
         }
     }
 
@@ -265,26 +267,43 @@ impl Recorder {
             return;
         }
         self.fit(self.batch.len());
-        match self.store.write(&self.batch) {
-            Ok(changes) => {
-                self.batch.clear();
-                if let Some(outlet) = &self.outlet {
-                    outlet.tell(changes);
+        let mut at_once = self.batch.len();
+        while !self.batch.is_empty() {
+            at_once = at_once.clamp(1, self.batch.len());
+            match self.store.write(&self.batch[..at_once]) {
+                Ok(taken) => {
+                    self.batch.drain(..taken.records);
+                    if let Some(outlet) = &self.outlet {
+                        outlet.tell(taken.changes);
+                    }
+                    at_once *= 2;
                 }
-                if let Some((before, _)) = self.failing.take() {
-                    let lost = self.losses.count() - before;
-                    tell(format_args!(
-                        "bannerwall: the inventory is written again; {lost} sightings were lost"
-                    ));
-                }
-            }
-            Err(error) => {
-                self.complain(&error);
-                if self.batch.len() >= WAITING {
-                    self.lose();
+                // One of them is at fault: it is looked for, and goes without the others.
+                Err(error) if error.is_of_content() && at_once > 1 => at_once /= 2,
+                Err(error) => {
+                    self.complain(&error);
+                    if error.is_of_content() {
+                        self.lose_first();
+                        continue;
+                    }
+                    if self.batch.len() >= WAITING {
+                        self.lose();
+                    }
+                    return;
                 }
             }
         }
+        if let Some((before, _)) = self.failing.take() {
+            let lost = self.losses.count() - before;
+            tell(format_args!("bannerwall: the inventory is written again; {lost} sightings were lost"));
+        }
+    }
+
+    /// Gives up what waits first.
+    fn lose_first(&mut self) {
+        let Record { asset, what, count, .. } = self.batch.remove(0);
+        let counted = self.recent.remove(&(asset, what)).map_or(0, |recent| recent.count);
+        self.losses.0.0.fetch_add(count + counted, Relaxed);
     }
 
     /// Gives up what waits. What is lost is news when it is seen again.

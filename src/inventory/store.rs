@@ -32,13 +32,23 @@ pub struct Run {
     pub about: String,
 }
 
+/// What was taken of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Records, from the first on: fewer than all where these were written by a call before, whose answer was lost. The
+    /// others are to be told again.
+    pub(super) records: usize,
+    /// What became different by them, where the run is to [tell](Run::tells).
+    pub(super) changes: Vec<Change>,
+}
+
 /// Keeps what it is told: all of a batch or nothing of it.
 pub(super) trait Store: Send {
-    /// Takes a batch; what became different by it, where the run is to [tell](Run::tells).
+    /// Takes a batch. One that was refused is told again from its beginning, with others behind it, or not at all.
     ///
     /// # Errors
-    /// Nothing of the batch was taken, and it may be told again.
-    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError>;
+    /// It is not known that anything was taken.
+    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError>;
 
     /// Takes out what was last seen before a time.
     ///
@@ -124,4 +134,11 @@ pub enum StoreError {
         /// What it said.
         error: DatabaseError,
     },
+}
+
+impl StoreError {
+    /// Whether what was to be written is at fault, and would be each time.
+    pub(super) fn is_of_content(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_of_content())
+    }
 }

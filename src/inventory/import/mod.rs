@@ -152,9 +152,9 @@ impl Importer {
     }
 
     fn write(&mut self) -> Result<(), StoreError> {
-        if !self.batch.is_empty() {
-            self.writer.write(&self.batch)?;
-            self.batch.clear();
+        while !self.batch.is_empty() {
+            let taken = self.writer.write(&self.batch)?;
+            self.batch.drain(..taken.records);
         }
         Ok(())
     }
@@ -240,5 +240,5 @@ fn told(lines: &mut Lines) -> io::Result<Option<ImportFormat>> {
 
 /// A banner that says nothing.
 fn silent() -> (Banner, Software) {
-    (Banner { kind: Kind::Banner, text: String::new() }, Software::default())
+    (Banner::new(Kind::Banner, ""), Software::default())
 }

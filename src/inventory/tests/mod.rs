@@ -1,6 +1,7 @@
 //! What events leave in a store.
 
 mod asking;
+mod away;
 mod tending;
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use bannerwall_test_support::{Postgres, psql};
 use super::database::{Change, Database, Writer};
 use super::observer::{RecordConfig, Telling};
 use super::recorder::{Losses, Recorder};
-use super::store::{Record, Run, Store, StoreError};
+use super::store::{Record, Run, Store, StoreError, Taken};
 use super::{Filter, Inventory, Service};
 use crate::event::*;
 use crate::output::Consumer as _;
@@ -81,13 +82,13 @@ fn port(source: Source, at: u64, state: PortState) -> Event {
 struct Broken(Arc<Mutex<(bool, Vec<Record>)>>);
 
 impl Store for Broken {
-    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError> {
+    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
         let (works, taken) = &mut *self.0.lock().unwrap();
         if !*works {
             return Err(StoreError::Create(std::io::ErrorKind::StorageFull.into()));
         }
         taken.extend_from_slice(batch);
-        Ok(Vec::new())
+        Ok(Taken { records: batch.len(), changes: Vec::new() })
     }
 
     fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {

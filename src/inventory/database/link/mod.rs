@@ -39,6 +39,15 @@ pub enum DatabaseError {
     Column(usize),
 }
 
+impl DatabaseError {
+    /// Whether a server has refused a value that it was sent: one that a type cannot hold, or too large for an index.
+    pub(in crate::inventory) fn is_of_content(&self) -> bool {
+        const CLASSES: [&str; 2] = ["22", "54"];
+        let Self::Postgres(error) = self else { return false };
+        error.code().is_some_and(|code| CLASSES.iter().any(|class| code.code().starts_with(class)))
+    }
+}
+
 type Result<T> = std::result::Result<T, DatabaseError>;
 
 /// A connection to a database.

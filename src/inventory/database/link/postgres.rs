@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::runtime::Runtime;
+use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::{CancelToken, Client, Config, Error, Statement};
 
 use super::dialect::postgres;
@@ -280,7 +281,12 @@ impl Session {
             return Err(DatabaseError::Silent);
         };
         let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
-        if self.client.is_closed() || outcome.is_err() {
+        let is_over = match &outcome {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => ends(error),
+            Err(_) => true,
+        };
+        if is_over || self.client.is_closed() {
             self.is_lost.set(true);
         }
         Ok(outcome.map_err(|_| DatabaseError::Silent)??)
@@ -294,6 +300,12 @@ impl Drop for Session {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Whether a connection ends with an error.
+fn ends(error: &Error) -> bool {
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    error.is_closed() || matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 
 fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Client> {

@@ -18,7 +18,7 @@ use super::tend::prune;
 use super::{Database, DatabaseError, Place, millis, octets, values};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
-use crate::inventory::store::{Record, Run, Store, StoreError};
+use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
 use absent::Absent;
 use pen::Pen;
 
@@ -39,6 +39,8 @@ pub(in crate::inventory) struct Writer {
     batches: i64,
     /// The batch that may have been written: its answer was lost.
     unanswered: Option<Unanswered>,
+    /// Whether others see by a lock of the connection that the run goes on.
+    is_held: bool,
     bound: Option<Bound>,
     memory: Memory,
 }
@@ -48,8 +50,8 @@ pub(in crate::inventory) struct Writer {
 struct Unanswered {
     count: usize,
     last: Record,
-    /// The number of the latest change before it.
-    before: i64,
+    /// What becomes different by it.
+    changes: Vec<Change>,
 }
 
 /// Rows that were met, so that they need not be looked up.
@@ -106,6 +108,7 @@ impl Writer {
             tells: run.tells,
             batches: 0,
             unanswered: None,
+            is_held: true,
             bound: None,
             memory: Memory::default(),
         })
@@ -147,52 +150,81 @@ impl Writer {
         servers.map(|servers| servers.into_iter().collect()).map_err(|error| self.database.fault(error))
     }
 
-    fn try_write(&mut self, batch: &[Record]) -> Result<Vec<Change>, DatabaseError> {
-        let (done, mut changes) = self.revive(batch)?;
-        let Some((last, _)) = batch.split_last().filter(|_| done < batch.len()) else { return Ok(changes) };
+    fn try_write(&mut self, batch: &[Record]) -> Result<Taken, DatabaseError> {
+        let Some(last) = batch.last() else { return Ok(Taken::default()) };
+        // Nobody else writes before the transaction ends, nor does what became of a connection that was lost.
         let transaction = self.database.link.transaction()?;
-        // Nobody else writes before the transaction ends.
+        if self.unanswered.is_some() {
+            let written = "SELECT batches FROM runs WHERE id = ?1";
+            let written: Option<i64> = transaction.one(written, values![self.run], |row| row.get(0))?;
+            let unanswered = self.unanswered.take();
+            if written == Some(self.batches + 1) {
+                self.batches += 1;
+                return Ok(unanswered.map(|it| it.taken(batch)).unwrap_or_default());
+            }
+        }
         let before = latest_change(&transaction)?;
         if let Link::Postgres(_) = &*transaction {
             self.memory.look_up(&transaction, batch)?;
         }
         let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor, self.once);
-        batch.iter().skip(done).try_for_each(|record| pen.record(record))?;
+        batch.iter().try_for_each(|record| pen.record(record))?;
         pen.settle()?;
-        if self.tells {
-            changes.extend(changes_since(&transaction, before)?);
-        }
+        let changes = if self.tells { changes_since(&transaction, before)? } else { Vec::new() };
         let next = self.batches + 1;
         transaction.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![self.run, next])?;
-        self.unanswered = Some(Unanswered { count: batch.len(), last: last.clone(), before });
+        let pending = Unanswered { count: batch.len(), last: last.clone(), changes };
+        let pending = self.unanswered.insert(pending);
         transaction.commit()?;
+        let taken = Taken { records: batch.len(), changes: std::mem::take(&mut pending.changes) };
         self.memory.absent = Absent::default();
         (self.unanswered, self.batches) = (None, next);
-        Ok(changes)
+        Ok(taken)
     }
 
-    /// Comes back to a server that was away. How much of a batch was written, though nobody said so, and what it
-    /// has changed.
-    fn revive(&mut self, batch: &[Record]) -> Result<(usize, Vec<Change>), DatabaseError> {
-        let unanswered = self.unanswered.take();
-        let link = &mut self.database.link;
-        if let Link::Postgres(session) = link
-            && session.revive()?
-        {
-            runs::go_on(link, self.run)?;
-            let written = "SELECT batches FROM runs WHERE id = ?1";
-            let written = link.one(written, values![self.run], |row| row.get::<i64>(0))?;
-            if written == Some(self.batches + 1) {
-                self.batches += 1;
-                let is_begun =
-                    |it: &Unanswered| it.count.checked_sub(1).and_then(|at| batch.get(at)) == Some(&it.last);
-                if let Some(it) = unanswered.filter(is_begun) {
-                    let changes = if self.tells { changes_since(link, it.before)? } else { Vec::new() };
-                    return Ok((it.count, changes));
-                }
+    /// Does some work, on a new connection where there is none any more. That one has gone may be known by the first
+    /// answer alone that does not come: then once more.
+    fn connected<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<T, DatabaseError>,
+    ) -> Result<T, StoreError> {
+        let outcome = self.revive().and_then(|()| match work(self) {
+            Err(error) if self.is_cut_off(&error) => {
+                self.memory = Memory::default();
+                self.revive()?;
+                work(self)
             }
+            outcome => outcome,
+        });
+        outcome.map_err(|error| self.database.fault(error))
+    }
+
+    /// Whether the connection was ended. A server that does not answer was waited for long enough.
+    fn is_cut_off(&self, error: &DatabaseError) -> bool {
+        matches!(&self.database.link, Link::Postgres(session) if session.is_lost())
+            && !matches!(error, DatabaseError::Silent)
+    }
+
+    /// Comes back to a server that was away.
+    fn revive(&mut self) -> Result<(), DatabaseError> {
+        let Link::Postgres(session) = &mut self.database.link else { return Ok(()) };
+        if session.revive()? {
+            self.is_held = false;
         }
-        Ok((0, Vec::new()))
+        if !self.is_held {
+            self.is_held = runs::go_on(&self.database.link, self.run)?;
+        }
+        Ok(())
+    }
+}
+
+impl Unanswered {
+    /// What is taken of a batch, now that it is known that this one was written.
+    fn taken(self, batch: &[Record]) -> Taken {
+        let last = self.count.checked_sub(1).and_then(|at| batch.get(at));
+        // Who has told it may have given it up.
+        let records = if last == Some(&self.last) { self.count } else { 0 };
+        Taken { records, changes: self.changes }
     }
 }
 
@@ -204,25 +236,24 @@ impl Writer {
 }
 
 impl Store for Writer {
-    fn write(&mut self, batch: &[Record]) -> Result<Vec<Change>, StoreError> {
+    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
         self.memory.bound();
-        let outcome = self.try_write(batch);
+        let outcome = self.connected(|writer| writer.try_write(batch));
         if outcome.is_err() {
             // It may hold rows that were never written, or that another process has taken away.
             self.memory = Memory::default();
         }
-        outcome.map_err(|error| self.database.fault(error))
+        outcome
     }
 
     fn prune(&mut self, before: Timestamp) -> Result<(), StoreError> {
-        let pruned = self.revive(&[]).and_then(|_| prune(&self.database.link, before.into()));
+        let pruned = self.connected(|writer| prune(&writer.database.link, before.into()));
         self.memory = Memory::default();
-        pruned.map(drop).map_err(|error| self.database.fault(error))
+        pruned.map(drop)
     }
 
     fn unseen(&mut self, before: Timestamp) -> Result<Vec<Change>, StoreError> {
-        let gone = self.revive(&[]).and_then(|_| self.give_up(before));
-        gone.map_err(|error| self.database.fault(error))
+        self.connected(|writer| writer.give_up(before))
     }
 
     fn fit(&mut self, coming: usize) -> Result<u64, StoreError> {
@@ -239,11 +270,9 @@ impl Store for Writer {
 
     fn end(&mut self, lost: u64) -> Result<(), StoreError> {
         let lost = i64::try_from(lost).unwrap_or(i64::MAX);
-        let ended = self.revive(&[]).and_then(|_| {
-            let ended = "UPDATE runs SET ended = ?2, state = 'done', lost = ?3 WHERE id = ?1";
-            self.database.link.execute(ended, values![self.run, now(), lost])
-        });
-        ended.map(drop).map_err(|error| self.database.fault(error))
+        let ended = "UPDATE runs SET ended = ?2, state = 'done', lost = ?3 WHERE id = ?1";
+        let end = |writer: &mut Self| writer.database.link.execute(ended, values![writer.run, now(), lost]);
+        self.connected(end).map(drop)
     }
 }
 

@@ -73,19 +73,22 @@ pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError>
     Ok((sensor, id))
 }
 
-/// Is there again after its connection was lost, whatever others took it for.
-pub(super) fn go_on(link: &Link, run: i64) -> Result<(), DatabaseError> {
-    hold(link, run)?;
-    link.execute("UPDATE runs SET state = 'running' WHERE id = ?1", values![run]).map(drop)
+/// Is there again after its connection was lost, whatever others took it for; whether they see so from now on.
+pub(super) fn go_on(link: &Link, run: i64) -> Result<bool, DatabaseError> {
+    // As one step: nobody looks for the killed meanwhile.
+    let step = link.transaction()?;
+    let is_held = hold(&step, run)?;
+    step.execute("UPDATE runs SET state = 'running' WHERE id = ?1", values![run])?;
+    step.commit().map(|()| is_held)
 }
 
-fn hold(link: &Link, run: i64) -> Result<(), DatabaseError> {
+/// Holds the lock of a run, unless a connection holds it still that was lost a moment ago.
+fn hold(link: &Link, run: i64) -> Result<bool, DatabaseError> {
     match link {
-        Link::Sqlite(_) => Ok(()),
-        // A connection that was lost a moment ago may hold it still.
+        Link::Sqlite(_) => Ok(true),
         Link::Postgres(_) => {
             let hold = "SELECT pg_try_advisory_lock(?1::int4, ?2::int4)";
-            link.sole(hold, values![RUNNING, run], |row| row.get::<bool>(0)).map(drop)
+            link.sole(hold, values![RUNNING, run], |row| row.get(0))
         }
     }
 }

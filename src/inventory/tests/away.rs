@@ -1,0 +1,198 @@
+//! What becomes of batches whose connection to the server is lost.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use super::*;
+use crate::inventory::sighting::{Asset, Banner, Kind, Software, What};
+
+/// What a way to a server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Takes whatever comes to the other end.
+    Pass,
+    /// Breaks off before the end of the next transaction, which the server still hears of: after so long.
+    Break(Duration),
+    /// Takes nobody.
+    Refuse,
+}
+
+/// A way to a server, by a socket of its own.
+struct Way {
+    place: Place,
+    mode: Arc<Mutex<Mode>>,
+    /// Connections that only the server takes for alive.
+    dead: Arc<Mutex<Vec<UnixStream>>>,
+}
+
+impl Way {
+    /// To a new database; none where there is no server.
+    fn new() -> Option<Self> {
+        let url = Postgres::shared()?.database();
+        let (_, rest) = url.split_once("host=").unwrap();
+        let (folder, _) = rest.split_once('&').unwrap();
+        let place = Place::new();
+        let own = place.place.file().unwrap().with_file_name(".s.PGSQL.5432");
+        let listener = UnixListener::bind(&own).unwrap();
+        let by_us = url.replace(folder, own.parent().unwrap().to_str().unwrap());
+        let (mode, dead) = (Arc::new(Mutex::new(Mode::Pass)), Arc::<Mutex<Vec<_>>>::default());
+        let (theirs, shared) = (format!("{folder}/.s.PGSQL.5432"), (Arc::clone(&mode), Arc::clone(&dead)));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if *shared.0.lock().unwrap() != Mode::Refuse {
+                    carry(client, UnixStream::connect(&theirs).unwrap(), shared.clone());
+                }
+            }
+        });
+        let place =
+            Place { place: super::super::Place::parse(by_us.into()).unwrap(), url: Some(url), ..place };
+        Some(Self { place, mode, dead })
+    }
+
+    fn set(&self, mode: Mode) {
+        *self.mode.lock().unwrap() = mode;
+    }
+
+    /// A run that tells changes.
+    fn writer(&self) -> Writer {
+        let (sensor, about) = ("edge".to_owned(), String::new());
+        let run = Run { source: "guard", once: false, tells: true, sensor, about };
+        Writer::open(&self.place.place, &run).unwrap()
+    }
+
+    /// How often servers were seen.
+    fn seen(&self) -> String {
+        self.place.ask("SELECT sum(count) FROM sightings")
+    }
+}
+
+/// Carries octets both ways.
+fn carry(
+    mut client: UnixStream,
+    mut server: UnixStream,
+    (mode, dead): (Arc<Mutex<Mode>>, Arc<Mutex<Vec<UnixStream>>>),
+) {
+    let (mut back, mut from) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut back);
+        let _ = back.shutdown(std::net::Shutdown::Both);
+    });
+    std::thread::spawn(move || {
+        let mut buffer = [0; 65_536];
+        while let Ok(count @ 1..) = client.read(&mut buffer) {
+            let octets = &buffer[..count];
+            let now = *mode.lock().unwrap();
+            if let (Mode::Break(pause), true) = (now, octets.windows(7).any(|word| word == b"COMMIT\0")) {
+                *mode.lock().unwrap() = if pause.is_zero() { Mode::Refuse } else { Mode::Pass };
+                dead.lock().unwrap().push(server.try_clone().unwrap());
+                client.shutdown(std::net::Shutdown::Both).unwrap();
+                std::thread::sleep(pause);
+                server.write_all(octets).unwrap();
+                return;
+            }
+            server.write_all(octets).unwrap();
+        }
+        let _ = server.shutdown(std::net::Shutdown::Both);
+    });
+}
+
+fn record(port: u16) -> Record {
+    let address = std::net::Ipv4Addr::new(198, 51, 100, 1).into();
+    let time = Timestamp::from_nanos(1_767_225_600_000_000_000);
+    Record {
+        asset: Asset { address, port, side: Side::Server, protocol: "ssh" },
+        what: What::Said(Banner::new(Kind::Banner, "SSH-2.0-a")),
+        software: Software::default(),
+        first: time,
+        last: time,
+        count: 1,
+    }
+}
+
+#[test]
+fn a_batch_whose_answer_was_lost_is_written_once_however_often_it_is_tried() {
+    let Some(way) = Way::new() else { return };
+    let mut writer = way.writer();
+    let batch: Vec<Record> = (1..=5).map(record).collect();
+    way.set(Mode::Break(Duration::ZERO));
+    writer.write(&batch[..3]).unwrap_err();
+    writer.write(&batch[..3]).unwrap_err();
+    let long_ago = Timestamp::from_nanos(0);
+    writer.prune(long_ago).unwrap_err();
+    way.set(Mode::Pass);
+    writer.prune(long_ago).unwrap();
+    assert_eq!(writer.unseen(long_ago).unwrap().len(), 0);
+    // Others write meanwhile, what is none of its changes.
+    way.writer().write(&[record(9)]).unwrap();
+    let taken = writer.write(&batch).unwrap();
+    let new = |changes: &[Change]| changes.iter().filter(|it| it.kind == "new_service").count();
+    assert_eq!((taken.records, new(&taken.changes)), (3, 3));
+    let taken = writer.write(&batch[3..]).unwrap();
+    assert_eq!((taken.records, new(&taken.changes)), (2, 2));
+    assert_eq!(way.seen(), "6");
+}
+
+#[test]
+fn a_batch_that_a_server_hears_the_end_of_late_is_written_once() {
+    let Some(way) = Way::new() else { return };
+    let mut writer = way.writer();
+    way.set(Mode::Break(Duration::from_millis(700)));
+    let taken = writer.write(&[record(1), record(2)]).unwrap();
+    assert_eq!((taken.records, taken.changes.len(), way.seen().as_str()), (2, 3, "2"));
+}
+
+#[test]
+fn a_run_that_came_back_is_not_taken_for_killed_once_its_old_connection_is_gone() {
+    let Some(way) = Way::new() else { return };
+    let mut writer = way.writer();
+    way.set(Mode::Break(Duration::from_millis(200)));
+    writer.write(&[record(1)]).unwrap();
+    let holders = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    assert_eq!(way.place.ask(holders), "1", "the old one");
+    for stream in way.dead.lock().unwrap().drain(..) {
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    bannerwall_test_support::eventually("the old one to go", || {
+        (way.place.ask(holders) == "0").then_some(())
+    });
+    writer.write(&[record(2)]).unwrap();
+    drop(way.writer());
+    assert_eq!(way.place.ask("SELECT state FROM runs WHERE id = 1"), "running");
+}
+
+#[test]
+fn what_is_seen_last_is_kept_where_the_connection_ended_meanwhile() {
+    let Some(way) = Way::new() else { return };
+    let losses = Losses::default();
+    let mut recorder = Recorder::new(Box::new(way.writer()), losses.clone());
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = 'bannerwall'";
+    recorder.take(&ssh(Source::Guard, 0, "a_1"));
+    assert_eq!(way.place.ask(end), "1");
+    recorder.end();
+    assert_eq!((losses.count(), way.seen().as_str()), (0, "2"));
+    // And where nothing was left to write.
+    let mut recorder = Recorder::new(Box::new(way.writer()), losses);
+    assert_ne!(way.place.ask(end), "0");
+    recorder.end();
+    assert_eq!(way.place.ask("SELECT state, count(*) FROM runs GROUP BY 1"), "done|2");
+}
+
+#[test]
+fn what_a_server_refuses_goes_without_what_came_with_it() {
+    let Some(way) = Way::new() else { return };
+    let losses = Losses::default();
+    let mut recorder = Recorder::new(Box::new(way.writer()), losses.clone());
+    way.place.ask("ALTER TABLE banners ADD CHECK (1 / (CASE text WHEN 'SSH-2.0-bad' THEN 0 ELSE 1 END) = 1)");
+    for software in ["a", "b", "bad", "c", "d"] {
+        recorder.take(&ssh(Source::Scan, 0, software));
+    }
+    recorder.end();
+    assert_eq!(losses.count(), 1);
+    assert_eq!(
+        way.place.ask("SELECT string_agg(text, ' ' ORDER BY text) FROM banners"),
+        "SSH-2.0-a SSH-2.0-b SSH-2.0-c SSH-2.0-d"
+    );
+}
