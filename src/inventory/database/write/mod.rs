@@ -190,7 +190,9 @@ impl Writer {
     ) -> Result<T, StoreError> {
         let outcome = self.revive().and_then(|()| match work(self) {
             Err(error) if self.is_cut_off(&error) => {
-                self.memory = Memory::default();
+                // What was told before this run stays so.
+                let told = std::mem::take(&mut self.memory.told);
+                self.memory = Memory { told, ..Memory::default() };
                 self.revive()?;
                 work(self)
             }
