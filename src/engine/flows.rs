@@ -280,7 +280,7 @@ impl Flows {
 }
 
 /// Tells of a flow at its end.
-fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, sitting: &mut Sitting<'_>) {
+pub(super) fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, sitting: &mut Sitting<'_>) {
     let flow = FlowContext {
         id: facts.id(),
         transport: facts.transport(),

@@ -2,8 +2,9 @@
 
 use super::Datagrams;
 use crate::engine::bench::Sitting;
+use crate::engine::flows::tell_record;
 use crate::engine::judge::FlowFacts;
-use crate::event::{Event, EventKind, FlowContext, FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
+use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
 use crate::flow::{End, FlowId, Ruling};
 
 impl Datagrams {
@@ -53,18 +54,6 @@ impl Datagrams {
             alerted: association.heard.alerted,
             whole: !handed_over,
         };
-        let context = FlowContext {
-            id: facts.id(),
-            transport: facts.transport(),
-            endpoints: facts.endpoints(),
-            from: None,
-            interface: None,
-            vlan: Vec::new(),
-            packet_number: None,
-            transaction: None,
-            protocol: record.protocol,
-        };
-        let (source, kind) = (config.source, EventKind::Flow(Box::new(record)));
-        sitting.sink.emit(Event { timestamp: now, source, flow: Some(context), kind });
+        tell_record(facts, record, now, sitting);
     }
 }
