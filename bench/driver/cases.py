@@ -72,7 +72,7 @@ class Firewall:
 
 @dataclasses.dataclass
 class Case:
-    """One thing to compare: a name, and the command of its program if it has one."""
+    """One thing to compare: a name, and the command of its program if it has one; `{folder}` there is one of its own."""
 
     name: str
     command: list = dataclasses.field(default_factory=list)
@@ -87,10 +87,10 @@ class Case:
         if not self.command:
             yield Firewall(network)
             return
-        words = list(self.command)
-        if self.hook:
-            words += ["--hook", ",".join(hook.lower() for hook in network.hooks)]
-        with tempfile.TemporaryFile("w+") as log:
+        with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory() as folder:
+            words = [str(word).replace("{folder}", folder) for word in self.command]
+            if self.hook:
+                words += ["--hook", ",".join(hook.lower() for hook in network.hooks)]
             process = network.start(network.server, *words, stdout=subprocess.DEVNULL, stderr=log)
             try:
                 _wait_until_ready(process, log, self.name)
@@ -125,6 +125,7 @@ CASES = {
     "guard-nfq": Case("guard, nfq crate, every packet", guard("--backend", "nfq", "--no-offload")),
     "guard": Case("guard, every packet", guard("--no-offload")),
     "offload": Case("guard, offload", guard(), hook=True),
+    "inventory": Case("guard, every packet, inventory", guard("--no-offload", "--inventory", "{folder}/inventory")),
     "source-nfq": Case("source alone, nfq crate", [RELEASE / "examples/accept", QUEUE, "nfq"]),
     "source": Case("source alone", [RELEASE / "examples/accept", QUEUE, "libnetfilter_queue"]),
 }

@@ -9,7 +9,9 @@ import statistics
 import subprocess
 import time
 
-from common.commands import RELEASE, run
+from common.commands import RELEASE, ROOT, run
+
+from .nginx import TlsServer
 
 ETHR = os.environ.get("ETHR") or shutil.which("ethr") or "ethr"
 # Parallel clients of the connection test, each with a server address of its own.
@@ -18,6 +20,8 @@ CLIENTS = 4
 LIMIT = 60
 # Where examples/banners serves.
 BANNER_PORT = 2222
+# Where nginx answers in TLS.
+TLS_PORTS = range(8000, 8250)
 _UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}
 
@@ -83,8 +87,21 @@ def banners(network, seconds):
     return {"connections": float(text.split()[0])}
 
 
+def tls(network, _seconds):
+    """Our own scanner and an nginx: TLS handshakes a second, each with a server name; all of them or none count."""
+    with TlsServer(network, "TLSv1.3", TLS_PORTS):
+        words = [RELEASE / "bannerwall", "scan", "tls", "--sni", "www.example", "--rules", ROOT / "rules/greetings.toml", "--no-local",
+                 "--ports", f"{TLS_PORTS[0]}-{TLS_PORTS[-1]}", "--format", "json", "--output", "/dev/null",
+                 *network.addresses]
+        told = run("sh", "-c", '"$@" 2>&1', "sh", *network.words(network.client, *words))
+    whole, rate = re.search(rf"open {len(network.addresses) * len(TLS_PORTS)},", told), re.search(r"(\d+) targets a sec", told)
+    if not whole:
+        raise RuntimeError(f"not every target was answered: {told}")
+    return {"connections": float(rate[1])}
+
+
 TESTS = {"throughput": throughput, "iperf": iperf, "latency": latency, "banners": banners,
-         "connections": connections}
+         "tls": tls, "connections": connections}
 
 
 class _ethr_server:
