@@ -19,6 +19,7 @@ use seccompiler::{
 };
 
 use crate::diagnostics::tell;
+use crate::files::folder_of;
 
 /// The newest interface of Landlock that is asked for, Linux 6.12; older kernels enforce what they know.
 const NEWEST: ABI = ABI::V6;
@@ -123,9 +124,6 @@ pub(crate) struct Confinement {
 /// What could not be enforced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfinementError {
-    /// The kernel would let programs have more than this one.
-    #[error("privileges of programs: {0}")]
-    Privileges(#[from] rustix::io::Errno),
     /// Landlock refused.
     #[error("files: {0}")]
     Landlock(#[from] RulesetError),
@@ -196,8 +194,8 @@ impl Confinement {
     /// Where less is enforced than the kernel says it could.
     pub(crate) fn apply(&self) -> Result<Held, ConfinementError> {
         let files = self.restrict_files();
-        // Behind Landlock, which makes sure that no program could undo it; and without it, too.
-        rustix::thread::set_no_new_privs(true)?;
+        // Before its filter, seccompiler takes from programs that this one might run what it has not itself
+        // (`PR_SET_NO_NEW_PRIVS`), with Landlock or without.
         self.refuse_calls()?;
         Ok(Held { files: files?.ruleset })
     }
@@ -315,10 +313,6 @@ fn written(path: &Path) -> (PathBuf, BitFlags<AccessFs>) {
 fn written_in() -> BitFlags<AccessFs> {
     let file = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ReadDir;
     file | AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::Refer
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// What holds the process.

@@ -19,7 +19,7 @@ pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     if there.as_ref().is_some_and(|there| !there.is_file()) {
         return File::options().write(true).open(&place)?.write_all(octets);
     }
-    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(&place);
     // Its name can't be guessed, and it is made anew: no link that somebody planted is written through.
     let mut file = tempfile::Builder::new()
         .prefix(".bannerwall-")
@@ -32,6 +32,11 @@ pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(&place)?;
     Ok(())
+}
+
+/// The folder that a file is in, or would be.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@
 //! | [`files`] | files put in the place of others at once |
 //! | [`diagnostics`] | what is said on stderr |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
-//! | [`seats`] | how many connections a server answers at once |
+//! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
 //! | [`privileges`] | what a thread may still do |
 //! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 #![forbid(unsafe_code)]
@@ -55,10 +55,10 @@ mod privileges;
 mod replay;
 mod rules;
 mod scan;
-mod seats;
 mod serve;
 mod terms;
 mod tunnel;
+mod web;
 #[doc(hidden)]
 pub mod workbench;
 

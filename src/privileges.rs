@@ -16,6 +16,7 @@ use rustix::thread::{
 };
 
 use crate::diagnostics::tell;
+use crate::files::folder_of;
 
 /// Verdicts, marks and iptables (`CAP_NET_ADMIN`), resets (`CAP_NET_RAW`).
 pub(crate) const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
@@ -25,6 +26,11 @@ pub(crate) const FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(Capabi
 
 /// Becoming another user, which no confined program needs a second time.
 pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
+/// Whether the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened the socket.
+pub(crate) fn may_answer() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
+}
 
 /// A user that a program goes on as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +78,7 @@ impl User {
     /// It may not.
     pub(crate) fn may_write(path: &Path) -> io::Result<()> {
         let there = std::fs::metadata(path).is_ok();
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok(access(if there { path } else { folder }, Access::WRITE_OK)?)
+        Ok(access(if there { path } else { folder_of(path) }, Access::WRITE_OK)?)
     }
 
     /// Makes the calling thread the user's, and all that it starts later; of its capabilities it keeps `needed`.

@@ -38,8 +38,12 @@ impl Rules {
 
     /// What each rule says of a banner that it was asked about.
     fn say(&self, banner: &str) -> Vec<Value> {
+        self.ask(&["--banner", banner])
+    }
+
+    fn ask(&self, question: &[&str]) -> Vec<Value> {
         let file = self.file.to_str().unwrap();
-        let output = bannerwall(&["test", file, "--format", "json", "--banner", banner]);
+        let output = bannerwall(&[&["test", file, "--format", "json"], question].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         json_lines(&output.stdout).into_iter().filter(|said| !said["verdict"].is_null()).collect()
     }
@@ -97,6 +101,206 @@ fn a_package_is_judged_by_its_own_release_and_the_fix_is_named() {
     // Another distribution's package is no affair of Debian's data.
     assert_eq!(rules.verdict(race, "SSH-2.0-OpenSSH_8.9p1 Ubuntu-3ubuntu0.7"), None);
     assert_eq!(rules.verdict(race, "SSH-2.0-OpenSSH_9.6 FreeBSD-20240318"), None);
+}
+
+/// A KEXINIT with these lists of key exchanges and ciphers, as it is sent.
+fn kexinit(kex: &str, encryption: &str) -> Vec<u8> {
+    let mac = "hmac-sha2-256,hmac-sha2-256-etm@openssh.com";
+    let lists = [kex, "ssh-ed25519", encryption, encryption, mac, mac, "none", "none", "", ""];
+    let mut payload = [vec![20], vec![0; 16]].concat();
+    for list in lists {
+        payload.extend_from_slice(&u32::try_from(list.len()).unwrap().to_be_bytes());
+        payload.extend_from_slice(list.as_bytes());
+    }
+    payload.extend_from_slice(&[0; 5]);
+    let padding = 16 - (payload.len() + 5) % 8;
+    let length = u32::try_from(payload.len() + padding + 1).unwrap();
+    let head = [&length.to_be_bytes()[..], &[u8::try_from(padding).unwrap()]].concat();
+    [head, payload, vec![0; padding]].concat()
+}
+
+/// A strict key exchange, ciphers that Terrapin attacks, and others.
+const STRICT: &str = "kex-strict-s-v00@openssh.com";
+const CHACHA20: &str = "chacha20-poly1305@openssh.com";
+const COUNTER: &str = "aes128-ctr";
+
+#[test]
+fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
+    let rules = imported();
+    let (race, terrapin) = ("debian-openssh-cve-2024-6387", "debian-openssh-cve-2023-48795");
+    let (open, dropbear) = ("debian-openssh-cve-2099-1001", "debian-dropbear-cve-2023-48795");
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    let bound = "sntrup761x25519-sha512";
+    for (rule, banner, kex, encryption, verdict, marker) in [
+        (terrapin, "OpenSSH_9.2p1", STRICT, CHACHA20, "mended", Some("strict-kex-server")),
+        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", CHACHA20, "vulnerable", Some("terrapin-chacha20")),
+        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", "aes128-cbc", "vulnerable", Some("terrapin-cbc")),
+        // Neither of the ciphers: the package may be mended or not.
+        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", COUNTER, "unknown", None),
+        (terrapin, "OpenSSH_9.2p1", "kex-strict-s-v00@openssh.com.example", COUNTER, "unknown", None),
+        (
+            terrapin,
+            "OpenSSH_8.4p1 Debian-5+deb11u2.example1",
+            STRICT,
+            CHACHA20,
+            "mended",
+            Some("strict-kex-server"),
+        ),
+        // A package that tells for itself is not overruled; where it is denied, nobody can tell.
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", "curve25519-sha256", CHACHA20, "vulnerable", None),
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", "curve25519-sha256", COUNTER, "vulnerable", None),
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u2", STRICT, CHACHA20, "mended", None),
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", STRICT, CHACHA20, "unknown", Some("strict-kex-server")),
+        (
+            terrapin,
+            "OpenSSH_9.2p1 Debian-2+deb12u2",
+            "curve25519-sha256",
+            "aes128-cbc",
+            "unknown",
+            Some("terrapin-cbc"),
+        ),
+        (terrapin, "OpenSSH_9.2p1", bound, COUNTER, "mended", Some("debian-12-openssh-sntrup761")),
+        (terrapin, "OpenSSH_9.2p1", bound, CHACHA20, "unknown", Some("debian-12-openssh-sntrup761")),
+        (dropbear, "dropbear_2022.83", STRICT, CHACHA20, "mended", Some("strict-kex-server")),
+        (
+            dropbear,
+            "dropbear_2022.83",
+            "curve25519-sha256",
+            CHACHA20,
+            "vulnerable",
+            Some("terrapin-chacha20"),
+        ),
+        // One patch proves no other.
+        (race, "OpenSSH_9.2p1", STRICT, CHACHA20, "unknown", None),
+        (race, "OpenSSH_9.2p1", bound, CHACHA20, "mended", Some("debian-12-openssh-sntrup761")),
+        (race, "OpenSSH_9.3p1", bound, CHACHA20, "unknown", None),
+        (race, "OpenSSH_9.2p1 Debian-2+deb12u2.example1", bound, CHACHA20, "unknown", None),
+        (open, "OpenSSH_9.2p1", bound, CHACHA20, "unknown", None),
+    ] {
+        let banner = format!("SSH-2.0-{banner}");
+        fs::write(&said, [banner.as_bytes(), b"\r\n", &kexinit(kex, encryption)].concat()).unwrap();
+        let rows = rules.ask(&["--banner", &banner, "--kexinit", said.to_str().unwrap()]);
+        let row = rows.iter().find(|row| row["rule"] == rule).unwrap();
+        assert_eq!(
+            (row["verdict"].as_str(), row["marker"].as_str()),
+            (Some(verdict), marker),
+            "{banner} {kex}: {row}"
+        );
+        let reason = row["reason"].as_str().unwrap();
+        let strict = "offers kex-strict-s-v00@openssh.com, which came with the patch";
+        match (marker, verdict) {
+            (Some("strict-kex-server"), "mended") => {
+                assert!(reason.starts_with(&format!("mended: {strict}")), "{reason}");
+            }
+            (Some("strict-kex-server"), _) => {
+                let denied = "which contradicts this: Debian 12 is mended from 1:9.2p1-2+deb12u2 on";
+                assert!(reason.contains(strict) && reason.contains(denied), "{reason}");
+            }
+            _ => {}
+        }
+    }
+    // The same from a text, which says the fields in words.
+    fs::write(&said, format!("kex = \"{STRICT}\"\nencryption = \"{CHACHA20}\"\n")).unwrap();
+    let rows = rules.ask(&["--banner", "SSH-2.0-OpenSSH_9.2p1", "--kexinit", said.to_str().unwrap()]);
+    assert!(rows.iter().any(|row| row["rule"] == terrapin && row["verdict"] == "mended"), "{rows:?}");
+}
+
+#[test]
+fn a_file_without_a_kexinit_is_refused_with_the_reason() {
+    let rules = imported();
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    for (text, word) in [
+        (&b"kex = 7\n"[..], "invalid type"),
+        (b"lists = \"a\"\n", "unknown field"),
+        (b"SSH-2.0-x\r\n\0\0", "cut off"),
+        (b"SSH-2.0-x\r\n\0\0\0\x08\x04\x05", "kexinit"),
+        (b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7\r\n", "no KEXINIT behind the identification"),
+        (b"Welcome\r\nSSH-2.0-x\r\n", "no KEXINIT behind the identification"),
+        (b"", "empty"),
+        (b"# nothing\n", "empty"),
+    ] {
+        fs::write(&said, text).unwrap();
+        let file = rules.file.to_str().unwrap();
+        let output =
+            bannerwall(&["test", file, "--banner", "SSH-2.0-x", "--kexinit", said.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{}", text.escape_ascii());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(said.to_str().unwrap()) && told.contains(word), "{told}");
+    }
+}
+
+#[test]
+fn a_marker_of_packages_says_nothing_of_what_was_mended_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tracker, said) = (folder.path().join("tracker.json"), folder.path().join("said"));
+    let weakness = |name: &str, fixed: &str| {
+        format!(
+            r#""{name}": {{"scope": "remote", "releases": {{"bookworm": {{"status": "resolved", "repositories": {{"bookworm": "1:9.2p1-2+deb12u7"}}, "fixed_version": "{fixed}", "urgency": "high"}}, "sid": {{"status": "resolved", "repositories": {{"sid": "1:10.0p1-7"}}, "fixed_version": "1:9.9p2-1", "urgency": "high"}}}}}}"#
+        )
+    };
+    let (in_it, later) = ("1:9.2p1-2+deb12u4", "1:9.2p1-2+deb12u5");
+    let text = [weakness("CVE-2099-1004", in_it), weakness("CVE-2099-1005", later)].join(", ");
+    fs::write(&tracker, format!("{{\"openssh\": {{{text}}}}}")).unwrap();
+    let rules = Rules::import(&["debian", tracker.to_str().unwrap()]);
+    fs::write(&said, kexinit("sntrup761x25519-sha512", CHACHA20)).unwrap();
+    let rows = rules.ask(&["--banner", "SSH-2.0-OpenSSH_9.2p1", "--kexinit", said.to_str().unwrap()]);
+    let verdicts: Vec<_> = rows.iter().map(|row| (row["rule"].as_str(), row["verdict"].as_str())).collect();
+    let of = |rule, verdict| (Some(rule), Some(verdict));
+    let expected =
+        [of("debian-openssh-cve-2099-1004", "mended"), of("debian-openssh-cve-2099-1005", "unknown")];
+    assert!(expected.iter().all(|row| verdicts.contains(row)), "{rows:?}");
+}
+
+#[test]
+fn a_guard_judges_by_the_key_exchange_once_it_was_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let blocking = Rules::import(&["debian", &data("debian.json"), "--since", "2023", "--action", "drop"]);
+    let expect_of = |software: &str, rules: &[&Path], octets: &[u8], verdict: &str| {
+        let said = format!(
+            "server: SSH-2.0-{software}\\r\\n{}",
+            octets.iter().map(|octet| format!("\\x{octet:02x}")).collect::<String>()
+        );
+        let files: Vec<&str> = rules.iter().map(|file| file.to_str().unwrap()).collect();
+        let flow = ["--flow", "22", "--say", &said, "--expect", verdict];
+        let output = bannerwall(&[&["test"], &files[..], &flow[..]].concat());
+        assert!(output.status.success(), "{verdict}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    let expect = |rules: &[&Path], octets: &[u8], verdict: &str| {
+        expect_of("OpenSSH_9.2p1", rules, octets, verdict);
+    };
+    let weak = kexinit("curve25519-sha256", CHACHA20);
+    expect(&[&blocking.file], &kexinit("curve25519-sha256", CHACHA20), "drop");
+    expect(&[&blocking.file], &kexinit(STRICT, CHACHA20), "alert");
+    expect(&[&blocking.file], &kexinit("curve25519-sha256", COUNTER), "alert");
+    // No KEXINIT will come: nobody can tell.
+    expect(&[&blocking.file], b"\0\0\0\x0c\x0a\x63\0\0\0\0\0\0\0\0\0\0", "alert");
+    // What a package tells stands, unless the key exchange denies it.
+    let only = Rules::import(&[
+        "debian",
+        &data("debian.json"),
+        "--product",
+        "openssh",
+        "--since",
+        "2023",
+        "--action",
+        "drop",
+    ]);
+    let terrapin = folder.path().join("terrapin.toml");
+    let text = only.text();
+    let rule = text.split("[[rule]]").find(|rule| rule.contains("cve-2023-48795\"")).unwrap();
+    fs::write(&terrapin, format!("[[rule]]{rule}")).unwrap();
+    let package = "OpenSSH_9.2p1 Debian-2+deb12u1";
+    expect_of(package, &[&terrapin], &weak, "drop");
+    expect_of(package, &[&terrapin], &kexinit(STRICT, CHACHA20), "alert");
+    expect_of(package, &[&terrapin], b"\0\0\0\x0c\x0a\x63\0\0\0\0\0\0\0\0\0\0", "drop");
+    expect_of("OpenSSH_9.2p1 Debian-2+deb12u2", &[&terrapin], &weak, "alert");
+    let accept = folder.path().join("accept.toml");
+    let text =
+        "[[rule]]\nid = \"ours\"\nprotocol = \"ssh\"\nmatch.software = '^OpenSSH_9'\naction = \"accept\"\n";
+    fs::write(&accept, text).unwrap();
+    expect(&[&accept, &blocking.file], &weak, "pass");
 }
 
 #[test]
@@ -226,7 +430,7 @@ fn the_national_database_tells_what_upstream_mended() {
     let file = folder.path().join("nvd.toml");
     let output = bannerwall(&["import", "nvd", &data("nvd.json"), "-o", file.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("1 rules\n") && said.contains("1 left out"), "{said}");
+    assert!(said.contains("1 rule\n") && said.contains("1 left out"), "{said}");
     let rules = Rules { _folder: folder, file };
     let text = rules.text();
     assert!(text.contains("severity = \"high\"") && text.contains("An example in a range"), "{text}");
@@ -345,6 +549,22 @@ fn archives_give_what_folders_do_and_a_bomb_is_refused() {
     writer.finish().unwrap();
     let said = refuse(&bomb);
     assert!(said.contains("bomb.zip:a.json: ") && said.contains("more than 64 MiB"), "{said}");
+    // One member too many, and one that says so of ever so many.
+    let many = folder.path().join("many.zip");
+    let count = 500_001_u32;
+    let member = [&b"PK\x01\x02"[..], &[0; 24], &[1, 0], &[0; 16], b"a"].concat();
+    let large = |count: u64, octets: usize| {
+        let sizes = [count, count, octets as u64, 0].map(u64::to_le_bytes).concat();
+        let end = [&b"PK\x06\x06"[..], &44_u64.to_le_bytes(), &[45, 0, 45, 0], &[0; 8], &sizes].concat();
+        let at = [&b"PK\x06\x07"[..], &[0; 4], &(octets as u64).to_le_bytes(), &[1, 0, 0, 0]].concat();
+        [end, at, [&b"PK\x05\x06"[..], &[0; 4], &[0xff; 12], &[0; 2]].concat()].concat()
+    };
+    let members = member.repeat(count as usize);
+    fs::write(&many, [&members[..], &large(count.into(), members.len())].concat()).unwrap();
+    let said = refuse(&many);
+    assert!(said.contains("many.zip: 500001 members, more than the 500000"), "{said}");
+    fs::write(&many, large(1 << 40, 0)).unwrap();
+    assert!(refuse(&many).contains("many.zip: 1099511627776 members"));
     let broken = folder.path().join("broken.zip");
     let whole = fs::read(&archive).unwrap();
     fs::write(&broken, &whole[..whole.len() / 2]).unwrap();
@@ -365,9 +585,46 @@ fn archives_give_what_folders_do_and_a_bomb_is_refused() {
 }
 
 #[test]
+fn rules_are_of_the_day_that_the_data_tell_and_else_of_that_of_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let day = |arguments: &[&str]| {
+        let rules = Rules::import(arguments);
+        let days: std::collections::BTreeSet<String> = rules
+            .text()
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("advisory.date = ").map(|day| day.trim_matches('"').to_owned())
+            })
+            .collect();
+        days.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    let record = |name: &str, modified: &str| {
+        let path = folder.path().join(name);
+        let affected = r#"{"package": {"ecosystem": "PyPI", "name": "werkzeug"}, "ranges": [{"type": "ECOSYSTEM",
+            "events": [{"introduced": "0"}, {"fixed": "2.3.8"}]}]}"#;
+        let grave = r#""database_specific": {"severity": "HIGH"}"#;
+        let text =
+            format!(r#"{{"id": "{name}", "modified": "{modified}", "affected": [{affected}], {grave}}}"#);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (old, new) =
+        (record("CVE-2023-1", "2024-02-29T12:00:00Z"), record("CVE-2023-2", "2025-07-01T00:00:00Z"));
+    assert_eq!(day(&["osv", &old]), "2024-02-29");
+    assert_eq!(day(&["osv", &new, &old]), "2025-07-01");
+    assert_eq!(day(&["osv", &old, "--date", "2026-11-20"]), "2026-11-20");
+    // What tells nothing, and what tells no day.
+    let touched =
+        Command::new("touch").args(["-d", "2022-03-04T05:06:07Z"]).arg(record("CVE-2023-3", "late")).status();
+    assert!(touched.unwrap().success());
+    assert_eq!(day(&["osv", folder.path().join("CVE-2023-3").to_str().unwrap()]), "2022-03-04");
+}
+
+#[test]
 fn a_guard_stops_what_is_vulnerable_and_what_cannot_be_told_only_by_choice() {
     let expect = |rules: &Rules, banner: &str, verdict: &str| {
-        let said = format!("server: SSH-2.0-OpenSSH_{banner}\\r\\n");
+        let end = if banner.contains("\\r\\n") { "" } else { "\\r\\n" };
+        let said = format!("server: SSH-2.0-OpenSSH_{banner}{end}");
         let file = rules.file.to_str().unwrap();
         let output = bannerwall(&["test", file, "--flow", "22", "--say", &said, "--expect", verdict]);
         assert!(output.status.success(), "{banner}: {}", String::from_utf8_lossy(&output.stdout));
@@ -375,10 +632,12 @@ fn a_guard_stops_what_is_vulnerable_and_what_cannot_be_told_only_by_choice() {
     let blocking = Rules::import(&["debian", &data("debian.json"), "--since", "2024", "--action", "drop"]);
     expect(&blocking, "9.2p1 Debian-2+deb12u2", "drop");
     expect(&blocking, "9.2p1 Debian-2+deb12u8", "alert");
-    expect(&blocking, "9.2p1", "alert");
+    let strict: String = kexinit(STRICT, CHACHA20).iter().map(|octet| format!("\\x{octet:02x}")).collect();
+    let hidden = format!("9.2p1\\r\\n{strict}");
+    expect(&blocking, &hidden, "alert");
     expect(&blocking, "9.6p1 Ubuntu-3ubuntu13", "pass");
     let choice = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--block-unknown"];
-    expect(&Rules::import(&choice), "9.2p1", "drop");
+    expect(&Rules::import(&choice), &hidden, "drop");
     let told = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--report", "mended"];
     expect(&Rules::import(&told), "9.2p1 Debian-2+deb12u3", "alert");
 }
@@ -420,6 +679,92 @@ fn a_scan_tells_the_verdict_in_every_format() {
     ] {
         let text = String::from_utf8(scan(format)).unwrap();
         assert!(text.contains(&wanted) && text.contains(rule), "{format}: {text}");
+    }
+}
+
+#[test]
+fn a_scan_names_the_marker_that_decided_in_formats_for_machines() {
+    let rules = imported();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        for mut client in server.incoming().flatten() {
+            let said = [b"SSH-2.0-OpenSSH_9.2p1\r\n", &kexinit(STRICT, CHACHA20)[..]].concat();
+            let _ = client.write_all(&said);
+            // Until the scan has read it.
+            let _ = std::io::copy(&mut client, &mut std::io::sink());
+        }
+    });
+    // A mended one is worth a match by choice alone.
+    let text = rules.text().replace("[\"vulnerable\", \"unknown\"]", "[\"mended\"]");
+    let text: String =
+        text.lines().filter(|line| !line.contains("examples = ")).map(|line| format!("{line}\n")).collect();
+    let file = rules.file.with_file_name("mended.toml");
+    fs::write(&file, text).unwrap();
+    let scan = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bannerwall"));
+        command.args(["scan", "ssh", "127.0.0.1", "-p", &port, "--format", format, "--rules"]).arg(&file);
+        let output = command.args(["--read-timeout", "20s", "--total-timeout", "60s"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let (rule, marker) = ("debian-openssh-cve-2023-48795", "strict-kex-server");
+    let octets = scan("csv");
+    let mut table = csv::Reader::from_reader(&octets[..]);
+    let column = |headers: &csv::StringRecord, name: &str| headers.iter().position(|it| it == name).unwrap();
+    let headers = table.headers().unwrap().clone();
+    let rows: Vec<_> = table.records().map(Result::unwrap).collect();
+    let row = rows.iter().find(|row| row.iter().any(|cell| cell == rule)).unwrap();
+    let cells = ["verdict", "marker"].map(|name| row.get(column(&headers, name)).unwrap());
+    assert_eq!(cells, ["mended", marker], "{row:?}");
+    let xml = String::from_utf8(scan("xml")).unwrap();
+    let script = xml
+        .split("<script ")
+        .find(|script| script.starts_with(&format!("id=\"bannerwall-{rule}\"")))
+        .unwrap();
+    for (key, value) in [("verdict", "mended"), ("marker", marker)] {
+        assert!(script.contains(&format!("<elem key=\"{key}\">{value}</elem>")), "{script}");
+    }
+}
+
+#[test]
+fn an_import_takes_little_more_room_than_its_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, rules) = (folder.path().join("tracker.json"), folder.path().join("rules.toml"));
+    let releases: serde_json::Map<String, Value> = [("bullseye", 11), ("bookworm", 12), ("trixie", 13)]
+        .map(|(name, number)| {
+            let [newest, fixed] = [7, 2].map(|update| format!("1:9.2p1-2+deb{number}u{update}"));
+            let said = serde_json::json!({ "status": "resolved", "repositories": { name: newest },
+                                           "fixed_version": fixed, "urgency": "high" });
+            (name.to_owned(), said)
+        })
+        .into_iter()
+        .collect();
+    let about = "a weakness that is told in some words, as they mostly are ".repeat(3);
+    let issue = serde_json::json!({ "description": about, "releases": releases });
+    let all: serde_json::Map<String, Value> =
+        (0..6_000).map(|number| (format!("CVE-2024-{}", 10_000 + number), issue.clone())).collect();
+    fs::write(&data, serde_json::json!({ "openssh": all }).to_string()).unwrap();
+    // Addresses, of which the program's own are the most: to read all rules at once would take 200 MiB of them and more.
+    let limited = "ulimit -v 122880 && exec \"$0\" rules import debian \"$1\" -o \"$2\"";
+    let output = Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_bannerwall")])
+        .args([&data, &rules])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_to_string(&rules).unwrap().matches("[[rule]]").count(), 6_000);
+}
+
+#[test]
+fn choices_that_would_be_without_effect_are_refused() {
+    for (flags, why) in [
+        (&["--block-unknown"][..], "give --action drop"),
+        (&["--block-unknown", "--action", "drop", "--report", "vulnerable"], "name `unknown` there"),
+    ] {
+        let output = bannerwall(&[&["import", "debian", &data("debian.json")], flags].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.contains(why)), (Some(2), true), "{flags:?}: {said}");
     }
 }
 

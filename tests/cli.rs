@@ -184,3 +184,23 @@ fn a_bad_line_of_targets_is_shown_with_its_place_and_without_its_commands_to_the
     assert!(told.contains(&format!("{path}, line 2")) && told.contains("owned"), "{told}");
     assert!(!told.chars().any(|it| it.is_control() && it != '\n'), "{told:?}");
 }
+
+#[test]
+fn what_would_be_without_effect_is_refused() {
+    for (line, why) in [
+        ("guard --backend nfq --max-wait 1s", "--max-wait: --backend nfq"),
+        ("hook print --hook-udp 0", "`0` is not a port"),
+        ("hook print --ports 22,0", "`0` is not a port"),
+        ("scan ssh nowhere.invalid nobody.invalid", "nothing was asked"),
+    ] {
+        let output = bannerwall(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(
+            (output.status.code(), stderr(&output).contains(why)),
+            (Some(2), true),
+            "{line}: {output:?}"
+        );
+    }
+    // One of them has an address.
+    let output = bannerwall(&["scan", "connect", "nowhere.invalid", "127.0.0.1", "-p", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}

@@ -1,11 +1,13 @@
 //! What a running guard may still do, seen from outside, and that it needs no more.
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use bannerwall_test_support::{Namespace, Nginx, Running, Signal, as_root, eventually, json_lines};
+use bannerwall_test_support::{
+    Namespace, Nginx, Running, Signal, as_root, eventually, forbids, json_lines_so_far,
+};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -14,13 +16,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 const FILES: u64 = 1 << 1 | 1 << 2;
 const ADMIN: u64 = 1 << 12;
 const RAW: u64 = 1 << 13;
-
-fn forbids(agent: &str) -> String {
-    format!(
-        "[[rule]]\nid = \"no-{agent}\"\nprotocol = \"http\"\nfrom = \"client\"\n\
-         match.user_agent = '^{agent}$'\naction = \"reject\"\n"
-    )
-}
+/// The user of [`Place::as_nobody`].
+const NOBODY: u32 = 65534;
 
 /// A guard of a network with an nginx, whose rules forbid the user agent `first`.
 struct Place {
@@ -57,6 +54,37 @@ impl Place {
         let process = Running::start(command);
         process.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
         process
+    }
+
+    /// The program as nobody with ambient capabilities, as a unit with `User=` starts it.
+    fn as_nobody(&self) -> Command {
+        let program = self.folder.path().join("bannerwall");
+        fs::copy(PROGRAM, &program).expect("there is room");
+        chown(self.folder.path().join("events"), Some(NOBODY), None).expect("we are root");
+        for path in ["", "rules", "rules/a.toml"] {
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(self.folder.path().join(path), mode).expect("ours");
+        }
+        let mut command = self.network.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.args(["--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw"]);
+        command.arg(program);
+        command
+    }
+
+    /// Its guard.
+    fn guard_of_nobody(&self, flags: &str) -> Command {
+        let mut command = self.as_nobody();
+        command.args(["guard", "--no-local", "--hook", "output", "--ports", "8080", "--rules"]);
+        let folder = self.folder.path();
+        command.arg(folder.join("rules")).arg("--events").arg(folder.join("events/nobody.json"));
+        command.env("RUNTIME_DIRECTORY", self.folder.path().join("events"));
+        command.args(flags.split_whitespace());
+        command
+    }
+
+    fn metrics(&self) -> String {
+        self.network.run("curl -sS -m 20 http://127.0.0.1:9464/metrics")
     }
 
     fn events(&self) -> std::path::PathBuf {
@@ -181,7 +209,6 @@ fn a_guard_goes_on_as_another_user() {
         let number: u32 = user.parse().expect("a number");
         chown(place.folder.path().join("events"), Some(number), None).expect("we are root");
         for path in ["", "rules", "rules/a.toml"] {
-            use std::os::unix::fs::PermissionsExt as _;
             let path = place.folder.path().join(path);
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
         }
@@ -192,11 +219,12 @@ fn a_guard_goes_on_as_another_user() {
             assert_eq!(capabilities(&guard) & !(ADMIN | RAW), 0);
             assert!(!place.is_served("first") && place.is_served("second"));
             place.loses_its_hook();
-            assert!(place.reload().status.success());
+            let reloaded = place.reload();
+            assert!(reloaded.status.success(), "{reloaded:?} {}", guard.stderr());
             // They are read from files of root's.
             eventually("accounts", || {
                 guard.signal(Signal::USR1);
-                let events = json_lines(&fs::read(place.events()).ok()?);
+                let events = json_lines_so_far(&fs::read(place.events()).ok()?);
                 let told = events.iter().any(|event| {
                     event["event_type"] == "stats"
                         && event["stats"]["capture"]["kernel_packets"].as_u64() > Some(0)
@@ -205,6 +233,102 @@ fn a_guard_goes_on_as_another_user() {
             });
             place.stop(guard);
         }
+    });
+}
+
+const UNINSPECTED: &str = "\nbannerwall_uninspected_packets_total ";
+
+#[test]
+fn what_the_kernel_dropped_is_not_told_by_a_guard_that_may_not_read_it() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let flags = "--metrics 127.0.0.1:9464 --on-failure closed --queue-length 1";
+        let guard = Running::start(place.guard_of_nobody(flags));
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        // More than the queue holds: the kernel drops the rest.
+        guard.signal(Signal::STOP);
+        let asks = "for i in 1 2 3 4; do curl -sS -m 1 http://127.0.0.1:8080/ & done; wait";
+        place.network.command("sh").args(["-c", asks]).output().expect("sh starts");
+        guard.signal(Signal::CONT);
+        eventually("it to judge again", || place.is_served("second").then_some(()));
+        place.network.run("iptables -t mangle -F");
+        eventually("a look at the hook", || guard.stderr().contains("put back").then_some(()));
+        let (shown, by_kernel) = (place.metrics(), ["queue_full", "socket_overrun"]);
+        assert!(!shown.contains(UNINSPECTED), "{shown}");
+        assert!(by_kernel.iter().all(|reason| !shown.contains(&format!("reason=\"{reason}\""))), "{shown}");
+        assert!(
+            shown.contains("reason=\"overdue\"") && !shown.contains("bannerwall_queue_depth{"),
+            "{shown}"
+        );
+        guard.signal(Signal::USR1);
+        eventually("a stats event without what the kernel has dropped", || {
+            let events = fs::read_to_string(place.folder.path().join("events/nobody.json")).ok()?;
+            let stats = events.lines().find(|line| line.contains("\"event_type\":\"stats\""))?;
+            assert!(stats.contains("kernel_packets") && !stats.contains("kernel_drops"), "{stats}");
+            Some(())
+        });
+        let told = guard.stderr().matches("may not read /proc/net/netfilter/nfnetlink_queue").count();
+        assert_eq!(told, 1, "{}", guard.stderr());
+        place.stop(guard);
+
+        // As the unit has it done before the guard.
+        place.network.run("chgrp 65534 /proc/net/netfilter/nfnetlink_queue");
+        let guard = Running::start(place.guard_of_nobody("--metrics 127.0.0.1:9464"));
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        eventually("accounts", || place.metrics().contains(&format!("{UNINSPECTED}0\n")).then_some(()));
+        eventually("what the kernel drops", || {
+            let shown = place.metrics();
+            (shown.contains("reason=\"queue_full\"} 0") && shown.contains("queue_depth{")).then_some(())
+        });
+        assert!(!guard.stderr().contains("may not read"), "{}", guard.stderr());
+        place.stop(guard);
+    });
+}
+
+#[test]
+fn a_hook_that_another_guard_may_have_is_left_to_it() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let first = place.start("--queue 5");
+        // One that takes the hook goes on guarding: it is not waited for.
+        let mut second = Running::start(place.guard_of_nobody("--queue 6"));
+        second.wait_stderr("a refusal", |told| {
+            assert!(!told.contains("ready: queue"), "{told}");
+            told.contains("leads to queue 5").then_some(())
+        });
+        let status = second.wait_exit();
+        let why = second.stderr();
+        assert_eq!(status.code(), Some(2), "{why}");
+        assert!(why.contains("leads to queue 5") && why.contains("can't be known"), "{why}");
+        let rules = place.network.run("iptables-save -t mangle");
+        assert!(rules.contains("--queue-num 5") && !rules.contains("--queue-num 6"), "{rules}");
+        place.stop(first);
+    });
+}
+
+#[test]
+fn a_hook_of_the_other_iptables_is_taken_down_by_who_may_not_read_that_it_is_there() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let up = place.network.output(&format!("{PROGRAM} hook up --iptables legacy"));
+        if !up.status.success() {
+            eprintln!("skipped: {}", String::from_utf8_lossy(&up.stderr));
+            return;
+        }
+        let mut down = place.as_nobody();
+        down.args(["hook", "down"]).env("XTABLES_LOCKFILE", place.folder.path().join("events/lock"));
+        let down = down.output().expect("setpriv starts");
+        assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
+        assert!(!place.network.run("iptables-legacy-save -t mangle").contains("NFQUEUE"));
     });
 }
 
@@ -230,7 +354,7 @@ fn events_go_where_a_link_leads() {
         symlink(&real, place.events()).expect("ours");
         let guard = place.start("");
         assert!(place.is_served("first"));
-        eventually("an alert", || (!json_lines(&fs::read(&real).ok()?).is_empty()).then_some(()));
+        eventually("an alert", || (!json_lines_so_far(&fs::read(&real).ok()?).is_empty()).then_some(()));
         place.stop(guard);
     });
 }

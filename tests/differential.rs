@@ -151,6 +151,9 @@ fn the_engine_judges_what_a_model_of_linux_reads() {
     failures.into_inner().expect("no thread panics").conclude("model", started);
 }
 
+/// Sequences that are played before they are judged, which bounds the memory that a long run takes.
+const ROUND: usize = 10_000;
+
 /// A sequence that was played over real sockets.
 struct Played {
     hostile: Hostile,
@@ -173,12 +176,14 @@ fn play_on_wire(field: &Battlefield, seed: u64, has_fragments: bool) -> Played {
     Played { hostile, raw_port, reads, trace: end.trace() }
 }
 
+/// Plays a round; nothing once the time is over.
 fn play_all(field: &Battlefield, seeds: &Seeds, has_fragments: bool) -> Vec<Played> {
     let played = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..LANES {
             scope.spawn(|| {
-                while let Some(seed) = seeds.next() {
+                let has_room = || played.lock().expect("no lane panics").len() < ROUND;
+                while let Some(seed) = has_room().then(|| seeds.next()).flatten() {
                     let one = play_on_wire(field, seed, has_fragments);
                     played.lock().expect("no lane panics").push(one);
                 }
@@ -210,31 +215,54 @@ fn told(guard: &Guard) -> HashSet<(String, u64, String)> {
     told
 }
 
+/// Plays a round behind a guard of its own; false where nothing was left to play.
+fn play_round(field: &Battlefield, seeds: &Seeds, failures: &mut Failures) -> bool {
+    let flags = format!("--hook forward --enforce {JUDGES_ALL}");
+    let mut guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, &flags);
+    let played = play_all(field, seeds, true);
+    guard.process.signal(Signal::TERM);
+    assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+    let told = told(&guard);
+    for Played { hostile, raw_port: (address, port), reads, trace } in &played {
+        failures.played += 1;
+        for read in reads {
+            let software = hostile.cargo.software(hostile.role, read);
+            failures.read_whole += u64::from(software.is_some());
+            let key = |software: &str| (address.clone(), u64::from(*port), software.to_owned());
+            if let Some(kind) = judge(hostile, read, |software| told.contains(&key(software))) {
+                failures.add(kind, hostile.seed, || format!("{trace}\n= \"{}\"", read.escape_ascii()));
+            }
+        }
+    }
+    !played.is_empty()
+}
+
 #[test]
 fn a_guard_judges_what_the_kernel_gives_to_applications() {
     as_root(|| {
         let (seeds, started) = (Seeds::new(), Instant::now());
         let field = Battlefield::new();
-        let flags = format!("--hook forward --enforce {JUDGES_ALL}");
-        let mut guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, &flags);
-        let played = play_all(&field, &seeds, true);
-        guard.process.signal(Signal::TERM);
-        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
-        let told = told(&guard);
         let mut failures = Failures::default();
-        for Played { hostile, raw_port: (address, port), reads, trace } in &played {
-            failures.played += 1;
-            for read in reads {
-                let software = hostile.cargo.software(hostile.role, read);
-                failures.read_whole += u64::from(software.is_some());
-                let key = |software: &str| (address.clone(), u64::from(*port), software.to_owned());
-                if let Some(kind) = judge(hostile, read, |software| told.contains(&key(software))) {
-                    failures.add(kind, hostile.seed, || format!("{trace}\n= \"{}\"", read.escape_ascii()));
-                }
-            }
-        }
+        while play_round(&field, &seeds, &mut failures) {}
         failures.conclude("kernel", started);
     });
+}
+
+/// Whether some model of Linux read what the kernel did.
+fn compare(played: &Played, failures: &mut Failures) {
+    failures.played += 1;
+    let hostile = &played.hostile;
+    let read = played.reads.first().cloned().unwrap_or_default();
+    let models = Moods::ALL.map(|moods| bench::read_without_guard(hostile.seed, moods));
+    let of = |read: &[u8]| hostile.cargo.software(hostile.role, read);
+    failures.read_whole += u64::from(of(&read).is_some());
+    // That the kernel takes less proves nothing: what is late, or echoes another time than its own.
+    if of(&read).is_some() && !models.iter().any(|model| of(model) == of(&read)) {
+        failures.add("the model and the kernel differ", hostile.seed, || {
+            let model = models[0].escape_ascii();
+            format!("{}\nkernel \"{}\"\nmodel  \"{model}\"", played.trace, read.escape_ascii())
+        });
+    }
 }
 
 /// The model has to be as the kernel: without a guard both applications read the same.
@@ -244,21 +272,13 @@ fn the_model_reads_what_the_kernel_reads() {
         let (seeds, started) = (Seeds::new(), Instant::now());
         let field = Battlefield::new();
         let mut failures = Failures::default();
-        // It puts no fragments together.
-        for played in play_all(&field, &seeds, false) {
-            failures.played += 1;
-            let hostile = &played.hostile;
-            let read = played.reads.first().cloned().unwrap_or_default();
-            let models = Moods::ALL.map(|moods| bench::read_without_guard(hostile.seed, moods));
-            let of = |read: &[u8]| hostile.cargo.software(hostile.role, read);
-            failures.read_whole += u64::from(of(&read).is_some());
-            // That the kernel takes less proves nothing: what is late, or echoes another time than its own.
-            if of(&read).is_some() && !models.iter().any(|model| of(model) == of(&read)) {
-                failures.add("the model and the kernel differ", hostile.seed, || {
-                    let model = models[0].escape_ascii();
-                    format!("{}\nkernel \"{}\"\nmodel  \"{model}\"", played.trace, read.escape_ascii())
-                });
+        loop {
+            // It puts no fragments together.
+            let round = play_all(&field, &seeds, false);
+            if round.is_empty() {
+                break;
             }
+            round.iter().for_each(|played| compare(played, &mut failures));
         }
         // When an application reads and what was marked urgent meanwhile differ now and then.
         let differing: usize = failures.kinds.values().map(Vec::len).sum();

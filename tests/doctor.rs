@@ -76,7 +76,7 @@ fn what_is_not_permitted_is_not_checked_and_never_well() {
         let namespace = Namespace::new();
         let (code, text) = doctor(namespace.command_without_net_admin(PROGRAM), "");
         assert_eq!(code, Some(3), "{text}");
-        assert!(text.contains("FAULT capabilities: missing CAP_NET_ADMIN"), "{text}");
+        assert!(text.contains("DENIED capabilities: missing CAP_NET_ADMIN"), "{text}");
         for check in ["netfilter queue", "iptables", "hook", "mark", "conntrack", "flowtables"] {
             assert!(text.contains(&format!("?     {check}: not checked: ")), "{check}: {text}");
             assert!(!text.contains(&format!("ok    {check}:")), "{check}: {text}");
@@ -168,6 +168,22 @@ fn rules_of_others_that_harm_the_guard_are_named() {
             namespace.run(change);
             assert_fault(&namespace, change, check, parts);
         }
+    });
+}
+
+#[test]
+fn what_leaves_out_what_the_hook_leads_is_a_fault_and_nothing_else() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        namespace.run(&format!("{PROGRAM} hook up --queue 3 --ports 22 --hook-udp 443"));
+        let _listener = namespace.inside(|| SourceConfig::new(3).open()).expect("a queue");
+        namespace.run("iptables-nft -w -t raw -A PREROUTING -p udp --dport 53 -j CT --notrack");
+        namespace.run("iptables-nft -w -t raw -A PREROUTING -p tcp --dport 80 -j CT --notrack");
+        let (_, text) = doctor_in(&namespace);
+        assert!(text.contains("ok    conntrack:"), "{text}");
+        let quic = "-A PREROUTING -p udp -m udp --dport 443 -j CT --notrack";
+        namespace.run(&format!("iptables-nft -w -t raw {quic}"));
+        assert_fault(&namespace, quic, "conntrack", &["never handed back", quic]);
     });
 }
 

@@ -81,7 +81,7 @@ fn closed_connections(line: &Line) -> String {
 fn a_guard_that_sees_every_packet_counts_what_the_kernel_counts() {
     as_root(|| {
         let (line, _nginx) = stage();
-        let flags = "--hook forward --enforce --flow-events --no-offload";
+        let flags = "--hook forward --enforce --flow-events --no-offload --http-inspect first";
         let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, flags);
         assert!(PAGES.iter().all(|url| ask(&line, "curl/8.0", url)));
         let tracked = tracked(&closed_connections(&line));
@@ -104,7 +104,8 @@ fn a_guard_that_sees_every_packet_counts_what_the_kernel_counts() {
 fn what_the_kernel_passes_on_and_what_is_blocked_is_counted_until_decided() {
     as_root(|| {
         let (line, _nginx) = stage();
-        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, "--hook forward --enforce --flow-events");
+        let flags = "--hook forward --enforce --flow-events --http-inspect first";
+        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, flags);
         assert!(ask(&line, "curl/8.0", PAGES[0]));
         assert!(!ask(&line, "sqlmap/1.7", PAGES[1]));
         let blocked = eventually("the record of the blocked flow", || {

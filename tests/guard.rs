@@ -268,6 +268,31 @@ fn real_clients_and_servers_are_judged_by_what_they_say() {
 }
 
 #[test]
+fn a_second_request_is_no_way_around_a_rule_about_requests() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let _nginx = Nginx::start(&namespace, 80, "");
+        let url = "http://127.0.0.1/";
+        // Both over one connection, as curl tells behind them.
+        let twice = format!(
+            "curl -sS -w %{{num_connects}} {url} -A kind --next -sS -w %{{num_connects}} -A sqlmap/1.7 {url}"
+        );
+        for (flags, code, said) in [
+            ("--hook input --enforce", Some(56), "hello world1"),
+            ("--hook input --enforce --http-inspect first", Some(0), "hello world1hello world0"),
+            ("--hook input", Some(0), "hello world1hello world0"),
+        ] {
+            let guard = Guard::start(&namespace, "drop", flags);
+            let output = namespace.output(&twice);
+            let heard = String::from_utf8_lossy(&output.stdout);
+            assert!(heard.starts_with(said), "{flags}: {heard}");
+            assert_eq!(output.status.code(), code, "{flags}: {heard}");
+            guard.stop(Signal::TERM);
+        }
+    });
+}
+
+#[test]
 fn monitoring_reports_and_blocks_nothing() {
     as_root(|| {
         let namespace = Namespace::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bannerwall_test_support::{
     Dropbear, Guard, Line, Namespace, Nginx, PATIENT, Running, Signal, Sshd, as_root, end_capture,
-    eventually, json_lines,
+    eventually, json_lines, ssh_servers,
 };
 use serde_json::Value;
 
@@ -191,16 +191,7 @@ fn a_guard_keeps_who_came_to_whom_and_what_it_stopped() {
 
 /// SSH servers on every loopback address, each of another version; their port.
 fn servers() -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
-    let port = listener.local_addr().expect("it is bound").port();
-    std::thread::spawn(move || {
-        for mut connection in listener.incoming().flatten() {
-            let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
-            let [.., high, low] = own.ip().octets();
-            let _ = write!(connection, "SSH-2.0-test_{high}.{low}\r\n");
-        }
-    });
-    port
+    ssh_servers(|number| format!("SSH-2.0-test_{}.{}\r\n", number / 256, number % 256).into_bytes())
 }
 
 #[test]

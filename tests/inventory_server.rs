@@ -2,12 +2,13 @@
 //! is away.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use bannerwall_test_support::{
     Guard, Line, NO_SQLMAP, Postgres, Running, Signal, Sshd, as_root, eventually, json_lines, psql,
+    ssh_servers,
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -17,15 +18,7 @@ const SECRET: &str = "s3cr3t-w0rd";
 
 /// SSH servers on every loopback address, each of another version; their port.
 fn servers() -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
-    let port = listener.local_addr().expect("it is bound").port();
-    std::thread::spawn(move || {
-        for mut connection in listener.incoming().flatten() {
-            let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
-            let _ = write!(connection, "SSH-2.0-test_{}\r\n", own.ip().octets()[3]);
-        }
-    });
-    port
+    ssh_servers(|number| format!("SSH-2.0-test_{}\r\n", number % 256).into_bytes())
 }
 
 /// A database's URL with a password.
@@ -64,7 +57,7 @@ fn many_write_into_one_database_at_once_and_none_is_lost() {
                   FROM (SELECT sum(count) AS seen FROM sightings GROUP BY service) each_one";
     assert_eq!(psql(&url, counts), "16|6|6");
     assert_eq!(psql(&url, "SELECT count(*) FROM changes WHERE kind = 'new_service'"), "16");
-    assert_eq!(psql(&url, "SELECT count(*), max(version) FROM schema_version"), "1|3");
+    assert_eq!(psql(&url, "SELECT count(*), max(version) FROM schema_version"), "1|6");
     assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|6");
 
     // The same questions, and nobody learns the password.
@@ -212,4 +205,27 @@ fn confined_programs_come_by_tls_to_a_server_whose_certificate_they_verify() {
         Some(page(address, "/api/services")).filter(|answer| answer.starts_with("HTTP/1.1 200"))
     });
     assert!(answer.contains("SSH-2.0-test_1"), "{answer}");
+}
+
+#[test]
+fn roles_do_with_the_rights_that_the_handbook_grants_them() {
+    let Some(server) = Postgres::shared() else { return };
+    let (url, port) = (server.database(), servers());
+    // Its owner makes the tables.
+    assert_eq!(scan(&url, "127.13.0.1", port).status().expect("it runs").code(), Some(0));
+    let handbook = include_str!("../OPERATIONS.md");
+    let (_, section) = handbook.split_once("## An inventory for several machines").expect("the section");
+    let grants = section.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).expect("grants");
+    psql(&url, "CREATE ROLE writers LOGIN; CREATE ROLE readers LOGIN");
+    psql(&url, grants);
+    let [writers, readers] =
+        ["writers", "readers"].map(|role| url.replace("user=postgres", &format!("user={role}")));
+    let scanned = scan(&writers, "127.13.0.0/28", port).output().expect("it runs");
+    assert_eq!(scanned.status.code(), Some(0), "{}", text(&scanned.stderr));
+    let list = run(&["inventory", "list", "--format", "json", "net:127.13.0.0/28", "--inventory", &readers]);
+    assert_eq!((list.status.code(), json_lines(&list.stdout).len()), (Some(0), 16), "{}", text(&list.stderr));
+    // Who may read may not write.
+    let scanned = scan(&readers, "127.13.0.0/28", port).output().expect("it runs");
+    assert_eq!(scanned.status.code(), Some(2), "{}", text(&scanned.stderr));
+    assert!(text(&scanned.stderr).contains("permission denied"), "{}", text(&scanned.stderr));
 }

@@ -158,7 +158,7 @@ fn a_save_of_whole_marks_that_takes_decisions_away_is_told_and_blocks_nothing_le
             // The packet has lost our bits by then, and so does the connection.
             net.mangle("-A POSTROUTING -j CONNMARK --save-mark");
             net.count();
-            let guard = net.guard("");
+            let guard = net.guard("--http-inspect first");
             net.assert_judged(&net.client, "saved behind us");
             eventually("the loss of decisions to be told", || {
                 net.ask(&net.client, "curl/8.0", "page");

@@ -98,7 +98,8 @@ fn a_real_prometheus_answers_what_the_dashboard_and_the_alerts_ask() {
         let exposition = eventually("metrics", || {
             let text = namespace.output("curl -sS --max-time 10 http://127.0.0.1:9464/metrics").stdout;
             Some(String::from_utf8_lossy(&text).into_owned())
-                .filter(|text| text.contains("bannerwall_hook_up"))
+                // What the kernel counts is looked at once a second.
+                .filter(|text| text.contains("bannerwall_hook_up") && text.contains("bannerwall_queue_depth"))
         });
         let known: BTreeSet<String> = exposition
             .lines()
@@ -140,4 +141,166 @@ fn a_real_prometheus_answers_what_the_dashboard_and_the_alerts_ask() {
         drop(guard);
         eventually("the alert that the guard is gone", || answered("ALERTS{alertname=\"BannerwallDown\"}"));
     });
+}
+
+/// A folder with certificates of an authority of its own, for a server at 127.0.0.1 and for a client.
+fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = "set -e
+        new() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \"$@\"; }
+        new -keyout ca.key -out ca.pem -subj /CN=authority
+        new -keyout server.key -out server.pem -subj /CN=metrics -CA ca.pem -CAkey ca.key \
+            -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE
+        new -keyout client.key -out client.pem -subj /CN=prometheus -CA ca.pem -CAkey ca.key \
+            -addext basicConstraints=critical,CA:FALSE
+        chmod 600 *.key";
+    let output = Command::new("sh").args(["-c", script]).current_dir(folder.path()).output();
+    let output = output.expect("sh and openssl are installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    folder
+}
+
+/// TLS and one user, `prometheus` with the password `open`.
+fn web_config(folder: &Path, more: &str) -> PathBuf {
+    let hash = bcrypt::hash("open", 10).expect("a hash");
+    let file = folder.join("web.yml");
+    let text = format!(
+        "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n{more}\
+         basic_auth_users:\n  prometheus: {hash}\n"
+    );
+    fs::write(&file, text).expect("the folder is ours");
+    file
+}
+
+/// Asks for a path and tells the status, `000` where there is no answer by HTTP.
+fn status(namespace: &Namespace, folder: &Path, flags: &str, url: &str) -> String {
+    let mut curl = namespace.command("curl");
+    curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20"]);
+    curl.args(flags.split_whitespace()).arg(url).current_dir(folder);
+    String::from_utf8_lossy(&curl.output().expect("curl starts").stdout).into_owned()
+}
+
+const METRICS: &str = "https://127.0.0.1:9464/metrics";
+
+#[test]
+fn a_real_prometheus_scrapes_by_tls_with_a_password_and_nobody_else_sees_anything() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let folder = certificates();
+        let file = web_config(folder.path(), "");
+        // Once it is another user the guard can't read root's key any more.
+        let flags = format!("--user nobody --metrics 127.0.0.1:9464 --metrics-web-config {}", file.display());
+        let guard = Guard::start(&namespace, PROGRAM, RULES, &flags);
+        let status = |flags: &str, url: &str| status(&namespace, folder.path(), flags, url);
+        for path in ["metrics", "healthz", "readyz", "nothing"] {
+            let url = format!("https://127.0.0.1:9464/{path}");
+            assert_eq!(status("--cacert ca.pem", &url), "401", "{path}");
+        }
+        assert_eq!(status("--cacert ca.pem -u prometheus:open", METRICS), "200");
+        assert_eq!(status("--cacert ca.pem -u prometheus:wrong", METRICS), "401");
+        assert_eq!(status("--cacert ca.pem -u nobody:open", METRICS), "401");
+        assert_eq!(status("-u prometheus:open", METRICS), "000", "its authority is unknown");
+        assert_eq!(status("-u prometheus:open", "http://127.0.0.1:9464/metrics"), "000", "in the clear");
+        let scrape = |job: &str, password: &str| {
+            format!(
+                "  - job_name: {job}\n    scheme: https\n    tls_config: {{ ca_file: {} }}\n    \
+                 basic_auth: {{ username: prometheus, password: {password} }}\n    \
+                 static_configs: [{{ targets: ['127.0.0.1:9464'] }}]\n",
+                folder.path().join("ca.pem").display()
+            )
+        };
+        let config = folder.path().join("prometheus.yml");
+        let scrapes = scrape("bannerwall", "open") + &scrape("stranger", "wrong");
+        fs::write(&config, format!("global: {{ scrape_interval: 1s }}\nscrape_configs:\n{scrapes}"))
+            .expect("the folder is ours");
+        let mut command = namespace.command("prometheus");
+        command.arg(format!("--config.file={}", config.display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.path().join("tsdb").display()));
+        command.arg("--web.listen-address=127.0.0.1:9090");
+        let _prometheus = Running::start(command);
+        for (question, what) in [
+            (
+                "up{job=\"bannerwall\"} == 1 and on() bannerwall_rules == 1",
+                "who knows the password sees the guard",
+            ),
+            ("up{job=\"stranger\"} == 0", "who does not, does not"),
+        ] {
+            eventually(what, || {
+                let mut curl = namespace.command("curl");
+                curl.args(["-sS", "-G", "--max-time", "10", "--data-urlencode"]);
+                let output = curl.arg(format!("query={question}")).arg("http://127.0.0.1:9090/api/v1/query");
+                let output = output.output().expect("curl starts");
+                let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
+                (!answer["data"]["result"].as_array()?.is_empty()).then_some(())
+            });
+        }
+        drop(guard);
+    });
+}
+
+#[test]
+fn clients_certificates_and_versions_are_asked_for_and_guessing_is_bounded() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let folder = certificates();
+        let more = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n  \
+                    min_version: TLS13\n";
+        let file = web_config(folder.path(), more);
+        let flags = format!("--metrics 127.0.0.1:9464 --metrics-web-config {}", file.display());
+        let _guard = Guard::start(&namespace, PROGRAM, RULES, &flags);
+        let status = |flags: &str| status(&namespace, folder.path(), flags, METRICS);
+        let shown = "--cacert ca.pem --cert client.pem --key client.key";
+        assert_eq!(status(&format!("{shown} -u prometheus:open")), "200");
+        assert_eq!(status("--cacert ca.pem -u prometheus:open"), "000", "no certificate");
+        let foreign = certificates();
+        let client = |name: &str| foreign.path().join(name).display().to_string();
+        let other = format!("--cert {} --key {}", client("client.pem"), client("client.key"));
+        assert_eq!(
+            status(&format!("--cacert ca.pem {other} -u prometheus:open")),
+            "000",
+            "another authority's"
+        );
+        assert_eq!(status(&format!("{shown} --tls-max 1.2 -u prometheus:open")), "000", "TLS 1.2");
+        let guesses: Vec<String> =
+            (0..12).map(|word| status(&format!("{shown} -u prometheus:{word}"))).collect();
+        assert!(guesses[..10].iter().all(|status| status == "401"), "{guesses:?}");
+        assert_eq!(guesses[11], "429", "{guesses:?}");
+    });
+}
+
+#[test]
+fn a_bad_web_configuration_is_refused_by_every_command_with_metrics() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("the folder is ours");
+    };
+    place("bad.yml", "basic_auth_users:\n  ann: $apr1$abc$def\n");
+    place("unknown.yml", "# ours\ntls_server_config:\n  cert: x\n");
+    place("comments.yml", "# nobody yet\n");
+    place("rules.toml", RULES);
+    let run = |words: &str| {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(words.split_whitespace()).current_dir(folder.path()).output();
+        let output = output.expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for command in [
+        "guard --check --rules rules.toml",
+        "scan connect 127.0.0.1 -p 9",
+        "scan ssh 127.0.0.1",
+        "tunnel --local 127.0.0.1:7 --peer 127.0.0.1:8 --device bw0",
+    ] {
+        for (file, said) in [
+            ("bad.yml", "--metrics-web-config: bad.yml:2: basic_auth_users: ann: no bcrypt hash"),
+            ("unknown.yml", "--metrics-web-config: unknown.yml:3: unknown field `cert`"),
+            ("nowhere.yml", "--metrics-web-config: nowhere.yml: No such file"),
+        ] {
+            let (code, told) = run(&format!("{command} --metrics 127.0.0.1:0 --metrics-web-config {file}"));
+            assert_eq!((code, told.contains(said)), (Some(2), true), "{command}: {told}");
+        }
+        let (code, told) = run(&format!("{command} --metrics-web-config comments.yml"));
+        assert_eq!((code, told.contains("--metrics <ADDR:PORT>")), (Some(2), true), "{command}: {told}");
+    }
+    let asked = "guard --check --rules rules.toml --metrics 127.0.0.1:0 --metrics-web-config comments.yml";
+    assert_eq!(run(asked).0, Some(0), "{}", run(asked).1);
 }

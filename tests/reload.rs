@@ -3,18 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use bannerwall_test_support::{Namespace, Nginx, Running, Signal, as_root, eventually, json_lines};
+use bannerwall_test_support::{Namespace, Nginx, Running, Signal, as_root, eventually, forbids, json_lines};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-/// A rule that forbids a user agent.
-fn forbids(agent: &str) -> String {
-    format!(
-        "[[rule]]\nid = \"no-{agent}\"\nprotocol = \"http\"\nfrom = \"client\"\n\
-         match.user_agent = '^{agent}$'\naction = \"reject\"\n"
-    )
-}
 
 /// A guard of a network, with a folder of rules and a file of events.
 struct Guard<'a> {
@@ -107,7 +99,12 @@ fn reload_tells_what_became_of_it_and_bad_rules_change_nothing() {
         guard.stop();
         let gone = network.output(&format!("{PROGRAM} reload"));
         assert_eq!(gone.status.code(), Some(2));
-        assert!(text(&gone.stderr).contains("no guard listens at /run/bannerwall/guard-0-"), "{gone:?}");
+        // A guard of another user's that was killed may have left a socket of this name.
+        let said = text(&gone.stderr);
+        assert!(
+            said.contains("no guard listens at /run/bannerwall/") && said.contains("/guard-0-"),
+            "{gone:?}"
+        );
     });
 }
 

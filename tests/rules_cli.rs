@@ -102,6 +102,29 @@ fn rules_about_the_other_protocol_are_summed_up_for_a_person_only() {
 }
 
 #[test]
+fn a_text_that_is_no_banner_is_judged_as_what_it_is_and_said_to_be_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.toml");
+    let http =
+        "[[rule]]\nid = 'h'\nprotocol = 'http'\nfrom = 'client'\naction = 'alert'\nmatch.method = '.'\n";
+    let other = "[[rule]]\nid = 'o'\nprotocol = 'other'\naction = 'alert'\nmatch.name = '^rfb$'\n";
+    std::fs::write(&file, format!("{http}{other}")).unwrap();
+    let explain = |flags: &[&str]| {
+        let file = file.display().to_string();
+        let output = bannerwall(&[&["test", &file, "--banner"], flags].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (said, told) = explain(&["RFB 003.008\\n"]);
+    assert!(said.starts_with("alert   o: "), "{said}");
+    assert!(told.contains("judged as `other`") && told.contains("--protocol"), "{told}");
+    for known in [&["GET / HTTP/1.1"][..], &["SSH-2.0-x"], &["RFB 003.008\\n", "--protocol", "other"]] {
+        assert_eq!(explain(known).1, "", "{known:?}");
+    }
+    assert!(explain(&["GET / HTTP/1.1"]).0.starts_with("alert   h: "));
+}
+
+#[test]
 fn a_banner_is_explained_with_the_product_that_fingerprints_name() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.toml");

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
-use bannerwall_test_support::{Namespace, Nginx, PATIENT, Sshd, as_root};
+use bannerwall_test_support::{Apache, Dropbear, Namespace, Nginx, PATIENT, Sshd, as_root};
 
 /// Ports, states and products of each host by python-nmap, and its counts of hosts.
 const PYTHON_NMAP: &str = "
@@ -91,6 +91,37 @@ fn ports_that_are_left_out_leave_a_host_whole() {
             rest.split('"').next().unwrap_or_default().to_owned()
         });
         assert_eq!(read.lines().next(), Some(expected.as_str()));
+    });
+}
+
+#[test]
+fn servers_are_named_by_what_they_say_alone_as_nmap_names_them() {
+    as_root(|| {
+        let network = Namespace::new();
+        let folder = tempfile::tempdir().expect("a folder");
+        let _ssh = (Sshd::start(&network, 8041), Dropbear::start(&network, 8042));
+        let _http = (Nginx::start(&network, 8043, ""), Apache::start(&network, 8044));
+        let nmap = folder.path().join("nmap.xml");
+        said(network.command("nmap").args("-sV -p 8041-8044 127.0.0.1 -oX".split(' ')).arg(&nmap));
+        let theirs = by_python_nmap(&nmap);
+        let mut ours = String::new();
+        for (mode, ports) in [("ssh", "8041,8042"), ("http", "8043,8044")] {
+            let file = folder.path().join(mode);
+            scan(&network, &format!("{mode} 127.0.0.1 -p {ports} --format xml {PATIENT}"), &file);
+            ours += by_python_nmap(&file).split("hosts").next().unwrap_or_default();
+        }
+        assert_eq!(ours.lines().count(), 4, "{ours}");
+        // Of several CPEs python-nmap keeps the last; nmap's of SSH is that of the system.
+        let nmap = std::fs::read_to_string(&nmap).expect("nmap wrote it");
+        let without_cpe = |line: &str| line.rsplit_once(' ').map(|(line, _)| line.to_owned());
+        for ((product, line), theirs) in
+            ["OpenSSH", "Dropbear", "nginx", "Apache"].iter().zip(ours.lines()).zip(theirs.lines())
+        {
+            let cpe = line.rsplit(' ').next().unwrap_or_default();
+            assert!(line.contains(product) && cpe.starts_with("cpe:/a:"), "{line}");
+            assert_eq!(without_cpe(line), without_cpe(theirs));
+            assert!(nmap.contains(&format!("<cpe>{cpe}</cpe>")), "{line}: {nmap}");
+        }
     });
 }
 

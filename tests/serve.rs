@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bannerwall_test_support::{Dropbear, Guard, Line, PATIENT, Running, Signal, as_root, eventually};
+use bannerwall_test_support::page::{curl, get_json, status};
+use bannerwall_test_support::{
+    Dropbear, Guard, Line, PATIENT, Running, Signal, as_root, eventually, ssh_servers,
+};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -74,6 +77,23 @@ impl Place {
         command
     }
 
+    /// Enters attacks into the journal of scans, wherever it keeps text: as orders, as schedules, as who gave them.
+    fn keep_hostile_journal(&self) {
+        let journal = rusqlite::Connection::open(self.path("net.db")).expect("an inventory");
+        journal.busy_timeout(Duration::from_secs(30)).expect("sets");
+        for number in 0..24 {
+            let text = String::from_utf8_lossy(&hostile(number)).into_owned();
+            let about = json!({ "mode": "ssh", "targets": text, "ports": text, "rate": 1 }).to_string();
+            let order = "INSERT INTO orders (schedule, about, who, page, started, ended, code, said)
+                 VALUES (?1, ?2, ?3, 'another', 0, CASE WHEN ?1 % 2 = 0 THEN 1 END, 0, ?3)";
+            let schedule = i64::try_from(number).expect("few");
+            journal.execute(order, (schedule, &about, &text)).expect("a row");
+            let far = i64::from(i32::MAX) * 1_000;
+            let schedule = "INSERT INTO schedules (about, rhythm, who, made, due) VALUES (?1, ?2, ?2, 0, ?3)";
+            journal.execute(schedule, (&about, &text, far)).expect("a row");
+        }
+    }
+
     /// A running page; its address ends with a slash.
     fn site(&self, flags: &[&str]) -> (Running, String) {
         let process = Running::start(self.serve(flags));
@@ -84,47 +104,10 @@ impl Place {
     }
 }
 
-/// SSH servers on every loopback address, each of which says what `says` makes of its number; their port.
-fn servers(says: impl Fn(usize) -> Vec<u8> + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
-    let port = listener.local_addr().expect("it is bound").port();
-    std::thread::spawn(move || {
-        for mut connection in listener.incoming().flatten() {
-            let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
-            let [.., high, low] = own.ip().octets();
-            let _ = connection.write_all(&says(usize::from(high) * 256 + usize::from(low)));
-        }
-    });
-    port
-}
-
-/// Status and body of what curl gets.
-fn curl(arguments: &[&str]) -> (u16, String) {
-    let output = Command::new("curl")
-        .args(["-sS", "--max-time", "60", "-w", "\n%{http_code}"])
-        .args(arguments)
-        .output()
-        .expect("curl is installed");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("what is served is UTF-8");
-    let (body, status) = text.rsplit_once('\n').expect("the status stands behind the body");
-    (status.parse().expect("a number"), body.to_owned())
-}
-
-fn status(arguments: &[&str]) -> u16 {
-    curl(arguments).0
-}
-
-fn get_json(url: &str) -> Value {
-    let (status, body) = curl(&[url]);
-    assert_eq!(status, 200, "{url}: {body}");
-    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{url}: {error}: {body}"))
-}
-
 #[test]
 fn pages_and_api_show_what_was_seen() {
     let place = Place::new();
-    let port = servers(|number| format!("SSH-2.0-OpenSSH_9.{}p1 Debian\r\n", number % 10).into_bytes());
+    let port = ssh_servers(|number| format!("SSH-2.0-OpenSSH_9.{}p1 Debian\r\n", number % 10).into_bytes());
     place.scan(&format!("ssh 127.6.0.0/26 -p {port}"));
     let (mut process, url) = place.site(&["--listen", "127.0.0.1:0"]);
     let page = |path: &str| {
@@ -173,7 +156,9 @@ fn pages_and_api_show_what_was_seen() {
     for (path, methods) in described["paths"].as_object().expect("paths") {
         let path = path.replace("{address}", "127.6.0.7").replace("{field}", "version");
         if methods.get("get").is_some() && path != "/api/events" {
-            assert_eq!(status(&[&format!("{url}{}", &path[1..])]), 200, "{path}");
+            // No network is allowed to be scanned here.
+            let expected = if path.starts_with("/api/scans") { 404 } else { 200 };
+            assert_eq!(status(&[&format!("{url}{}", &path[1..])]), expected, "{path}");
         }
     }
     assert_eq!(
@@ -201,24 +186,26 @@ fn pages_and_api_show_what_was_seen() {
 #[test]
 fn changes_are_told_while_they_are_written() {
     let place = Place::new();
-    let port = servers(|number| format!("SSH-2.0-OpenSSH_9.{}p1\r\n", number % 10).into_bytes());
+    let port = ssh_servers(|number| format!("SSH-2.0-OpenSSH_9.{}p1\r\n", number % 10).into_bytes());
     place.scan(&format!("ssh 127.6.1.1 -p {port}"));
     let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
     let mut command = Command::new("curl");
-    command.args(["-sSN", "--max-time", "60", &format!("{url}api/events?q=net:127.6.1.2")]);
+    command.args(["-sSN", "--max-time", "60", &format!("{url}api/events?q=net:127.6.3.0/24")]);
     let events = Running::start(command);
+    let mut hosts = 1..=254;
     let told = eventually("the change", || {
-        // Once it listens it is told of whatever comes.
-        place.scan(&format!("ssh 127.6.1.2-127.6.1.3 -p {port}"));
-        Some(events.stdout()).filter(|told| told.contains("\"address\":\"127.6.1.2\""))
+        // Once it listens it is told of whatever comes; what was there before is no change.
+        let host = hosts.next().expect("it listens by then");
+        place.scan(&format!("ssh 127.6.3.{host} 127.6.4.{host} -p {port}"));
+        Some(events.stdout()).filter(|told| told.contains("\"address\":\"127.6.3."))
     });
-    assert!(told.contains("event: change") && !told.contains("127.6.1.3"), "{told}");
+    assert!(told.contains("event: change") && !told.contains("127.6.4."), "{told}");
 }
 
 #[test]
 fn others_see_the_page_by_tls_and_with_a_login_alone() {
     let place = Place::new();
-    let port = servers(|_| b"SSH-2.0-test\r\n".to_vec());
+    let port = ssh_servers(|_| b"SSH-2.0-test\r\n".to_vec());
     place.scan(&format!("ssh 127.6.2.1 -p {port}"));
     let token = "0123456789abcdef0123";
     place.file("token", &format!("{token}\n"));
@@ -288,6 +275,36 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
     assert_eq!(status(&["-4", "--cacert", &cert, &url]), 401);
     // Who guesses has to wait.
     eventually("guesses to be refused", || (by("ann:guess") == 429).then_some(()));
+}
+
+#[test]
+fn a_page_that_nobody_may_see_leaves_no_inventory_behind() {
+    let place = Place::new();
+    let rules = place.path("rules.toml");
+    let refused = |more: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command
+            .arg("guard")
+            .arg("--rules")
+            .arg(&rules)
+            .arg("--inventory")
+            .arg(place.path("net.db"))
+            .args(more);
+        let output = command.current_dir(place.0.path()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), said.contains("--serve-token-file")),
+            (Some(2), true),
+            "{more:?}: {said}"
+        );
+        assert!(!place.path("net.db").exists(), "{more:?}");
+    };
+    refused(&["--check", "--serve", "0.0.0.0:8642"]);
+    // Where it is bound before the rest fails is another matter.
+    as_root(|| refused(&["--queue", "4711", "--no-sandbox", "--serve", "0.0.0.0:8642"]));
+    let output = place.serve(&["--listen", "0.0.0.0:8642", "--scan-allow", "192.0.2.0/24"]).output();
+    assert_eq!(output.expect("it runs").status.code(), Some(2));
+    assert!(!place.path("net.db").exists());
 }
 
 #[test]
@@ -364,8 +381,13 @@ struct Browser {
 
 impl Browser {
     fn start() -> Self {
+        Self::by(Command::new("/usr/bin/python3"))
+    }
+
+    /// One whose driver is run by a command of python3.
+    fn by(mut python: Command) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.py");
-        let mut process = Command::new("/usr/bin/python3")
+        let mut process = python
             .arg(script)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -435,7 +457,7 @@ fn pictures_of_overview_and_host_can_be_taken() {
     ];
     let is_renewed = Arc::new(AtomicBool::new(false));
     let renewed = Arc::clone(&is_renewed);
-    let port = servers(move |number| {
+    let port = ssh_servers(move |number| {
         let is_new = renewed.load(Relaxed) && number == 7;
         let said = if is_new { "OpenSSH_9.9" } else { SAID[number * 7 % 13 % SAID.len()] };
         format!("SSH-2.0-{said}\r\n").into_bytes()
@@ -510,7 +532,7 @@ fn says_http(number: usize) -> Vec<u8> {
 #[test]
 fn nothing_that_the_network_says_runs_in_a_browser() {
     let place = Place::new();
-    let ssh = servers(says_ssh);
+    let ssh = ssh_servers(says_ssh);
     let http = {
         let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -526,7 +548,8 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     };
     place.scan(&format!("ssh 127.7.0.0/21 -p {ssh}"));
     place.scan(&format!("http 127.7.0.0/24 -p {http}"));
-    let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
+    place.keep_hostile_journal();
     let mut browser = Browser::start();
 
     // The trap closes where something does run.
@@ -536,7 +559,7 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     assert_eq!(browser.evaluate("document.documentElement.getAttribute('owned')"), "1");
 
     let mut pages: Vec<String> =
-        ["", "findings", "live", "try", "hosts?limit=500"].map(str::to_owned).to_vec();
+        ["", "findings", "live", "try", "scans", "hosts?limit=500"].map(str::to_owned).to_vec();
     pages.extend((0..16).map(|number| format!("hosts/127.7.0.{number}")));
     let mut after = String::new();
     for _ in 0..5 {
@@ -586,4 +609,84 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
           /[\\u202a-\\u202e\\u001b]/.test(document.body.innerText)]",
     );
     assert_eq!(seen, json!([false, 0, false]));
+}
+
+/// Answers each connection with the hostile banner of the next number, after a request where one is waited for.
+fn answer_all(listener: TcpListener, waits: bool, says: impl Fn(usize) -> Vec<u8> + Send + 'static) {
+    std::thread::spawn(move || {
+        for (number, mut connection) in listener.incoming().flatten().enumerate() {
+            if waits {
+                let _ = connection.read(&mut [0; 4_096]);
+            }
+            let _ = connection.write_all(&says(number));
+            let _ = connection.shutdown(std::net::Shutdown::Write);
+            let _ = connection.set_read_timeout(Some(Duration::from_secs(5)));
+            let _ = connection.read_to_end(&mut Vec::new());
+        }
+    });
+}
+
+#[test]
+fn nothing_that_a_guard_tells_of_runs_in_a_browser_that_watches() {
+    const BANNERS: usize = 1_000;
+    as_root(|| {
+        let (place, line) = (Place::new(), Line::new());
+        let at = |port: u16| (Ipv4Addr::new(198, 51, 100, 2), port);
+        answer_all(line.server.listen(at(2223)), false, says_ssh);
+        answer_all(line.server.listen(at(8080)), true, |number| {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\nServer: ";
+            [head.as_slice(), &hostile(number), b"\r\n\r\n"].concat()
+        });
+        let flags =
+            format!("--hook forward --inventory {} --serve 127.0.0.1:0", place.path("net.db").display());
+        let mut guard = Guard::start(&line.router, PROGRAM, RULES, &flags);
+        let url = guard.process.wait_stderr("the address", |said| {
+            said.lines().find_map(|line| line.strip_prefix("bannerwall: the page is at ").map(str::to_owned))
+        });
+        let mut browser = Browser::by(line.router.command("/usr/bin/python3"));
+        assert_eq!(browser.go(&format!("{url}live")), Vec::<Value>::new());
+        // The page keeps its last rows alone: what it shows is looked at as it comes.
+        browser.evaluate(
+            "globalThis.seen = new Set(); globalThis.strange = [];
+             new MutationObserver(records => {
+               for (const row of records.flatMap(record => [...record.addedNodes])) {
+                 const all = [...row.querySelectorAll('*')];
+                 if (all.some(it => !/^(td|bdi|span|ins|del|a)$/i.test(it.tagName)
+                     || it.getAttributeNames().some(name => name.startsWith('on'))
+                     || (it.tagName === 'A' && it.origin !== location.origin))
+                     || /[\\u202a-\\u202e\\u2066-\\u2069\\u200f\\u001b]/.test(row.innerText)) strange.push(row.outerHTML);
+                 if (row.className === 'alert') {
+                   const said = row.querySelector('ins').textContent;
+                   seen.add(row.querySelector('a').textContent + ' ' + (said.match(/ (\\d+)[^ ]*$/) ?? [])[1]);
+                 }
+               }
+             }).observe(document.querySelector('#live'), { childList: true }); true",
+        );
+        let mut told = 0;
+        for number in 0..BANNERS {
+            for port in [2223, 8080] {
+                let mut stream = line.client.connect(at(port)).expect("the handshake passes");
+                stream.set_read_timeout(Some(Duration::from_secs(20))).expect("sets");
+                if port == 8080 {
+                    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it listens");
+                }
+                let mut said = Vec::new();
+                stream.read_to_end(&mut said).expect("the server answers");
+                told += usize::from(!said.is_empty());
+            }
+            // Who is told too much at once sees the last of it.
+            if number % 100 == 99 {
+                eventually("the page to show them", || {
+                    let seen = browser.evaluate("seen.size").as_u64().expect("a number");
+                    (seen >= told as u64).then_some(())
+                });
+            }
+        }
+        assert_eq!(told, 2 * BANNERS);
+        let seen = browser.evaluate("[seen.size, strange, document.documentElement.hasAttribute('owned')]");
+        assert_eq!(seen, json!([2 * BANNERS, [], false]));
+        assert_eq!(browser.go(&format!("{url}live")), Vec::<Value>::new(), "it has complained of nothing");
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+    });
 }

@@ -612,11 +612,18 @@ fn a_monitoring_tunnel_tells_and_stops_nothing_and_reads_new_rules() {
         let rules = keys.folder.path().join("rules.toml");
         std::fs::write(&rules, FORBIDDEN.replace("dropbear", "tinyssh")).expect("the folder is ours");
         let ends = Ends::new();
+        let inventory = keys.folder.path().join("net.db");
         let flags = format!(
-            "--plain --guard --rules {} --no-local --format json --metrics 127.0.0.1:9464",
-            rules.display()
+            "--plain --guard --rules {} --no-local --format json --metrics 127.0.0.1:9464 --inventory {} --serve",
+            rules.display(),
+            inventory.display()
         );
         let tunnel = ends.start(0, 0, &flags);
+        // Each of its threads is held to its own files and calls: no program, and no file but those.
+        for thread in std::fs::read_dir(format!("/proc/{}/task", tunnel.id())).expect("it runs").flatten() {
+            let status = std::fs::read_to_string(thread.path().join("status")).expect("it runs");
+            assert!(status.contains("\nSeccomp:\t2\n") && status.contains("\nNoNewPrivs:\t1\n"), "{status}");
+        }
         let _other = ends.start(1, 0, "--plain");
         ends.configure(0);
         ends.configure(1);
@@ -629,6 +636,15 @@ fn a_monitoring_tunnel_tells_and_stops_nothing_and_reads_new_rules() {
             assert_eq!(hear(&ends, 1, bad, 100), bad, "it is told, and goes through");
             tunnel.stdout().contains("no-dropbear").then_some(())
         });
+        // Its page, with the alerts of this very tunnel.
+        eventually("the server on the page", || {
+            let shown = ends.0[0].run("curl -s http://127.0.0.1:8642/api/services");
+            shown.contains("SSH-2.0-dropbear_2022.83").then_some(())
+        });
+        let told =
+            ends.0[0].output("curl -sN --max-time 3 -H Last-Event-ID:0.0 http://127.0.0.1:8642/api/events");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(told.lines().any(|line| line.starts_with("data:") && line.contains("no-dropbear")), "{told}");
         eventually("the match in the metrics", || {
             let shown = ends.0[0].run("curl -s http://127.0.0.1:9464/metrics");
             let line = shown.lines().find(|line| line.starts_with("bannerwall_rule_matches_total"));
@@ -639,6 +655,13 @@ fn a_monitoring_tunnel_tells_and_stops_nothing_and_reads_new_rules() {
             assert!(line.is_some(), "{shown}");
             matches.then_some(())
         });
+        // What was put elsewhere since is out of its reach, and the rules stay.
+        let elsewhere = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(elsewhere.path().join("rules.toml"), FORBIDDEN).expect("the folder is ours");
+        std::fs::remove_file(&rules).expect("the folder is ours");
+        std::os::unix::fs::symlink(elsewhere.path().join("rules.toml"), &rules).expect("the folder is ours");
+        tunnel.signal(Signal::HUP);
+        tunnel.wait_stderr("a refusal", |text| text.contains("Permission denied").then_some(()));
         assert!(!end(tunnel).contains("judged"));
     });
 }

@@ -1,4 +1,7 @@
-//! A thread's own table of file descriptors.
+//! A thread's own table of file descriptors, and descriptors that a service manager hands to a process.
+
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_uint;
 
@@ -25,6 +28,36 @@ pub fn keep_own() -> Result<(), CallError> {
     let result =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
     if result < 0 { Err(CallError::last("close_range(CLOSE_RANGE_UNSHARE)")) } else { Ok(()) }
+}
+
+/// Descriptors that a service manager may hand over, at most.
+const INHERITED: RawFd = 4096;
+
+/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`): `count` of them, from
+/// 3 on. They are kept from programs that this process starts. Once they were taken there are none.
+///
+/// To be called by a process that was told so (`LISTEN_PID` is its own number), before it opens anything itself.
+///
+/// # Errors
+///
+/// Where one of them is not open; none is taken then.
+pub fn inherited(count: usize) -> Result<Vec<OwnedFd>, CallError> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    const FIRST: RawFd = 3;
+    let count = RawFd::try_from(count).unwrap_or(INHERITED).min(INHERITED);
+    if TAKEN.swap(true, Ordering::AcqRel) {
+        return Ok(Vec::new());
+    }
+    for number in FIRST..FIRST + count {
+        // SAFETY: takes no pointers; a number that is no descriptor is refused.
+        let result = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+        if result < 0 {
+            return Err(CallError::last("fcntl(FD_CLOEXEC)"));
+        }
+    }
+    // SAFETY: these numbers are open, as was just seen; by sd_listen_fds(3) they are this process's to own, which has not
+    // opened anything yet, and the swap above lets nobody take them twice.
+    Ok((FIRST..FIRST + count).map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
 }
 
 fn block_signals() -> Result<(), CallError> {

@@ -1,4 +1,4 @@
-//! Every `unsafe` line of bannerwall, behind types that cannot be misused.
+#![doc = include_str!("../README.md")]
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod datagrams;

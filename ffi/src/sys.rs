@@ -6,7 +6,9 @@
 //! and sends one verdict a call, so this binds its newer half, which fills message buffers that the
 //! caller sends when and how it likes.
 
-use libc::{c_char, c_int, c_void, nlmsghdr};
+use libc::nlmsghdr;
+#[cfg(feature = "libnetfilter_queue")]
+use libc::{c_char, c_int, c_void};
 
 /// Packet from the kernel.
 pub(crate) const NFQNL_MSG_PACKET: u16 = 0;
@@ -22,6 +24,19 @@ pub(crate) const NFQNL_CFG_CMD_UNBIND: u8 = 2;
 
 /// Copies packets, up to the copy range.
 pub(crate) const NFQNL_COPY_PACKET: u8 = 2;
+
+/// Identification and verdict: `struct nfqnl_msg_verdict_hdr`.
+#[cfg(any(test, not(feature = "libnetfilter_queue")))]
+pub(crate) const NFQA_VERDICT_HDR: u16 = 2;
+/// A command: `struct nfqnl_msg_config_cmd`.
+#[cfg(any(test, not(feature = "libnetfilter_queue")))]
+pub(crate) const NFQA_CFG_CMD: u16 = 1;
+/// Copy mode and range: `struct nfqnl_msg_config_params`.
+#[cfg(any(test, not(feature = "libnetfilter_queue")))]
+pub(crate) const NFQA_CFG_PARAMS: u16 = 2;
+/// How many packets may wait.
+#[cfg(any(test, not(feature = "libnetfilter_queue")))]
+pub(crate) const NFQA_CFG_QUEUE_MAXLEN: u16 = 3;
 
 /// Identification, link protocol and hook: `struct nfqnl_msg_packet_hdr`.
 pub(crate) const NFQA_PACKET_HDR: u16 = 1;
@@ -48,6 +63,13 @@ pub(crate) const NFQA_CAP_LEN: u16 = 13;
 /// `NFQA_SKB_*` flags.
 pub(crate) const NFQA_SKB_INFO: u16 = 14;
 
+/// User that the packet's socket belongs to.
+pub(crate) const NFQA_UID: u16 = 16;
+/// Group that the packet's socket belongs to.
+pub(crate) const NFQA_GID: u16 = 17;
+/// Security context of the packet's socket, without a terminating zero.
+pub(crate) const NFQA_SECCTX: u16 = 18;
+
 /// Which of `NFQA_CFG_FLAGS` to change.
 pub(crate) const NFQA_CFG_MASK: u16 = 4;
 /// `NFQA_CFG_F_*` values.
@@ -59,6 +81,10 @@ pub(crate) const NFQA_CFG_F_FAIL_OPEN: u32 = 1 << 0;
 pub(crate) const NFQA_CFG_F_CONNTRACK: u32 = 1 << 1;
 /// Queue large packets whole instead of segmenting them in software.
 pub(crate) const NFQA_CFG_F_GSO: u32 = 1 << 2;
+/// Tell users and groups of packets that leave this machine.
+pub(crate) const NFQA_CFG_F_UID_GID: u32 = 1 << 3;
+/// Tell security contexts; refused by kernels without `NETWORK_SECMARK`.
+pub(crate) const NFQA_CFG_F_SECCTX: u32 = 1 << 4;
 
 /// The connection's mark (`linux/netfilter/nfnetlink_conntrack.h`).
 pub(crate) const CTA_MARK: u16 = 8;
@@ -121,6 +147,7 @@ const _: () = assert!(size_of::<nfqnl_msg_config_params>() == 5);
 const _: () = assert!(size_of::<nfqnl_msg_config_cmd>() == 4);
 const _: () = assert!(size_of::<nlmsghdr>() == 16);
 
+#[cfg(feature = "libnetfilter_queue")]
 unsafe extern "C" {
     /// Writes `struct nlmsghdr` and `struct nfgenmsg` (20 octets) at `buf` and returns the former.
     pub(crate) fn nfq_nlmsg_put(buf: *mut c_char, type_: c_int, queue_num: u32) -> *mut nlmsghdr;

@@ -43,6 +43,9 @@ fn packet(id: u32, mark: u32, whole_length: u32, payload: &[u8]) -> Vec<u8> {
     let time = [1_700_000_000_u64.to_be_bytes(), 25_u64.to_be_bytes()].concat();
     body.extend(attribute(4, &time));
     body.extend(attribute(14, &3_u32.to_be_bytes()));
+    body.extend(attribute(16, &1000_u32.to_be_bytes()));
+    body.extend(attribute(17, &100_u32.to_be_bytes()));
+    body.extend(attribute(18, b"system_u:object_r:ssh_t"));
     body.extend(attribute(13, &whole_length.to_be_bytes()));
     body.extend(attribute(10, payload));
     message(PACKET, &body)
@@ -81,6 +84,9 @@ fn a_packet_is_read_whole() {
         hardware_address: Some([2, 0, 0, 0, 0, 1]),
         timestamp: Some(1_700_000_000_000_025_000),
         flags: 3,
+        user: Some(1000),
+        group: Some(100),
+        security_context: Some(b"system_u:object_r:ssh_t"),
         wire_length: 1500,
         payload: b"octets",
     };

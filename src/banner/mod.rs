@@ -178,7 +178,7 @@ pub struct Identification<'a> {
 }
 
 /// The name lists of `SSH_MSG_KEXINIT`, RFC 4253 section 7.1, as comma-separated octets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KexInit<'a> {
     /// Key exchange algorithms.
     pub kex: &'a [u8],

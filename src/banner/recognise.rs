@@ -123,7 +123,7 @@ fn request(octets: &[u8]) -> Recognition {
 
 /// Whether some server takes this line (without LF) for a request line: a word behind the first is a version
 /// (Twisted has one in `GET/x HTTP/ 1.1`), it begins with a method that is known, or has a path for the second
-/// of three words (Twisted asks for no more).
+/// of three words, or a known method glued to its target for the first (Twisted asks for no more than three words).
 ///
 /// Servers differ in what divides words and what a word may hold, so that nothing is asked of that.
 pub fn is_request_line(line: &[u8]) -> bool {
@@ -138,8 +138,15 @@ pub fn is_request_line(line: &[u8]) -> bool {
     let foreign = [&b"SIP/"[..], b"ICAP/"].iter().any(|prefix| last.starts_with(prefix));
     let mut words = line.split(|octet| is_space(*octet)).skip(1);
     let versioned = words.clone().any(is_version);
-    let path = words.next().is_some_and(|word| word.starts_with(b"/")) && words.next().is_some();
-    versioned || ((is_known_method(first) || path) && !foreign)
+    let path = words.next().is_some_and(|word| word.starts_with(b"/"));
+    let three = words.next().is_some() && (path || is_glued_method(first));
+    versioned || ((is_known_method(first) || three) && !foreign)
+}
+
+/// Whether `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word has.
+fn is_glued_method(word: &[u8]) -> bool {
+    let behind = |method: &&[u8]| begins_with(word, method).then(|| word.get(method.len())).flatten();
+    METHODS.iter().filter_map(behind).any(|next| *next == b'/' || !next.is_ascii_graphic())
 }
 
 /// Whether `word` begins like a version.
@@ -393,13 +400,22 @@ mod tests {
             b"PRI /HTTP/1.1",
             b"BREW / #",
             b"GET/x HTTP/ 1.1",
+            b"GET/x HTTP /1.1",
+            b"GET\0/x HTTP /1.1",
             &long,
         ] {
             assert!(is_request_line(line), "{}", line.escape_ascii());
         }
-        for line in
-            [&b"EHLO example"[..], b"OPTIONS sip:x SIP/2.0", b"GET", b"HTTP/1.1", b"", b"\x16\x03\x01 x"]
-        {
+        for line in [
+            &b"EHLO example"[..],
+            b"GET/x HTTP",
+            b"get-set and go",
+            b"OPTIONS sip:x SIP/2.0",
+            b"GET",
+            b"HTTP/1.1",
+            b"",
+            b"\x16\x03\x01 x",
+        ] {
             assert!(!is_request_line(line), "{}", line.escape_ascii());
         }
     }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 
 use super::flags::{check_output, output_file};
+use super::rules::several;
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::event::{Action, Severity, Verdict};
@@ -60,13 +61,15 @@ struct WantedFlags {
     /// What the rules ask for where a package is vulnerable.
     #[arg(long, value_name = "ACTION", default_value = "alert")]
     action: ActionName,
-    /// Block, too, where nobody can tell whether a package is vulnerable.
+    /// Block, too, where nobody can tell whether a package is vulnerable: where the banner hides it, and where banner and key
+    /// exchange deny each other.
     #[arg(long)]
     block_unknown: bool,
     /// Verdicts that are worth an alert.
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',', default_value = "vulnerable,unknown")]
     report: Vec<VerdictName>,
-    /// When the data were taken (2026-11-20); by default when the files were last changed.
+    /// When the data were taken (2026-11-20). By default when they were last changed: as their records tell it (OSV, NVD,
+    /// Red Hat), and else their files.
     #[arg(long, value_name = "DATE", value_parser = day)]
     date: Option<String>,
     /// Which package shows what in which banner, in the form of rules/products.toml.
@@ -93,7 +96,7 @@ enum ActionName {
     Reject,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum VerdictName {
     Vulnerable,
     Mended,
@@ -140,6 +143,7 @@ impl WantedFlags {
             let message = anyhow!("--product {unknown}: no banner is known to show it; these are: {known}");
             return Err(Failure::Usage(message));
         }
+        self.refuse_idle()?;
         let exploited = self.kev.as_deref().map(Exploited::read).transpose().map_err(Failure::usage)?;
         let wanted = Wanted {
             packages: self.product.clone(),
@@ -149,13 +153,22 @@ impl WantedFlags {
             action: self.action.into(),
             report: self.report.iter().copied().map(Verdict::from).collect(),
             block_unknown: self.block_unknown,
-            date: self
-                .date
-                .clone()
-                .or_else(|| files.iter().filter_map(|file| changed(file)).max())
-                .unwrap_or_default(),
+            date: self.date.clone(),
+            changed: files.iter().filter_map(|file| changed(file)).max().unwrap_or_default(),
         };
         Ok((products, wanted))
+    }
+
+    /// Refuses a choice that would be without effect.
+    fn refuse_idle(&self) -> Result<(), Failure> {
+        let why = match (self.block_unknown, self.action) {
+            (true, ActionName::Alert) => "these rules block nothing; give --action drop or --action reject",
+            (true, _) if !self.report.contains(&VerdictName::Unknown) => {
+                "what cannot be told is no match by --report; name `unknown` there"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::Usage(anyhow!("--block-unknown: {why}")))
     }
 
     /// Writes the rules, all or none of them.
@@ -170,7 +183,7 @@ impl WantedFlags {
             }
         };
         if !quiet {
-            tell(format_args!("{} rules", imported.rules));
+            tell(several(imported.rules, "rule"));
             if imported.left_out > 0 {
                 let left_out = imported.left_out;
                 tell(format_args!("{left_out} left out: which versions have them cannot be told"));

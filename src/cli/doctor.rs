@@ -77,7 +77,8 @@ fn exit(findings: &[Finding]) -> Exit {
 fn line(finding: &Finding) -> String {
     let (state, not_checked) = match finding.state {
         State::Fine => ("ok", ""),
-        State::Fault | State::Denied => ("FAULT", ""),
+        State::Fault => ("FAULT", ""),
+        State::Denied => ("DENIED", ""),
         State::NotChecked => ("?", "not checked: "),
     };
     format!("{state:5} {}: {not_checked}{}", finding.check, finding.message)
@@ -113,6 +114,7 @@ mod tests {
         let [fine, fault, denied, unseen] =
             [State::Fine, State::Fault, State::Denied, State::NotChecked].map(finding);
         assert_eq!(exit(std::slice::from_ref(&fine)), Exit::Done);
+        assert_eq!(line(&denied), "DENIED mark: said", "no fault, of which the exit code tells otherwise");
         assert_eq!(exit(&[fine.clone(), denied]), Exit::Unsupported);
         assert_eq!(exit(&[fine, unseen.clone()]), Exit::Unsupported);
         assert_eq!(exit(&[unseen.clone(), fault]), Exit::Findings);

@@ -253,6 +253,8 @@ pub(super) enum HttpExtent {
     First,
     /// Every transaction.
     All,
+    /// All where a rule in force blocks requests, else the first.
+    Auto,
 }
 
 impl From<HttpExtent> for HttpInspect {
@@ -260,6 +262,7 @@ impl From<HttpExtent> for HttpInspect {
         match flag {
             HttpExtent::First => Self::First,
             HttpExtent::All => Self::All,
+            HttpExtent::Auto => Self::Auto,
         }
     }
 }
@@ -326,5 +329,17 @@ impl FormatName {
             }
             (Self::Text, _) => Box::new(Text { colour: Colour::Never }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("3s").unwrap(), Duration::from_secs(3));
+        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
+        assert!(["3", "", "-1s", "0s", "soon"].iter().all(|text| duration(text).is_err()));
     }
 }

@@ -1,13 +1,14 @@
 //! `bannerwall guard`: flags to a [`GuardConfig`].
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 
 use super::hook::{FamilyFlag, VariantFlag, unique};
 use super::inspection::InspectionFlags;
+use super::metrics::MetricsFlags;
 use super::page::PageFlags;
 use super::rule_paths::Use;
 use super::{Exit, Failure};
@@ -42,7 +43,7 @@ pub(super) struct GuardArgs {
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
     queue: Queues,
-    /// Library that talks to the kernel.
+    /// What talks to the kernel.
     #[arg(long, value_name = "NAME", default_value = "libnetfilter_queue", help_heading = "Packets")]
     backend: BackendName,
     /// Put the iptables hook up for the run and take it down at its end: chains input, output,
@@ -78,9 +79,9 @@ pub(super) struct GuardArgs {
     queue_length: u32,
     /// Packets that have waited longer in the queue get the verdict of --on-failure and are not judged
     /// (`off`: all are): after a pause of the guard they are old, and sent again. Needs stamps, which packets
-    /// that come in have, and not with --backend nfq.
-    #[arg(long, value_name = "TIME|off", default_value = "2s", help_heading = "Packets", value_parser = max_wait)]
-    max_wait: MaxWait,
+    /// that come in have, and not with --backend nfq [default: 2s].
+    #[arg(long, value_name = "TIME|off", help_heading = "Packets", value_parser = max_wait)]
+    max_wait: Option<MaxWait>,
     /// Keep each worker on a CPU of its own.
     #[arg(long, help_heading = "Packets")]
     pin: bool,
@@ -97,16 +98,30 @@ pub(super) struct GuardArgs {
     /// rules must be readable and folders of event files writable for that user.
     #[arg(long, value_name = "NAME", help_heading = "General", value_parser = User::find)]
     user: Option<User>,
+    /// Read configuration, rules and fingerprints as a start would, tell what stands in its way, and end: nothing is
+    /// bound or put up.
+    #[arg(long, help_heading = "General")]
+    check: bool,
     /// Do not confine the guard to the files and calls that it needs, for debugging.
     #[arg(long, help_heading = "General")]
     no_sandbox: bool,
     /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
-    /// Show /metrics, /healthz and /readyz on this address.
-    #[arg(long, value_name = "ADDR:PORT", help_heading = "Events")]
-    metrics: Option<SocketAddr>,
+    /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and listen there for
+    /// the next one: an upgrade is the same command again. The other one ends once this one is ready.
+    #[arg(long, value_name = "PATH", help_heading = "General")]
+    takeover: Option<PathBuf>,
+    /// Have the service manager keep queues and what is known of flows over a restart (systemd, with a file descriptor
+    /// store); a hook of --hook has to stay up then (--hook-keep).
+    #[arg(long, help_heading = "General")]
+    fd_store: bool,
+    #[command(flatten, next_help_heading = "Events")]
+    metrics: MetricsFlags,
 }
+
+/// How long a packet may wait, unless something else is said.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// A limit, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,8 +145,17 @@ enum Switch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum BackendName {
-    /// Our own binding of the C library: many packets a call.
-    #[value(name = "libnetfilter_queue")]
+    #[cfg_attr(
+        feature = "libnetfilter_queue",
+        value(name = "libnetfilter_queue", help = "Our own binding of the C library: many packets a call")
+    )]
+    #[cfg_attr(
+        not(feature = "libnetfilter_queue"),
+        value(
+            name = "libnetfilter_queue",
+            help = "Our own binding: many packets a call; in this build it writes the library's messages by itself"
+        )
+    )]
     LibnetfilterQueue,
     /// The nfq crate: one packet a call.
     Nfq,
@@ -140,9 +164,10 @@ enum BackendName {
 /// Runs `bannerwall guard`.
 pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
     let outputs = arguments.inspection.outputs();
-    arguments.inspection.check_files()?;
-    let config = arguments.config()?;
-    match guard::run(&config, outputs) {
+    let config = arguments.inspection.check_files().and_then(|()| arguments.config());
+    let config = config.inspect_err(|_| guard::give_back_kept())?;
+    let ended = if arguments.check { guard::check(&config) } else { guard::run(&config, outputs) };
+    match ended {
         Ok(()) => Ok(Exit::Done),
         Err(GuardError::Forced) => Ok(Exit::Interrupted),
         Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
@@ -169,7 +194,40 @@ impl GuardArgs {
         if self.inspection.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }
     }
 
+    /// How long a packet may wait; the nfq crate does not tell how long one has.
+    fn longest_wait(&self) -> Result<Option<Duration>, Failure> {
+        match (self.backend, self.max_wait) {
+            (BackendName::Nfq, Some(MaxWait(Some(_)))) => Err(Failure::Usage(anyhow!(
+                "--max-wait: --backend nfq does not tell how long a packet has waited"
+            ))),
+            (BackendName::Nfq, _) | (_, Some(MaxWait(None))) => Ok(None),
+            (_, Some(MaxWait(limit))) => Ok(limit),
+            (_, None) => Ok(Some(MAX_WAIT)),
+        }
+    }
+
+    /// What a guard needs that leaves its queues to the next one.
+    fn check_handover(&self) -> Result<(), Failure> {
+        let flag = match (&self.takeover, self.fd_store) {
+            (Some(_), _) => "--takeover",
+            (None, true) => "--fd-store",
+            (None, false) => return Ok(()),
+        };
+        if self.backend == BackendName::Nfq {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "{flag}: --backend nfq can't go on with a queue of others"
+            )));
+        }
+        if self.fd_store && !self.hook.is_empty() && !self.hook_keep {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "--fd-store: without --hook-keep the hook is taken down at each end, and packets pass until it is up again"
+            )));
+        }
+        Ok(())
+    }
+
     fn config(&self) -> Result<GuardConfig, Failure> {
+        self.check_handover()?;
         let mark = MarkField::new(self.mark).unwrap_or_default();
         let inspection = &self.inspection;
         let hook = HookConfig {
@@ -202,7 +260,7 @@ impl GuardArgs {
             offload: !self.no_offload,
             copy_range: self.copy_range,
             queue_length: self.queue_length,
-            max_wait: self.max_wait.0,
+            max_wait: self.longest_wait()?,
             flow_limit: inspection.flow_limit(),
             mark,
             pin: self.pin,
@@ -210,7 +268,9 @@ impl GuardArgs {
                 path: self.control.clone().unwrap_or_else(|| control::default_path(self.queue.first, user)),
                 asked: self.control.is_some(),
             }),
-            metrics: self.metrics,
+            takeover: self.takeover.clone(),
+            fd_store: self.fd_store,
+            metrics: self.metrics.config()?,
             disclosure: inspection.log_headers.disclosure(),
             page: self.page.config(inspection.inventory.place()),
             inventory: inspection.inventory.config(format!("queue {}", self.queue)),

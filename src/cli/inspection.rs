@@ -36,8 +36,10 @@ pub(super) struct InspectionFlags {
     pub(super) on_failure: OnFailureFlag,
     #[command(flatten)]
     pub(super) on_anomaly: OnAnomalyFlag,
-    /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them.
-    #[arg(long, value_name = "WHICH", default_value = "first", help_heading = "Verdicts")]
+    /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them, for which every packet
+    /// is queued; auto reads all where a rule in force blocks requests and --enforce is given, so that a second request
+    /// is no way around it.
+    #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Verdicts")]
     pub(super) http_inspect: HttpExtent,
     /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or two a
     /// connection.
@@ -133,7 +135,7 @@ impl InspectionFlags {
             (self.enforce, "--enforce"),
             (self.on_failure == OnFailureFlag::Closed, "--on-failure"),
             (self.on_anomaly.is_given(), "--on-anomaly"),
-            (self.http_inspect != HttpExtent::First, "--http-inspect"),
+            (self.http_inspect != HttpExtent::Auto, "--http-inspect"),
             (self.hassh, "--hassh"),
             (self.flow_limit() != EngineConfig::default().flow_limit, "--flow-limit"),
             (self.events.is_some(), "--events"),

@@ -6,6 +6,7 @@ mod advisories;
 mod config;
 mod doctor;
 mod exit;
+mod explain;
 mod flags;
 mod guard;
 mod hook;
@@ -13,6 +14,7 @@ mod import;
 mod inspection;
 mod inventory;
 mod man;
+mod metrics;
 mod page;
 mod reload;
 mod replay;
@@ -20,6 +22,7 @@ mod rule_paths;
 mod rules;
 mod scan;
 mod serve;
+mod table;
 mod trial;
 mod tunnel;
 
@@ -101,6 +104,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let outcome = match arguments.as_slice() {
         [_, only] if only == runner::SUBCOMMAND => run_programs(),
+        [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
         _ => parse(arguments).and_then(|cli| run(&cli)),
     };
     match outcome {
@@ -113,6 +117,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 fn run_programs() -> Result<Exit, Failure> {
     privileges::keep_for_good(NETWORK | FILES)?;
     runner::serve()?;
+    Ok(Exit::Done)
+}
+
+/// Starts scans for a page that may run nothing itself. Pages start this; it is nobody else's subcommand.
+fn run_scans() -> Result<Exit, Failure> {
+    // What a scan keeps for itself.
+    privileges::keep_for_good(FILES | rustix::thread::CapabilitySet::IPC_LOCK)?;
+    crate::serve::runner::serve()?;
     Ok(Exit::Done)
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::inventory::Place;
-use crate::serve::ServeConfig;
+use crate::serve::{ScanConfig, ServeConfig};
 
 /// The page of the inventory that a guard keeps.
 #[derive(Debug, Args)]
@@ -45,6 +45,7 @@ impl PageFlags {
             token_file: self.serve_token_file.clone(),
             htpasswd: self.serve_htpasswd.clone(),
             tls: self.serve_tls_cert.clone().zip(self.serve_tls_key.clone()),
+            scans: ScanConfig::default(),
             flags: ("--serve", "--serve-"),
         })
     }

@@ -327,8 +327,15 @@ fn summary(replay: &Replay, started: Instant) -> String {
     let counters = replay.counters();
     let elapsed = started.elapsed().as_secs_f64();
     let matches: u64 = counters.matches.iter().sum();
-    format!(
-        "{} files, {} packets, {} octets, {} flows, {} matches, {elapsed:.2} s",
-        totals.files, totals.frames, totals.octets, counters.flows, matches
-    )
+    let counted = |count: u64, what: &str, ending: &str| {
+        format!("{count} {what}{}", if count == 1 { "" } else { ending })
+    };
+    let parts = [
+        counted(totals.files, "file", "s"),
+        counted(totals.frames, "packet", "s"),
+        counted(totals.octets, "octet", "s"),
+        counted(counters.flows, "flow", "s"),
+        counted(matches, "match", "es"),
+    ];
+    format!("{}, {elapsed:.2} s", parts.join(", "))
 }

@@ -1,22 +1,21 @@
 //! `bannerwall rules`: check, list and try rule files; import fingerprints.
 
-use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use super::flags::{FormatName, check_output, output_file};
+use super::explain::explain;
+use super::flags::{FormatName, check_output};
 use super::import::{self, ImportArgs};
 use super::rule_paths::{RulesFlag, Use};
+use super::table::{Output, Table};
 use super::trial::{self, FlowEnds, FlowVerdict, Step};
 use super::{Exit, Failure};
 use crate::event::{Protocol, signature_id};
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Diagnostic, Ends, Example, Explanation, Loaded, Policy, Rule, RuleSet, Sender, Trial};
+use crate::rules::{Diagnostic, Loaded, Policy, Rule, RuleSet, Trial};
 
 /// Flags of `bannerwall rules`.
 #[derive(Debug, Args)]
@@ -42,7 +41,7 @@ enum RulesCommand {
     List(Files),
     /// Try every example and counterexample, or explain what each rule says of one banner.
     #[command(
-        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
+        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test debian.toml --banner SSH-2.0-OpenSSH_9.2p1 --kexinit said\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
     )]
     Test(TestArgs),
     /// Turn other projects' databases into our own form.
@@ -52,39 +51,44 @@ enum RulesCommand {
 
 /// Which rules, and how results are written.
 #[derive(Debug, Args)]
-struct Files {
+pub(super) struct Files {
     /// Rule files, or folders of *.toml files; the default of --rules where none is given.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     rules: RulesFlag,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 #[derive(Debug, Args)]
-struct TestArgs {
+pub(super) struct TestArgs {
     #[command(flatten)]
-    files: Files,
+    pub(super) files: Files,
     /// An SSH identification line, or the head of an HTTP message, where \r and \n stand for line
     /// ends.
     #[arg(long, value_name = "STRING")]
-    banner: Option<String>,
+    pub(super) banner: Option<String>,
+    /// What the side's KEXINIT offers, over SSH: a file with what it says first
+    /// (`(printf 'SSH-2.0-x\r\n'; sleep 1) | nc HOST 22 > FILE`), or with lines such as
+    /// `kex = "curve25519-sha256,kex-strict-s-v00@openssh.com"` (also `host_key`, `encryption`, `mac`, `compression`).
+    #[arg(long, value_name = "FILE", requires = "banner", conflicts_with = "flow")]
+    pub(super) kexinit: Option<PathBuf>,
     /// What the banner is; by default told by its beginning.
     #[arg(long, value_name = "PROTOCOL", requires = "banner", conflicts_with = "flow", value_parser = super::flags::protocol())]
-    protocol: Option<Protocol>,
+    pub(super) protocol: Option<Protocol>,
     /// Who sent the banner; by default the server, unless it is an HTTP request.
     #[arg(long, value_name = "SIDE", requires = "banner", conflicts_with = "flow")]
-    from: Option<SideName>,
+    pub(super) from: Option<SideName>,
     /// The client's address: asks `source` of rules, and exemptions.
     #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
-    source: Option<IpAddr>,
+    pub(super) source: Option<IpAddr>,
     /// The server's address: asks `destination` of rules, and exemptions.
     #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
-    destination: Option<IpAddr>,
+    pub(super) destination: Option<IpAddr>,
     /// The server's port: asks `port` of rules.
     #[arg(long, value_name = "PORT", requires = "banner", conflicts_with = "flow")]
-    port: Option<u16>,
+    pub(super) port: Option<u16>,
     /// A connection to try on policies and rules, as `[CLIENT >] SERVER:PORT`, or a port alone; what is said in
     /// it is told by --say.
     #[arg(long, value_name = "FLOW", conflicts_with = "banner")]
@@ -98,21 +102,11 @@ struct TestArgs {
     expect: Option<FlowVerdict>,
     /// A fingerprint file, or a folder of them, that says which product the banner names.
     #[arg(long, value_name = "PATH", requires = "banner", conflicts_with = "flow")]
-    fingerprints: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct Output {
-    /// How results are written.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: FormatName,
-    /// Write results to this file.
-    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
-    output: Option<PathBuf>,
+    pub(super) fingerprints: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SideName {
+pub(super) enum SideName {
     Server,
     Client,
 }
@@ -123,7 +117,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
     | RulesCommand::List(files)
     | RulesCommand::Test(TestArgs { files, .. }) = &arguments.command
     {
-        check_output(files.output.output.as_deref(), files.paths.iter().map(PathBuf::as_path))?;
+        check_output(files.output.file(), files.paths.iter().map(PathBuf::as_path))?;
     }
     match &arguments.command {
         RulesCommand::Check(files) => check(files, quiet),
@@ -139,7 +133,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
 
 impl Files {
     /// PATH and `--rules` say the same.
-    fn flag(&self) -> RulesFlag {
+    pub(super) fn flag(&self) -> RulesFlag {
         self.rules.with_paths(&self.paths)
     }
 }
@@ -149,7 +143,7 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     let findings = match &checked {
         Ok(Loaded { warnings, .. }) => warnings.as_slice(),
         // A machine reads the faults as results; a person on stderr, like those of every subcommand.
-        Err(error) if files.output.format != FormatName::Text => error.diagnostics.as_slice(),
+        Err(error) if files.output.format() != FormatName::Text => error.diagnostics.as_slice(),
         Err(_) => &[],
     };
     let mut table = Table::new(&["level", "file", "line", "column", "rule", "message", "help"]);
@@ -161,7 +155,7 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     }
     table.write(&files.output)?;
     match checked {
-        Ok(_) if findings_exist(&table) => Ok(Exit::Findings),
+        Ok(_) if !table.is_empty() => Ok(Exit::Findings),
         Ok(_) => Ok(Exit::Done),
         Err(error) => Err(Failure::usage(error)),
     }
@@ -187,12 +181,8 @@ fn counted(set: &RuleSet) -> String {
 }
 
 /// `1 rule`, `2 rules`.
-fn several(count: usize, what: &str) -> String {
+pub(super) fn several(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-fn findings_exist(table: &Table) -> bool {
-    !table.rows.is_empty()
 }
 
 fn finding(one: &Diagnostic) -> serde_json::Value {
@@ -326,7 +316,7 @@ fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
     for trial in set.trials() {
         tried += 1;
         failed += usize::from(!trial.passed());
-        if !trial.passed() || verbose > 0 || files.output.format != FormatName::Text {
+        if !trial.passed() || verbose > 0 || files.output.format() != FormatName::Text {
             table.add(tried_out(&trial), trial_text(&trial));
         }
     }
@@ -365,65 +355,6 @@ fn trial_text(trial: &Trial<'_>) -> String {
     )
 }
 
-fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
-    let set = arguments.files.flag().load(Use::Rules, quiet)?;
-    let protocol = arguments.protocol.unwrap_or_else(|| Example::protocol_of(banner));
-    let from = match arguments.from {
-        Some(SideName::Server) => Sender::Server,
-        Some(SideName::Client) => Sender::Client,
-        None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
-        // Text alone is the name that a client asks for.
-        None if protocol == Protocol::Tls => Sender::Client,
-        None => Sender::Server,
-    };
-    let escaped = matches!(protocol, Protocol::Http | Protocol::Other);
-    let text = if escaped { unescape(banner) } else { banner.to_owned() };
-    let example = Example::from_text(&text, protocol, from)
-        .map_err(|reason| Failure::Usage(anyhow!("--banner is no banner that can be judged: {reason}")))?;
-    let example = match &arguments.fingerprints {
-        Some(path) => example.identified(from, &Fingerprints::load(path).map_err(Failure::usage)?),
-        None => example,
-    };
-    let mut table =
-        Table::new(&["rule", "matches", "action", "reason", "verdict", "fixed", "source", "date"]);
-    let mut foreign = 0;
-    let ends = Ends { source: arguments.source, destination: arguments.destination, port: arguments.port };
-    for explanation in set.explain(&example, from, ends) {
-        if explanation.rule.protocol() == protocol {
-            table.add(explained(&explanation), explanation_text(&explanation));
-        } else {
-            foreign += 1;
-            table.add_untold(explained(&explanation));
-        }
-    }
-    if foreign > 0 && !quiet {
-        let verb = if foreign == 1 { "was" } else { "were" };
-        table.say(format!("{} about other protocols {verb} not asked", several(foreign, "rule")));
-    }
-    table.write(&arguments.files.output)?;
-    Ok(Exit::Done)
-}
-
-fn explained(explanation: &Explanation<'_>) -> serde_json::Value {
-    let told = explanation.verdict.as_ref();
-    json!({
-        "rule": explanation.rule.id(),
-        "matches": explanation.matches,
-        "action": explanation.rule.action().name(),
-        "reason": explanation.reason,
-        "verdict": told.map(|told| told.verdict.name()),
-        "fixed": told.and_then(|told| told.fixed.as_deref()),
-        "source": told.map(|told| told.source.as_str()),
-        "date": told.and_then(|told| told.date.as_deref()),
-    })
-}
-
-fn explanation_text(explanation: &Explanation<'_>) -> String {
-    let rule = explanation.rule;
-    let mark = if explanation.matches { rule.action().name() } else { "-" };
-    format!("{mark:<7} {}: {}", rule.id(), explanation.reason)
-}
-
 /// Tries one connection on policies and rules, as an enforcing guard would see it.
 fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<Exit, Failure> {
     let Some(ends) = &arguments.flow else { return Ok(Exit::Done) };
@@ -451,81 +382,4 @@ fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<Exit, Failure> {
     } else {
         Exit::Findings
     })
-}
-
-/// `\r`, `\n` and `\t` as a shell's single quotes hand them over.
-fn unescape(text: &str) -> String {
-    text.replace("\\r", "\r").replace("\\n", "\n").replace("\\t", "\t")
-}
-
-/// Results in every format, written at the end.
-struct Table {
-    columns: &'static [&'static str],
-    /// Each for a machine and, unless a person need not see it, for a person.
-    rows: Vec<(serde_json::Value, Option<String>)>,
-    summary: Option<String>,
-}
-
-impl Table {
-    fn new(columns: &'static [&'static str]) -> Self {
-        Self { columns, rows: Vec::new(), summary: None }
-    }
-
-    fn add(&mut self, object: serde_json::Value, text: String) {
-        self.rows.push((object, Some(text)));
-    }
-
-    /// A result that a person is told only as one of several.
-    fn add_untold(&mut self, object: serde_json::Value) {
-        self.rows.push((object, None));
-    }
-
-    /// A last line for a person.
-    fn say(&mut self, summary: String) {
-        self.summary = Some(summary);
-    }
-
-    fn write(&self, output: &Output) -> Result<(), Failure> {
-        let text = self.render(output.format)?;
-        let Some(path) = &output.output else { return super::print(&text).map(|_| ()) };
-        let written = std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()));
-        written.map_err(Failure::Usage)
-    }
-
-    fn render(&self, format: FormatName) -> Result<Vec<u8>, Failure> {
-        let mut octets = Vec::new();
-        match format {
-            FormatName::Text => {
-                for text in self.rows.iter().filter_map(|(_, text)| text.as_ref()).chain(&self.summary) {
-                    writeln!(octets, "{text}")?;
-                }
-            }
-            FormatName::Json => {
-                for (object, _) in &self.rows {
-                    writeln!(octets, "{object}")?;
-                }
-            }
-            FormatName::Csv => {
-                let mut writer = csv::Writer::from_writer(&mut octets);
-                writer.write_record(self.columns).map_err(Failure::usage)?;
-                for (object, _) in &self.rows {
-                    writer
-                        .write_record(self.columns.iter().map(|name| cell(&object[*name])))
-                        .map_err(Failure::usage)?;
-                }
-                writer.flush()?;
-            }
-        }
-        Ok(octets)
-    }
-}
-
-/// A JSON value as the cell of a table.
-fn cell(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::Null => String::new(),
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(" "),
-        other => other.to_string(),
-    }
 }

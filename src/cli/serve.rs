@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use ipnet::IpNet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -12,13 +13,14 @@ use super::flags::inventory_place;
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::inventory::Place;
-use crate::serve::ServeConfig;
+use crate::serve::{Bounds, ScanConfig, ServeConfig};
 
 /// Flags of `bannerwall serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall serve --inventory net.db                             then open http://127.0.0.1:8642/
   bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --htpasswd users --tls-cert cert.pem --tls-key key.pem
+  bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24   scans of it are started from the page
   curl http://127.0.0.1:8642/api/services?q=product:openssh
 
 Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
@@ -41,6 +43,16 @@ pub(super) struct ServeArgs {
     /// Its key, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
     tls_key: Option<PathBuf>,
+    /// Let those who see the page have this network scanned, at once or again and again; may be given several times.
+    #[arg(long, value_name = "CIDR", help_heading = "Scans")]
+    scan_allow: Vec<IpNet>,
+    /// Targets a second that such a scan may ask, at most.
+    #[arg(long, value_name = "N", requires = "scan_allow", default_value_t = 10_000, help_heading = "Scans",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    scan_rate: u32,
+    /// Rules that such scans judge by: a file or a folder; may be given several times.
+    #[arg(long, value_name = "PATH", requires = "scan_allow", help_heading = "Scans")]
+    scan_rules: Vec<PathBuf>,
 }
 
 /// Runs `bannerwall serve` until it is interrupted.
@@ -51,6 +63,10 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
         token_file: arguments.token_file.clone(),
         htpasswd: arguments.htpasswd.clone(),
         tls: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
+        scans: ScanConfig {
+            bounds: Bounds { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
+            rules: arguments.scan_rules.clone(),
+        },
         flags: ("--listen", "--"),
     };
     let mut signals =

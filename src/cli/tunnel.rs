@@ -8,8 +8,11 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::inspection::InspectionFlags;
+use super::metrics::MetricsFlags;
+use super::page::PageFlags;
 use super::rule_paths::{LOCAL_FLAG, Use};
 use super::{Exit, Failure, print};
+use crate::diagnostics::tell;
 use crate::guard::{InsideConfig, Output};
 use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
@@ -34,7 +37,11 @@ pub(super) struct TunnelArgs {
     #[command(flatten)]
     flags: Option<TunnelFlags>,
     #[command(flatten)]
+    metrics: MetricsFlags,
+    #[command(flatten)]
     inspection: Renamed,
+    #[command(flatten)]
+    page: PageFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,9 +92,10 @@ struct TunnelFlags {
     /// Judge what goes through by rules, as `bannerwall guard` does: watch, and with --enforce block.
     #[arg(long)]
     guard: bool,
-    /// Show /metrics, /healthz and /readyz on this address.
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<SocketAddr>,
+    /// With --guard: do not confine the tunnel to the files and calls that it needs, for debugging. One that notifies others is
+    /// not confined either.
+    #[arg(long, requires = "guard")]
+    no_sandbox: bool,
 }
 
 /// The guard's flags, of which `--local PATH` is `--local-rules PATH` here.
@@ -128,17 +136,19 @@ pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
             let public = Key::read(file).and_then(|key| key.public()).map_err(Failure::usage)?;
             print(format!("{public}\n").as_bytes())
         }
-        (None, Some(flags)) => match tunnel::run(&flags.config(inspection)?, flags.outputs(inspection)) {
-            Ok(()) => Ok(Exit::Done),
-            Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
-            Err(error) => Err(Failure::usage(error)),
-        },
+        (None, Some(flags)) => {
+            match tunnel::run(&flags.config(arguments, inspection)?, flags.outputs(inspection)) {
+                Ok(()) => Ok(Exit::Done),
+                Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
+                Err(error) => Err(Failure::usage(error)),
+            }
+        }
         (None, None) => Err(Failure::usage(anyhow!("--local, --peer and --device are needed"))),
     }
 }
 
 impl TunnelFlags {
-    fn config(&self, inspection: &InspectionFlags) -> Result<TunnelConfig, Failure> {
+    fn config(&self, arguments: &TunnelArgs, inspection: &InspectionFlags) -> Result<TunnelConfig, Failure> {
         let protection = match (&self.key, &self.peer_key) {
             (Some(key), Some(peer)) => Protection::Keys(Keys::read(key, peer).map_err(Failure::usage)?),
             _ if self.plain => Protection::Plain,
@@ -151,13 +161,13 @@ impl TunnelFlags {
             mtu: self.mtu,
             protection,
             offload: !self.no_offload,
-            guard: self.guard(inspection)?,
-            metrics: self.metrics,
+            guard: self.guard(inspection, &arguments.page)?,
+            metrics: arguments.metrics.config()?,
         })
     }
 
     /// By what packets are judged, if they are to be.
-    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InsideConfig>, Failure> {
+    fn guard(&self, inspection: &InspectionFlags, page: &PageFlags) -> Result<Option<InsideConfig>, Failure> {
         if !self.guard {
             return match inspection.given() {
                 Some(flags) => Err(Failure::usage(anyhow!("{flags}: for a tunnel this takes --guard"))),
@@ -176,8 +186,20 @@ impl TunnelFlags {
             flow_limit: inspection.flow_limit(),
             disclosure: inspection.log_headers.disclosure(),
             inventory: inspection.inventory.config(format!("tunnel {}", self.device)),
+            page: page.config(inspection.inventory.place()),
             flow_events: inspection.flow_events,
+            is_confined: self.is_confined(inspection),
+            writes: inspection.writes(),
         }))
+    }
+
+    /// Whether the tunnel is held to its files and calls. One that notifies others runs their programs, which need what nobody
+    /// knows.
+    fn is_confined(&self, inspection: &InspectionFlags) -> bool {
+        if self.no_sandbox {
+            tell("bannerwall: --no-sandbox: nothing holds what a packet may lead astray");
+        }
+        !self.no_sandbox && !inspection.inventory.notifies()
     }
 
     fn outputs(&self, inspection: &InspectionFlags) -> Vec<Output> {

@@ -2,20 +2,20 @@
 
 use super::Report;
 use super::scene::Scene;
-use crate::hook::inspect::may_meet_tcp;
 
 pub(super) fn check(scene: &Scene) -> Report {
     let mut report = table();
+    let led = scene.led();
     let untracked: Vec<String> = scene
         .foreign_rules()
-        .filter(|rule| is_notrack(&rule.text) && may_meet_tcp(&rule.text))
+        .filter(|rule| is_notrack(&rule.text) && led.iter().any(|led| led.may_meet(&rule.text)))
         .map(|rule| format!("{}: {}", rule.place, rule.text))
-        .chain(scene.nft.iter().flat_map(|nft| nft.untracking().map(ToString::to_string)))
+        .chain(scene.nft.iter().flat_map(|nft| nft.untracking(&led).map(ToString::to_string)))
         .collect();
     if !untracked.is_empty() {
         report.add_fault(format!(
             "connections without tracking are never handed back to the kernel: every packet of theirs is \
-             queued; leave TCP that is judged out of: {}",
+             queued; leave what is judged out of: {}",
             untracked.join("; ")
         ));
     }

@@ -8,8 +8,9 @@ pub(super) fn check(scene: &Scene) -> Report {
         Ok(nft) => nft,
         Err(blind) => return Report::blind(blind.to_string()),
     };
+    let led = scene.led();
     let offloading: Vec<String> = nft
-        .offloading()
+        .offloading(&led)
         .map(ToString::to_string)
         .chain(
             scene
@@ -22,8 +23,8 @@ pub(super) fn check(scene: &Scene) -> Report {
         return Report::fine("no rule hands flows to a flowtable");
     }
     Report::fault(format!(
-        "flows that a flowtable forwards are not seen, whole or from some packet on; leave TCP that is \
-         judged out of: {}",
+        "flows that a flowtable forwards are not seen, whole or from some packet on; leave what is judged \
+         out of: {}",
         offloading.join("; ")
     ))
 }

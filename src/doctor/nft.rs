@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::hook;
+use crate::hook::inspect::Led;
 
 /// One rule.
 #[derive(Debug, Clone)]
@@ -40,14 +41,14 @@ impl Nft {
         Self { rules: rules.filter(|rule| !hook::is_our_chain(&rule.chain)).collect() }
     }
 
-    /// Rules that keep TCP connections out of connection tracking.
-    pub(super) fn untracking(&self) -> impl Iterator<Item = &NftRule> {
-        self.rules.iter().filter(|rule| rule.does("notrack") && rule.may_meet_tcp())
+    /// Rules that keep what is judged out of connection tracking.
+    pub(super) fn untracking(&self, led: &[Led]) -> impl Iterator<Item = &NftRule> {
+        self.rules.iter().filter(|rule| rule.does("notrack") && rule.may_meet(led))
     }
 
-    /// Rules that hand flows to a flowtable.
-    pub(super) fn offloading(&self) -> impl Iterator<Item = &NftRule> {
-        self.rules.iter().filter(|rule| rule.does("flow") && rule.may_meet_tcp())
+    /// Rules that hand flows of what is judged to a flowtable.
+    pub(super) fn offloading(&self, led: &[Led]) -> impl Iterator<Item = &NftRule> {
+        self.rules.iter().filter(|rule| rule.does("flow") && rule.may_meet(led))
     }
 }
 
@@ -67,29 +68,33 @@ impl NftRule {
         self.statements.iter().any(|there| there.get(statement).is_some())
     }
 
-    /// Whether no match of the rule leaves TCP out.
-    fn may_meet_tcp(&self) -> bool {
-        self.statements.iter().filter_map(|statement| statement.get("match")).all(match_meets_tcp)
+    /// Whether some of what is judged is left in by each match of the rule.
+    fn may_meet(&self, led: &[Led]) -> bool {
+        let matches = || self.statements.iter().filter_map(|statement| statement.get("match"));
+        led.iter().any(|led| matches().all(|condition| match_meets(condition, led)))
     }
 }
 
-/// Whether a match lets TCP by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field of a transport
-/// header, which implies its protocol.
-fn match_meets_tcp(condition: &Value) -> bool {
-    const OTHERS: [&str; 8] = ["udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah"];
+/// Whether a match lets some of what is judged by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field of
+/// a transport header, which implies its protocol.
+fn match_meets(condition: &Value, led: &Led) -> bool {
+    const TRANSPORTS: [&str; 9] = ["tcp", "udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah"];
     let left = &condition["left"];
-    if left["payload"]["protocol"].as_str().is_some_and(|name| OTHERS.contains(&name)) {
-        return false;
+    if let Some(name) = left["payload"]["protocol"].as_str().filter(|name| TRANSPORTS.contains(name)) {
+        let is_port = matches!(left["payload"]["field"].as_str(), Some("sport" | "dport"));
+        let port = condition["right"].as_u64().filter(|_| is_port && condition["op"] == "==");
+        let port = port.and_then(|port| u16::try_from(port).ok());
+        return name == led.carried.name() && port.is_none_or(|port| led.has_port(port));
     }
     let asks_protocol = left["meta"]["key"] == "l4proto"
         || matches!(left["payload"]["field"].as_str(), Some("protocol" | "nexthdr"));
     if !asks_protocol {
         return true;
     }
-    let is_tcp = |value: &Value| value == "tcp" || value == 6;
+    let is_it = |value: &Value| value == led.carried.name() || *value == led.carried.number();
     let right = &condition["right"];
-    let named = is_tcp(right) || right["set"].as_array().is_some_and(|set| set.iter().any(is_tcp));
-    // A named set, a range or a map may hold TCP.
+    let named = is_it(right) || right["set"].as_array().is_some_and(|set| set.iter().any(is_it));
+    // A named set, a range or a map may hold it.
     let open = !(right.is_string() || right.is_number() || right["set"].is_array())
         || right.as_str().is_some_and(|text| text.starts_with('@'));
     open || named == (condition["op"] != "!=")
@@ -100,6 +105,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::hook::HookConfig;
 
     fn rule(chain: &str, statements: &Value) -> Value {
         json!({"rule": {"family": "inet", "table": "t", "chain": chain, "handle": 4, "expr": statements}})
@@ -124,8 +130,15 @@ mod tests {
         ]});
         let nft = Nft::read(&ruleset);
         let chains = |rules: Vec<&NftRule>| rules.iter().map(|rule| rule.chain.clone()).collect::<Vec<_>>();
-        assert_eq!(chains(nft.untracking().collect()), ["a", "d"]);
-        assert_eq!(chains(nft.offloading().collect()), ["e"]);
+        let all_of_tcp = HookConfig::default();
+        let led: Vec<Led> = Led::by(&all_of_tcp).collect();
+        assert_eq!(chains(nft.untracking(&led).collect()), ["a", "d"]);
+        assert_eq!(chains(nft.offloading(&led).collect()), ["e"]);
+        let ports = |list: &str| Some(list.parse().unwrap());
+        let quic = HookConfig { ports: ports("443"), udp: ports("443"), ..all_of_tcp.clone() };
+        assert_eq!(chains(nft.untracking(&Led::by(&quic).collect::<Vec<_>>()).collect()), ["c", "d"]);
+        let other = HookConfig { ports: ports("22"), udp: ports("50-60"), ..all_of_tcp };
+        assert_eq!(chains(nft.untracking(&Led::by(&other).collect::<Vec<_>>()).collect()), ["b", "c", "d"]);
         assert_eq!(nft.rules[0].to_string(), "nft rule inet t a handle 4");
     }
 }

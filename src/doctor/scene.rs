@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::look::{Blind, ask, ask_json};
 use super::nft::Nft;
-use crate::hook::inspect;
-use crate::hook::{self, Family, FamilyStatus, HookError, MarkField, Variant};
+use crate::hook::inspect::{self, Led};
+use crate::hook::{self, Family, FamilyStatus, HookConfig, HookError, MarkField, Variant};
 
 /// A rule of somebody else, in the words of the program that lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,12 @@ impl Scene {
     /// Where the hook stands; nowhere where it cannot be read.
     pub(super) fn places(&self) -> &[FamilyStatus] {
         self.hook.as_deref().unwrap_or_default()
+    }
+
+    /// What the hooks that are up lead to a queue; all of TCP where there is none.
+    pub(super) fn led(&self) -> Vec<Led> {
+        let led: Vec<Led> = inspect::hooks(self.places()).flat_map(|(_, config)| Led::by(config)).collect();
+        if led.is_empty() { Led::by(&HookConfig::default()).collect() } else { led }
     }
 
     /// The bits of the hook that is up, or the usual ones.

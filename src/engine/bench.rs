@@ -8,7 +8,7 @@ use super::conversation::Conversation;
 use super::familiar::Familiar;
 use super::judge::merge;
 use super::quota::Quotas;
-use super::{Counters, EngineConfig};
+use super::{Counters, EngineConfig, HttpInspect};
 use crate::event::EventSink;
 use crate::flow::Tracking;
 use crate::rules::fingerprint::Fingerprints;
@@ -31,6 +31,8 @@ pub(super) struct Law {
     pub(super) rules: Arc<RuleSet>,
     pub(super) fingerprints: Option<Arc<Fingerprints>>,
     pub(super) tracking: Tracking,
+    /// How much of an HTTP connection these rules want read.
+    pub(super) http_inspect: HttpInspect,
 }
 
 /// What is remembered and counted across flows.
@@ -60,6 +62,7 @@ impl Bench {
         fingerprints: Option<Arc<Fingerprints>>,
     ) -> Self {
         let tracking = config.tracking;
+        let http_inspect = config.http_inspect.under(&rules, config.enforce);
         let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
         let desk = Desk {
             familiar: Familiar::default(),
@@ -70,7 +73,7 @@ impl Bench {
             spare: Spare::default(),
             heard: Heard::default(),
         };
-        Self { law: Law { config, rules, fingerprints, tracking }, desk }
+        Self { law: Law { config, rules, fingerprints, tracking, http_inspect }, desk }
     }
 
     pub(super) fn sit<'e>(&'e mut self, sink: &'e mut dyn EventSink) -> Sitting<'e> {
@@ -86,6 +89,7 @@ impl Bench {
             rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
         counters.matches = matches;
         self.desk.familiar.forget();
+        self.law.http_inspect = self.law.config.http_inspect.under(&rules, self.law.config.enforce);
         self.law.rules = rules;
     }
 }

@@ -6,6 +6,7 @@ use super::{AnomalyAction, AnomalyPolicy};
 use crate::banner::disclosure::Disclosure;
 use crate::event::Source;
 use crate::flow::Tracking;
+use crate::rules::RuleSet;
 
 /// What a shortage of memory means for the flows that it hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +26,19 @@ pub enum HttpInspect {
     First,
     /// Every transaction of a kept-alive connection.
     All,
+    /// Every transaction where a rule in force would block a request, the first otherwise.
+    Auto,
+}
+
+impl HttpInspect {
+    /// How much is read under these rules: [`HttpInspect::First`] or [`HttpInspect::All`].
+    pub(super) fn under(self, rules: &RuleSet, enforce: bool) -> Self {
+        match self {
+            Self::Auto if enforce && rules.needs().every_request => Self::All,
+            Self::Auto => Self::First,
+            chosen => chosen,
+        }
+    }
 }
 
 /// How long a flow that sends nothing is remembered, by its state.

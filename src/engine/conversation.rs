@@ -121,7 +121,7 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.law.config.http_inspect == HttpInspect::All
+        if judge.law.http_inspect == HttpInspect::All
             && news > 0
             && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
         {

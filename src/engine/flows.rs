@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::accounts::{Accounts, Reopened, Terms};
 use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
-use super::judge::FlowFacts;
+use super::facts::FlowFacts;
 use super::silence::Silences;
 use super::{Checksums, Counters, OnFailure, PacketInput};
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use crate::banner::{self, Banner, Request};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
-    EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side, Timestamp, Transport,
+    EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side,
 };
-use crate::flow::{Anomaly, AnomalySet, End, Flow, FlowKey};
+use crate::flow::{Anomaly, AnomalySet};
 use crate::packet::{Datagram, Segment};
 use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
 
 use super::PacketInput;
 use super::allowance::{Allowance, is_grave};
 use super::bench::{Desk, Law, Sitting};
-use super::conversation::Conversation;
+use super::facts::FlowFacts;
 use super::quota;
 
 /// Why a flow is to be stopped.
@@ -34,52 +34,6 @@ pub(super) struct Outcome {
     pub(super) refuse: Option<DropReason>,
     /// The mark that rules asked for.
     pub(super) mark: Option<Mark>,
-}
-
-/// Which flow, and who its client is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FlowFacts {
-    key: FlowKey,
-    started: Timestamp,
-    client: End,
-    transport: Transport,
-}
-
-impl FlowFacts {
-    pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Tcp }
-    }
-
-    /// The same of a flow of UDP.
-    pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Udp }
-    }
-
-    /// What carries it.
-    pub(super) const fn transport(&self) -> Transport {
-        self.transport
-    }
-
-    /// Its number for events.
-    pub(super) fn id(&self) -> u64 {
-        self.key.flow_id(self.started.as_nanos())
-    }
-
-    /// Client and server.
-    pub(super) fn endpoints(&self) -> Endpoints {
-        Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
-    }
-
-    /// The server's port.
-    pub(super) const fn server_port(&self) -> u16 {
-        self.key.port(self.client.other())
-    }
-}
-
-impl From<&Flow<Conversation>> for FlowFacts {
-    fn from(flow: &Flow<Conversation>) -> Self {
-        Self::new(*flow.key(), flow.started(), flow.end(Side::Client))
-    }
 }
 
 /// Everything that judging one packet's banners takes.

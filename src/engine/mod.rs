@@ -17,12 +17,14 @@ mod counters;
 mod decision;
 mod dialogue;
 pub mod evasion;
+mod facts;
 mod familiar;
 mod flows;
 mod judge;
 mod policy;
 mod quic;
 mod quota;
+mod remembered;
 mod segment;
 mod silence;
 
@@ -32,6 +34,7 @@ pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, FlowCounts};
 pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 pub use self::policy::{AnomalyAction, AnomalyPolicy};
+pub use self::remembered::Remembered;
 pub use crate::flow::{Anomaly, Tracking};
 
 use self::bench::Bench;

@@ -77,7 +77,7 @@ pub(super) struct Conversation {
     client: Endpoint,
     server: Endpoint,
     /// What client and server send next.
-    next: [u32; 2],
+    pub(super) next: [u32; 2],
     /// Strangers that came.
     strangers: u16,
     /// Whether packets' checksums are there to be verified.

@@ -222,6 +222,37 @@ fn reloaded_rules_keep_the_counts_of_those_that_stay() {
 }
 
 #[test]
+fn every_request_is_read_where_a_rule_in_force_would_block_one() {
+    const NO_SQLMAP: &str = "[[rule]]\nid = \"r\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"client\"\n\
+                             match.\"header.user-agent\" = '^sqlmap/'\naction = \"drop\"\nseverity = \"high\"\n";
+    let alerts = NO_SQLMAP.replace("drop", "alert");
+    let of_servers = NO_SQLMAP.replace("client", "server").replace("user-agent", "server");
+    let decided = |enforce: bool, rules: &str, then: &str, extent| {
+        let mut setup = if enforce { Setup::enforcing(rules) } else { Setup::monitoring(rules) };
+        setup.config.http_inspect = extent;
+        let mut talk = setup.open();
+        talk.engine.set_rules(Arc::new(RuleSet::parse("then.toml", then).unwrap().rules));
+        talk.client(b"GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: curl/8\r\n\r\n");
+        talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        talk.acknowledge(true);
+        talk.client(b"GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: sqlmap/1.7\r\n\r\n")
+    };
+    for (enforce, rules, extent, expected) in [
+        (true, NO_SQLMAP, HttpInspect::Auto, Decision::Block),
+        (true, NO_SQLMAP, HttpInspect::First, Decision::Pass),
+        (true, NO_SQLMAP, HttpInspect::All, Decision::Block),
+        (false, NO_SQLMAP, HttpInspect::Auto, Decision::Pass),
+        (true, &alerts, HttpInspect::Auto, Decision::Pass),
+        (true, &of_servers, HttpInspect::Auto, Decision::Pass),
+    ] {
+        assert_eq!(decided(enforce, rules, rules, extent), expected, "{enforce} {extent:?} {rules}");
+        // As a reload leaves it.
+        assert_eq!(decided(enforce, "", rules, extent), expected, "{enforce} {extent:?} {rules}");
+    }
+    assert_eq!(decided(true, NO_SQLMAP, &alerts, HttpInspect::Auto), Decision::Pass);
+}
+
+#[test]
 fn a_familiar_line_is_judged_by_the_rules_in_force_and_by_its_addresses() {
     let scoped = DROP_OLD_SSH.replace("[[rule]]", "[[rule]]\ndestination = [\"203.0.113.0/24\"]");
     let mut talk = Setup::enforcing("").midstream();

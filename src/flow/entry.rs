@@ -195,6 +195,35 @@ impl<C> Flow<C> {
         self.started
     }
 
+    /// Where each end stands: sequence number of the next octet in order, where anything of it was seen.
+    pub fn positions(&self) -> [Option<u32>; 2] {
+        self.ends.streams.map(|stream| stream.is_open().then(|| stream.next()))
+    }
+
+    /// Puts the ends where they stood when somebody else looked after the flow.
+    pub fn set_positions(&mut self, positions: [Option<u32>; 2]) {
+        for (stream, next) in self.ends.streams.iter_mut().zip(positions) {
+            if let Some(next) = next {
+                stream.open(next);
+            }
+        }
+    }
+
+    /// Initial sequence number of a SYN that may begin the flow anew, and who sent it.
+    pub const fn reopening(&self) -> Option<(u32, End)> {
+        self.ends.reopening
+    }
+
+    /// Notes a SYN that somebody else has seen.
+    pub const fn set_reopening(&mut self, reopening: Option<(u32, End)>) {
+        self.ends.reopening = reopening;
+    }
+
+    /// When its last packet was seen, to a second.
+    pub const fn last_seen(&self) -> Timestamp {
+        self.last_seen
+    }
+
     /// Where it stands.
     pub const fn class(&self) -> Class {
         self.class

@@ -32,7 +32,7 @@ impl End {
 /// A flow's two endpoints in a fixed order, so that both directions have one key.
 ///
 /// IPv4 addresses are kept as IPv4-mapped ones (RFC 4291 section 2.5.5.2), which no packet carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     low: [u8; 16],
     high: [u8; 16],
@@ -58,6 +58,30 @@ impl FlowKey {
             Addresses::V6(source, destination) => (source, destination),
         };
         Self::new((source, source_port), (destination, destination_port))
+    }
+
+    /// Octets that make a key anew ([`FlowKey::from_octets`]): both addresses, both ports.
+    pub fn octets(&self) -> [u8; 36] {
+        let mut octets = [0; 36];
+        let (addresses, ports) = octets.split_at_mut(32);
+        let (low, high) = addresses.split_at_mut(16);
+        low.copy_from_slice(&self.low);
+        high.copy_from_slice(&self.high);
+        let (low, high) = ports.split_at_mut(2);
+        low.copy_from_slice(&self.low_port.to_be_bytes());
+        high.copy_from_slice(&self.high_port.to_be_bytes());
+        octets
+    }
+
+    /// A key from its octets; none from octets that are no key's, as the ends stand in the wrong order.
+    pub fn from_octets(octets: &[u8; 36]) -> Option<Self> {
+        let (low, rest) = octets.split_first_chunk::<16>()?;
+        let (high, rest) = rest.split_first_chunk::<16>()?;
+        let (low_port, high_port) = rest.split_first_chunk::<2>()?;
+        let high_port: &[u8; 2] = high_port.try_into().ok()?;
+        let low = (*low, u16::from_be_bytes(*low_port));
+        let (key, from) = Self::new(low, (*high, u16::from_be_bytes(*high_port)));
+        (from == End::Low).then_some(key)
     }
 
     fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, End) {

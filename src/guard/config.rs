@@ -1,6 +1,5 @@
 //! What a run of the guard is told.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use crate::banner::disclosure::Disclosure;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::inventory::RecordConfig;
+use crate::metrics::MetricsConfig;
 use crate::output::{Destination, Format};
 use crate::privileges::User;
 use crate::rules::Selection;
@@ -89,8 +89,12 @@ pub struct GuardConfig {
     pub pin: bool,
     /// Where `bannerwall reload` finds the run.
     pub control: Option<ControlPlace>,
+    /// Where a guard is taken over from, if one listens there, and the next one is listened for.
+    pub takeover: Option<PathBuf>,
+    /// Whether the service manager keeps sockets, and what is known, over a restart.
+    pub fd_store: bool,
     /// Where to show metrics.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<MetricsConfig>,
     /// How much of messages events show.
     pub disclosure: Disclosure,
     /// The inventory to keep.
@@ -105,4 +109,11 @@ pub struct GuardConfig {
     pub sandbox: Sandbox,
     /// The files that are written.
     pub writes: Vec<PathBuf>,
+}
+
+impl GuardConfig {
+    /// Whether another process may go on with the queues of this one.
+    pub(super) const fn leaves_queues(&self) -> bool {
+        self.takeover.is_some() || self.fd_store
+    }
 }

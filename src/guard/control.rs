@@ -6,9 +6,8 @@
 //! octets and time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::Shutdown;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use super::Message;
+use super::private_socket::{PrivateSocket, is_trusted};
 use crate::privileges::{User, give_up_all};
 
 /// Octets of a request.
@@ -28,7 +28,7 @@ const PEER: Duration = Duration::from_secs(2);
 /// How long the guard may take to read its rules.
 const WORK: Duration = Duration::from_secs(60);
 /// Where sockets are made unless somebody says where.
-const FOLDER: &str = "/run/bannerwall";
+pub(super) const FOLDER: &str = "/run/bannerwall";
 
 /// What is asked of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,24 +134,15 @@ fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
 /// The socket of a guard, and the thread that serves it; both end with this value.
 #[derive(Debug)]
 pub(super) struct Control {
-    path: PathBuf,
-    /// Device and inode of the socket, so that another guard's that took its place stays.
-    file: (u64, u64),
-    listener: UnixListener,
+    socket: PrivateSocket,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Control {
     /// Listens at `path`, in place of a socket that a dead guard left there.
     pub(super) fn start(path: &Path, messages: Sender<Message>) -> io::Result<Self> {
-        if path.parent().is_some_and(|folder| folder.starts_with(FOLDER)) {
-            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
-        }
-        clear(path)?;
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        let metadata = std::fs::symlink_metadata(path)?;
-        let served = listener.try_clone()?;
+        let socket = PrivateSocket::bind(path)?;
+        let served = socket.listener()?;
         let serve = move || {
             give_up_all("control");
             for stream in served.incoming() {
@@ -162,33 +153,15 @@ impl Control {
             }
         };
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
-        let file = (metadata.dev(), metadata.ino());
-        Ok(Self { path: path.to_owned(), file, listener, thread: Some(thread) })
+        Ok(Self { socket, thread: Some(thread) })
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == self.file;
-        if std::fs::symlink_metadata(&self.path).is_ok_and(ours) {
-            // One that stays is taken for what a dead guard left.
-            let _ = std::fs::remove_file(&self.path);
-        }
-        // Wakes the thread from its wait for a peer.
-        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// Removes the socket of a guard that no longer lives; anything else that is there is in the way.
-fn clear(path: &Path) -> io::Result<()> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
-    }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens there")),
-        Err(_) => std::fs::remove_file(path),
+        self.socket.close();
+        // One that waits for an answer of the guard, which has none any more, ends with the process.
+        let _ = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
     }
 }
 
@@ -215,13 +188,12 @@ fn ask(messages: &Sender<Message>) -> Option<Answer> {
     receiver.recv_timeout(WORK).ok()
 }
 
-fn is_trusted(stream: &UnixStream) -> io::Result<bool> {
-    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
-    Ok(peer.is_root() || peer == rustix::process::geteuid())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     /// A guard that says `answer` to every request.

@@ -23,8 +23,9 @@ use super::ledger::{self, Ledger};
 use crate::confinement::Confinement;
 use crate::hook::Programs;
 use crate::hook::runner::Runner;
+use crate::inventory::Place;
 use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, User};
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, Selection};
 use crate::serve::ServeConfig;
 
 /// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
@@ -76,21 +77,33 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
     Ok(())
 }
 
-fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
-    let anew = config.rules.rules.iter().chain(&config.rules.local).chain(rules.files());
-    let page = config.page.iter().flat_map(ServeConfig::files);
-    let once = KERNEL_FILES.map(Path::new).into_iter().chain(page);
-    let accounts = ledger::folder(config.user.as_ref()).join("accounts");
-    let made = config.control.iter().map(|place| place.path.as_path()).chain([accounts.as_path()]);
+/// What whoever judges packets opens later: rules again, event files anew, the inventory, the kernel's own.
+pub(super) fn files(
+    selection: &Selection,
+    rules: &RuleSet,
+    inventory: Option<&Place>,
+    writes: &[PathBuf],
+) -> Confinement {
     let mut confinement = Confinement::default().speaking();
+    if inventory.is_some_and(|place| place.file().is_none()) {
+        confinement = confinement.finding_servers();
+    }
+    let anew = selection.rules.iter().chain(&selection.local).chain(rules.files());
+    confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
+    confinement = KERNEL_FILES.map(Path::new).into_iter().fold(confinement, Confinement::reading);
+    writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
+}
+
+fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
+    let page = config.page.iter().flat_map(ServeConfig::files);
+    let accounts = ledger::folder(config.user.as_ref()).join("accounts");
+    let sockets = config.control.iter().map(|place| &place.path).chain(&config.takeover);
+    let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
+    let place = config.inventory.as_ref().map(|inventory| &inventory.place);
+    let mut confinement = files(&config.rules, rules, place, &config.writes);
     if config.enforce {
         confinement = confinement.tapping();
     }
-    if config.inventory.as_ref().is_some_and(|inventory| inventory.place.file().is_none()) {
-        confinement = confinement.finding_servers();
-    }
-    confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
-    confinement = once.fold(confinement, Confinement::reading);
-    confinement = made.fold(confinement, Confinement::making);
-    config.writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
+    confinement = page.fold(confinement, Confinement::reading);
+    made.fold(confinement, Confinement::making)
 }

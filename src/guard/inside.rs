@@ -10,14 +10,18 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 
 use super::clock::Clock;
+use super::hold;
+use super::page::Page;
+use super::readers::{ReadersShown, finish_readers};
 use super::resets::{Allowance, Outcomes};
 use super::sinks::Sinks;
 use super::source::Verdict;
 use super::start::start_writers;
-use super::supervise::{count_lost_events, exchange_rules, finish_readers, load_rules};
+use super::supervise::{exchange_rules, load_rules};
 use super::tally::{Answers, Publisher, Tally};
 use super::{GuardError, Output};
 use crate::banner::disclosure::Disclosure;
+use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::engine::{
     AnomalyPolicy, Checksums, Decision, EngineConfig, HttpInspect, OnFailure, PacketInput, Resets,
@@ -30,6 +34,7 @@ use crate::output::Writer;
 use crate::packet::Patch;
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{RuleSet, Selection};
+use crate::serve::ServeConfig;
 
 /// How often silent flows are looked for.
 const TICK: Duration = Duration::from_millis(100);
@@ -60,8 +65,14 @@ pub struct InsideConfig {
     pub disclosure: Disclosure,
     /// The inventory to keep.
     pub inventory: Option<RecordConfig>,
+    /// The page of it to show.
+    pub page: Option<ServeConfig>,
     /// Whether each flow is told of at its end.
     pub flow_events: bool,
+    /// Whether the process is confined to its files and calls.
+    pub is_confined: bool,
+    /// The files that are written.
+    pub writes: Vec<PathBuf>,
 }
 
 /// A packet that is to be judged.
@@ -99,6 +110,9 @@ pub struct Upkeep {
     rules: Arc<ArcSwap<RuleSet>>,
     writers: Vec<Writer>,
     inventory: Option<Inventory>,
+    shown: ReadersShown,
+    /// Stops when dropped.
+    _page: Option<Page>,
 }
 
 struct Judge {
@@ -117,7 +131,7 @@ struct Judge {
 }
 
 impl Upkeep {
-    /// Loads the rules and opens everything that events go to.
+    /// Loads the rules, confines the calling thread and those that it starts, and opens everything that events go to.
     ///
     /// # Errors
     /// Where one of these cannot be had.
@@ -127,16 +141,27 @@ impl Upkeep {
         registry: &Registry,
     ) -> Result<Self, GuardError> {
         let rules = load_rules(&config.rules)?;
+        let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
+        // Before there is an inventory that nobody may see.
+        config.page.as_ref().map(ServeConfig::check).transpose()?;
+        if config.is_confined {
+            let place = config.inventory.as_ref().map(|inventory| &inventory.place);
+            let page = config.page.iter().flat_map(ServeConfig::files);
+            let files = hold::files(&config.rules, &rules, place, &config.writes);
+            page.fold(files, Confinement::reading).apply_or_tell(false);
+        }
         if rules.rules().is_empty() && rules.policies().is_empty() {
             tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
         }
-        let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
         let metrics = GuardMetrics::new(registry)?;
         let writers = start_writers(outputs)?;
         let handles = || writers.iter().map(Writer::handle).collect();
         let started = config.inventory.as_ref();
         let started = started.map(|inventory| inventory.start(event::Source::Guard, handles()));
         let inventory = started.transpose()?;
+        let page = config.page.as_ref();
+        let mut page = page.map(|page| Page::new(page, config.inventory.as_ref())).transpose()?;
+        page.as_mut().map(Page::open).transpose()?;
         metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
         metrics.note_rules(ReloadResult::Success);
         metrics.enforcing.set(i64::from(config.enforce));
@@ -144,7 +169,8 @@ impl Upkeep {
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         let judge = Judge {
             inspector: Inspector::new(engine(&config), Arc::clone(&rules), fingerprints, TICK),
-            sink: Sinks::new(handles(), inventory.as_ref().map(Inventory::observer)),
+            sink: Sinks::new(handles(), inventory.as_ref().map(Inventory::observer))
+                .calling(page.as_ref().map(Page::caller)),
             clock: Clock::start(Instant::now(), wall()),
             allowance: Allowance::default(),
             publisher,
@@ -158,7 +184,15 @@ impl Upkeep {
             is_over: false,
         };
         let inside = Arc::new(Inside { judge: Mutex::new(judge), metrics });
-        Ok(Self { inside, selection: config.rules, rules, writers, inventory })
+        Ok(Self {
+            inside,
+            selection: config.rules,
+            rules,
+            writers,
+            inventory,
+            shown: ReadersShown::default(),
+            _page: page,
+        })
     }
 
     /// What judges.
@@ -174,7 +208,7 @@ impl Upkeep {
     /// Looks after flows that are silent, new rules and the metrics; to be called some times a second.
     pub fn tick(&self) {
         self.inside.lock().tick();
-        count_lost_events(&self.inside.metrics, &self.writers, self.inventory.as_ref());
+        self.shown.show(&self.inside.metrics, &self.writers, self.inventory.as_ref());
     }
 
     /// Reads the rules again and opens the files of events anew: somebody may have moved them away.

@@ -10,6 +10,8 @@
 
 use bannerwall_ffi::queue::KernelCounters;
 
+use serde::{Deserialize, Serialize};
+
 use super::config::GuardConfig;
 use super::ledger::{Ledger, Previous};
 use super::tally::Tally;
@@ -25,7 +27,7 @@ pub(super) struct Loss {
     on_failure: OnFailure,
     metrics: GuardMetrics,
     uninspected: Knowable,
-    account: Account,
+    account: AccountState,
     ledger: Ledger,
     /// Whether the hook was looked at before: the accounts of the last run are asked for once.
     is_open: bool,
@@ -44,6 +46,11 @@ enum Unknown {
     Elsewhere(Queues, Queues),
     #[error("{0}")]
     Unreadable(String),
+    #[error(
+        "this user may not read /proc/net/netfilter/nfnetlink_queue, nor can what the kernel drops be; \
+         `chgrp` the file to a group of the user's before the guard starts"
+    )]
+    NoCounters,
 }
 
 /// What the guard's workers have seen, all together.
@@ -52,19 +59,25 @@ pub(super) struct Seen {
     pub(super) received: u64,
     pub(super) waiting: u64,
     pub(super) dropped: u64,
+    /// Whether the kernel's counters could not be read: what waits and was dropped is not known.
+    pub(super) is_blind: bool,
 }
 
 impl Seen {
     /// Adds one worker. The kernel is asked first: a packet that is received meanwhile is then accounted
     /// for twice, never not at all.
     pub(super) fn add(&mut self, queue: u16, tally: &Tally) {
-        if let Ok(Some(kernel)) = KernelCounters::of(queue) {
-            self.waiting += kernel.waiting;
-            self.dropped += kernel.dropped_queue_full + kernel.dropped_socket_full;
-        } else {
-            // The queue was given back, and the kernel's counters went with it.
-            let last = tally.latest().statistics;
-            self.dropped += last.dropped_queue_full + last.dropped_socket_full;
+        match KernelCounters::of(queue) {
+            Ok(Some(kernel)) => {
+                self.waiting += kernel.waiting;
+                self.dropped += kernel.dropped_queue_full + kernel.dropped_socket_full;
+            }
+            Ok(None) => {
+                // The queue was given back, and the kernel's counters went with it.
+                let last = tally.latest().statistics;
+                self.dropped += last.dropped_queue_full + last.dropped_socket_full;
+            }
+            Err(_) => self.is_blind = true,
         }
         self.received += tally.received();
     }
@@ -79,7 +92,7 @@ impl Loss {
             on_failure: config.on_failure,
             metrics: metrics.clone(),
             uninspected: metrics.uninspected_packets.clone(),
-            account: Account::default(),
+            account: AccountState::default(),
             ledger: Ledger::of(config.queues, config.user.as_ref()),
             is_open: false,
             told: None,
@@ -87,11 +100,23 @@ impl Loss {
         }
     }
 
+    /// Goes on with the accounts of the process that this one has taken over from; new ones where that had none.
+    pub(super) fn going_on(mut self, account: Option<AccountState>) -> Self {
+        self.is_open = true;
+        self.account = account.unwrap_or_default();
+        self
+    }
+
+    /// The accounts, for the process that goes on; they stay open.
+    pub(super) fn hand_over(&self) -> AccountState {
+        self.account.clone()
+    }
+
     /// Brings the metric up to date with a look at the hook; `seen` is asked afterwards.
     pub(super) fn update(&mut self, look: &Look, seen: impl FnOnce() -> Seen) {
-        let reached = self.reached(look);
-        self.uninspected.set_known(reached.is_ok());
-        match &reached {
+        let measured = self.measured(look, seen);
+        self.uninspected.set_known(measured.is_ok());
+        match &measured {
             Ok(_) => self.told = None,
             Err(unknown) if self.told.as_ref() != Some(unknown) => {
                 tell(format_args!("bannerwall: packets that go by uninspected can't be counted: {unknown}"));
@@ -100,9 +125,11 @@ impl Loss {
             Err(_) => {}
         }
         let is_first = !std::mem::replace(&mut self.is_open, true);
-        match reached {
-            Ok(reached) if is_first => self.open(reached, seen()),
-            Ok(reached) => self.count(reached, seen()),
+        match measured {
+            Ok((reached, seen)) if is_first => self.open(reached, seen),
+            Ok((reached, seen)) => self.count(reached, seen),
+            // The next run may be able to count, and must not take what this one inspects for lost.
+            Err(Unknown::NoCounters) if is_first => self.ledger.write(Previous::Open),
             Err(_) => {}
         }
     }
@@ -110,9 +137,9 @@ impl Loss {
     /// Closes the accounts, once the queues were given back: the next run begins where this one ends. A
     /// hook that was taken down at the end is no news.
     pub(super) fn close(&mut self, look: &Look, seen: impl FnOnce() -> Seen) {
-        match self.reached(look) {
-            Ok(reached) => {
-                self.count(reached, seen());
+        match self.measured(look, seen) {
+            Ok((reached, seen)) => {
+                self.count(reached, seen);
                 self.ledger.write(Previous::Closed(reached));
             }
             Err(_) => self.ledger.remove(),
@@ -159,6 +186,13 @@ impl Loss {
         tell(format_args!("bannerwall: {missed} packets {fate} between the last run and this one"));
     }
 
+    /// What the rules have counted, and what the guard accounts for, read after it.
+    fn measured(&mut self, look: &Look, seen: impl FnOnce() -> Seen) -> Result<(u64, Seen), Unknown> {
+        let reached = self.reached(look)?;
+        let seen = seen();
+        if seen.is_blind { Err(Unknown::NoCounters) } else { Ok((reached, seen)) }
+    }
+
     /// What the rules that lead here have counted.
     fn reached(&mut self, look: &Look) -> Result<u64, Unknown> {
         let here = || look.hooks.iter().filter(|(_, hook, _)| hook.queues == self.queues);
@@ -194,9 +228,9 @@ impl Loss {
     }
 }
 
-/// The arithmetic.
-#[derive(Debug, Default)]
-struct Account {
+/// The arithmetic, which another process can go on with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AccountState {
     /// Rule counters and the guard's own when both were first read together.
     base: Option<(u64, u64)>,
     /// The rules' counter when last read: a smaller one is a new hook's.
@@ -205,7 +239,7 @@ struct Account {
     reported: u64,
 }
 
-impl Account {
+impl AccountState {
     fn rebase(&mut self) {
         *self = Self::default();
     }
@@ -238,12 +272,12 @@ mod tests {
     use super::*;
 
     const fn seen(received: u64, waiting: u64, dropped: u64) -> Seen {
-        Seen { received, waiting, dropped }
+        Seen { received, waiting, dropped, is_blind: false }
     }
 
     #[test]
     fn what_reached_the_hook_between_two_runs_is_lost() {
-        let mut account = Account::default();
+        let mut account = AccountState::default();
         account.go_on_from(1000);
         assert_eq!(account.lost(1030, seen(5, 2, 0)), 23);
         assert_eq!(account.lost(1040, seen(17, 0, 0)), 0, "the rest was seen");
@@ -251,7 +285,7 @@ mod tests {
 
     #[test]
     fn only_what_nobody_accounts_for_is_lost_and_each_packet_once() {
-        let mut account = Account::default();
+        let mut account = AccountState::default();
         assert_eq!(account.lost(1000, seen(50, 0, 0)), 0, "what was before is not ours");
         assert_eq!(account.lost(1010, seen(60, 0, 0)), 0);
         assert_eq!(account.lost(1030, seen(65, 10, 5)), 0, "waiting and dropped are accounted for");
@@ -262,7 +296,7 @@ mod tests {
 
     #[test]
     fn late_readings_and_new_hooks_never_count_too_much() {
-        let mut account = Account::default();
+        let mut account = AccountState::default();
         account.lost(0, seen(0, 0, 0));
         assert_eq!(account.lost(10, seen(30, 0, 0)), 0, "received after the rules were read");
         assert_eq!(account.lost(40, seen(30, 0, 0)), 10);

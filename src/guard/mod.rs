@@ -10,6 +10,7 @@ mod bridge;
 mod clock;
 mod config;
 pub mod control;
+mod front;
 mod handed;
 mod hold;
 mod inside;
@@ -20,8 +21,10 @@ mod loss;
 mod notify;
 mod page;
 mod policy;
+mod private_socket;
 mod pulse;
 mod queue;
+mod readers;
 mod recent;
 mod resets;
 mod signals;
@@ -29,7 +32,9 @@ mod sinks;
 pub mod source;
 mod start;
 mod stats;
+mod succession;
 mod supervise;
+mod takeover;
 mod tally;
 mod waiting;
 mod worker;
@@ -40,14 +45,16 @@ pub use resets::Outcomes;
 
 use std::io;
 
+use bannerwall_ffi::error::CallError;
 use crossbeam_channel::Sender;
 
+use crate::engine::OnFailure;
 use crate::hook::HookError;
 use crate::inventory::StoreError;
 use crate::metrics::MetricsError;
 use crate::rules::LoadError;
-use crate::rules::fingerprint::FingerprintError;
-use crate::serve::ServeError;
+use crate::rules::fingerprint::{FingerprintError, Fingerprints};
+use crate::serve::{ServeConfig, ServeError};
 use source::SourceError;
 
 /// Why a run could not start, or ended before it was told to.
@@ -75,6 +82,12 @@ pub enum GuardError {
         "--hook: the hook that is up leads to queue {0}, which another guard serves; let both guards run without --hook, under one `bannerwall hook up --queue A:B`"
     )]
     HookInUse(u16),
+    /// The hook that is there leads to queues that a guard may serve, and who does cannot be read.
+    #[error(
+        "--hook: the hook that is up leads to queue {0}, and whether a guard serves it can't be known: {1}; \
+         `bannerwall hook down` by root if none does, or `chgrp` that file to a group of this user's"
+    )]
+    HookPerhapsInUse(u16, #[source] CallError),
     /// The metrics could not be shown.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -98,6 +111,17 @@ pub enum GuardError {
         /// Why.
         source: io::Error,
     },
+    /// The guard before can't be taken over from, or the next one not be listened for.
+    #[error("--takeover {}: {why}", path.display())]
+    Takeover {
+        /// Where it was to be.
+        path: std::path::PathBuf,
+        /// What stands in the way.
+        why: String,
+    },
+    /// The guard that was to go on in this one's place is gone.
+    #[error("--takeover: the guard that was to go on went away when this one had stopped: {0}")]
+    HeirGone(io::Error),
     /// The user that was asked for.
     #[error("--user: cannot go on as another user, which takes CAP_SETUID and CAP_SETGID: {0}")]
     User(io::Error),
@@ -150,8 +174,23 @@ enum Message {
     ReloadRules(Option<Sender<control::Answer>>),
     /// Open the files of events anew and emit a stats event (SIGUSR1).
     Reopen,
+    /// A guard is ready to go on in this one's place.
+    HandOver(takeover::Heir),
+    /// What the worker of a queue knew at its end, sealed, for whoever goes on.
+    Left(u16, io::Result<std::os::fd::OwnedFd>),
     /// A worker has ended: by itself, by an error, or by a panic (`None`).
     Ended(u16, Option<Result<(), SourceError>>),
+}
+
+/// Reads what a run would read before it binds a queue: rules and fingerprints, warnings told, and who may see its page.
+///
+/// # Errors
+/// Where a run would be refused for them.
+pub fn check(config: &GuardConfig) -> Result<(), GuardError> {
+    supervise::load_rules(&config.rules)?;
+    config.fingerprints.as_deref().map(Fingerprints::load).transpose()?;
+    config.page.as_ref().map(ServeConfig::check).transpose()?;
+    Ok(())
 }
 
 /// Guards until a signal ends the run; prints `ready` with the queues on stderr once packets are judged.
@@ -160,7 +199,20 @@ enum Message {
 /// Where something that the run needs is missing or fails. Whatever the end, a hook that this run put up
 /// is taken down again.
 pub fn run(config: &GuardConfig, outputs: Vec<Output>) -> Result<(), GuardError> {
-    hold::begin(config)?;
-    let (run, queues) = start::start(config, outputs)?;
-    run.guard(queues)
+    let left = start::Left::take(config);
+    let (store, names) = (left.store.clone(), left.kept.names());
+    let ended = hold::begin(config)
+        .and_then(|()| start::start(config, outputs, left))
+        .and_then(|(run, queues)| run.guard(queues));
+    // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait for the next.
+    if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.on_failure) {
+        store.abandon(config, &names);
+    }
+    ended
+}
+
+/// Gives back what a service manager has kept of a guard before, where no run comes of this process: the hook decides then
+/// what becomes of packets.
+pub fn give_back_kept() {
+    start::give_back();
 }

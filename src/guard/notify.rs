@@ -1,14 +1,24 @@
 //! What a service manager is told: `sd_notify(3)`, a datagram to the socket that it names.
 //!
-//! The verdict loops send by this, so that nothing here may ever wait: a manager that does not read is
-//! not told. Hence not one of the crates, all of which send blockingly.
+//! The verdict loops send by this, so that words alone never wait: a manager that does not read is not told.
+//! Hence not one of the crates, all of which send blockingly.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
+
+/// How long a manager is waited for that has too much to read, and how often it is tried.
+const FULL: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The way to the service manager that started this process.
 #[derive(Debug)]
@@ -43,6 +53,36 @@ impl Notifier {
     pub(super) fn send(&self, assignments: &str) {
         // A manager that is gone or does not read is its own affair.
         let _ = self.socket.send_to_addr(assignments.as_bytes(), &self.manager);
+    }
+
+    /// The same, with a descriptor where there is one, and waits, not for long, where the manager has too much to read:
+    /// this one must not be lost.
+    ///
+    /// # Errors
+    /// The manager is gone, or does not read.
+    pub(super) fn send_surely(
+        &self,
+        assignments: &str,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let manager = match (self.manager.as_abstract_name(), self.manager.as_pathname()) {
+            (Some(name), _) => SocketAddrUnix::new_abstract_name(name)?,
+            (None, path) => SocketAddrUnix::new(path.unwrap_or_else(|| Path::new("")))?,
+        };
+        let deadline = Instant::now() + FULL;
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if let Some(descriptors) = descriptor.as_ref().map(std::slice::from_ref) {
+                control.push(SendAncillaryMessage::ScmRights(descriptors));
+            }
+            let octets = [IoSlice::new(assignments.as_bytes())];
+            match sendmsg_addr(&self.socket, &manager, &octets, &mut control, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 

@@ -9,20 +9,35 @@ use crate::serve::{Alerts, Caller, ServeConfig, Server};
 #[derive(Debug)]
 pub(super) struct Page {
     alerts: Alerts,
-    _server: Server,
+    config: ServeConfig,
+    server: Option<Server>,
 }
 
 impl Page {
+    /// A page that is not shown yet, though alerts may be told to it.
+    ///
+    /// # Errors
+    /// There is no thread for alerts.
+    pub(super) fn new(config: &ServeConfig, inventory: Option<&RecordConfig>) -> Result<Self, GuardError> {
+        let sensor = inventory.map_or("", |inventory| inventory.sensor.as_str());
+        let alerts = Alerts::start(format!("guard/{sensor}"))?;
+        Ok(Self { alerts, config: config.clone(), server: None })
+    }
+
     /// Listens and answers, from threads of its own.
     ///
     /// # Errors
     /// The page cannot be shown.
-    pub(super) fn start(config: &ServeConfig, inventory: Option<&RecordConfig>) -> Result<Self, GuardError> {
-        let sensor = inventory.map_or("", |inventory| inventory.sensor.as_str());
-        let alerts = Alerts::start(format!("guard/{sensor}"))?;
-        let server = config.start(Some(&alerts))?;
+    pub(super) fn open(&mut self) -> Result<(), GuardError> {
+        let server = self.config.start(Some(&self.alerts))?;
         tell(format_args!("bannerwall: the page is at {}", server.url()));
-        Ok(Self { alerts, _server: server })
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Answers nobody any more.
+    pub(super) fn close(&mut self) {
+        self.server = None;
     }
 
     /// A way of alerts to it, for one thread.

@@ -1,15 +1,17 @@
 //! Everything that must be had before the first packet is judged.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
+use bannerwall_ffi::error::QueueError;
 use bannerwall_ffi::stamps::PacketStamps;
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::config::{GuardConfig, Output};
-use super::control::Control;
+use super::front::{Facade, Front};
 use super::handed::Handed;
 use super::hold;
 use super::interfaces::Interfaces;
@@ -18,10 +20,12 @@ use super::page::Page;
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
+use super::readers::ReadersShown;
 use super::recent::Recent;
 use super::resets::{Allowance, Injector};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::{Run, load_rules};
+use super::takeover::{Estate, Gift, Kept, Store, queue_name};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use super::worker::{Judge, Shared, TICK, Worker};
@@ -31,54 +35,80 @@ use crate::engine::{EngineConfig, OnFailure};
 use crate::event;
 use crate::hook::MarkState;
 use crate::inline::Inspector;
-use crate::metrics::{Endpoint, GuardMetrics, Health, Registry, ReloadResult};
+use crate::metrics::{GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
+use crate::privileges::may_answer;
+use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
+use crate::serve::ServeConfig;
+
+/// Octets of packets of undecided flows that are kept for a guard that goes on, over all queues.
+const JOURNAL: usize = 64 << 20;
+
+/// What the service manager has to do with a run.
+pub(super) struct Left {
+    manager: Option<Arc<Notifier>>,
+    pub(super) store: Option<Store>,
+    pub(super) kept: Kept,
+}
+
+impl Left {
+    /// Takes what the manager has kept, before anything is opened.
+    pub(super) fn take(config: &GuardConfig) -> Self {
+        let kept = Kept::take();
+        let manager = service_manager();
+        let store = store(config, manager.as_ref());
+        if store.is_some() {
+            return Self { manager, store, kept };
+        }
+        kept.give_back(manager.as_ref());
+        Self { manager, store, kept: Kept::default() }
+    }
+}
+
+/// Gives back what the manager has kept, where no run comes of this process.
+pub(super) fn give_back() {
+    Kept::take().give_back(service_manager().as_ref());
+}
 
 /// Opens everything; what fails here leaves nothing behind.
-pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, Vec<Queue>), GuardError> {
-    let rules = load_rules(&config.rules)?;
-    if rules.rules().is_empty() && rules.policies().is_empty() {
-        tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
-    }
-    let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
+pub(super) fn start(
+    config: &GuardConfig,
+    outputs: Vec<Output>,
+    Left { manager, store, kept }: Left,
+) -> Result<(Run, Vec<Queue>), GuardError> {
+    let (rules, fingerprints) = read(config)?;
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
     let health = Arc::new(Health::default());
-    let sources = bind(config)?;
-    let injector = match config.enforce {
-        true => Some(open_injector(config, &metrics)?),
-        false => None,
-    };
+    let mut predecessor = Estate::find(config, store.as_ref(), kept)?;
+    let sources = bind(config, predecessor.as_mut(), store.as_ref())?;
+    let shown = config.metrics.as_ref().map(|shown| shown.address);
+    let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
+    let injector = config.enforce.then(|| open_injector(config, &metrics)).transpose()?;
     // No thread runs yet: what is given up here none of them has.
     let programs = hold::give_up(config, &rules)?;
-    let endpoint = match config.metrics {
-        Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
-        None => None,
-    };
     let (sender, messages) = unbounded::<Message>();
-    let listener = signals::Listener::start(sender.clone())?;
-    let control = listen(config, &sender)?;
+    let signals = signals::Listener::start(sender.clone())?;
     let writers = start_writers(outputs)?;
     let outputs = || writers.iter().map(Writer::handle).collect();
-    let inventory =
-        config.inventory.as_ref().map(|inventory| inventory.start(event::Source::Guard, outputs()));
-    let inventory = inventory.transpose()?;
-    let page = config.page.as_ref().map(|page| Page::start(page, config.inventory.as_ref())).transpose()?;
-    metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
-    metrics.note_rules(ReloadResult::Success);
-    metrics.enforcing.set(i64::from(config.enforce));
+    let inventory = config.inventory.as_ref();
+    let inventory = inventory.map(|it| it.start(event::Source::Guard, outputs())).transpose()?;
+    let page = config.page.as_ref().map(|page| Page::new(page, config.inventory.as_ref())).transpose()?;
+    note_start(&metrics, config, &rules);
     let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
     let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
-    let manager = service_manager();
+    let gifts = gifts(config, &sources);
     let watchdog = manager.clone().zip(notify::watchdog());
-    let run = Run {
+    let mut run = Run {
         config: config.clone(),
         programs,
         rounds: Rounds::new(config.queues.numbers().len(), watchdog),
         manager,
         stop: Arc::new(AtomicBool::new(false)),
+        leaves: Arc::new(AtomicBool::new(false)),
         rules: Arc::new(ArcSwap::from_pointee(rules)),
+        registry,
         metrics,
         health,
         messages,
@@ -87,15 +117,67 @@ pub(super) fn start(config: &GuardConfig, outputs: Vec<Output>) -> Result<(Run, 
         inventory,
         page,
         workers: Vec::new(),
-        _listener: listener,
-        _control: control,
-        _endpoint: endpoint,
+        shown: ReadersShown::default(),
+        predecessor,
+        facade: None,
+        front: Front::default(),
+        account: None,
+        store,
+        _listener: signals,
         _stamps: stamps,
     };
+    run.face(listener, gifts)?;
     let parts = Parts { run: &run, fingerprints, injector, cpus: allowed_cpus(config.pin) };
     let numbered = config.queues.numbers().zip(sources).enumerate();
-    let queues = numbered.map(|(index, (number, source))| parts.queue(index, number, source)).collect();
+    let queues = numbered.map(|(index, (number, bound))| parts.queue(index, number, bound)).collect();
     Ok((run, queues))
+}
+
+/// Reads what is there to be read, and looks whether the page may be shown, before there is an inventory that nobody
+/// may see.
+fn read(config: &GuardConfig) -> Result<(RuleSet, Option<Arc<Fingerprints>>), GuardError> {
+    let rules = load_rules(&config.rules)?;
+    tell_where_none(&rules);
+    let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
+    config.page.as_ref().map(ServeConfig::check).transpose()?;
+    Ok((rules, fingerprints))
+}
+
+fn note_start(metrics: &GuardMetrics, config: &GuardConfig, rules: &RuleSet) {
+    metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
+    metrics.note_rules(ReloadResult::Success);
+    metrics.enforcing.set(i64::from(config.enforce));
+}
+
+impl Run {
+    /// Opens what others see of it, or holds it ready as long as another guard has these places.
+    fn face(&mut self, listener: Option<TcpListener>, gifts: Vec<Gift>) -> Result<(), GuardError> {
+        let facade = Facade {
+            registry: self.registry.clone(),
+            health: Arc::clone(&self.health),
+            metrics: self.metrics.clone(),
+            messages: self.sender.clone(),
+            listener,
+            gifts,
+            store: self.store.clone(),
+            has_manager: self.manager.is_some(),
+        };
+        if self.predecessor.is_some() {
+            self.facade = Some(facade);
+            return Ok(());
+        }
+        let (front, failed) = Front::open(&self.config, facade, self.page.as_mut());
+        failed.into_iter().next().map_or(Ok(()), Err)?;
+        self.front = front;
+        Ok(())
+    }
+}
+
+/// Says so where nothing will come of a run.
+fn tell_where_none(rules: &RuleSet) {
+    if rules.rules().is_empty() && rules.policies().is_empty() {
+        tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
+    }
 }
 
 /// Starts a writer for each output.
@@ -112,24 +194,28 @@ fn service_manager() -> Option<Arc<Notifier>> {
     })
 }
 
-/// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
-fn listen(config: &GuardConfig, messages: &Sender<Message>) -> Result<Option<Control>, GuardError> {
-    let Some(place) = &config.control else { return Ok(None) };
-    match Control::start(&place.path, messages.clone()) {
-        Ok(control) => Ok(Some(control)),
-        Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
-        Err(error) => {
-            let path = place.path.display();
-            tell(format_args!(
-                "bannerwall: no control socket, so that `bannerwall reload` finds no guard: {path}: {error}"
-            ));
-            Ok(None)
-        }
+/// The manager's store, where it is asked for.
+fn store(config: &GuardConfig, manager: Option<&Arc<Notifier>>) -> Option<Store> {
+    if config.fd_store && manager.is_none() {
+        tell("bannerwall: --fd-store: no service manager is there to keep anything (NOTIFY_SOCKET)");
     }
+    manager.filter(|_| config.fd_store).cloned().map(Store::of)
 }
 
-fn bind(config: &GuardConfig) -> Result<Vec<Box<dyn Source>>, GuardError> {
-    let open = |queue: u16| {
+/// A queue that is read from.
+struct Bound {
+    source: Box<dyn Source>,
+    /// Whether another process has bound it.
+    is_adopted: bool,
+}
+
+/// Binds the queues, but for those that another process has bound.
+fn bind(
+    config: &GuardConfig,
+    mut predecessor: Option<&mut Estate>,
+    store: Option<&Store>,
+) -> Result<Vec<Bound>, GuardError> {
+    let mut open = |queue: u16| {
         let source = SourceConfig {
             backend: config.backend,
             copy_range: config.copy_range.min(MAXIMUM_COPY_RANGE),
@@ -137,9 +223,45 @@ fn bind(config: &GuardConfig) -> Result<Vec<Box<dyn Source>>, GuardError> {
             fail_open: config.on_failure == OnFailure::Open,
             ..SourceConfig::new(queue)
         };
-        source.open().map_err(|source: SourceError| GuardError::Source { queue, source })
+        let failed = |source: SourceError| GuardError::Source { queue, source };
+        let left = predecessor.as_mut().and_then(|estate| estate.queue(queue));
+        // The socket's owner could, and who only has it can't: packets would be read and never be answered.
+        if left.is_some() && !may_answer() {
+            return Err(failed(QueueError::NotPermitted { queue }.into()));
+        }
+        let adopted = left.map(|(socket, marks)| source.adopt(socket, marks));
+        let (source, is_adopted) = match (adopted, store) {
+            (Some(Ok(adopted)), _) => (adopted, true),
+            // A run that failed may have given it back.
+            (Some(Err(error)), Some(store)) => {
+                tell(format_args!(
+                    "bannerwall: queue {queue} is bound anew: what was kept is not its socket: {error}"
+                ));
+                store.remove(&queue_name(queue));
+                (source.open().map_err(failed)?, false)
+            }
+            (Some(Err(error)), None) => return Err(failed(error)),
+            (None, _) => (source.open().map_err(failed)?, false),
+        };
+        if let Some((store, socket)) = store.zip(source.socket()) {
+            store.keep(&queue_name(queue), socket);
+        }
+        Ok(Bound { source, is_adopted })
     };
-    config.queues.numbers().map(open).collect()
+    config.queues.numbers().map(&mut open).collect()
+}
+
+/// Duplicates of the sockets, for a guard that takes over.
+fn gifts(config: &GuardConfig, bound: &[Bound]) -> Vec<Gift> {
+    if config.takeover.is_none() {
+        return Vec::new();
+    }
+    let numbered = config.queues.numbers().zip(bound);
+    let gifts = numbered.filter_map(|(number, Bound { source, .. })| {
+        let socket = source.socket()?.try_clone_to_owned().ok()?;
+        Some(Gift { name: queue_name(number), socket, marks_connections: source.marks_connections() })
+    });
+    gifts.collect()
 }
 
 fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<Injector>, GuardError> {
@@ -165,10 +287,14 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn queue(&self, index: usize, number: u16, source: Box<dyn Source>) -> Queue {
+    fn queue(&self, index: usize, number: u16, bound: Bound) -> Queue {
         let run = self.run;
+        let Bound { source, is_adopted } = bound;
         let in_force = Arc::clone(&run.rules);
-        let inspector = Inspector::new(self.engine_config(), in_force, self.fingerprints.clone(), TICK);
+        let mut inspector = Inspector::new(self.engine_config(), in_force, self.fingerprints.clone(), TICK);
+        if run.config.leaves_queues() {
+            inspector.keep_journal(JOURNAL / run.config.queues.numbers().len().max(1));
+        }
         let copy_range = source.copy_range();
         let offload = match (run.config.offload, source.marks_connections()) {
             (false, _) => Offload::Never,
@@ -187,14 +313,32 @@ impl Parts<'_> {
             answers: Answers::default(),
             grown: None,
         };
-        let shared = Shared { stop: Arc::clone(&run.stop), tally: Arc::new(Tally::default()) };
+        let shared = Shared {
+            number,
+            stop: Arc::clone(&run.stop),
+            leaves: Arc::clone(&run.leaves),
+            messages: run.sender.clone(),
+            tally: Arc::new(Tally::default()),
+        };
         let publisher = Publisher::new(run.metrics.clone(), number, &run.rules.load());
         let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.metrics.clone());
         let handed = Handed::new(number);
         let pulse = Pulse::new(Arc::clone(&run.rounds), index);
-        let worker = Worker { source, judge, publisher, shared, copy_range, waiting, handed, pulse };
+        let (inherited, is_doubtful) = (None, false);
+        let worker = Worker {
+            source,
+            judge,
+            publisher,
+            shared,
+            copy_range,
+            waiting,
+            handed,
+            pulse,
+            inherited,
+            is_doubtful,
+        };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
-        Queue { number, worker, cpu }
+        Queue { number, worker, is_adopted, cpu }
     }
 
     fn engine_config(&self) -> EngineConfig {

@@ -6,10 +6,15 @@ use super::tally::{Latest, total};
 use crate::engine::{Anomaly, Counters};
 use crate::event::{Protocol, Side};
 
-/// The sums over all workers.
+/// What the kernel has dropped, which not everybody may read.
+const KERNEL_DROPS: &str = "capture.kernel_drops";
+
+/// The sums over all workers; what one of them can't know is left out.
 pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static str, u64)> {
     let mut sums: Vec<(&'static str, u64)> = Vec::new();
+    let mut knows_kernel = true;
     for worker in workers {
+        knows_kernel &= worker.statistics.knows_kernel;
         let of_one = of(&worker);
         if sums.is_empty() {
             sums = of_one;
@@ -19,6 +24,7 @@ pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static s
             }
         }
     }
+    sums.retain(|(name, _)| knows_kernel || *name != KERNEL_DROPS);
     sums
 }
 
@@ -26,7 +32,7 @@ fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
     let Latest { statistics, engine, answers } = worker;
     let mut counters = vec![
         ("capture.kernel_packets", statistics.received),
-        ("capture.kernel_drops", statistics.dropped_queue_full + statistics.dropped_socket_full),
+        (KERNEL_DROPS, statistics.dropped_queue_full + statistics.dropped_socket_full),
         ("capture.errors", statistics.malformed + statistics.refused),
         ("capture.late_verdicts", statistics.late_verdicts),
         ("capture.socket_overruns", statistics.socket_drops),
@@ -86,9 +92,15 @@ mod tests {
         worker.engine.octets = 10;
         worker.statistics.received = 3;
         worker.answers.drop = 1;
+        worker.statistics.knows_kernel = true;
+        worker.statistics.dropped_queue_full = 2;
+        let blind = Latest::default();
+        let names = counters([worker.clone(), blind].into_iter());
+        assert!(names.iter().all(|(path, _)| *path != KERNEL_DROPS), "who does not know does not say 0");
         let sums = counters([worker.clone(), worker].into_iter());
         let value = |name: &str| sums.iter().find(|(path, _)| *path == name).map(|(_, value)| *value);
         assert_eq!(value("capture.kernel_packets"), Some(6));
+        assert_eq!(value(KERNEL_DROPS), Some(4));
         assert_eq!(value("decoder.bytes"), Some(20));
         assert_eq!(value("ips.blocked"), Some(2));
         assert_eq!(value("flow.total"), Some(0));

@@ -10,16 +10,20 @@ use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::config::GuardConfig;
-use super::control::{Answer, Control};
+use super::control::Answer;
+use super::front::{Facade, Front};
 use super::keeper::{Keeper, Reporter};
-use super::loss::{Loss, Seen};
+use super::loss::{AccountState, Loss, Seen};
 use super::notify::Notifier;
 use super::page::Page;
 use super::pulse::{Observer, Rounds};
 use super::queue::Queue;
+use super::readers::{ReadersShown, finish_readers};
 use super::signals::Listener;
 use super::sinks::Sinks;
 use super::source::SourceError;
+use super::succession::Successor;
+use super::takeover::{Estate, Store};
 use super::tally::Tally;
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
@@ -27,18 +31,16 @@ use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
 use crate::hook::{HookError, Programs};
 use crate::inventory::Inventory;
-use crate::metrics::{Endpoint, GuardMetrics, Health, ReloadResult};
+use crate::metrics::{GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::Writer;
 use crate::rules::{RuleSet, Selection};
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
 /// How often the end of what was told to end is looked at.
-const MOMENT: Duration = Duration::from_millis(2);
+pub(super) const MOMENT: Duration = Duration::from_millis(2);
 /// How long workers may take to answer what they have in hand where one of them hangs.
 const OTHERS_END: Duration = Duration::from_secs(1);
-/// How long a reader of events may take to accept the last ones.
-const WRITERS_END: Duration = Duration::from_secs(2);
 
 /// A run: what all workers share, and the workers themselves.
 pub(super) struct Run {
@@ -46,7 +48,10 @@ pub(super) struct Run {
     /// Who runs iptables.
     pub(super) programs: Programs,
     pub(super) stop: Arc<AtomicBool>,
+    /// Whether another process goes on, once this one stops.
+    pub(super) leaves: Arc<AtomicBool>,
     pub(super) rules: Arc<ArcSwap<RuleSet>>,
+    pub(super) registry: Registry,
     pub(super) metrics: GuardMetrics,
     pub(super) health: Arc<Health>,
     pub(super) messages: Receiver<Message>,
@@ -59,18 +64,35 @@ pub(super) struct Run {
     pub(super) rounds: Arc<Rounds>,
     /// Who started this process and wants to hear how it goes.
     pub(super) manager: Option<Arc<Notifier>>,
+    /// What was shown of readers of events.
+    pub(super) shown: ReadersShown,
+    /// What another process has left, until the workers start.
+    pub(super) predecessor: Option<Estate>,
+    /// What opens the front once that process is gone.
+    pub(super) facade: Option<Facade>,
+    pub(super) front: Front,
+    /// The accounts of that process, if it had any.
+    pub(super) account: Option<Option<AccountState>>,
+    /// Where the next process finds what this one leaves.
+    pub(super) store: Option<Store>,
     pub(super) _listener: Listener,
-    pub(super) _control: Option<Control>,
-    pub(super) _endpoint: Option<Endpoint>,
     /// As long as it lives the kernel stamps packets, for the time that they wait in the queue.
     pub(super) _stamps: Option<PacketStamps>,
 }
 
 /// A worker on its thread.
 pub(super) struct Running {
-    number: u16,
+    pub(super) number: u16,
     tally: Arc<Tally>,
-    thread: JoinHandle<()>,
+    pub(super) thread: JoinHandle<()>,
+}
+
+/// How a run ends.
+enum End {
+    /// Its hook goes, and its queues are given back.
+    Stop,
+    /// Both stay for whoever goes on.
+    Leave(Successor),
 }
 
 /// Tells the main thread how a worker ended, also when it panics.
@@ -78,6 +100,14 @@ struct Farewell {
     number: u16,
     outcome: Option<Result<(), SourceError>>,
     sender: Sender<Message>,
+}
+
+impl Farewell {
+    /// Does the work of a worker, and tells how that ended.
+    fn behind(number: u16, sender: Sender<Message>, work: impl FnOnce() -> Result<(), SourceError>) {
+        let mut farewell = Self { number, outcome: None, sender };
+        farewell.outcome = Some(work());
+    }
 }
 
 impl Drop for Farewell {
@@ -91,7 +121,7 @@ impl Run {
     /// Runs the workers till a signal or a failure ends the run.
     pub(super) fn guard(mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
         let started = Instant::now();
-        let keeper = self.spawn_all(queues).and_then(|()| self.keeper());
+        let keeper = self.begin(queues).and_then(|()| self.keeper());
         let (keeper, served) = match keeper {
             Ok(keeper) => {
                 let served = self.serve(&keeper, started);
@@ -99,12 +129,19 @@ impl Run {
             }
             Err(error) => (None, Err(error)),
         };
-        let ended = self.end_workers(matches!(served, Err(GuardError::Hung(_))));
+        let ended = match (&served, &keeper) {
+            (Ok(End::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor),
+            (served, _) => {
+                // Nobody may begin to read a queue that is given back.
+                self.front.close_to_heirs();
+                self.end_workers(matches!(served, Err(GuardError::Hung(_))))
+            }
+        };
         if matches!(ended, Err(GuardError::Forced)) {
             // Whatever does not end is left to the end of the process.
             return ended;
         }
-        if let Some(keeper) = keeper {
+        if let (Some(keeper), Ok(End::Stop) | Err(_)) = (keeper, &served) {
             keeper.close();
         }
         self.emit_stats(started);
@@ -122,7 +159,10 @@ impl Run {
     fn keeper(&self) -> Result<Keeper, GuardError> {
         let config = &self.config;
         let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), self.sinks());
-        let loss = Loss::new(config, &self.metrics);
+        let mut loss = Loss::new(config, &self.metrics);
+        if let Some(account) = &self.account {
+            loss = loss.going_on(account.clone());
+        }
         let tallies: Vec<(u16, Arc<Tally>)> =
             self.workers.iter().map(|worker| (worker.number, Arc::clone(&worker.tally))).collect();
         let seeing = move || {
@@ -134,17 +174,41 @@ impl Run {
     }
 
     /// From the hook's coming up to its going down.
-    fn serve(&self, keeper: &Keeper, started: Instant) -> Result<(), GuardError> {
-        keeper.raise()?;
+    fn serve(&self, keeper: &Keeper, started: Instant) -> Result<End, GuardError> {
+        self.raise(keeper)?;
         self.health.set_ready(true);
         let ready = self.ready_line();
         tell(&ready);
-        self.notify(&format!("READY=1\nSTATUS={ready}"));
+        // A manager that has started another process is told which one is its guard now.
+        let own =
+            if self.account.is_some() { format!("\nMAINPID={}", std::process::id()) } else { String::new() };
+        self.notify(&format!("READY=1\nSTATUS={ready}{own}"));
         let watched = self.watch(started);
         self.health.set_ready(false);
-        self.notify("STOPPING=1");
-        let lowered = self.lower_hook(keeper, watched.is_err());
-        watched.and(lowered)
+        if !matches!(watched, Ok(End::Leave(Successor::Guard(_)))) {
+            self.front.close_to_heirs();
+        }
+        match watched {
+            Ok(End::Leave(Successor::Guard(_))) => watched,
+            Ok(End::Leave(Successor::Stored(_))) => {
+                self.notify("STOPPING=1");
+                watched
+            }
+            Ok(End::Stop) | Err(_) => {
+                self.notify("STOPPING=1");
+                let lowered = self.lower_hook(keeper, watched.is_err());
+                watched.and_then(|end| lowered.map(|()| end))
+            }
+        }
+    }
+
+    /// Puts the hook up. Where another guard is gone already there is no way back: then the hook that is there serves.
+    fn raise(&self, keeper: &Keeper) -> Result<(), GuardError> {
+        let Some(_) = &self.account else { return keeper.raise(false) };
+        if let Err(error) = keeper.raise(true) {
+            tell(format_args!("bannerwall: the hook is not put up, and tried again: {error}"));
+        }
+        Ok(())
     }
 
     /// Tells the service manager, if there is one.
@@ -156,7 +220,7 @@ impl Run {
 
     /// Takes our hook down, unless it has to stay: because the user wants it to, or because packets must
     /// not pass after a failure.
-    fn lower_hook(&self, keeper: &Keeper, has_failed: bool) -> Result<(), GuardError> {
+    pub(super) fn lower_hook(&self, keeper: &Keeper, has_failed: bool) -> Result<(), GuardError> {
         let config = &self.config;
         if config.hook.is_none() {
             return Ok(());
@@ -185,11 +249,13 @@ impl Run {
         }
     }
 
-    fn spawn_all(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
-        for queue in queues {
-            let running = self.spawn(queue)?;
-            self.workers.push(running);
-        }
+    pub(super) fn spawn_all(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+        queues.into_iter().try_for_each(|queue| self.start_worker(queue))
+    }
+
+    pub(super) fn start_worker(&mut self, queue: Queue) -> Result<(), GuardError> {
+        let running = self.spawn(queue)?;
+        self.workers.push(running);
         Ok(())
     }
 
@@ -198,8 +264,7 @@ impl Run {
         let tally = Arc::clone(&queue.worker.shared.tally);
         let sender = self.sender.clone();
         let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
-            let mut farewell = Farewell { number, outcome: None, sender };
-            farewell.outcome = Some(queue.run());
+            Farewell::behind(number, sender, || queue.run());
         })?;
         Ok(Running { number, tally, thread })
     }
@@ -211,7 +276,7 @@ impl Run {
         format!(
             "ready: queue {} by {}, {} rules, {}, on failure {}",
             queues.join(","),
-            config.backend.name(),
+            config.backend.what(),
             self.rules.load().rules().len(),
             if config.enforce { "enforcing" } else { "monitoring only" },
             match config.on_failure {
@@ -222,11 +287,15 @@ impl Run {
     }
 
     /// Serves messages until the run has to end.
-    fn watch(&self, started: Instant) -> Result<(), GuardError> {
+    fn watch(&self, started: Instant) -> Result<End, GuardError> {
         let mut observer = Observer::new(Arc::clone(&self.rounds), Instant::now());
         loop {
             match self.messages.recv_timeout(ACCOUNTS) {
-                Ok(Message::Stop) => return Ok(()),
+                Ok(Message::Stop) => {
+                    let stored = self.store.clone().map(Successor::Stored);
+                    return Ok(stored.map_or(End::Stop, End::Leave));
+                }
+                Ok(Message::HandOver(heir)) => return Ok(End::Leave(Successor::Guard(heir))),
                 Ok(Message::Reload) => {
                     self.reopen();
                     self.reload();
@@ -244,7 +313,7 @@ impl Run {
                     self.health.set_failed();
                     return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
                 }
-                Err(_) => {}
+                Ok(Message::Left(..)) | Err(_) => {}
             }
             if let Some(hung) = observer.look(Instant::now()).and_then(|index| self.workers.get(index)) {
                 self.health.set_failed();
@@ -284,14 +353,14 @@ impl Run {
                 Ok(Message::Ended(queue, ended)) => {
                     outcome = outcome.and(failure(queue, ended).map_or(Ok(()), Err));
                 }
-                Ok(Message::Reload | Message::ReloadRules(_) | Message::Reopen) | Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
         outcome
     }
 
-    fn count_lost_events(&self) {
-        count_lost_events(&self.metrics, &self.writers, self.inventory.as_ref());
+    pub(super) fn count_lost_events(&self) {
+        self.shown.show(&self.metrics, &self.writers, self.inventory.as_ref());
     }
 
     fn emit_stats(&self, started: Instant) {
@@ -350,45 +419,8 @@ pub(super) fn exchange_rules(
     answer
 }
 
-/// Shows in the metrics what readers of events have taken and lost.
-pub(super) fn count_lost_events(metrics: &GuardMetrics, writers: &[Writer], inventory: Option<&Inventory>) {
-    let lost: u64 = writers.iter().map(|writer| writer.handle().lost()).sum();
-    let written: u64 = writers.iter().map(|writer| writer.handle().written()).sum();
-    let unkept = inventory.map_or(0, Inventory::lost);
-    let displaced = inventory.map_or(0, Inventory::displaced);
-    for (counter, now) in [
-        (&metrics.events_dropped, lost),
-        (&metrics.events_written, written),
-        (&metrics.inventory_lost, unkept),
-        (&metrics.inventory_displaced, displaced),
-    ] {
-        counter.inc_by(now.saturating_sub(counter.get()));
-    }
-}
-
-/// Waits, not for long, until everybody has what there was to tell.
-pub(super) fn finish_readers(writers: Vec<Writer>, inventory: Option<Inventory>) {
-    match inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
-        Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
-        Some(Some(lost)) if lost > 0 => {
-            tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
-        }
-        _ => {}
-    }
-    for writer in writers {
-        let report = writer.finish_within(WRITERS_END);
-        if report.stuck > 0 {
-            tell(format_args!("bannerwall: the last {} events are lost: nobody takes them", report.stuck));
-        }
-        let lost = report.overflowed + report.failed;
-        if lost > 0 {
-            tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
-        }
-    }
-}
-
 /// The error that a worker ended by, if any; `None` in place of an outcome is a panic.
-fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
+pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
     match outcome {
         None => Some(GuardError::Worker(queue)),
         Some(Err(source)) => Some(GuardError::Source { queue, source }),
@@ -403,4 +435,22 @@ pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
         tell(warning);
     }
     Ok(loaded.rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_panics_has_failed_as_one_that_tells_why() {
+        let ended = |work: fn() -> Result<(), SourceError>| {
+            let (sender, receiver) = crossbeam_channel::bounded(1);
+            let worker = std::thread::spawn(move || Farewell::behind(7, sender, work));
+            let Ok(Message::Ended(7, outcome)) = receiver.recv() else { panic!("a farewell") };
+            (failure(7, outcome).map(|error| error.to_string()), worker.join().is_err())
+        };
+        let failed = Some("the worker of queue 7 has failed".to_owned());
+        assert_eq!(ended(|| panic!("as a test wants it")), (failed, true));
+        assert_eq!(ended(|| Ok(())), (None, false));
+    }
 }

@@ -41,6 +41,11 @@ impl Tally {
         self.received.load(Ordering::Acquire)
     }
 
+    /// Goes on from what another process has received.
+    pub(super) fn go_on_from(&self, received: u64) {
+        self.received.store(received, Ordering::Release);
+    }
+
     pub(super) fn latest(&self) -> Latest {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -72,7 +77,7 @@ impl Answers {
 pub(super) struct Publisher {
     metrics: GuardMetrics,
     packets: [IntCounter; 3],
-    depth: IntGauge,
+    queue: u16,
     /// Handles by rule index, for the rule set in force.
     matches: Vec<IntCounter>,
     /// In the order of [`Anomaly::ALL`].
@@ -93,12 +98,11 @@ impl Publisher {
         let blocked = [Action::Drop, Action::Reject].map(|action| metrics.flows_blocked(action));
         let suppressed = ["alert", "anomaly"].map(|kind| metrics.events_suppressed(kind));
         let anomalies = Anomaly::ALL.iter().map(|anomaly| metrics.anomalies(anomaly.name())).collect();
-        let depth = metrics.queue_depth(queue);
         let last_turn = metrics.last_turn(queue);
         let mut publisher = Self {
             metrics,
             packets,
-            depth,
+            queue,
             matches: Vec::new(),
             anomalies,
             flows,
@@ -124,6 +128,17 @@ impl Publisher {
         self.before.engine.matches.clone_from(&engine.matches);
     }
 
+    /// Goes on where another process has stopped: it has shown what the kernel had counted by then, `statistics`, and all
+    /// that came of the flows that `engine` knows of it.
+    pub(super) fn go_on_from(&mut self, statistics: Statistics, engine: &Counters) {
+        self.before.statistics = statistics;
+        let mut before = engine.clone();
+        // Present values are this process's own.
+        (before.flows_now, before.udp_flows_now) = (FlowCounts::default(), FlowCounts::default());
+        (before.buffered_now, before.udp_buffered_now) = (0, 0);
+        self.before.engine = before;
+    }
+
     /// Takes a batch: the packets in it and how long they waited for their verdicts, where known.
     pub(super) fn batch(&mut self, received: Received, waited: Option<Duration>) {
         if let Some(waited) = waited {
@@ -145,14 +160,17 @@ impl Publisher {
     pub(super) fn publish_statistics(&mut self, now: Statistics) {
         let before = self.before.statistics;
         let metrics = &self.metrics;
-        self.depth.set(signed(now.waiting));
+        // Series of what can't be known are absent, not 0.
+        if now.knows_kernel {
+            metrics.queue_depth(self.queue).set(signed(now.waiting));
+            for (reason, new, old) in [
+                (QueueDrop::QueueFull, now.dropped_queue_full, before.dropped_queue_full),
+                (QueueDrop::SocketOverrun, now.dropped_socket_full, before.dropped_socket_full),
+            ] {
+                metrics.queue_dropped(reason).inc_by(new.saturating_sub(old));
+            }
+        }
         for (counter, new, old) in [
-            (&metrics.queue_dropped(QueueDrop::QueueFull), now.dropped_queue_full, before.dropped_queue_full),
-            (
-                &metrics.queue_dropped(QueueDrop::SocketOverrun),
-                now.dropped_socket_full,
-                before.dropped_socket_full,
-            ),
             (&metrics.socket_overruns, now.socket_drops, before.socket_drops),
             (&metrics.late_verdicts, now.late_verdicts, before.late_verdicts),
             (&metrics.receive_errors, now.malformed + now.refused, before.malformed + before.refused),

@@ -4,9 +4,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant, SystemTime};
 
+use bannerwall_ffi::queue::KernelCounters;
+use crossbeam_channel::Sender;
+
+use super::Message;
 use super::clock::Clock;
 use super::handed::Handed;
 use super::interfaces::Interfaces;
@@ -15,9 +19,11 @@ use super::pulse::Pulse;
 use super::recent::Recent;
 use super::resets::{Allowance, Injector, Ways};
 use super::sinks::Sinks;
-use super::source::{Answer, Queued, Source, SourceError, Verdict};
+use super::source::{Answer, MAXIMUM_COPY_RANGE, Queued, Source, SourceError, Statistics, Verdict};
+use super::takeover::{Known, QueueState, sealed, state_name};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
+use crate::diagnostics::tell;
 use crate::engine::{Checksums, Decision, PacketInput, Resets};
 use crate::event::Timestamp;
 use crate::inline::Inspector;
@@ -34,8 +40,14 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// What a worker shares with the main thread.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
+    /// The queue.
+    pub(super) number: u16,
     /// Set once, when the run ends.
     pub(super) stop: Arc<AtomicBool>,
+    /// Set before, where another process goes on.
+    pub(super) leaves: Arc<AtomicBool>,
+    /// The main thread, which is told then what is known here.
+    pub(super) messages: Sender<Message>,
     /// This worker's counts.
     pub(super) tally: Arc<Tally>,
 }
@@ -54,6 +66,10 @@ pub(super) struct Worker {
     pub(super) handed: Handed,
     /// Shows others that the loop goes around.
     pub(super) pulse: Pulse,
+    /// What another process knew that had this queue.
+    pub(super) inherited: Option<Box<QueueState>>,
+    /// Whether that process may have given the queue back after all: it did not say what it knew.
+    pub(super) is_doubtful: bool,
 }
 
 /// Everything that one packet needs.
@@ -162,6 +178,9 @@ impl Worker {
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
         let mut clock = Clock::start(read, wall());
+        if let Some(state) = self.inherited.take() {
+            self.go_on(&state, clock.even(read))?;
+        }
         // A loop that hangs before its first second is over has gone around at its start, not in 1970.
         self.publish(clock.even(read));
         while !self.shared.stop.load(Ordering::Relaxed) {
@@ -173,6 +192,7 @@ impl Worker {
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
+                    self.check_queue()?;
                     self.handed.look(self.judge.policy.handed, self.judge.inspector.counters().flows);
                     self.judge.interfaces.forget();
                 }
@@ -182,7 +202,9 @@ impl Worker {
                 self.tick(clock.even(now))?;
             }
         }
-        self.finish(clock)
+        // Who has told to stop has said before whether somebody goes on.
+        fence(Ordering::Acquire);
+        if self.shared.leaves.load(Ordering::Relaxed) { self.leave(clock) } else { self.finish(clock) }
     }
 
     /// One batch; returns when it was done with.
@@ -234,6 +256,68 @@ impl Worker {
         if let Some(rules) = self.judge.inspector.take_rules() {
             self.publisher.set_rules(&rules, self.judge.inspector.counters());
         }
+    }
+
+    /// Goes on with a queue where another process has stopped.
+    fn go_on(&mut self, state: &QueueState, now: Timestamp) -> Result<(), SourceError> {
+        self.is_doubtful = state.known.copy_range.is_none();
+        self.check_queue()?;
+        let copied = state.known.copy_range.unwrap_or(MAXIMUM_COPY_RANGE).min(MAXIMUM_COPY_RANGE);
+        let Self { source, judge, publisher, .. } = self;
+        source.resume(copied)?;
+        judge.policy.copy_range = source.copy_range();
+        judge.grown = (source.copy_range() > self.copy_range).then_some(now);
+        judge.inspector.take_over(&state.flows, now, &mut judge.sink);
+        let statistics = match state.known.dropped {
+            Some([queue, socket, unread]) => Statistics {
+                dropped_queue_full: queue,
+                dropped_socket_full: socket,
+                socket_drops: unread,
+                ..Statistics::default()
+            },
+            // What was before this process is not its to tell.
+            None => source.statistics(),
+        };
+        publisher.go_on_from(statistics, judge.inspector.counters());
+        Ok(())
+    }
+
+    /// Binds a queue anew that nothing would ever come to.
+    fn check_queue(&mut self) -> Result<(), SourceError> {
+        let number = self.shared.number;
+        if self.is_doubtful && matches!(KernelCounters::of(number), Ok(None)) {
+            tell(format_args!(
+                "bannerwall: queue {number} is bound anew: the process that had it has given it back"
+            ));
+            self.source.bind_again()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the queue as it is to another process, with what is known of its flows. All packets that were received
+    /// are answered.
+    fn leave(mut self, clock: Clock) -> Result<(), SourceError> {
+        let now = clock.even(Instant::now());
+        let statistics = self.source.statistics();
+        self.publisher.publish_statistics(statistics);
+        self.publish(now);
+        let known = Known {
+            copy_range: Some(self.source.copy_range()),
+            marks_connections: self.source.marks_connections(),
+            received: self.shared.tally.received(),
+            dropped: Some([
+                statistics.dropped_queue_full,
+                statistics.dropped_socket_full,
+                statistics.socket_drops,
+            ]),
+            ..Known::default()
+        };
+        let state = QueueState { known, flows: self.judge.inspector.hand_over(now) };
+        let number = self.shared.number;
+        let left = state.octets().and_then(|octets| sealed(&state_name(number), &octets));
+        // The main thread is gone only when it was forced to end.
+        let _ = self.shared.messages.send(Message::Left(number, left));
+        Ok(())
     }
 
     fn finish(mut self, clock: Clock) -> Result<(), SourceError> {

@@ -145,7 +145,9 @@ impl FromStr for Ports {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let range = |part: &str| {
             let wrong = || ConfigError::Ports(part.to_owned());
-            let number = |digits: &str| digits.trim().parse::<u16>().map_err(|_| wrong());
+            // Nothing is sent from or to port 0.
+            let number =
+                |digits: &str| digits.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
             let (start, end) = part.split_once(['-', ':']).unwrap_or((part, part));
             let range = number(start)?..=number(end)?;
             if range.is_empty() { Err(wrong()) } else { Ok(range) }
@@ -181,7 +183,7 @@ pub enum ConfigError {
     #[error("`{0}` is more than {MOST_QUEUES} queues")]
     TooManyQueues(String),
     /// Neither a port nor a range of them.
-    #[error("`{0}` is not a port: use a number from 0 to 65535 or a range A-B of them, A not above B")]
+    #[error("`{0}` is not a port: use a number from 1 to 65535 or a range A-B of them, A not above B")]
     Ports(String),
 }
 
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(ports.ranges(), [22..=22, 80..=80, 8000..=8010]);
         assert_eq!(ports.to_string(), "22,80,8000-8010");
         assert_eq!("8000:8010".parse::<Ports>().expect("colon").to_string(), "8000-8010");
-        for wrong in ["", "22,", "ssh", "10-9", "70000"] {
+        for wrong in ["", "22,", "ssh", "10-9", "70000", "0", "443,0", "0-1023"] {
             assert!(wrong.parse::<Ports>().is_err(), "{wrong}");
         }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::plan;
 use super::tables::Listing;
-use super::{Chain, Family, FamilyStatus, HookConfig, Installed};
+use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Ports};
 
 /// A jump of ours in a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,26 +190,52 @@ impl Carried {
     }
 
     /// IANA's number, which rules may have in its place.
-    const fn number(self) -> &'static str {
+    pub const fn number(self) -> u8 {
         match self {
-            Self::Tcp => "6",
-            Self::Udp => "17",
+            Self::Tcp => 6,
+            Self::Udp => 17,
         }
     }
 }
 
-/// Whether the protocol that a rule asks for leaves TCP in.
-pub fn may_meet_tcp(rule: &str) -> bool {
-    may_meet(rule, Carried::Tcp)
+/// What a hook leads to the queue, or would.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Led {
+    /// The protocol.
+    pub carried: Carried,
+    /// With one of these as source or destination port; with any where absent.
+    pub ports: Option<Ports>,
+}
+
+impl Led {
+    /// What a hook with these options leads.
+    pub fn by(config: &HookConfig) -> impl Iterator<Item = Self> {
+        let udp = config.udp.clone().map(|ports| Self { carried: Carried::Udp, ports: Some(ports) });
+        [Self { carried: Carried::Tcp, ports: config.ports.clone() }].into_iter().chain(udp)
+    }
+
+    /// Whether packets with this port are led.
+    pub fn has_port(&self, port: u16) -> bool {
+        self.ports.as_ref().is_none_or(|ports| ports.ranges().iter().any(|range| range.contains(&port)))
+    }
+
+    /// Whether some of it may meet a rule: its protocol, and its port where it asks for a single one.
+    pub fn may_meet(&self, rule: &str) -> bool {
+        let words: Vec<&str> = rule.split(' ').collect();
+        let mut asked =
+            words.windows(3).filter(|three| matches!(three[1], "--dport" | "--sport") && three[0] != "!");
+        let out = |port: u16| !self.has_port(port);
+        may_meet(rule, self.carried) && !asked.any(|three| three[2].parse().is_ok_and(out))
+    }
 }
 
 /// Whether the protocol that a rule asks for leaves this one in.
-pub fn may_meet(rule: &str, carried: Carried) -> bool {
+pub(super) fn may_meet(rule: &str, carried: Carried) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));
     let Some((index, pair)) = asked else { return true };
     let inverted = index > 0 && words.get(index - 1) == Some(&"!");
-    (pair[1] == "all" || pair[1] == carried.name() || pair[1] == carried.number()) != inverted
+    (pair[1] == "all" || pair[1] == carried.name() || pair[1].parse() == Ok(carried.number())) != inverted
 }
 
 #[cfg(test)]

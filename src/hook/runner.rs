@@ -131,7 +131,8 @@ pub(crate) fn serve() -> io::Result<()> {
     Ok(())
 }
 
-fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+/// Writes a line of JSON.
+pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     out.write_all(&line)?;
@@ -139,7 +140,9 @@ fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// The next line; none at the end.
-fn read_line<T: for<'de> Deserialize<'de>>(input: &mut BufReader<impl io::Read>) -> io::Result<Option<T>> {
+pub(crate) fn read_line<T: for<'de> Deserialize<'de>>(
+    input: &mut BufReader<impl io::Read>,
+) -> io::Result<Option<T>> {
     let mut line = Vec::new();
     input.by_ref().take(LINE).read_until(b'\n', &mut line)?;
     if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }

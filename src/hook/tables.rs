@@ -90,13 +90,17 @@ impl Tables {
     }
 }
 
-/// Whether the legacy kernel interface has our table already (read without making it).
+/// Whether the legacy kernel interface has our table already (read without making it). Where the names are kept from
+/// this user it is asked itself: a hook must not stay because nobody looked.
 fn legacy_table_exists(family: Family) -> bool {
     let names = match family {
         Family::V4 => "/proc/thread-self/net/ip_tables_names",
         Family::V6 => "/proc/thread-self/net/ip6_tables_names",
     };
-    std::fs::read_to_string(names).is_ok_and(|text| text.lines().any(|name| name == TABLE))
+    match std::fs::read_to_string(names) {
+        Ok(text) => text.lines().any(|name| name == TABLE),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// What a table holds.

@@ -24,7 +24,7 @@ mod tests;
 pub use alert::Alert;
 pub use database::{
     Change, Contact, Count, Cursor, Database, Found, History, HostRecord, HostRow, Interrupter, Overview,
-    PastRun, Place, Rule, Said, Service, Time, shown,
+    PastOrder, PastRun, Place, Rule, Said, Schedule, Service, Time, shown,
 };
 pub use filter::Filter;
 pub use impact::{Impact, impact};

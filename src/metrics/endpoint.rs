@@ -2,49 +2,44 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 use super::{Health, MetricsError, Registry};
 use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
-use crate::seats::{Seat, Seats};
+use crate::web::{Gate, Limits, Server, WebConfig, bind};
 
-/// How long a stop waits for answers that are being written.
-const GRACE: Duration = Duration::from_secs(1);
+/// Connections at once are few, and of one address half of them, so that none can keep all others out. Scrapes are
+/// seconds apart: nobody needs a connection kept alive.
+const LIMITS: Limits = Limits {
+    connections: (16, 8),
+    head: Duration::from_secs(5),
+    whole: Duration::from_secs(15),
+    keep_alive: false,
+    threads: 2,
+};
 
-/// How long a client may take to send its request.
-const HEAD: Duration = Duration::from_secs(5);
-
-/// How long a connection may take in all.
-const WHOLE: Duration = Duration::from_secs(15);
-
-/// Connections at once.
-const CONNECTIONS: usize = 16;
-
-/// Connections of one address at once, so that none can keep all others out.
-const CONNECTIONS_OF_ONE: usize = 8;
-
-/// How long it is waited after a connection could not be accepted.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Where metrics are shown, and to whom.
+#[derive(Debug, Clone)]
+pub struct MetricsConfig {
+    /// Where it is listened. Port 0 picks one, which is told on stderr.
+    pub address: SocketAddr,
+    /// TLS and users; without it everybody who reaches the address sees them.
+    pub web: Option<WebConfig>,
+}
 
 /// The running HTTP server; stops when dropped.
 #[derive(Debug)]
 pub struct Endpoint {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    server: Server,
+    listener: TcpListener,
 }
 
 #[derive(Clone)]
@@ -54,47 +49,49 @@ struct Shown {
 }
 
 impl Endpoint {
-    /// Listens on `address` and answers until dropped. Port 0 picks one, which is told on stderr.
+    /// Listens and answers until dropped.
     ///
     /// # Errors
     /// Where the address cannot be listened on; the message names the flag.
-    pub fn start(address: SocketAddr, registry: Registry, health: Arc<Health>) -> Result<Self, MetricsError> {
-        let refused = |source| MetricsError::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let bound = listener.local_addr().map_err(refused)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(MetricsError::Start)?;
-        let listener = {
-            let _entered = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(MetricsError::Start)?
-        };
-        let (stop, stopped) = oneshot::channel();
-        let router = router(Shown { registry, health });
-        let thread = std::thread::Builder::new()
-            .name("metrics".to_owned())
-            .spawn(move || {
-                give_up_all("metrics");
-                runtime.block_on(serve(listener, router, stopped));
-            })
-            .map_err(MetricsError::Start)?;
-        let endpoint = Self { address: bound, stop: Some(stop), thread: Some(thread) };
-        if address.port() == 0 {
-            tell(format_args!("bannerwall: metrics are at http://{}/metrics", endpoint.address));
+    pub fn start(
+        config: &MetricsConfig,
+        registry: Registry,
+        health: Arc<Health>,
+    ) -> Result<Self, MetricsError> {
+        let address = config.address;
+        let listener = bind(address).map_err(|source| MetricsError::Listen { address, source })?;
+        let endpoint = Self::go_on(config, listener, registry, health)?;
+        if endpoint.server.address() != address {
+            tell(format_args!("bannerwall: metrics are at {}metrics", endpoint.server.url()));
         }
         Ok(endpoint)
     }
-}
 
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        // The receiver is gone only where the server has ended by itself.
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        // A panic of the server has been reported on stderr already.
-        let _ = self.thread.take().map(JoinHandle::join);
+    /// Answers whoever connects to a listener that is there.
+    ///
+    /// # Errors
+    /// Where the server can't be started.
+    pub fn go_on(
+        config: &MetricsConfig,
+        listener: TcpListener,
+        registry: Registry,
+        health: Arc<Health>,
+    ) -> Result<Self, MetricsError> {
+        listener.set_nonblocking(true).map_err(MetricsError::Start)?;
+        let own = listener.try_clone().map_err(MetricsError::Start)?;
+        let (tls, users) = config.web.as_ref().map_or((None, None), WebConfig::parts);
+        let mut router = router(Shown { registry, health });
+        if let Some(users) = users {
+            router = router.layer(from_fn_with_state(Arc::new(Gate::new(users)), Gate::check));
+        }
+        let begin = |_: &_| give_up_all("metrics");
+        let server = Server::start("metrics", listener, tls, router, LIMITS, begin);
+        Ok(Self { server: server.map_err(MetricsError::Start)?, listener: own })
+    }
+
+    /// The listener, for a process that goes on in this one's place.
+    pub fn listener(&self) -> Option<TcpListener> {
+        self.listener.try_clone().ok()
     }
 }
 
@@ -104,43 +101,6 @@ fn router(shown: Shown) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(shown)
-}
-
-/// Answers until told to stop (or until whoever tells is gone), then finishes what it has begun.
-async fn serve(listener: tokio::net::TcpListener, router: Router, mut stopped: oneshot::Receiver<()>) {
-    let seats = Seats::new(CONNECTIONS, CONNECTIONS_OF_ONE);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            _ = &mut stopped => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    // Who finds no seat is hung up on.
-                    if let Some(seat) = seats.take(peer.ip()) {
-                        connections.spawn(answer(stream, router.clone(), seat));
-                    }
-                }
-                // One connection failed, or no descriptor is left.
-                Err(_) => tokio::time::sleep(PAUSE).await,
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-    drop(listener);
-    let rest = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(GRACE, rest).await;
-}
-
-/// Answers one request of a connection. Scrapes are seconds apart: nobody needs it kept alive.
-async fn answer(stream: tokio::net::TcpStream, router: Router, seat: Seat) {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // How it ended is the client's affair.
-    let _ = tokio::time::timeout(WHOLE, connection).await;
-    drop(seat);
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -172,11 +132,15 @@ mod tests {
 
     use super::*;
 
+    const fn at(address: SocketAddr) -> MetricsConfig {
+        MetricsConfig { address, web: None }
+    }
+
     fn start() -> (Endpoint, Arc<Health>) {
         let health = Arc::new(Health::default());
         let registry = Registry::new().expect("families agree");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        (Endpoint::start(address, registry, Arc::clone(&health)).expect("a free port"), health)
+        let config = at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        (Endpoint::start(&config, registry, Arc::clone(&health)).expect("a free port"), health)
     }
 
     fn get(address: SocketAddr, path: &str) -> String {
@@ -190,22 +154,22 @@ mod tests {
     #[test]
     fn metrics_are_shown_in_the_text_format() {
         let (endpoint, _) = start();
-        let answer = get(endpoint.address, "/metrics");
+        let answer = get(endpoint.server.address(), "/metrics");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
         assert!(answer.contains("\nbannerwall_build_info{version="), "{answer}");
-        assert!(get(endpoint.address, "/other").starts_with("HTTP/1.1 404"));
+        assert!(get(endpoint.server.address(), "/other").starts_with("HTTP/1.1 404"));
     }
 
     #[test]
     fn ready_and_healthy_are_told_apart() {
         let (endpoint, health) = start();
-        let status = |path| get(endpoint.address, path).split(' ').nth(1).map(str::to_owned);
+        let status = |path| get(endpoint.server.address(), path).split(' ').nth(1).map(str::to_owned);
         assert_eq!((status("/healthz").as_deref(), status("/readyz").as_deref()), (Some("200"), Some("503")));
         health.set_ready(true);
         assert_eq!(status("/readyz").as_deref(), Some("200"));
         health.hinder("hook", Some("IPv6: no hook".to_owned()));
-        let answer = get(endpoint.address, "/readyz");
+        let answer = get(endpoint.server.address(), "/readyz");
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.ends_with("not ready\nhook: IPv6: no hook\n"), "{answer}");
         assert_eq!(status("/healthz").as_deref(), Some("200"));
@@ -218,7 +182,7 @@ mod tests {
     #[test]
     fn a_stop_frees_the_address_even_with_a_connection_open() {
         let (endpoint, _) = start();
-        let address = endpoint.address;
+        let address = endpoint.server.address();
         let _idle = TcpStream::connect(address).expect("it listens");
         drop(endpoint);
         assert!(TcpStream::connect(address).is_err());
@@ -227,7 +191,7 @@ mod tests {
     #[test]
     fn connections_are_few_and_half_requests_do_not_keep_others_out_for_ever() {
         let (endpoint, _) = start();
-        let address = endpoint.address;
+        let address = endpoint.server.address();
         let mut half: Vec<TcpStream> = (0..40)
             .map(|_| {
                 let mut stream = TcpStream::connect(address).expect("it listens");
@@ -260,7 +224,8 @@ mod tests {
     #[test]
     fn a_taken_address_is_an_error_that_names_the_flag() {
         let (endpoint, health) = start();
-        let error = Endpoint::start(endpoint.address, Registry::default(), health).expect_err("it is taken");
+        let error = Endpoint::start(&at(endpoint.server.address()), Registry::default(), health)
+            .expect_err("it is taken");
         assert!(error.to_string().contains("--metrics: cannot listen on 127.0.0.1:"), "{error}");
     }
 }

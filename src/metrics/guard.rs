@@ -29,17 +29,21 @@ pub enum QueueDrop {
     Overdue,
 }
 
-impl QueueDrop {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::QueueFull, Self::SocketOverrun, Self::NoListener, Self::Overdue];
-}
-
 /// How a reload of the rules ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadResult {
     /// The new rules are in force.
     Success,
     /// The new rules are bad; the old ones stay in force.
+    Failure,
+}
+
+/// How a takeover by another process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeoverResult {
+    /// This process has gone on in the place of another one.
+    Success,
+    /// One that wanted to did not: it was refused, or went away before it was its turn.
     Failure,
 }
 
@@ -139,6 +143,8 @@ families! {
     last_reload_successful: gauge "last_reload_successful" "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
     /// When rules were last put in force.
     last_reload_success: gauge "last_reload_success_timestamp_seconds" "When rules were last put in force, Unix time in seconds",
+    /// When this process took over from another one.
+    last_takeover: gauge "last_takeover_timestamp_seconds" "When this process took over from another one, Unix time in seconds; 0 where it did not",
 }
 
 /// Families with labels.
@@ -157,6 +163,7 @@ struct Labelled {
     queue_dropped: IntCounterVec,
     last_turn: IntGaugeVec,
     reloads: IntCounterVec,
+    takeovers: IntCounterVec,
     resets: IntCounterVec,
     hook_up: IntGaugeVec,
 }
@@ -169,11 +176,15 @@ impl GuardMetrics {
                 self.banners(protocol, from);
             }
         }
-        for reason in QueueDrop::ALL {
+        // What the kernel drops is shown once its counts can be read.
+        for reason in [QueueDrop::NoListener, QueueDrop::Overdue] {
             self.queue_dropped(reason);
         }
         for result in [ReloadResult::Success, ReloadResult::Failure] {
             self.reloads(result);
+        }
+        for result in [TakeoverResult::Success, TakeoverResult::Failure] {
+            self.takeovers(result);
         }
         for result in [ResetResult::Sent, ResetResult::Failed, ResetResult::Limited] {
             self.resets(result);
@@ -250,6 +261,20 @@ impl GuardMetrics {
         }])
     }
 
+    /// Takeovers that ended so.
+    pub fn takeovers(&self, result: TakeoverResult) -> IntCounter {
+        self.labelled.takeovers.with_label_values(&[match result {
+            TakeoverResult::Success => "success",
+            TakeoverResult::Failure => "failure",
+        }])
+    }
+
+    /// Notes that this process has taken over from another one now.
+    pub fn note_takeover(&self) {
+        self.takeovers(TakeoverResult::Success).inc();
+        self.last_takeover.set(super::unix_seconds());
+    }
+
     /// Resets that ended so.
     pub fn resets(&self, result: ResetResult) -> IntCounter {
         self.labelled.resets.with_label_values(&[match result {
@@ -304,11 +329,7 @@ impl Labelled {
                 "Flows forgotten before their time because the table was full, by the state they were in",
                 &["state"],
             )?,
-            banners: counters(
-                "banners_total",
-                "Banners read, by protocol and sender",
-                &["protocol", "from"],
-            )?,
+            banners: counters("banners_total", "Banners by protocol and sender", &["protocol", "from"])?,
             rule_matches: counters(
                 "rule_matches_total",
                 "Banners that a rule matched, by rule and its action, whether enforced or not",
@@ -341,6 +362,7 @@ impl Labelled {
                 &["queue"],
             )?,
             reloads: counters("reloads_total", "Reloads of the rules, by result", &["result"])?,
+            takeovers: counters("takeovers_total", "Takeovers from another process, by result", &["result"])?,
             resets: counters("resets_total", "Resets for rejected connections, by result", &["result"])?,
             hook_up: gauges(
                 "hook_up",

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use prometheus::core::{Collector, Desc};
 use prometheus::{IntCounter, proto};
 
-use super::{MetricsError, Registry, options};
+use super::carried::Counting;
+use super::{MetricsError, Registry, full_name, options};
 
 /// A counter that is shown only once its value is known; clones share it.
 #[derive(Debug, Clone)]
@@ -20,6 +21,7 @@ impl Knowable {
         let counter = IntCounter::with_opts(options(name, help))?;
         let knowable = Self { counter, known: Arc::default() };
         registry.register(&knowable)?;
+        registry.carried.add(Counting::One(full_name(name), knowable.counter.clone()));
         Ok(knowable)
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
+use super::carried::Counting;
 use super::{MetricsError, Registry};
 
 /// Upper bounds of the buckets in nanoseconds; a last one without a bound follows.
@@ -69,7 +70,30 @@ impl Latency {
         let description = Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?;
         let latency = Self { name, help, description, counts: Arc::default() };
         registry.register(&latency)?;
+        registry.carried.add(Counting::Spread(latency.clone()));
         Ok(latency)
+    }
+
+    /// The family's name.
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Packets by bucket, and the nanoseconds that all of them have waited.
+    pub(super) fn counts(&self) -> (Vec<u64>, u64) {
+        let buckets = self.counts.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        (buckets, self.counts.nanos.load(Ordering::Relaxed))
+    }
+
+    /// Adds what another process has counted, unless its buckets are others.
+    pub(super) fn add(&self, buckets: &[u64], nanos: u64) {
+        if buckets.len() != self.counts.buckets.len() {
+            return;
+        }
+        for (count, more) in self.counts.buckets.iter().zip(buckets) {
+            count.fetch_add(*more, Ordering::Relaxed);
+        }
+        self.counts.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// Counts `packets` that waited `latency` each.

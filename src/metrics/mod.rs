@@ -5,6 +5,7 @@
 //! families they need; nothing here knows what a packet or a target is, and nothing is looked up by
 //! label on a hot path: callers hold handles.
 
+mod carried;
 mod endpoint;
 mod guard;
 mod health;
@@ -13,8 +14,9 @@ mod latency;
 mod scan;
 mod tunnel;
 
-pub use endpoint::Endpoint;
-pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, Verdict};
+pub use carried::Counts;
+pub use endpoint::{Endpoint, MetricsConfig};
+pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, TakeoverResult, Verdict};
 pub use health::Health;
 pub use knowable::Knowable;
 pub use latency::Latency;
@@ -26,6 +28,8 @@ use std::net::SocketAddr;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
+
+use carried::{Carried, Counting};
 
 /// Why there are no metrics.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +52,10 @@ pub enum MetricsError {
 
 /// The metric families of this process.
 #[derive(Debug, Clone, Default)]
-pub struct Registry(prometheus::Registry);
+pub struct Registry {
+    families: prometheus::Registry,
+    carried: Carried,
+}
 
 impl Registry {
     /// A registry that says which version of the program runs, and since when.
@@ -63,7 +70,7 @@ impl Registry {
         let started =
             registry.gauge("start_time_seconds", "When the process started, Unix time in seconds")?;
         started.set(unix_seconds());
-        registry.0.register(Box::new(ProcessCollector::for_self()))?;
+        registry.families.register(Box::new(ProcessCollector::for_self()))?;
         Ok(registry)
     }
 
@@ -72,22 +79,24 @@ impl Registry {
     /// # Errors
     /// Where a family breaks the format's rules.
     pub fn render(&self) -> Result<String, MetricsError> {
-        Ok(TextEncoder::new().encode_to_string(&self.0.gather())?)
+        Ok(TextEncoder::new().encode_to_string(&self.families.gather())?)
     }
 
     fn register<C: Collector + Clone + 'static>(&self, collector: &C) -> Result<(), MetricsError> {
-        Ok(self.0.register(Box::new(collector.clone()))?)
+        Ok(self.families.register(Box::new(collector.clone()))?)
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter, MetricsError> {
         let counter = IntCounter::with_opts(options(name, help))?;
         self.register(&counter)?;
+        self.carried.add(Counting::One(full_name(name), counter.clone()));
         Ok(counter)
     }
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, MetricsError> {
         let counters = IntCounterVec::new(options(name, help), labels)?;
         self.register(&counters)?;
+        self.carried.add(Counting::Many(full_name(name), counters.clone()));
         Ok(counters)
     }
 
@@ -108,6 +117,11 @@ impl Registry {
 fn unix_seconds() -> i64 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     i64::try_from(since_epoch.map_or(0, |time| time.as_secs())).unwrap_or(i64::MAX)
+}
+
+/// The name of a family as it is shown.
+fn full_name(name: &str) -> String {
+    format!("bannerwall_{name}")
 }
 
 fn options(name: &str, help: &str) -> Opts {

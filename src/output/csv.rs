@@ -16,7 +16,7 @@ use super::time::EveTime;
 use super::{Format, escape};
 
 /// The columns in order; new ones are only ever added behind the last.
-pub const COLUMNS: [&str; 28] = [
+pub const COLUMNS: [&str; 29] = [
     "timestamp",
     "source",
     "event_type",
@@ -45,6 +45,7 @@ pub const COLUMNS: [&str; 28] = [
     "protocol_version",
     "verdict",
     "fixed",
+    "marker",
 ];
 
 /// CSV records as a [`Format`].
@@ -107,6 +108,7 @@ struct Row<'a> {
     protocol_version: &'a str,
     verdict: &'static str,
     fixed: &'a str,
+    marker: &'static str,
 }
 
 impl<'a> Row<'a> {
@@ -185,6 +187,7 @@ impl<'a> Row<'a> {
             self.verdict = told.verdict.name();
             self.reason = &told.reason;
             self.fixed = told.fixed.as_deref().unwrap_or_default();
+            self.marker = told.marker.unwrap_or_default();
         }
     }
 
@@ -268,6 +271,7 @@ impl<'a> Row<'a> {
             self.protocol_version.into(),
             self.verdict.into(),
             self.fixed.into(),
+            self.marker.into(),
         ]
     }
 }

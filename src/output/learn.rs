@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::Format;
 use crate::event::{Application, Event, EventKind, HttpFacts, OtherFacts};
-use crate::files;
+use crate::files::{self, folder_of};
 
 /// Ports and networks of servers that are told apart.
 const PLACES: usize = 4_096;
@@ -270,10 +270,7 @@ pub fn check(path: &Path) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no regular file"))
         }
         _ if path.file_name().is_none() => Err(io::ErrorKind::InvalidInput.into()),
-        _ => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            std::fs::metadata(folder.unwrap_or(Path::new("."))).map(|_| ())
-        }
+        _ => std::fs::metadata(folder_of(path)).map(|_| ()),
     }
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use crate::files::folder_of;
+
 /// Who may read what is told of a network: the owner, and its group.
 const MODE: u32 = 0o640;
 
@@ -197,6 +199,5 @@ fn is_fifo(path: &Path) -> bool {
 }
 
 fn in_open_folder(path: &Path) -> bool {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::metadata(folder).is_ok_and(|metadata| metadata.mode() & WORLD_WRITABLE != 0)
+    std::fs::metadata(folder_of(path)).is_ok_and(|metadata| metadata.mode() & WORLD_WRITABLE != 0)
 }

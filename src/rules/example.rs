@@ -2,16 +2,19 @@
 
 use std::time::SystemTime;
 
+use serde::Deserialize;
+
 use crate::banner::title::title;
 use crate::banner::{
     Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner,
-    TlsBanner, greeting, http, ssh,
+    TlsBanner, greeting, http, kex, ssh,
 };
 use crate::event::{ProductFacts, Protocol, Side, SshSide, TlsClient, TlsFacts};
 use crate::terms::Greeting;
 
 use super::field::Sender;
 use super::fingerprint::Fingerprints;
+use super::nesting;
 use super::probe::ProbeRequest;
 use super::text::Place;
 use super::view::{Context, Stage};
@@ -72,14 +75,29 @@ impl Content {
     }
 }
 
-/// The name lists of an example's KEXINIT, the same for both directions.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The name lists of an example's KEXINIT.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Algorithms {
     pub(super) kex: String,
     pub(super) host_key: String,
-    pub(super) encryption: String,
-    pub(super) mac: String,
-    pub(super) compression: String,
+    pub(super) encryption: Directions,
+    pub(super) mac: Directions,
+    pub(super) compression: Directions,
+}
+
+/// A name list for each direction; written once, where it is the same for both.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub(super) struct Directions {
+    to_server: String,
+    to_client: String,
+}
+
+impl From<String> for Directions {
+    fn from(both: String) -> Self {
+        Self { to_server: both.clone(), to_client: both }
+    }
 }
 
 /// An HTTP message as octets.
@@ -121,14 +139,18 @@ impl Message {
 }
 
 impl Example {
-    /// Which protocol a text without further words is taken for, by how it begins.
-    pub fn protocol_of(text: &str) -> Protocol {
+    /// Which protocol a text without further words is taken for, by how it begins; none where no banner that is read
+    /// begins so.
+    pub fn protocol_of(text: &str) -> Option<Protocol> {
         if text.as_bytes().starts_with(ssh::PREFIX) {
-            return Protocol::Ssh;
+            return Some(Protocol::Ssh);
+        }
+        if text.starts_with("HTTP/") || text.contains(" HTTP/") {
+            return Some(Protocol::Http);
         }
         match greeting::parse(format!("{text}\r\n").as_bytes(), 0) {
-            Progress::Done { value, .. } => Protocol::Greeting(value.greeting),
-            _ => Protocol::Http,
+            Progress::Done { value, .. } => Some(Protocol::Greeting(value.greeting)),
+            _ => None,
         }
     }
 
@@ -160,6 +182,28 @@ impl Example {
         let example = Self { place: Place { line: 1, column: 1 }, content, product: None };
         example.check(from)?;
         Ok(example)
+    }
+
+    /// The same of an SSH side, with its KEXINIT: out of what the side says first (its identification may stand before
+    /// it), or from a text with a line for each field, `kex = "…"`.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub fn with_kexinit(mut self, octets: &[u8]) -> Result<Self, String> {
+        let Content::Ssh { kex, .. } = &mut self.content else {
+            return Err("only a banner of SSH has one".to_owned());
+        };
+        let identified = octets.split(|octet| *octet == b'\n').any(|line| line.starts_with(ssh::PREFIX));
+        let read = match std::str::from_utf8(octets) {
+            Ok(text) if !identified && !text.contains('\0') => Algorithms::from_text(text)?,
+            _ => Algorithms::from_stream(octets)?,
+        };
+        if read == Algorithms::default() {
+            return Err("the KEXINIT is empty".to_owned());
+        }
+        *kex = Some(read);
+        Ok(self)
     }
 
     /// The same, with the product that a fingerprint database names.
@@ -227,7 +271,7 @@ impl Example {
                 let from = if from == Sender::Client { Side::Client } else { Side::Server };
                 let kex = kex.as_ref().map(Algorithms::as_kex);
                 // A HASSH without lists still says that a KEXINIT was seen.
-                let kex = kex.or_else(|| hassh.as_ref().map(|_| EMPTY_KEX));
+                let kex = kex.or_else(|| hassh.as_ref().map(|_| KexInit::default()));
                 let banner = Banner::Ssh(SshBanner { from, identification, kex });
                 Ok(judge(&banner, &context, hassh.as_deref()))
             }
@@ -314,28 +358,59 @@ impl Message {
     }
 }
 
-const EMPTY_KEX: KexInit<'static> = KexInit {
-    kex: b"",
-    host_key: b"",
-    encryption_client_to_server: b"",
-    encryption_server_to_client: b"",
-    mac_client_to_server: b"",
-    mac_server_to_client: b"",
-    compression_client_to_server: b"",
-    compression_server_to_client: b"",
-};
+impl From<&KexInit<'_>> for Algorithms {
+    fn from(kex: &KexInit<'_>) -> Self {
+        let text = |list: &[u8]| String::from_utf8_lossy(list).into_owned();
+        let directions =
+            |to_server, to_client| Directions { to_server: text(to_server), to_client: text(to_client) };
+        Self {
+            kex: text(kex.kex),
+            host_key: text(kex.host_key),
+            encryption: directions(kex.encryption_client_to_server, kex.encryption_server_to_client),
+            mac: directions(kex.mac_client_to_server, kex.mac_server_to_client),
+            compression: directions(kex.compression_client_to_server, kex.compression_server_to_client),
+        }
+    }
+}
 
 impl Algorithms {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if let Some(at) = nesting::too_deep(text) {
+            return Err(format!("octet {}: brackets are nested too deeply", at.start));
+        }
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    }
+
+    /// Out of what a side says first, behind its identification or without that.
+    fn from_stream(octets: &[u8]) -> Result<Self, String> {
+        let behind =
+            octets.split_inclusive(|octet| *octet == b'\n').position(|line| line.starts_with(ssh::PREFIX));
+        let lines = behind.map_or(0, |line| line + 1);
+        let skipped: usize =
+            octets.split_inclusive(|octet| *octet == b'\n').take(lines).map(<[u8]>::len).sum();
+        let packet = octets.get(skipped..).unwrap_or_default();
+        if packet.is_empty() {
+            return Err("there is no KEXINIT behind the identification; some servers send it only once the \
+                        client has identified itself"
+                .to_owned());
+        }
+        match kex::parse(packet) {
+            Progress::Done { value, .. } => Ok(Self::from(&value)),
+            Progress::More => Err("the KEXINIT is cut off".to_owned()),
+            Progress::Never(reason) => Err(reason.to_string()),
+        }
+    }
+
     fn as_kex(&self) -> KexInit<'_> {
         KexInit {
             kex: self.kex.as_bytes(),
             host_key: self.host_key.as_bytes(),
-            encryption_client_to_server: self.encryption.as_bytes(),
-            encryption_server_to_client: self.encryption.as_bytes(),
-            mac_client_to_server: self.mac.as_bytes(),
-            mac_server_to_client: self.mac.as_bytes(),
-            compression_client_to_server: self.compression.as_bytes(),
-            compression_server_to_client: self.compression.as_bytes(),
+            encryption_client_to_server: self.encryption.to_server.as_bytes(),
+            encryption_server_to_client: self.encryption.to_client.as_bytes(),
+            mac_client_to_server: self.mac.to_server.as_bytes(),
+            mac_server_to_client: self.mac.to_client.as_bytes(),
+            compression_client_to_server: self.compression.to_server.as_bytes(),
+            compression_server_to_client: self.compression.to_client.as_bytes(),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::pattern::Pattern;
 use super::rule::{Condition, Rule, Test};
 use super::view::View;
 use super::{Action, RuleSet};
+use crate::banner::Banner;
 use crate::event::VerdictFacts;
 
 /// What one rule says of a banner.
@@ -19,6 +20,10 @@ pub struct Explanation<'r> {
     pub rule: &'r Rule,
     /// Whether it matches.
     pub matches: bool,
+    /// What it asks for, by what its advisory says.
+    pub action: Action,
+    /// Whether a KEXINIT that is not there may still tell otherwise.
+    pub(super) open: bool,
     /// Why, on one line.
     pub reason: String,
     /// What the rule's advisory says of the banner, where it was asked.
@@ -108,10 +113,26 @@ impl RuleSet {
                     Err(Miss::Unreported(finding)) => (false, unreported(&finding), Some(finding)),
                     Err(miss) => (false, self.why(rule, miss, &view), None),
                 };
-            (matches, reason, finding.map(|finding| finding.facts()))
+            let awaited = |finding: &Finding<'_>| {
+                matches!(banner, Banner::Ssh(banner) if banner.kex.is_none() && finding.may_be_told(banner))
+            };
+            Explanation {
+                rule,
+                matches,
+                action: rule.action_by(finding.as_ref()),
+                open: finding.as_ref().is_some_and(awaited),
+                reason,
+                verdict: finding.map(|finding| finding.facts()),
+            }
         });
-        let (matches, reason, verdict) = outcome.unwrap_or_else(|reason| (false, reason, None));
-        Explanation { rule, matches, reason, verdict }
+        outcome.unwrap_or_else(|reason| Explanation {
+            rule,
+            matches: false,
+            action: rule.action,
+            open: false,
+            reason,
+            verdict: None,
+        })
     }
 
     fn why(&self, rule: &Rule, miss: Miss<'_, '_>, view: &View<'_>) -> String {

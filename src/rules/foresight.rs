@@ -1,5 +1,6 @@
 //! What rules would do about software of which only the line that names it is known.
 
+use super::advisory::Advisory;
 use super::field::Field;
 use super::judge::scope_as_told;
 use super::{Ends, Example, Policy, Rule, RuleSet, Sender};
@@ -13,8 +14,9 @@ impl RuleSet {
             Side::Client => Sender::Client,
             Side::Server => Sender::Server,
         };
-        let told = self.explain(said, sender, ends).into_iter().filter(|told| told.matches);
-        told.map(|told| told.rule).filter(|rule| rule.action.blocks() && rule.asks_names_only()).collect()
+        let told = self.explain(said, sender, ends).into_iter();
+        let stops = told.filter(|told| told.matches && told.action.blocks() && !told.open);
+        stops.map(|told| told.rule).filter(|rule| rule.asks_names_only()).collect()
     }
 
     /// Whether a rule that a policy names lets pass what says this.
@@ -27,7 +29,10 @@ impl RuleSet {
 
     /// The rules that stop connections for what that line does not tell.
     pub fn unforeseen(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(|rule| rule.action.blocks() && !rule.asks_names_only())
+        let by_kex = |rule: &Rule| rule.advisory.as_ref().is_some_and(Advisory::may_block_by_markers);
+        self.rules
+            .iter()
+            .filter(move |rule| rule.action.blocks() && (!rule.asks_names_only() || by_kex(rule)))
     }
 }
 
@@ -94,5 +99,34 @@ mod tests {
         );
         let unforeseen: Vec<&str> = set.unforeseen().map(Rule::id).collect();
         assert_eq!(unforeseen, ["kex", "page", "asked"]);
+    }
+
+    #[test]
+    fn of_advisories_only_what_really_stops_is_foreseen() {
+        let rule = |id: &str, more: &str| {
+            format!(
+                "[[rule]]\nid = \"{id}\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^OpenSSH_(?<version>.*)'\naction = \"drop\"\n[rule.advisory]\nsource = \"x\"\nreport = [\"vulnerable\", \"unknown\", \"mended\"]\npackages = [{{ distribution = \"Debian\", release = \"12\", newest = \"1:9.2p1-2+deb12u9\", fixed = \"1:9.2p1-2+deb12u3\" }}]\n{more}\n"
+            )
+        };
+        let text = [
+            rule("plain", ""),
+            rule("strict", "block_unknown = true"),
+            rule("bound", "mended_by = [\"debian-12-openssh-sntrup761\"]"),
+            rule("marked", "mended_by = [\"strict-kex-server\"]"),
+            rule("awaits", "mended_by = [\"debian-12-openssh-sntrup761\"]\nblock_unknown = true"),
+            rule("betrayed", "betrayed_by = [\"terrapin-cbc\"]"),
+        ];
+        let set = RuleSet::parse("a.toml", &text.concat()).unwrap_or_else(|error| panic!("{error}")).rules;
+        let stops = |line: &str| -> Vec<String> {
+            let said = Example::from_text(line, Protocol::Ssh, Sender::Server).unwrap();
+            let rules = set.would_stop(&said, Side::Server, Ends::default());
+            rules.iter().map(|rule| rule.id().to_owned()).collect()
+        };
+        let vulnerable = stops("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2");
+        assert_eq!(vulnerable, ["plain", "strict", "bound", "awaits", "betrayed"]);
+        assert_eq!(stops("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3"), Vec::<String>::new());
+        assert_eq!(stops("SSH-2.0-OpenSSH_9.2p1"), ["strict"]);
+        let unforeseen: Vec<&str> = set.unforeseen().map(Rule::id).collect();
+        assert_eq!(unforeseen, ["marked", "awaits", "betrayed"]);
     }
 }

@@ -13,7 +13,7 @@ use super::pattern::{Pattern, PatternId};
 use super::probe::ProbeRequest;
 use super::rule::{Condition, Rule, Test};
 use super::view::{Context, Stage, View};
-use crate::banner::{Banner, Request, same_name};
+use crate::banner::{Banner, Request, SshBanner, same_name};
 
 /// What a matching rule captured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +83,12 @@ pub(super) enum Scoped {
     No,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has judged a rule, for tests of what one banner costs.
+    pub(super) static JUDGED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Judges one rule.
 pub(super) fn judge<'r: 'v, 'v>(
     rule: &'r Rule,
@@ -91,6 +97,8 @@ pub(super) fn judge<'r: 'v, 'v>(
     memo: &Memo<'v>,
     scoped: Scoped,
 ) -> Result<Found<'r, 'v>, Miss<'r, 'v>> {
+    #[cfg(test)]
+    JUDGED.set(JUDGED.get() + 1);
     if rule.protocol != view.banner.protocol() {
         return Err(Miss::Protocol);
     }
@@ -131,7 +139,7 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
     let wanted = match view.context.stage {
         Stage::Whole => true,
         Stage::Head => !later,
-        Stage::Rest => later,
+        Stage::Rest => later || matches!(view.banner, Banner::Ssh(banner) if may_be_marked(rule, banner)),
         Stage::Part => !later && rule.absent.is_empty() && rule.unless.is_empty(),
     };
     let seen = !later
@@ -365,8 +373,28 @@ fn advised<'r, 'v>(
         (None, Some(distribution)) => Shown::Distribution(distribution),
         (None, None) => Shown::Nothing,
     };
-    let finding = advisory.judge(version, shown).ok_or(Miss::Distribution)?;
+    let finding = weighed(rule, advisory.judge(version, shown).ok_or(Miss::Distribution)?, view)?;
     if advisory.reports(finding.verdict()) { Ok(Some(finding)) } else { Err(Miss::Unreported(finding)) }
+}
+
+/// Whether the KEXINIT of a side may tell what the rule's advisory leaves open.
+fn may_be_marked(rule: &Rule, banner: &SshBanner<'_>) -> bool {
+    rule.advisory.as_ref().is_some_and(|advisory| advisory.may_be_marked(banner))
+}
+
+/// What the KEXINIT may tell or deny is told once that was seen or will not come; everything else is told at once.
+fn weighed<'r, 'v>(
+    rule: &Rule,
+    finding: Finding<'r>,
+    view: &'v View<'_>,
+) -> Result<Finding<'r>, Miss<'r, 'v>> {
+    let open = matches!(view.banner, Banner::Ssh(banner) if finding.may_be_told(banner));
+    match view.context.stage {
+        Stage::Head | Stage::Part if open => Err(Miss::Stage),
+        Stage::Rest if !open && !rule.later => Err(Miss::Stage),
+        _ if open => Ok(finding.weighed(view.markers())),
+        _ => Ok(finding),
+    }
 }
 
 /// Whether a banner that `rule` matches names a distribution's package.

@@ -6,6 +6,7 @@ use super::diagnostic::{Diagnostic, Level, Report};
 use super::field::Field;
 use super::judge::{Memo, Scoped, judge, names_package};
 use super::limits;
+use super::marker::Marker;
 use super::pattern::{Pattern, PatternId};
 use super::policy::Policy;
 use super::read::at_rule;
@@ -37,7 +38,7 @@ pub(super) fn lint(
         let rules = rules.iter().chain(off).map(Rule::file);
         let files: HashSet<&str> = rules.chain(policies.iter().map(Policy::file)).collect();
         let empty = |source: &&SourceFile| {
-            !files.contains(source.name()) && !source.is_local() && !source.holds_products()
+            !files.contains(source.name()) && !source.is_local() && !source.holds_no_rules()
         };
         for source in sources.iter().filter(empty) {
             let message = "the file holds no rule";
@@ -136,6 +137,9 @@ fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bo
 /// Whether some value of the field could satisfy the condition, as far as that is easily told.
 fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> bool {
     let ids = match &condition.test {
+        Test::Values(list) if condition.field == Field::Marker => {
+            return Marker::names().any(|name| list.entries.contains(name.as_bytes()));
+        }
         Test::Values(list) => return !list.entries.is_empty(),
         Test::Patterns(ids) => ids,
     };
@@ -143,6 +147,9 @@ fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<
         let Some(pattern) = patterns.get(id.index()) else { return true };
         if pattern.is_impossible() {
             return false;
+        }
+        if condition.field == Field::Marker {
+            return Marker::names().any(|name| pattern.is_match(name.as_bytes()));
         }
         let status = || (100..=999_u16).any(|status| pattern.is_match(status.to_string().as_bytes()));
         condition.field != Field::Status || *statuses.entry(*id).or_insert_with(status)

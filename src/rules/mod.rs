@@ -44,6 +44,7 @@ mod lint;
 mod list;
 mod literals;
 mod local;
+mod marker;
 pub(crate) mod nesting;
 mod pattern;
 mod policy;
@@ -64,6 +65,7 @@ mod threshold;
 mod version;
 mod view;
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 
 use self::advisory::Finding;
@@ -127,6 +129,8 @@ pub struct Needs {
     pub fingerprints: bool,
     /// First octets of what is not read.
     pub other: bool,
+    /// Every request of a kept-alive connection: a rule would block one.
+    pub every_request: bool,
     /// Requests that a scan must make, each once.
     pub requests: Vec<ProbeRequest>,
 }
@@ -251,18 +255,33 @@ impl RuleSet {
     pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let view = View::new(banner, context);
         let memo = Memo::default();
+        let accepted = OnceCell::new();
+        let is_accepted = || *accepted.get_or_init(|| self.accepts_head(banner, context));
         let mut matches = Vec::new();
         for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
             if rule.action == Action::Allow {
                 continue;
             }
             let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
+            if context.stage == Stage::Rest && rule.is_weighed_at_end() && is_accepted() {
+                continue;
+            }
             matches.push(Match::new(rule, found));
             if rule.action == Action::Accept {
                 break;
             }
         }
         matches
+    }
+
+    /// Whether an accept rule ended the evaluation before the KEXINIT came.
+    fn accepts_head(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
+        let context = Context { stage: Stage::Head, ..*context };
+        let view = View::new(banner, &context);
+        let memo = Memo::default();
+        let candidates = self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index));
+        let mut accepts = candidates.take_while(|rule| rule.action == Action::Accept);
+        accepts.any(|rule| judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok())
     }
 
     /// Every rule that matches `banner`, in order, whoever sends it to whom: addresses and port are left
@@ -303,10 +322,7 @@ impl<'r> Match<'r> {
     /// What the match asks for: the rule's action, unless its advisory does not say that the package is
     /// vulnerable.
     pub fn action(&self) -> Action {
-        match &self.finding {
-            Some(finding) if !finding.blocks() => Action::Alert,
-            _ => self.rule.action,
-        }
+        self.rule.action_by(self.finding.as_ref())
     }
 
     /// The mark to set.
@@ -335,6 +351,7 @@ impl Needs {
             kex: rules.iter().any(Rule::needs_kex),
             body: if rules.iter().any(Rule::needs_body) { BODY_OCTETS } else { 0 },
             fingerprints: rules.iter().any(Rule::needs_fingerprints),
+            every_request: rules.iter().any(Rule::blocks_requests),
             other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
             requests,
         }

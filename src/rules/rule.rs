@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::advisory::Advisory;
+use super::advisory::{Advisory, Finding};
 use super::debian::Fixed;
 use super::example::Example;
 use super::field::{Field, Sender};
@@ -195,7 +195,30 @@ impl Rule {
 
     /// Whether it can be judged only when the KEXINIT was seen.
     pub fn needs_kex(&self) -> bool {
-        self.conditions().any(|condition| condition.field.needs_kex())
+        self.asks_markers() || self.conditions().any(|condition| condition.field.needs_kex())
+    }
+
+    /// Whether it may stop a flow for an HTTP request.
+    pub(super) fn blocks_requests(&self) -> bool {
+        self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
+    }
+
+    /// Whether the key exchange may tell what its advisory leaves open.
+    pub(super) fn asks_markers(&self) -> bool {
+        self.advisory.as_ref().is_some_and(Advisory::asks_markers)
+    }
+
+    /// What a match asks for: its action, unless its advisory does not say that the package is vulnerable.
+    pub(super) fn action_by(&self, finding: Option<&Finding<'_>>) -> Action {
+        match finding {
+            Some(finding) if !finding.blocks() => Action::Alert,
+            _ => self.action,
+        }
+    }
+
+    /// Whether it is about the head, and what its advisory leaves open there is told only at the end.
+    pub(super) fn is_weighed_at_end(&self) -> bool {
+        !self.later && self.asks_markers()
     }
 
     /// Whether it can be judged only when the body was collected.

@@ -1,7 +1,7 @@
 //! The format of `design.md`, judged end to end.
 
 use super::*;
-use crate::banner::{Identification, Progress, Request, Response, SshBanner, http, ssh};
+use crate::banner::{Identification, KexInit, Progress, Request, Response, SshBanner, http, ssh};
 use crate::event::Side;
 
 const DESIGN: &str = r#"
@@ -182,6 +182,107 @@ action = 'alert'
     message.body = b"<title>Good</title>";
     assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Rest)), Vec::<String>::new());
     assert_eq!(ids(&set, &Banner::Response(message), &at(Stage::Whole)), ["head"]);
+}
+
+#[test]
+fn what_an_identification_leaves_open_is_told_with_the_kexinit_and_the_rest_before() {
+    let text = "
+[[rule]]
+id = 'weighed'
+protocol = 'ssh'
+match.software = '^OpenSSH_(?<version>\\d+\\.\\d+p\\d+)'
+action = 'drop'
+advisory.source = 'x'
+advisory.packages = [
+    { distribution = 'Debian', release = '12', newest = '9.2p1-2+deb12u9', fixed = '9.2p1-2+deb12u3' },
+    { distribution = 'Debian', release = 'sid', newest = '9.7p1-7', fixed = '9.7p1-7' },
+]
+advisory.mended_by = ['strict-kex-server']
+advisory.betrayed_by = ['terrapin-chacha20']
+[[rule]]
+id = 'field'
+protocol = 'ssh'
+match.marker = '^terrapin-'
+action = 'alert'
+";
+    let set = load(text);
+    assert!(set.needs().kex);
+    let chacha20 = b"chacha20-poly1305@openssh.com";
+    let said = |line: &'static str, kex: Option<&'static [u8]>, stage| {
+        let identification = ssh::parse_line(line.as_bytes()).0;
+        let kex = kex.map(|kex| KexInit { kex, encryption_client_to_server: chacha20, ..KexInit::default() });
+        let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex });
+        let matches = set.evaluate(&banner, &Context { stage, ..Context::default() });
+        matches.iter().map(|found| (found.rule.id().to_owned(), found.action().blocks())).collect::<Vec<_>>()
+    };
+    let (weighed, field) = ("weighed".to_owned(), "field".to_owned());
+    let hidden = "SSH-2.0-OpenSSH_9.2p1";
+    assert_eq!(said(hidden, None, Stage::Head), []);
+    assert_eq!(said(hidden, None, Stage::Rest), [(weighed.clone(), false)]);
+    assert_eq!(said(hidden, None, Stage::Whole), [(weighed.clone(), false)]);
+    assert_eq!(said(hidden, Some(b"a"), Stage::Rest), [(weighed, true), (field.clone(), false)]);
+    assert_eq!(said(hidden, Some(b"kex-strict-s-v00@openssh.com"), Stage::Rest), []);
+    // What the package tells is denied: nobody can tell, and nothing is stopped.
+    let (mended, old) = ("SSH-2.0-OpenSSH_9.7p1 Debian-7", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2");
+    assert_eq!(said(mended, None, Stage::Head), []);
+    assert_eq!(said(mended, None, Stage::Rest), []);
+    assert_eq!(
+        said(mended, Some(b"a"), Stage::Rest),
+        [("weighed".to_owned(), false), (field.clone(), false)]
+    );
+    assert_eq!(said(old, None, Stage::Head), []);
+    assert_eq!(said(old, None, Stage::Rest), [("weighed".to_owned(), true)]);
+    let strict = Some(b"kex-strict-s-v00@openssh.com".as_slice());
+    assert_eq!(said(old, strict, Stage::Rest), [("weighed".to_owned(), false)]);
+}
+
+#[test]
+fn markers_of_one_s_own_and_unknown_ones_are_warned_of() {
+    let warned = |text: &str| -> Vec<String> {
+        let loaded = RuleSet::parse("a.toml", text).unwrap_or_else(|error| panic!("{error}"));
+        loaded.warnings.iter().map(|warning| warning.message.clone()).collect()
+    };
+    let rule = |pattern: &str| {
+        format!("[[rule]]\nid = 'a'\nprotocol = 'ssh'\nmatch.marker = '{pattern}'\naction = 'alert'\n")
+    };
+    assert_eq!(warned(&rule("^terrapin-")), Vec::<String>::new());
+    let unknown = warned(&rule("^strict-kex-sever$"));
+    assert_eq!(unknown, ["the rule never matches: nothing can match its pattern for `marker`"]);
+    let own = warned(&format!("{}[[marker]]\nname = 'mine'\n", rule("^aes-gcm$")));
+    assert_eq!(own, ["markers are built in: these are not read"]);
+    assert!(warned(&format!("{}\n", include_str!("../../rules/markers.toml"))).len() == 1);
+}
+
+#[test]
+fn a_kexinit_costs_as_many_judgements_as_there_are_rules_that_wait_for_it() {
+    let open = |number: usize| {
+        format!(
+            "
+[[rule]]
+id = 'weighed-{number}'
+protocol = 'ssh'
+match.software = '^OpenSSH_(?<version>9\\.2p1)$'
+action = 'drop'
+advisory.source = 'x'
+advisory.packages = [{{ distribution = 'Debian', release = 'sid', newest = '9.7p1-7', fixed = '9.7p1-7' }}]
+advisory.mended_by = ['strict-kex-server']
+"
+        )
+    };
+    let accept =
+        "[[rule]]\nid = 'ours'\nprotocol = 'ssh'\nmatch.software = 'p1'\nport = 22\naction = 'accept'\n";
+    let judged = |rules: usize| {
+        let set = load(&(accept.to_owned() + &(0..rules).map(open).collect::<String>()));
+        let identification = ssh::parse_line(b"SSH-2.0-OpenSSH_9.2p1").0;
+        let kex = Some(KexInit { kex: b"a", ..KexInit::default() });
+        let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex });
+        let context = Context { stage: Stage::Rest, ..Context::default() };
+        let before = judge::JUDGED.get();
+        assert_eq!(set.evaluate(&banner, &context).len(), rules);
+        judge::JUDGED.get() - before
+    };
+    assert!(judged(64) <= 70, "{}", judged(64));
+    assert!(judged(128) <= 134, "{}", judged(128));
 }
 
 mod index {

@@ -46,9 +46,9 @@ impl SourceFile {
         self.local
     }
 
-    /// Whether it is about products, which are no rules: they are for `rules import`.
-    pub(super) fn holds_products(&self) -> bool {
-        self.text.lines().any(|line| line.trim_end() == "[[product]]")
+    /// Whether it is about products or markers, which are no rules: they are for `rules import`.
+    pub(super) fn holds_no_rules(&self) -> bool {
+        self.text.lines().any(|line| matches!(line.trim_end(), "[[product]]" | "[[marker]]"))
     }
 
     /// The name as it was given.

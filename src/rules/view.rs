@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::field::Field;
+use super::marker::Marker;
 use crate::banner::title::title;
 use crate::banner::{
     Banner, GreetingBanner, Header, Headers, KexInit, Request, TlsBanner, greeting, same_name,
@@ -56,6 +57,7 @@ pub(super) struct View<'a> {
     status: [u8; 3],
     hassh: OnceCell<Option<String>>,
     title: OnceCell<Option<String>>,
+    markers: OnceCell<Vec<Marker>>,
 }
 
 impl<'a> View<'a> {
@@ -64,7 +66,8 @@ impl<'a> View<'a> {
             Banner::Response(response) => digits(response.status),
             _ => *b"000",
         };
-        Self { banner, context, status, hassh: OnceCell::new(), title: OnceCell::new() }
+        let (hassh, title, markers) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { banner, context, status, hassh, title, markers }
     }
 
     /// The same with a HASSH that is known without the algorithm lists.
@@ -90,6 +93,14 @@ impl<'a> View<'a> {
             Banner::Ssh(banner) => banner.kex.as_ref(),
             _ => None,
         }
+    }
+
+    /// What the KEXINIT betrays.
+    pub(super) fn markers(&self) -> &[Marker] {
+        self.markers.get_or_init(|| match self.banner {
+            Banner::Ssh(banner) => Marker::seen(banner),
+            _ => Vec::new(),
+        })
     }
 
     /// Whether the server's certificate expires within a time, or has.
@@ -167,6 +178,7 @@ impl<'a> View<'a> {
             Field::Compression => {
                 Values::two(kex.compression_client_to_server, kex.compression_server_to_client)
             }
+            Field::Marker => Values::Markers(self.markers().iter()),
             _ => Values::NONE,
         }
     }
@@ -261,6 +273,8 @@ pub(super) enum Values<'v> {
     Lines(greeting::Lines<'v>, Option<&'v GreetingBanner<'v>>),
     /// Several texts.
     Texts(std::slice::Iter<'v, String>),
+    /// Names of markers.
+    Markers(std::slice::Iter<'v, Marker>),
     /// Names of cipher suites.
     Ciphers(std::slice::Iter<'v, CipherSuite>),
     /// What a certificate is worth.
@@ -290,6 +304,7 @@ impl<'v> Iterator for Values<'v> {
             }
             Self::Texts(texts) => texts.next().map(String::as_bytes),
             Self::Verifications(told) => told.next().map(|told| told.name().as_bytes()),
+            Self::Markers(markers) => markers.next().map(|marker| marker.name().as_bytes()),
             Self::Ciphers(ciphers) => ciphers.next().map(|cipher| cipher.name().as_bytes()),
             Self::Lines(lines, None) => lines.next(),
             Self::Lines(lines, Some(banner)) => lines.next().map(|line| banner.text(line)),

@@ -30,6 +30,10 @@ pub(super) enum Fault {
     Bad(String),
     /// There is no such thing.
     Missing(String),
+    /// Not now.
+    Busy(String),
+    /// Not any more.
+    Lame(&'static str),
     /// The inventory takes too long.
     TooLong,
     /// The inventory cannot be read.
@@ -48,9 +52,21 @@ impl Fault {
         Self::Bad(why.to_string())
     }
 
+    /// The status that says so.
+    pub(super) fn status(&self) -> StatusCode {
+        self.told().0
+    }
+
+    /// What is wrong, in words.
+    pub(super) fn why(&self) -> String {
+        self.told().1
+    }
+
     fn told(&self) -> (StatusCode, String) {
         match self {
             Self::Bad(why) => (StatusCode::BAD_REQUEST, why.clone()),
+            Self::Busy(why) => (StatusCode::CONFLICT, why.clone()),
+            Self::Lame(why) => (StatusCode::SERVICE_UNAVAILABLE, (*why).to_owned()),
             Self::Missing(what) => (StatusCode::NOT_FOUND, what.clone()),
             Self::TooLong => {
                 (StatusCode::SERVICE_UNAVAILABLE, "This takes too long; ask for less.".to_owned())

@@ -3,16 +3,22 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
+use serde::Deserialize;
 use serde_json::json;
 
+use super::access::Who;
 use super::answer::{Fault, JsonFault, json};
 use super::pages::Asked;
+use super::pages::scans::on;
 use super::reader::Reader;
+use super::scans::{Mode, Order, Rhythm};
 use super::{attempt, live};
 use crate::inventory::{Database, Service, Time};
 
@@ -35,10 +41,30 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
         .route("/runs", get(runs))
         .route("/events", get(live::events))
         .route("/impact", post(impact))
+        .route("/scans", get(scans).post(scan))
+        .route("/scans/{number}", delete(end_scan))
+        .route("/schedules/{id}", delete(unschedule))
         .fallback(nowhere)
 }
 
 type Answer = Result<Response, JsonFault>;
+
+/// What is asked, and nothing beside it: a program that asks for `?port=22` is told so instead of getting all.
+pub(super) struct Strict(pub(super) Asked);
+
+impl<S: Send + Sync> FromRequestParts<S> for Strict {
+    type Rejection = JsonFault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, JsonFault> {
+        let pairs = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let Query(pairs) = pairs.map_err(|refused| Fault::Bad(refused.body_text()))?;
+        if let Some((name, _)) = pairs.iter().find(|(name, _)| !Asked::NAMES.contains(&name.as_str())) {
+            return Err(Fault::bad(format_args!("{name}: may be {}", Asked::NAMES.join(", "))).into());
+        }
+        let asked = Query::<Asked>::from_request_parts(parts, state).await;
+        Ok(Self(asked.map_err(|refused| Fault::Bad(refused.body_text()))?.0))
+    }
+}
 
 async fn nowhere() -> JsonFault {
     Fault::Missing("there is no such path; /api/openapi.json lists them".to_owned()).into()
@@ -53,7 +79,7 @@ async fn overview(State(reader): State<Arc<Reader>>) -> Answer {
     Ok(json(&overview))
 }
 
-async fn hosts(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+async fn hosts(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
     let (filter, after, most) = (asked.filter()?, asked.after_host()?, asked.most(ROWS)?);
     let mut hosts = reader.ask(move |inventory| inventory.hosts_behind(&filter, after, most + 1)).await?;
     let next = rest(&mut hosts, most).map(|host| host.address.clone());
@@ -68,7 +94,7 @@ async fn host(State(reader): State<Arc<Reader>>, Path(address): Path<String>) ->
     }
 }
 
-async fn services(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+async fn services(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
     let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
     let mut services =
         reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
@@ -76,11 +102,7 @@ async fn services(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>)
     Ok(json(&json!({ "services": services, "next": next })))
 }
 
-async fn top(
-    State(reader): State<Arc<Reader>>,
-    Path(field): Path<String>,
-    Query(asked): Query<Asked>,
-) -> Answer {
+async fn top(State(reader): State<Arc<Reader>>, Path(field): Path<String>, Strict(asked): Strict) -> Answer {
     if Database::fields().all(|known| known != field) {
         let fields: Vec<&str> = Database::fields().collect();
         return Err(Fault::Missing(format!("fields are {}", fields.join(", "))).into());
@@ -90,13 +112,13 @@ async fn top(
     Ok(json(&json!({ "values": counts })))
 }
 
-async fn findings(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+async fn findings(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
     let filter = asked.filter()?;
     let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
     Ok(json(&json!({ "rules": rules })))
 }
 
-async fn changes(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>) -> Answer {
+async fn changes(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
     let (filter, before, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
     let mut changes =
         reader.ask(move |inventory| inventory.changes_before(&filter, before, most + 1)).await?;
@@ -110,13 +132,68 @@ async fn runs(State(reader): State<Arc<Reader>>) -> Answer {
 }
 
 /// Rules in, what they would stop out.
-async fn impact(State(reader): State<Arc<Reader>>, Query(asked): Query<Asked>, rules: String) -> Answer {
+async fn impact(State(reader): State<Arc<Reader>>, Strict(asked): Strict, rules: String) -> Answer {
     let filter = asked.filter()?;
     let outcome = reader.ask(move |inventory| attempt::run(inventory, &rules, &filter)).await?;
     match outcome {
         attempt::Outcome::Refused(why) => Err(Fault::Bad(why).into()),
         attempt::Outcome::Judged(judged) => Ok(json(&judged)),
     }
+}
+
+/// What is to be scanned, and when.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    mode: Mode,
+    targets: String,
+    #[serde(default)]
+    ports: String,
+    rate: Option<u32>,
+    /// Again and again; at once where nothing is said.
+    #[serde(default)]
+    when: Option<String>,
+}
+
+async fn scans(State(reader): State<Arc<Reader>>) -> Answer {
+    let scans = reader.scans()?;
+    Ok(json(&reader.ask(move |inventory| scans.board(inventory)).await?))
+}
+
+async fn scan(
+    State(reader): State<Arc<Reader>>,
+    Extension(Who(who)): Extension<Who>,
+    wanted: String,
+) -> Answer {
+    let scans = reader.scans()?;
+    let Wanted { mode, targets, ports, rate, when } = serde_json::from_str(&wanted).map_err(Fault::bad)?;
+    let rate = rate.unwrap_or_else(|| scans.bounds.usual_rate());
+    let order = Order { mode, targets, ports, rate };
+    let Some(when) = when else {
+        let number = on(&scans, move |scans| scans.begin(&order, &who)).await?;
+        return Ok(json(&json!({ "scan": number })));
+    };
+    let rhythm: Rhythm = when.parse().map_err(Fault::bad)?;
+    let id = on(&scans, move |scans| scans.schedule(&order, rhythm, &who)).await?;
+    Ok(json(&json!({ "schedule": id })))
+}
+
+async fn end_scan(
+    State(reader): State<Arc<Reader>>,
+    Extension(Who(who)): Extension<Who>,
+    Path(number): Path<i64>,
+) -> Answer {
+    on(&reader.scans()?, move |scans| scans.cancel(number, &who)).await?;
+    Ok(json(&json!({ "ended": number })))
+}
+
+async fn unschedule(
+    State(reader): State<Arc<Reader>>,
+    Extension(Who(who)): Extension<Who>,
+    Path(id): Path<i64>,
+) -> Answer {
+    on(&reader.scans()?, move |scans| scans.unschedule(id, &who)).await?;
+    Ok(json(&json!({ "deleted": id })))
 }
 
 /// Cuts off what is more than was asked for; where the listing goes on then: behind the last row that is shown.

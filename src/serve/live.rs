@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -15,7 +15,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 
 use super::answer::{Fault, JsonFault};
-use super::pages::Asked;
+use super::api::Strict;
 use super::reader::Reader;
 use crate::inventory::{Alert, Change, Database, Filter};
 
@@ -52,7 +52,7 @@ enum Told {
 /// `/api/events`: what changes from now on, or behind `Last-Event-ID`.
 pub(super) async fn events(
     State(reader): State<Arc<Reader>>,
-    Query(asked): Query<Asked>,
+    Strict(asked): Strict,
     headers: HeaderMap,
 ) -> Result<Response, JsonFault> {
     let filter = asked.filter()?;
@@ -171,7 +171,7 @@ mod tests {
         let place = std::path::Path::new("/nowhere.db").into();
         let mark = Mark { change: 0, alert: 0 };
         let mut watch = Watch {
-            reader: Arc::new(Reader::new(place, Some(Arc::clone(&board)))),
+            reader: Arc::new(Reader::new(place, Some(Arc::clone(&board)), None)),
             filter: Filter::parse(["finding:shown"]).unwrap(),
             behind: mark,
             reached: mark,

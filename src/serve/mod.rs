@@ -1,7 +1,7 @@
 //! `bannerwall serve`: the inventory for a browser, and the same as JSON, over HTTP.
 //!
 //! Pages are whole without JavaScript, name no foreign origin, and show whatever came from the network as text
-//! ([`text::Shown`]). Nothing here writes into the inventory, and nothing that guard, scan or replay do waits
+//! ([`text::Shown`]). Nothing here writes into the inventory but the journal of [`scans`], and nothing that guard, scan or replay do waits
 //! for it.
 
 mod access;
@@ -14,6 +14,7 @@ mod live;
 mod pages;
 mod plot;
 mod reader;
+mod scans;
 mod text;
 
 use std::net::SocketAddr;
@@ -23,12 +24,16 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use tokio_rustls::rustls::ServerConfig;
 
 pub use self::access::AccessError;
 use self::access::{Access, Login, check};
 pub use self::alerts::{Alerts, Caller};
 pub use self::listen::Server;
 use self::reader::Reader;
+use self::scans::Scans;
+pub(crate) use self::scans::runner;
+pub use self::scans::{Bounds, ScanConfig};
 use crate::confinement::Confinement;
 use crate::inventory::{Database, Place, StoreError};
 
@@ -48,6 +53,8 @@ pub struct ServeConfig {
     pub htpasswd: Option<PathBuf>,
     /// Files with certificates and key of TLS, in PEM.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// What may be scanned from the page.
+    pub scans: ScanConfig,
     /// The flags that say so, as errors name them: where it is listened, and what those of access begin with.
     pub flags: (&'static str, &'static str),
 }
@@ -102,6 +109,9 @@ pub enum ServeError {
         /// Why.
         error: std::io::Error,
     },
+    /// What starts scans cannot be started.
+    #[error("--scan-allow: {0}")]
+    Scans(std::io::Error),
     /// The server's thread cannot be started.
     #[error("cannot start the HTTP server: {0}")]
     Start(std::io::Error),
@@ -114,23 +124,49 @@ impl ServeConfig {
     /// See [`ServeError`].
     pub fn start(&self, alerts: Option<&Alerts>) -> Result<Server, ServeError> {
         let (address, flags) = (self.listen, self.flags);
+        let (login, tls) = self.access()?;
+        let scans = self.scans()?;
+        let access = Access::new(login, address.ip());
+        let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board), scans.clone());
+        let router = router(Arc::new(reader), access);
+        Server::start((flags.0, address), tls, router, (self.confinement(), scans))
+    }
+
+    /// Looks whether it would be shown to whom it may: reads what says so, and makes nothing.
+    ///
+    /// # Errors
+    /// Login or TLS are missing, or cannot be used.
+    pub(crate) fn check(&self) -> Result<(), ServeError> {
+        self.access().map(drop)
+    }
+
+    fn access(&self) -> Result<(Login, Option<Arc<ServerConfig>>), ServeError> {
+        let (address, flags) = (self.listen, self.flags);
         let login = self.login()?;
         let tls = self.tls.as_ref();
         let tls = tls.map(|(certificates, key)| listen::tls(flags.1, certificates, key)).transpose()?;
         if !address.ip().to_canonical().is_loopback() && tls.is_none() {
             return Err(ServeError::NoTls { address, flags });
         }
-        drop(Database::open(&self.inventory)?);
-        let access = Access::new(login, address.ip());
-        let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board));
-        let router = router(Arc::new(reader), access);
-        Server::start((flags.0, address), tls, router, self.confinement())
+        Ok((login, tls))
     }
 
     /// The files that are read at the start.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let tls = self.tls.iter().flat_map(|(certificates, key)| [certificates, key]);
         self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
+    }
+
+    /// What starts scans, where any may be; the inventory is there then, and can be written.
+    fn scans(&self) -> Result<Option<Arc<Scans>>, ServeError> {
+        if self.scans.bounds.allowed.is_empty() {
+            return Ok(Database::open(&self.inventory).map(|_| None)?);
+        }
+        drop(Database::open_to_write(&self.inventory)?);
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let page = format!("{machine} {}", self.listen);
+        let scans = Scans::start(&self.scans, &self.inventory, page).map_err(ServeError::Scans)?;
+        Ok(Some(Arc::new(scans)))
     }
 
     fn login(&self) -> Result<Login, ServeError> {

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::alerts::Board;
 use super::answer::Fault;
 use super::pages::Recent;
+use super::scans::Scans;
 use crate::inventory::{Database, Interrupter, Place, StoreError};
 
 /// Questions that are worked on at the same time.
@@ -27,6 +28,8 @@ pub(super) struct Reader {
     pub(super) overview: Recent,
     /// The alerts of the guard whose page this is.
     pub(super) board: Option<Arc<Board>>,
+    /// What starts scans, where this page may.
+    scans: Option<Arc<Scans>>,
 }
 
 /// Ends the question of a request that nobody waits for any more.
@@ -46,9 +49,20 @@ impl Drop for Running {
 }
 
 impl Reader {
-    pub(super) fn new(place: Place, board: Option<Arc<Board>>) -> Self {
+    pub(super) fn new(place: Place, board: Option<Arc<Board>>, scans: Option<Arc<Scans>>) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { place, seats, kept: Arc::default(), overview: Recent::default(), board }
+        Self { place, seats, kept: Arc::default(), overview: Recent::default(), board, scans }
+    }
+
+    /// What starts scans.
+    ///
+    /// # Errors
+    /// This page may not.
+    pub(super) fn scans(&self) -> Result<Arc<Scans>, Fault> {
+        let none = || {
+            Fault::Missing("this page may start no scans; see --scan-allow of `bannerwall serve`".to_owned())
+        };
+        self.scans.clone().ok_or_else(none)
     }
 
     /// Asks, and waits for the answer.

@@ -284,7 +284,14 @@ impl AnomalySet {
 
     /// Those in the set.
     pub fn iter(self) -> impl Iterator<Item = Anomaly> {
-        Anomaly::ALL.iter().copied().filter(move |anomaly| self.contains(*anomaly))
+        let [low, middle, high] = self.0.map(u128::from);
+        let mut rest = low | middle << 32 | high << 64;
+        // Most sets are empty: as many steps as there are anomalies in it.
+        std::iter::from_fn(move || {
+            let anomaly = Anomaly::ALL.get(rest.trailing_zeros() as usize).copied()?;
+            rest &= rest - 1;
+            Some(anomaly)
+        })
     }
 }
 
@@ -313,7 +320,8 @@ mod tests {
         }
         let names: std::collections::BTreeSet<_> =
             Anomaly::ALL.iter().map(|anomaly| anomaly.name()).collect();
-        assert_eq!((names.len(), seen.iter().count()), (Anomaly::COUNT, Anomaly::COUNT));
+        assert_eq!(names.len(), Anomaly::COUNT);
+        assert!(seen.iter().eq(Anomaly::ALL.iter().copied()) && AnomalySet::NONE.iter().next().is_none());
         seen.remove(Anomaly::Gap);
         assert!(!seen.contains(Anomaly::Gap) && seen.with(AnomalySet::NONE) == seen);
     }

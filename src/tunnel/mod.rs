@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use bannerwall_ffi::error::CallError;
 
 use crate::guard::{GuardError, InsideConfig};
-use crate::metrics::MetricsError;
+use crate::metrics::{MetricsConfig, MetricsError};
 
 pub use keys::{Key, Keys};
 pub use run::run;
@@ -54,7 +54,7 @@ pub struct TunnelConfig {
     /// By what packets are judged, if they are.
     pub guard: Option<InsideConfig>,
     /// Where metrics are shown.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<MetricsConfig>,
 }
 
 /// Who on the way may read and change what goes through.

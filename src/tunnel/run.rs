@@ -46,18 +46,12 @@ enum Message {
 /// # Errors
 /// Where something that the run needs is missing or fails.
 pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelError> {
-    let cover = match config.protection {
-        Protection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
-            return Err(TunnelError::Plain(config.peer));
-        }
-        Protection::Loopback | Protection::Plain => Cover::plain(),
-        Protection::Keys(keys) => Cover::Noise(Arc::new(Noise::new(keys)?)),
-    };
+    let cover = cover(config)?;
     let registry = Registry::new()?;
     let metrics = TunnelMetrics::new(&registry)?;
     let health = Arc::new(Health::default());
     let (sender, messages) = unbounded();
-    hear_signals(sender.clone())?;
+    let signals = signals()?;
     let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
     let device = Arc::new(Device::open(&config.device, config.offload)?);
     let mtu = settle(config, &cover, &carrier, &device)?;
@@ -65,10 +59,9 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
     privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
     let start = |config: &InsideConfig| Upkeep::start(config.clone(), outputs, &registry);
     let upkeep = config.guard.as_ref().map(start).transpose()?;
-    let _endpoint = match config.metrics {
-        Some(address) => Some(Endpoint::start(address, registry, Arc::clone(&health))?),
-        None => None,
-    };
+    hear(signals, sender.clone())?;
+    let show = |shown| Endpoint::start(shown, registry, Arc::clone(&health));
+    let _endpoint = config.metrics.as_ref().map(show).transpose()?;
     let guarded = || {
         let inside = upkeep.as_ref().map(Upkeep::inside);
         inside.map(|inside| Guarded { inside, interface: device.name().to_owned() })
@@ -99,19 +92,7 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
     };
     spawn("from-peer", &sender, move || receive_all(inlet))?;
     health.set_ready(true);
-    tell(format_args!(
-        "ready: {} {} ({mtu}), {} to {}, {}, {}",
-        device.name(),
-        if device.is_ours() { "made" } else { "taken over" },
-        config.local,
-        config.peer,
-        if matches!(cover, Cover::Noise(_)) { "sealed" } else { "plain" },
-        if config.offload { "super-packets" } else { "packet by packet" },
-    ));
-    if let (Some(upkeep), Some(guard)) = (&upkeep, &config.guard) {
-        let how = if guard.enforce { "enforcing" } else { "monitoring only" };
-        tell(format_args!("guard: {} rules, {how}", upkeep.rules()));
-    }
+    announce(config, &device, &cover, &mtu, upkeep.as_ref());
     let watch = Watch {
         carrier: &carrier,
         cover: &cover,
@@ -121,12 +102,47 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
     };
     let outcome = watch.run(&messages, &device);
     health.set_ready(false);
-    // The threads wait in calls that nothing ends but the end of the process; they hold nothing back.
+    finish(upkeep, &metrics);
+    outcome
+}
+
+/// Ends what judges, and tells what came of the run. The threads wait in calls that nothing ends but the end of the
+/// process; they hold nothing back.
+fn finish(upkeep: Option<Upkeep>, metrics: &TunnelMetrics) {
     if let Some(upkeep) = upkeep {
         upkeep.finish();
     }
-    tell(summary(&metrics));
-    outcome
+    tell(summary(metrics));
+}
+
+/// What packets are sealed by on their way.
+fn cover(config: &TunnelConfig) -> Result<Cover, TunnelError> {
+    Ok(match config.protection {
+        Protection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
+            return Err(TunnelError::Plain(config.peer));
+        }
+        Protection::Loopback | Protection::Plain => Cover::plain(),
+        Protection::Keys(keys) => Cover::Noise(Arc::new(Noise::new(keys)?)),
+    })
+}
+
+/// Tells people and scripts that packets pass, and how.
+fn announce(config: &TunnelConfig, device: &Device, cover: &Cover, mtu: &str, upkeep: Option<&Upkeep>) {
+    tell(format_args!(
+        "ready: {} {} ({mtu}), {} to {}, {}, {}",
+        device.name(),
+        if device.is_ours() { "made" } else { "taken over" },
+        config.local,
+        config.peer,
+        if matches!(cover, Cover::Noise(_)) { "sealed" } else { "plain" },
+        if config.offload { "super-packets" } else { "packet by packet" },
+    ));
+    if let (Some(upkeep), Some(guard)) = (upkeep, &config.guard) {
+        let how = if guard.enforce { "enforcing" } else { "monitoring only" };
+        let rules = upkeep.rules();
+        let plural = if rules == 1 { "" } else { "s" };
+        tell(format_args!("guard: {rules} rule{plural}, {how}"));
+    }
 }
 
 /// Gives the device the sizes that fit the way to the peer; says its MTU.
@@ -289,8 +305,13 @@ fn spawn(
     Ok(())
 }
 
-fn hear_signals(sender: Sender<Message>) -> Result<(), TunnelError> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
+/// Signals that end nothing from now on: those of the start are heard once it is over.
+fn signals() -> Result<Signals, TunnelError> {
+    Ok(Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?)
+}
+
+/// Passes signals on, by a thread: one that starts before the process is confined would not be.
+fn hear(mut signals: Signals, sender: Sender<Message>) -> Result<(), TunnelError> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         privileges::give_up_all("signals");
         for signal in signals.forever() {

@@ -75,6 +75,7 @@ pub(crate) const REQUESTS: &[Request] = &[
     line!("version RTSP", b"GET /x RTSP/1.0\r\n"),
     line!("version ICE", b"SOURCE /x ICE/1.0\r\n"),
     line!("version without a slash", b"GET /x HTTP1.1\r\n"),
+    line!("version cut in two behind a glued method", b"GET/x HTTP /1.1\r\n"),
     line!("no version", b"GET /x\r\n"),
     line!("target that ends like a version", b"GET /xHTTP/1.1\r\n"),
     line!("WebDAV method and target that ends like a version", b"PROPFIND /xHTTP/1.1\r\n"),

@@ -52,8 +52,8 @@ impl<'queue> Batch<'queue> {
                 Ok(Message::Packet(message)) => {
                     counters.packets += 1;
                     counters.malformed += u64::from(cut);
-                    counters.missed += missed(*last_packet, message.id);
-                    *last_packet = message.id;
+                    counters.missed += last_packet.map_or(0, |last| missed(last, message.id));
+                    *last_packet = Some(message.id);
                     return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
                 }
                 Ok(Message::Answer(answer)) => note_answer(counters, answer),

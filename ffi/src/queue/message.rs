@@ -62,6 +62,16 @@ pub struct PacketMessage<'a> {
     pub timestamp: Option<u64>,
     /// `NFQA_SKB_*` flags.
     pub flags: u32,
+    /// User whose socket sent it, of packets that leave this machine, where [`QueueConfig::owners`] is set.
+    ///
+    /// [`QueueConfig::owners`]: super::QueueConfig::owners
+    pub user: Option<u32>,
+    /// Group of that socket's user, as [`user`](Self::user).
+    pub group: Option<u32>,
+    /// Security context of the packet, where [`QueueConfig::security_contexts`] is set and a security module labels packets.
+    ///
+    /// [`QueueConfig::security_contexts`]: super::QueueConfig::security_contexts
+    pub security_context: Option<&'a [u8]>,
     /// Length of the whole packet in octets; more than the payload's where the copy range cut it.
     pub wire_length: usize,
     /// The packet from its IP header on.
@@ -208,7 +218,12 @@ fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
 }
 
 /// Takes one attribute of a packet; `None` where it is too short.
-fn describe(kind: u16, value: &[u8], packet: &mut PacketMessage<'_>, id: &mut Option<u32>) -> Option<()> {
+fn describe<'a>(
+    kind: u16,
+    value: &'a [u8],
+    packet: &mut PacketMessage<'a>,
+    id: &mut Option<u32>,
+) -> Option<()> {
     let number = big_u32(value, 0);
     match kind {
         sys::NFQA_PACKET_HDR => *id = Some(packet_header(value, packet)?),
@@ -221,6 +236,9 @@ fn describe(kind: u16, value: &[u8], packet: &mut PacketMessage<'_>, id: &mut Op
         sys::NFQA_HWADDR => packet.hardware_address = hardware_address(value),
         sys::NFQA_CAP_LEN => packet.wire_length = packet.wire_length.max(number? as usize),
         sys::NFQA_SKB_INFO => packet.flags = number?,
+        sys::NFQA_UID => packet.user = Some(number?),
+        sys::NFQA_GID => packet.group = Some(number?),
+        sys::NFQA_SECCTX => packet.security_context = Some(value),
         _ => {}
     }
     Some(())

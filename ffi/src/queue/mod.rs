@@ -6,17 +6,23 @@
 //! The kernel's side is `net/netfilter/nfnetlink_queue.c`: a datagram carries one packet, a send may
 //! carry many verdicts and has taken effect when it returns.
 
+mod adopted;
+mod attribute;
 mod batch;
 mod foreign;
+#[cfg(feature = "libnetfilter_queue")]
+mod library;
 pub mod message;
 mod outgoing;
 mod packet;
+#[cfg(any(test, not(feature = "libnetfilter_queue")))]
+mod plain;
 mod proc;
 mod slots;
 mod socket;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 pub use self::batch::Batch;
@@ -33,6 +39,8 @@ use crate::sys;
 /// The largest copy range: an attribute's 16-bit length less its header (`nfqnl_recv_config`).
 pub const MAXIMUM_COPY_RANGE: u32 = 65_531;
 
+/// Octets of a security context, at most: what the kernel writes as an attribute of its own.
+const LABEL: usize = 4096;
 /// How long the kernel may take to acknowledge a configuration, which it does within the send.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a send is tried that fails for want of memory, with [`PAUSE`] in between: a second in all.
@@ -49,14 +57,18 @@ pub enum Verdict {
     Drop,
     /// It enters the same hook again from the start.
     Repeat,
+    /// It goes on to the queue of this number; dropped where nobody listens there.
+    Queue(u16),
 }
 
 impl Verdict {
     /// `NF_*` of `linux/netfilter.h`.
-    const fn code(self) -> i32 {
+    const fn code(self) -> u32 {
         match self {
             Self::Drop => 0,
             Self::Accept => 1,
+            // NF_QUEUE_NR
+            Self::Queue(number) => 3 | (number as u32) << 16,
             Self::Repeat => 4,
         }
     }
@@ -90,6 +102,10 @@ pub struct QueueConfig {
     pub failure: Verdict,
     /// How long [`Queue::receive`] waits for the first packet.
     pub receive_timeout: Duration,
+    /// Whether the kernel tells whose socket sent a packet.
+    pub owners: bool,
+    /// Whether the kernel tells security contexts of packets.
+    pub security_contexts: bool,
 }
 
 impl QueueConfig {
@@ -104,7 +120,27 @@ impl QueueConfig {
             fail_open: true,
             failure: Verdict::Accept,
             receive_timeout: Duration::from_millis(100),
+            owners: false,
+            security_contexts: false,
         }
+    }
+
+    /// `NFQA_CFG_F_*` that are set, and those that are said something about.
+    fn flags(&self) -> (u32, u32) {
+        let asked = [
+            (self.fail_open, sys::NFQA_CFG_F_FAIL_OPEN),
+            (true, sys::NFQA_CFG_F_GSO),
+            (self.owners, sys::NFQA_CFG_F_UID_GID),
+            (self.security_contexts, sys::NFQA_CFG_F_SECCTX),
+        ];
+        let set = asked.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
+        // Of younger options nothing is said to a kernel that may not know them, unless they are asked for.
+        (set, set | sys::NFQA_CFG_F_FAIL_OPEN)
+    }
+
+    /// Octets of a message besides packet and usual attributes.
+    const fn labels(&self) -> usize {
+        if self.security_contexts { LABEL } else { 0 }
     }
 }
 
@@ -150,9 +186,12 @@ pub struct Queue {
     marks_connections: bool,
     failure: Verdict,
     slots: Slots,
+    /// Octets of each slot for security contexts.
+    labels: usize,
     outgoing: Outgoing,
     counters: Counters,
-    last_packet: u32,
+    /// Absent where packets came before this process had the queue.
+    last_packet: Option<u32>,
     sequence: u32,
 }
 
@@ -166,12 +205,28 @@ impl Queue {
     /// kernel has no queues, and when a call fails.
     pub fn bind(config: &QueueConfig) -> Result<Self, QueueError> {
         let socket = socket::open().map_err(unsupported)?;
+        let mut queue = Self::of(socket, config)?;
+        queue.last_packet = Some(0);
+        let settings = Settings {
+            command: Some(sys::NFQNL_CFG_CMD_BIND),
+            copy_range: Some(queue.copy_range),
+            maximum_length: Some(config.maximum_length),
+            flags: Some(config.flags()),
+            acknowledge: None,
+        };
+        queue.configure(&settings).map_err(|error| refusal(config.number, queue.portid, error))?;
+        queue.marks_connections = queue.finds_connections()?;
+        Ok(queue)
+    }
+
+    /// A queue as it is before its first packet.
+    fn of(socket: OwnedFd, config: &QueueConfig) -> Result<Self, QueueError> {
         let copy_range = config.copy_range.min(MAXIMUM_COPY_RANGE);
         let receive_buffer = socket::set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
         socket::set_no_enobufs(socket.as_fd())?;
         socket::set_receive_timeout(socket.as_fd(), config.receive_timeout)?;
         let batch = config.batch.max(1);
-        let mut queue = Self {
+        Ok(Self {
             portid: socket::portid(socket.as_fd())?,
             socket,
             number: config.number,
@@ -180,23 +235,13 @@ impl Queue {
             receive_buffer,
             marks_connections: false,
             failure: config.failure,
-            slots: Slots::new(batch, copy_range as usize),
+            slots: Slots::new(batch, copy_range as usize + config.labels()),
+            labels: config.labels(),
             outgoing: Outgoing::new(config.number, batch),
             counters: Counters::default(),
-            last_packet: 0,
+            last_packet: None,
             sequence: 0,
-        };
-        let fail_open = if config.fail_open { sys::NFQA_CFG_F_FAIL_OPEN } else { 0 };
-        let settings = Settings {
-            command: Some(sys::NFQNL_CFG_CMD_BIND),
-            copy_range: Some(copy_range),
-            maximum_length: Some(config.maximum_length),
-            flags: Some((fail_open | sys::NFQA_CFG_F_GSO, sys::NFQA_CFG_F_FAIL_OPEN | sys::NFQA_CFG_F_GSO)),
-            acknowledge: None,
-        };
-        queue.configure(&settings).map_err(|error| refusal(config.number, queue.portid, error))?;
-        queue.marks_connections = queue.finds_connections()?;
-        Ok(queue)
+        })
     }
 
     /// Whether this kernel takes a connection's mark with a verdict (`NETFILTER_NETLINK_GLUE_CT`).
@@ -280,8 +325,9 @@ impl Queue {
     /// When the message cannot be sent.
     pub fn set_copy_range(&mut self, octets: u32) -> Result<(), QueueError> {
         let octets = octets.min(MAXIMUM_COPY_RANGE);
-        if !self.slots.fits(octets as usize) {
-            self.slots = Slots::new(self.slots.count(), octets as usize);
+        let room = octets as usize + self.labels;
+        if !self.slots.fits(room) {
+            self.slots = Slots::new(self.slots.count(), room);
         }
         let mut message = Outgoing::new(self.number, 0);
         let settings = Settings { copy_range: Some(octets), ..Settings::default() };
@@ -371,7 +417,7 @@ impl Queue {
                         answer = Some(message.errno);
                     }
                     Ok(Message::Packet(packet)) => {
-                        self.last_packet = packet.id;
+                        self.last_packet = Some(packet.id);
                         let mut verdict = Outgoing::new(self.number, 1);
                         if verdict.push_verdict(packet.id, Verdict::Repeat, None, None) {
                             socket::send(&self.socket, verdict.octets())?;
@@ -382,6 +428,13 @@ impl Queue {
             }
         }
         Ok(answer)
+    }
+}
+
+/// Readable when packets wait, for `poll` and event loops: then [`Queue::receive_waiting`] takes them without waiting.
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

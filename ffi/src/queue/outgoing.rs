@@ -1,17 +1,15 @@
 //! Messages to the kernel, gathered in one buffer so that many travel in one send.
 //!
-//! The only place that calls `libnetfilter_queue`. Every message has a fixed size that is made room
-//! for before the library writes, because its functions do not check bounds.
+//! What a message holds is written by `libnetfilter_queue`, or in Rust where the feature of that name is off. Every message has a fixed size that room is made for before.
 
-use std::ptr::NonNull;
-
-use libc::nlmsghdr;
-
+use super::attribute::{ATTRIBUTE_HEADER, HEADERS, attribute, number};
+#[cfg(feature = "libnetfilter_queue")]
+use super::library as writer;
+#[cfg(not(feature = "libnetfilter_queue"))]
+use super::plain as writer;
 use super::{ConnectionMark, Verdict};
 use crate::sys;
 
-/// `struct nlmsghdr` and `struct nfgenmsg`, which begin every message.
-const HEADERS: usize = 20;
 /// `NFQA_CT` around `CTA_MARK` and `CTA_MARK_MASK`.
 const CONNECTION_MARK: usize = 4 + 8 + 8;
 /// Headers, `NFQA_VERDICT_HDR`, `NFQA_MARK` and `NFQA_CT`.
@@ -19,8 +17,6 @@ const VERDICT: usize = HEADERS + 12 + 8 + CONNECTION_MARK;
 /// Headers, `NFQA_CFG_CMD`, `_PARAMS`, `_QUEUE_MAXLEN`, `_FLAGS` and `_MASK`.
 const CONFIGURATION: usize = HEADERS + 8 + 12 + 8 + 8 + 8;
 
-/// `struct nlattr`.
-const ATTRIBUTE_HEADER: usize = 4;
 /// More octets than this are sent before another verdict is added.
 const FULL: usize = 16 * 1024;
 
@@ -31,7 +27,7 @@ const WANTS_ACKNOWLEDGEMENT: u16 = 4;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     queue: u16,
-    /// Words, because the library needs four-octet alignment.
+    /// Words, because messages begin at a multiple of four octets.
     buffer: Vec<u32>,
     /// Octets in use, a multiple of four.
     length: usize,
@@ -92,18 +88,12 @@ impl Outgoing {
         mark: Option<u32>,
         connection: Option<ConnectionMark>,
     ) -> bool {
-        let Some(message) = self.begin(sys::NFQNL_MSG_VERDICT, VERDICT) else {
-            return false;
-        };
-        // SAFETY: `begin` made `message` a whole header with VERDICT octets of room; this takes 12.
-        unsafe { sys::nfq_nlmsg_verdict_put(message.as_ptr(), id.cast_signed(), verdict.code()) };
-        if let Some(mark) = mark {
-            // SAFETY: as above; this takes 8 more.
-            unsafe { sys::nfq_nlmsg_verdict_put_mark(message.as_ptr(), mark) };
-        }
-        self.verdicts += 1;
-        let start = self.length;
-        self.end() && connection.is_none_or(|mark| self.append_connection_mark(start, mark))
+        self.push(VERDICT, |message, queue| {
+            writer::begin(message, sys::NFQNL_MSG_VERDICT, queue)
+                && writer::verdict(message, id, verdict.code())
+                && mark.is_none_or(|mark| writer::mark(message, mark))
+                && connection.is_none_or(|mark| connection_mark(message, mark))
+        }) && self.count()
     }
 
     /// Adds a verdict that gives the packet other octets; `mark` replaces its mark.
@@ -122,18 +112,12 @@ impl Outgoing {
         let room = VERDICT + usize::from(length).next_multiple_of(4);
         let words = (self.length + room).div_ceil(4);
         self.buffer.resize(words.max(self.buffer.len()), 0);
-        let Some(message) = self.begin(sys::NFQNL_MSG_VERDICT, room) else { return false };
-        // SAFETY: `begin` made `message` a whole header with `room` octets; this takes 12.
-        unsafe { sys::nfq_nlmsg_verdict_put(message.as_ptr(), id.cast_signed(), verdict.code()) };
-        if let Some(mark) = mark {
-            // SAFETY: as above; this takes 8 more.
-            unsafe { sys::nfq_nlmsg_verdict_put_mark(message.as_ptr(), mark) };
-        }
-        let count = u32::from(length) - 4;
-        // SAFETY: as above; this takes `length` octets, padded to four, and reads `count` of `octets`.
-        unsafe { sys::nfq_nlmsg_verdict_put_pkt(message.as_ptr(), octets.as_ptr().cast(), count) };
-        self.verdicts += 1;
-        self.end()
+        self.push(room, |message, queue| {
+            writer::begin(message, sys::NFQNL_MSG_VERDICT, queue)
+                && writer::verdict(message, id, verdict.code())
+                && mark.is_none_or(|mark| writer::mark(message, mark))
+                && writer::payload(message, octets)
+        }) && self.count()
     }
 
     /// Adds one configuration message with all of `settings`.
@@ -141,98 +125,63 @@ impl Outgoing {
     /// Returns false, and adds nothing, where there is no room.
     #[must_use]
     pub(super) fn push_settings(&mut self, settings: &Settings) -> bool {
-        let Some(mut message) = self.begin(sys::NFQNL_MSG_CONFIG, CONFIGURATION) else {
-            return false;
-        };
-        if let Some(sequence) = settings.acknowledge {
-            // SAFETY: `begin` had the library initialise this header in our buffer, and nothing else
-            // points to it while this reference lives.
-            let header = unsafe { message.as_mut() };
-            header.nlmsg_flags |= WANTS_ACKNOWLEDGEMENT;
-            header.nlmsg_seq = sequence;
-        }
-        let message = message.as_ptr();
-        if let Some(command) = settings.command {
-            // SAFETY: `begin` made `message` a whole header with CONFIGURATION octets of room; this takes 8.
-            unsafe { sys::nfq_nlmsg_cfg_put_cmd(message, 0, command) };
-        }
-        if let Some(range) = settings.copy_range {
-            // SAFETY: as above; this takes 12 (a header of 4, 5, and padding).
-            unsafe { sys::nfq_nlmsg_cfg_put_params(message, sys::NFQNL_COPY_PACKET, range.cast_signed()) };
-        }
-        if let Some(length) = settings.maximum_length {
-            // SAFETY: as above; this takes 8.
-            unsafe { sys::nfq_nlmsg_cfg_put_qmaxlen(message, length) };
-        }
-        let start = self.length;
-        self.end()
-            && settings.flags.is_none_or(|(flags, mask)| {
-                self.append_u32(start, sys::NFQA_CFG_FLAGS, flags)
-                    && self.append_u32(start, sys::NFQA_CFG_MASK, mask)
-            })
+        self.push(CONFIGURATION, |message, queue| {
+            writer::begin(message, sys::NFQNL_MSG_CONFIG, queue)
+                && settings.acknowledge.is_none_or(|sequence| ask_for_answer(message, sequence))
+                && settings.command.is_none_or(|command| writer::command(message, command))
+                && settings
+                    .copy_range
+                    .is_none_or(|range| writer::copy(message, sys::NFQNL_COPY_PACKET, range))
+                && settings.maximum_length.is_none_or(|length| writer::maximum_length(message, length))
+                && settings.flags.is_none_or(|(flags, mask)| {
+                    number(message, sys::NFQA_CFG_FLAGS, flags) && number(message, sys::NFQA_CFG_MASK, mask)
+                })
+        })
     }
 
     fn has_room_for(&self, octets: usize) -> bool {
         self.buffer.len() * 4 - self.length >= octets
     }
 
-    /// Starts a message of `kind` behind the others, where `room` octets are left.
-    fn begin(&mut self, kind: u16, room: usize) -> Option<NonNull<nlmsghdr>> {
-        if !self.has_room_for(room) {
-            return None;
-        }
-        let free = self.buffer.get_mut(self.length / 4..)?.as_mut_ptr();
-        // SAFETY: `free` points to at least `room` ≥ HEADERS octets of our buffer, aligned to four, that
-        // nothing else borrows.
-        let message = unsafe { sys::nfq_nlmsg_put(free.cast(), kind.into(), self.queue.into()) };
-        NonNull::new(message)
-    }
-
-    /// Counts the message that `begin` started, whose first word is its length.
-    fn end(&mut self) -> bool {
-        let Some(&length) = self.buffer.get(self.length / 4) else {
+    /// Has `write` make a message of the queue behind the others, where `room` octets are left.
+    fn push(&mut self, room: usize, write: impl FnOnce(&mut [u32], u16) -> bool) -> bool {
+        let start = self.length / 4;
+        let Some(message) = self.buffer.get_mut(start..start + room / 4) else { return false };
+        if !write(message, self.queue) {
             return false;
-        };
+        }
+        let Some(&length) = message.first() else { return false };
         self.length += length.next_multiple_of(4) as usize;
         true
     }
 
-    /// Appends `NFQA_CT` to the last message, which starts at octet `start`.
-    fn append_connection_mark(&mut self, start: usize, mark: ConnectionMark) -> bool {
-        let length = u16::try_from(CONNECTION_MARK).unwrap_or(u16::MAX);
-        self.append(start, &[attribute_header(length, sys::NFQA_CT | sys::NLA_F_NESTED)])
-            && self.append_u32(start, sys::CTA_MARK, mark.value)
-            && self.append_u32(start, sys::CTA_MARK_MASK, mark.mask)
-    }
-
-    /// Appends a big-endian number to the last message, which starts at octet `start`.
-    ///
-    /// libmnl has this as `mnl_attr_put_u32`; two words are not worth another library.
-    fn append_u32(&mut self, start: usize, attribute: u16, value: u32) -> bool {
-        self.append(start, &[attribute_header(8, attribute), value.to_be()])
-    }
-
-    /// Appends words to the last message, which starts at octet `start`.
-    fn append(&mut self, start: usize, words: &[u32]) -> bool {
-        let at = self.length / 4;
-        let Some(room) = self.buffer.get_mut(at..at + words.len()) else {
-            return false;
-        };
-        room.copy_from_slice(words);
-        let octets = words.len() * 4;
-        let Some(message_length) = self.buffer.get_mut(start / 4) else {
-            return false;
-        };
-        *message_length += u32::try_from(octets).unwrap_or(0);
-        self.length += octets;
+    /// Counts a verdict that was added.
+    fn count(&mut self) -> bool {
+        self.verdicts += 1;
         true
     }
 }
 
-/// `struct nlattr` in one word: length, header included, and type.
-fn attribute_header(length: u16, kind: u16) -> u32 {
-    let [length, kind] = [length.to_ne_bytes(), kind.to_ne_bytes()];
-    u32::from_ne_bytes([length[0], length[1], kind[0], kind[1]])
+/// Has the kernel answer the message, with its sequence number.
+fn ask_for_answer(message: &mut [u32], sequence: u32) -> bool {
+    let Some([_, kind, its_number]) = message.first_chunk_mut() else { return false };
+    // `nlmsg_type` and `nlmsg_flags` share a word.
+    let [low, high, flags @ ..] = kind.to_ne_bytes();
+    let [first, second] = (u16::from_ne_bytes(flags) | WANTS_ACKNOWLEDGEMENT).to_ne_bytes();
+    *kind = u32::from_ne_bytes([low, high, first, second]);
+    *its_number = sequence;
+    true
+}
+
+/// `NFQA_CT` with new values for bits of the connection's mark; the library has no function for it.
+fn connection_mark(message: &mut [u32], mark: ConnectionMark) -> bool {
+    let mut nested = [0; CONNECTION_MARK - ATTRIBUTE_HEADER];
+    let (value, mask) = nested.split_at_mut(8);
+    for (octets, kind, bits) in [(value, sys::CTA_MARK, mark.value), (mask, sys::CTA_MARK_MASK, mark.mask)] {
+        let ([a, b], [c, d], [e, f, g, h]) = (8_u16.to_ne_bytes(), kind.to_ne_bytes(), bits.to_be_bytes());
+        octets.copy_from_slice(&[a, b, c, d, e, f, g, h]);
+    }
+    attribute(message, sys::NFQA_CT | sys::NLA_F_NESTED, &nested)
 }
 
 #[cfg(test)]
@@ -263,6 +212,26 @@ mod tests {
         assert_eq!((u16::from_ne_bytes([low, high]), kind), (20_005, 10));
         assert_eq!(message[44..20_045], octets[..]);
         assert!(!Outgoing::new(7, 1).push_replacement(9, Verdict::Accept, None, &[0; 65_532]));
+    }
+
+    #[test]
+    fn settings_stand_in_one_message_that_asks_for_an_answer() {
+        let mut outgoing = Outgoing::new(7, 0);
+        let settings = Settings {
+            command: Some(1),
+            copy_range: Some(512),
+            maximum_length: Some(1024),
+            flags: Some((5, 7)),
+            acknowledge: Some(0x0403_0201),
+        };
+        assert!(outgoing.push_settings(&settings));
+        let octets = outgoing.octets();
+        assert_eq!(octets.len(), CONFIGURATION);
+        assert_eq!(octets[4..8], [[2, 3], 5_u16.to_ne_bytes()].concat()[..], "NLM_F_REQUEST and NLM_F_ACK");
+        assert_eq!(octets[8..12], 0x0403_0201_u32.to_ne_bytes());
+        assert_eq!(octets[18..20], [0, 7], "the queue");
+        assert_eq!(octets[52..56], [0, 0, 0, 5]);
+        assert_eq!(octets[60..64], [0, 0, 0, 7]);
     }
 
     #[test]

@@ -119,15 +119,17 @@ pub fn next_packet(octets: &[u8]) -> Next<'_> {
 }
 
 /// What may be datagrams behind the first in a train of them that the kernel hands over as one: from wherever a
-/// version that is read is spelled behind an octet that begins a long header; one more than [`TRAIN_LIMIT`] at most.
-pub fn trains(octets: &[u8]) -> Vec<&[u8]> {
-    let drafts = [0xff, 0, 0];
-    let spelled = [&QuicVersion::V1.0.to_be_bytes()[..], &QuicVersion::V2.0.to_be_bytes(), &drafts];
-    let places = spelled.into_iter().flat_map(|spelled| memmem::find_iter(octets, spelled));
+/// version that is read is spelled behind an octet that begins a long header.
+pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let places = SPELLED.into_iter().flat_map(move |spelled| memmem::find_iter(octets, spelled));
     let behind = places.filter(|at| *at > 1).filter_map(|at| octets.get(at - 1..));
     let begins = |octets: &&[u8]| octets.first().is_some_and(|first| first & LONG != 0);
-    behind.filter(begins).filter(|octets| is_spelled(octets)).take(TRAIN_LIMIT + 1).collect()
+    behind.filter(begins).filter(|octets| is_spelled(octets))
 }
+
+/// How the versions that are read begin on the wire; the drafts but for their number.
+const SPELLED: [&[u8]; 3] =
+    [&QuicVersion::V1.0.to_be_bytes(), &QuicVersion::V2.0.to_be_bytes(), &[0xff, 0, 0]];
 
 /// Whether a version that is read stands behind the first octet.
 fn is_spelled(octets: &[u8]) -> bool {

@@ -352,7 +352,7 @@ fn runs(place: &Where, output: &Output) -> Result<Exit, Failure> {
 
 fn prune(place: &Where, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
     let before = Time::from(SystemTime::now()).before(keep);
-    let pruned = Database::open_to_prune(&place.inventory)?.prune(before)?;
+    let pruned = Database::open_to_write(&place.inventory)?.prune(before)?;
     if quiet {
         return Ok(Exit::Done);
     }

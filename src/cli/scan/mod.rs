@@ -1,5 +1,6 @@
 //! `bannerwall scan`: flags to the options of a session, and the terminal that looks on.
 
+mod http;
 mod progress;
 mod resume;
 mod run;
@@ -8,32 +9,30 @@ mod tls;
 
 pub(super) use resume::fill;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
 use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration, output_file};
+use super::metrics::MetricsFlags;
 use super::rule_paths::RulesFlag;
 use super::{Exit, Failure, Global};
-use crate::event::HeaderField;
 use crate::scan::pacing::Rate;
 use crate::scan::report::Pattern;
 use crate::scan::targets::{Ports, Shard};
 use crate::scan::tls::With;
-use crate::scan::{Close, HttpOptions, HttpRequest, ProbeOptions};
+use crate::scan::{Close, ProbeOptions};
 use crate::terms::Greeting;
+use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
 
 /// Application protocols, as TLS names them.
 const HTTP_1_1: &str = "http/1.1";
 const HTTP_2: &str = "h2";
 
-/// The ports of HTTP, and of HTTP within TLS.
-const HTTP: u16 = 80;
+/// The port of HTTP within TLS.
 const HTTPS: u16 = 443;
 
 /// Flags of `bannerwall scan`.
@@ -169,32 +168,6 @@ enum Mode {
 }
 
 #[derive(Debug, Args)]
-struct HttpArgs {
-    /// Method of the requests.
-    #[arg(long, value_name = "METHOD", default_value = "GET", value_parser = method)]
-    method: String,
-    /// What to ask for; may be given several times.
-    #[arg(long = "path", value_name = "PATH", default_value = "/", value_parser = path)]
-    paths: Vec<String>,
-    /// A header field to send; replaces one of ours of the same name.
-    #[arg(long = "header", value_name = "'K: V'", value_parser = header)]
-    headers: Vec<HeaderField>,
-    /// Show only servers with this header field in an answer; given several times, all must match. It is
-    /// looked for in what events show: credentials are masked unless --log-headers all is given.
-    #[arg(long = "match", value_name = "'Header: REGEX'", value_parser = header_pattern)]
-    matches: Vec<(String, Regex)>,
-    /// Ask each request on a connection of its own.
-    #[arg(long)]
-    no_pipeline: bool,
-    /// Connections to a host at once; one that is not able to pipeline gets up to four.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=HttpOptions::MOST_CONNECTIONS as i64))]
-    host_connections: u16,
-    /// Octets of a body that are kept for the rules.
-    #[arg(long, value_name = "OCTETS", default_value_t = 4096)]
-    body_limit: usize,
-}
-
-#[derive(Debug, Args)]
 struct Common {
     /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6.
     #[arg(value_name = "TARGET")]
@@ -271,18 +244,11 @@ struct Common {
     /// Show open ports only. (Text does so anyway where there are more than 256 targets; -v shows all.)
     #[arg(long)]
     open: bool,
-    /// Whether progress is shown on a terminal.
+    /// Whether progress is shown: on a terminal, or as a line a second on stderr, for programs.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     progress: ProgressName,
-    /// Show metrics at http://ADDR:PORT/metrics.
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<SocketAddr>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TlsName {
-    Never,
-    Auto,
+    #[command(flatten)]
+    metrics: MetricsFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -303,6 +269,7 @@ enum ScanFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ProgressName {
     Auto,
+    Lines,
     Never,
 }
 
@@ -335,10 +302,7 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
         Mode::Ssh { ports, matches, max_bytes, hassh, common } => Request {
             name: "ssh",
             ports: ports.clone(),
-            probe: ProbeOptions::Ssh {
-                byte_limit: usize::try_from(*max_bytes).unwrap_or(usize::MAX),
-                hassh: *hassh,
-            },
+            probe: ProbeOptions::Ssh { byte_limit: octets(*max_bytes), hassh: *hassh },
             patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
             own: vec![
                 ("--match", format!("{matches:?}")),
@@ -375,35 +339,18 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             .collect(),
             common,
         },
-        Mode::Https { ports, alpn, http, tls, common } => Request {
-            name: "https",
-            ports: ports.clone(),
-            probe: ProbeOptions::Https(
-                http.options(),
-                tls.options(https_protocols(alpn), With::All, None, global)?,
-            ),
-            patterns: http.patterns(),
-            own: http.own().into_iter().chain(tls.own()).chain([("--alpn", alpn.join(","))]).collect(),
-            common,
-        },
-        Mode::Http { ports, when, http, tls, common } => Request {
-            name: "http",
-            ports: ports.clone().unwrap_or_else(|| http_ports(*when)),
-            probe: match when {
-                TlsName::Never => {
-                    tls.refuse()?;
-                    ProbeOptions::Http(http.options())
-                }
-                TlsName::Auto => ProbeOptions::Https(
-                    http.options(),
-                    tls.options(https_protocols(&[]), With::UsualPorts, None, global)?,
-                ),
-            },
-            patterns: http.patterns(),
-            own: http.own().into_iter().chain(tls.own()).chain([("--tls", format!("{when:?}"))]).collect(),
-            common,
-        },
+        Mode::Https { ports, alpn, http, tls, common } => {
+            http.within_tls(ports, alpn, tls, common, global)?
+        }
+        Mode::Http { ports, when, http, tls, common } => {
+            http.request(ports.as_ref(), *when, tls, common, global)?
+        }
     })
+}
+
+/// As many octets as there can be in memory.
+fn octets(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// The ports that TLS is usual at, by itself or where a protocol asks for it.
@@ -411,22 +358,6 @@ fn tls_ports(starttls: Option<Greeting>) -> Ports {
     match starttls {
         Some(protocol) => usual_ports(Some(protocol)),
         None => Ports::from_iter([HTTPS]),
-    }
-}
-
-/// The ports that HTTP is usual at.
-fn http_ports(when: TlsName) -> Ports {
-    match when {
-        TlsName::Never => Ports::from_iter([HTTP]),
-        TlsName::Auto => Ports::from_iter([HTTP, HTTPS]),
-    }
-}
-
-/// Versions of HTTP that are offered, and those that are then. Pipelining needs fewer packets than HTTP/2.
-fn https_protocols(alpn: &[String]) -> (Vec<String>, Vec<String>) {
-    match alpn {
-        [] => (vec![HTTP_1_1.to_owned()], vec![HTTP_2.to_owned()]),
-        said => (said.to_vec(), Vec::new()),
     }
 }
 
@@ -445,102 +376,11 @@ fn usual_ports(protocol: Option<Greeting>) -> Ports {
     Ports::from_iter(asked.flat_map(Greeting::ports).copied())
 }
 
-impl HttpArgs {
-    fn patterns(&self) -> Vec<Pattern> {
-        self.matches.iter().map(|(name, regex)| Pattern::Header(name.clone(), regex.clone())).collect()
-    }
-
-    /// What of it decides the results, for the checkpoint.
-    fn own(&self) -> [(&'static str, String); 4] {
-        [
-            ("--match", format!("{:?}", self.matches)),
-            ("--method", self.method.clone()),
-            ("--path", format!("{:?}", self.paths)),
-            ("--header", format!("{:?}", self.headers)),
-        ]
-    }
-
-    fn options(&self) -> HttpOptions {
-        let request = |path: &String| HttpRequest {
-            method: self.method.clone(),
-            path: path.clone(),
-            headers: self.headers.clone(),
-        };
-        HttpOptions {
-            requests: self.paths.iter().map(request).collect(),
-            pipeline: !self.no_pipeline,
-            host_connections: self.host_connections.into(),
-            body_limit: self.body_limit,
-        }
-    }
-}
-
 impl From<CloseName> for Close {
     fn from(name: CloseName) -> Self {
         match name {
             CloseName::Fin => Self::Finish,
             CloseName::Rst => Self::Reset,
         }
-    }
-}
-
-fn method(text: &str) -> anyhow::Result<String> {
-    let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    if !text.is_empty() && text.chars().all(token) {
-        Ok(text.to_owned())
-    } else {
-        bail!("not an HTTP method")
-    }
-}
-
-fn path(text: &str) -> anyhow::Result<String> {
-    if text != "*" && !text.starts_with('/') {
-        bail!("a path begins with /");
-    }
-    if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        bail!("a path has no white space: write %20");
-    }
-    Ok(text.to_owned())
-}
-
-fn header(text: &str) -> anyhow::Result<HeaderField> {
-    let Some((name, value)) = text.split_once(':') else { bail!("a header field is `Name: value`") };
-    let value = value.trim();
-    if value.chars().any(char::is_control) {
-        bail!("a header field has no control characters");
-    }
-    Ok(HeaderField {
-        name: method(name).map_err(|_| anyhow!("not the name of a header field"))?,
-        value: value.to_owned(),
-    })
-}
-
-fn header_pattern(text: &str) -> anyhow::Result<(String, Regex)> {
-    let Some((name, regex)) = text.split_once(':') else { bail!("write it as `Header: REGEX`") };
-    let name = method(name).map_err(|_| anyhow!("not the name of a header field"))?;
-    Ok((name, Regex::new(regex.trim_start())?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(duration("3s").unwrap(), Duration::from_secs(3));
-        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
-        assert!(["3", "", "-1s", "0s", "soon"].iter().all(|text| duration(text).is_err()));
-    }
-
-    #[test]
-    fn header_fields_cannot_smuggle_lines() {
-        assert_eq!(
-            header("X-A:  b ").unwrap(),
-            HeaderField { name: "X-A".to_owned(), value: "b".to_owned() }
-        );
-        assert!(["X", "X: a\r\nY: b", "X Y: a", ": a"].iter().all(|text| header(text).is_err()));
-        assert!(["x", "/a b", "/a\r\n"].iter().all(|text| path(text).is_err()));
-        let (name, regex) = header_pattern("Server: ^nginx/1").unwrap();
-        assert!(name == "Server" && regex.is_match(b"nginx/1.2"));
     }
 }

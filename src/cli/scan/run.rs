@@ -32,6 +32,7 @@ use crate::scan::session::{Ending, Named, Options, Results, Session, SessionErro
 const LISTED_WHOLE: u64 = 256;
 
 pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failure> {
+    crate::serve::runner::end_with_parent().map_err(Failure::usage)?;
     let common = request.common;
     let lists = [&common.input, &common.exclude_file].into_iter().flatten().map(Path::new);
     check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;
@@ -49,6 +50,9 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
         return Err(Failure::Usage(anyhow!("{} results could not be written: {error}", written.failed)));
     }
     crate::cli::check_kept(unkept)?;
+    if account.input > 0 && account.skipped.unresolved == account.input {
+        return Err(Failure::Usage(anyhow!("no name of the targets has an address: nothing was asked")));
+    }
     Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
@@ -92,7 +96,7 @@ fn options(request: &Request<'_>, global: &Global) -> Result<Options, Failure> {
         shard: common.shard,
         keep: keep(request),
         inventory: common.inventory.config(arguments().join(" ")),
-        metrics: common.metrics,
+        metrics: common.metrics.config()?,
         ..Options::new(targets, request.ports.clone(), request.probe.clone())
     })
 }

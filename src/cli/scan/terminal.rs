@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use rustix::thread::CapabilitySet;
@@ -19,11 +20,17 @@ use crate::privileges::{FILES, keep_or_tell};
 use crate::scan::session::{Onlooker, Session, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
+/// How often programs are told of progress.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Looks on for a person.
 pub(super) struct Terminal {
     pub(super) bar: ProgressBar,
     quiet: bool,
     verbose: bool,
+    /// When progress was told last, where a line a second is wanted; and of how many targets.
+    lines: Option<Instant>,
+    total: u64,
     signals: Arc<AtomicUsize>,
     /// Signals that were answered.
     seen: usize,
@@ -38,6 +45,8 @@ impl Terminal {
             bar: bar(wanted && std::io::stderr().is_terminal()),
             quiet: global.quiet,
             verbose: global.verbose > 0,
+            lines: (request.common.progress == ProgressName::Lines).then(Instant::now),
+            total: 0,
             signals: Arc::default(),
             seen: 0,
             confinement: confinement(request),
@@ -45,9 +54,10 @@ impl Terminal {
     }
 
     /// A session is about to run: from here on it is what signals end.
-    pub(super) fn begin(&self, session: &Session) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self, session: &Session) -> Result<(), Failure> {
         count_signals(Arc::clone(&self.signals))?;
-        self.bar.set_length(session.plan().total());
+        self.total = session.plan().total();
+        self.bar.set_length(self.total);
         if self.verbose {
             let (seed, remaining) = (session.seed(), session.plan().remaining());
             let (threads, window) = (session.threads(), session.window());
@@ -105,6 +115,15 @@ impl Onlooker for Terminal {
         self.bar.set_position(counts.finished());
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("open {}  matched {}", counts.open, counts.matched));
+        }
+        if let Some(told) = self.lines.as_mut().filter(|told| told.elapsed() >= SECOND) {
+            *told = Instant::now();
+            let Counts { open, matched, .. } = counts;
+            tell(format_args!(
+                "progress: {}/{}, open {open}, matched {matched}",
+                counts.finished(),
+                self.total
+            ));
         }
         let seen = self.signals.load(Relaxed);
         if std::mem::replace(&mut self.seen, seen) == 0 && seen == 1 {

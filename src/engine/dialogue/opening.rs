@@ -113,7 +113,7 @@ impl Dialogue {
     /// Looks for a message where octets are missing before: one that begins with this segment is read,
     /// anything else is left out.
     pub(super) fn resume(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
-        let first = judge.law.config.http_inspect == HttpInspect::First;
+        let first = judge.law.http_inspect == HttpInspect::First;
         if first || matches!(recognise(turn.from, turn.input), Recognition::Ssh | Recognition::Relayed) {
             return self.recognise(turn, judge);
         }

@@ -132,7 +132,8 @@ impl Ssh {
     pub(super) fn suspect(&self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
         judge.note_message(ssh::disputed());
         let (identification, _) = ssh::parse_line(line);
-        self.ask(SshBanner { from, identification, kex: None }, Stage::Head, judge);
+        // No KEXINIT is waited for behind it.
+        self.ask(SshBanner { from, identification, kex: None }, Stage::Whole, judge);
     }
 
     /// Judges a side whose KEXINIT will not come any more.

@@ -97,7 +97,8 @@
 //!
 //! # What is not
 //!
-//! * `--http-inspect first` reads the first transaction of a connection.
+//! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in force
+//!   would block a request: a second response is not judged then.
 //! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
 //! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has all

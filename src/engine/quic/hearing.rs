@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::association::{Association, Attempt, State};
+use super::association::Association;
+use super::attempt::{Attempt, State};
 use crate::banner::tls::{self, CLIENT_HELLO};
 use crate::banner::{Banner, TlsBanner};
 use crate::engine::judge::{Judge, Question};

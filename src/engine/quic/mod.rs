@@ -10,6 +10,7 @@
 //! hello, and pass.
 
 mod association;
+mod attempt;
 mod hearing;
 mod record;
 mod room;
@@ -19,7 +20,8 @@ mod tests;
 use self::association::{Association, Found};
 use super::accounts::Heard;
 use super::bench::{Bench, Sitting};
-use super::judge::{FlowFacts, Judge, Stop};
+use super::facts::FlowFacts;
+use super::judge::{Judge, Stop};
 use super::{Checksums, Decision, Engine, Inspected, PacketInput};
 use crate::banner::quic::{self, Next};
 use crate::event::{EventSink, Side};
@@ -100,7 +102,7 @@ fn may_begin(seen: Seen<'_>) -> bool {
     let long = payload.first().is_some_and(|first| first & 0x80 != 0);
     // Of a packet that was cut its length tells nothing.
     let begins = long && (!seen.datagram.is_whole() || !matches!(quic::next_packet(payload), Next::Other));
-    begins || is_train(seen) && (!seen.datagram.is_whole() || !quic::trains(payload).is_empty())
+    begins || is_train(seen) && (!seen.datagram.is_whole() || quic::trains(payload).next().is_some())
 }
 
 /// Whether what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.

@@ -2,8 +2,8 @@
 
 use super::Datagrams;
 use crate::engine::bench::Sitting;
+use crate::engine::facts::FlowFacts;
 use crate::engine::flows::tell_record;
-use crate::engine::judge::FlowFacts;
 use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
 use crate::flow::{End, FlowId, Ruling};
 

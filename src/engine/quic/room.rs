@@ -3,8 +3,8 @@
 use super::association::Association;
 use super::{Datagrams, Seen, judge};
 use crate::engine::bench::{Bench, Desk, Sitting};
+use crate::engine::facts::FlowFacts;
 use crate::engine::flows::nothing;
-use crate::engine::judge::FlowFacts;
 use crate::engine::{Counters, Decision, EngineConfig, Inspected, OnFailure, PacketInput};
 use crate::event::{DropReason, FlowEnd, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, Ruling};
@@ -37,6 +37,16 @@ impl Datagrams {
             held: 0,
             room: Vec::new(),
         }
+    }
+
+    /// The flows.
+    pub(in crate::engine) const fn table(&self) -> &FlowTable<Association> {
+        &self.table
+    }
+
+    /// The flows.
+    pub(in crate::engine) const fn table_mut(&mut self) -> &mut FlowTable<Association> {
+        &mut self.table
     }
 
     pub(super) fn find(&self, key: &FlowKey) -> Option<FlowId> {

@@ -2,8 +2,9 @@
 
 use super::reading::{self, Streams};
 use super::{Seen, first_octet, refuse_packet};
+use crate::engine::facts::FlowFacts;
 use crate::engine::flows::Flows;
-use crate::engine::judge::{FlowFacts, Judge};
+use crate::engine::judge::Judge;
 use crate::engine::{Decision, Engine, Inspected};
 use crate::event::EventSink;
 use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, distance};
@@ -100,7 +101,7 @@ impl<'e> Passage<'e> {
 
     /// Reads what the segment brings, if it is not refused; whether more of it is to be asked for.
     fn take_in(&mut self, tracked: &Tracked) -> bool {
-        let Self { flows, judge, segment, .. } = self;
+        let Self { flows, judge, segment, origin: Origin { may_ask, .. }, .. } = self;
         let flow = flows.table.get_mut(self.id);
         let side = flow.side(self.from);
         // Nothing is ever acknowledged there.
@@ -139,14 +140,7 @@ impl<'e> Passage<'e> {
             }
             let stopped = judge.enforces() && judge.outcome.stop.is_some();
             if !segment.is_whole() && !tracked.ignore && !stopped {
-                more = reading::go_over_missing(
-                    conversation,
-                    side,
-                    &mut streams,
-                    segment,
-                    self.origin.may_ask,
-                    judge,
-                );
+                more = reading::go_over_missing(conversation, side, &mut streams, segment, *may_ask, judge);
             }
             reading::end(conversation, side, &streams, reported, judge);
             conversation.admission.note(judge);

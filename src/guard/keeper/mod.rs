@@ -22,7 +22,7 @@ use self::bell::Bell;
 pub(super) use self::report::Reporter;
 use super::GuardError;
 use super::config::GuardConfig;
-use super::loss::{Loss, Seen};
+use super::loss::{AccountState, Loss, Seen};
 use crate::diagnostics::tell;
 use crate::hook::{
     self, Family, HookConfig, HookError, Installed, Look, Lookout, Programs, Scope, Standing, Up,
@@ -42,13 +42,17 @@ const PATIENCE: Duration = Duration::from_secs(12);
 /// What the main thread wants, and what the kernel tells.
 enum Order {
     /// Put the hook up, and look after it from then on.
-    Raise(Sender<Result<(), GuardError>>),
+    ///
+    /// Looks after it even where it is not up, if so told.
+    Raise(Sender<Result<(), GuardError>>, bool),
     /// Rules have changed.
     Changed,
     /// Take the hook down.
     TakeDown(Sender<Result<(), HookError>>),
     /// Close the accounts, and end.
     Close,
+    /// Leave hook and accounts to the process that goes on.
+    HandOver(Sender<AccountState>),
 }
 
 /// What tells the keeper how much the workers have seen.
@@ -93,13 +97,13 @@ impl Keeper {
         Ok(Self { orders: Some(sender), thread: Some(thread), bell })
     }
 
-    /// Puts the hook up.
+    /// Puts the hook up; one that can't be is tried again later if `insists`.
     ///
     /// # Errors
     /// As [`hook::up`], and where another living guard has the hook.
-    pub(super) fn raise(&self) -> Result<(), GuardError> {
+    pub(super) fn raise(&self, insists: bool) -> Result<(), GuardError> {
         let (sender, answer) = bounded(1);
-        self.order(Order::Raise(sender));
+        self.order(Order::Raise(sender, insists));
         // It ends only by a panic, which has been told.
         answer.recv().unwrap_or(Err(GuardError::Hook(HookError::Unanswered)))
     }
@@ -114,6 +118,13 @@ impl Keeper {
     /// Closes the accounts, once the queues were given back, and ends.
     pub(super) fn close(self) {
         self.order(Order::Close);
+    }
+
+    /// Looks after nothing any more; the accounts as they are, for whoever goes on. None where the thread hangs.
+    pub(super) fn hand_over(&self) -> Option<AccountState> {
+        let (sender, answer) = bounded(1);
+        self.order(Order::HandOver(sender));
+        answer.recv_timeout(PATIENCE).ok()
     }
 
     /// How long [`Keeper::take_down`] may take.
@@ -179,9 +190,13 @@ impl Keeping {
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
-                Ok(Order::Raise(answer)) => {
+                Ok(Order::Raise(answer, insists)) => {
+                    let raised = self.raise();
+                    if raised.is_err() && insists {
+                        self.due = Some(Instant::now() + REST);
+                    }
                     // The main thread waits for it.
-                    let _ = answer.send(self.raise());
+                    let _ = answer.send(raised);
                 }
                 Ok(Order::Changed) => {
                     let soon = (Instant::now() + SETTLE).max(self.looked + REST);
@@ -190,6 +205,11 @@ impl Keeping {
                 // Nobody waits any more where that took too long.
                 Ok(Order::TakeDown(answer)) => drop(answer.send(self.take_down())),
                 Ok(Order::Close) => return self.close(),
+                // Nobody waits any more where that took too long.
+                Ok(Order::HandOver(answer)) => {
+                    self.due = None;
+                    drop(answer.send(self.loss.hand_over()));
+                }
                 Err(RecvTimeoutError::Timeout) => self.look(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -265,11 +285,12 @@ fn led_to_a_listener(look: &Look) -> bool {
         Standing::LedAway(queues) => Some(queues.numbers()),
         _ => None,
     });
-    queues.any(|mut numbers| numbers.any(is_served))
+    queues.any(|mut numbers| numbers.any(may_be_served))
 }
 
-fn is_served(queue: u16) -> bool {
-    matches!(KernelCounters::of(queue), Ok(Some(_)))
+/// Whether somebody listens on a queue, as far as it can be known: who may not read it takes it for served.
+fn may_be_served(queue: u16) -> bool {
+    !matches!(KernelCounters::of(queue), Ok(None))
 }
 
 /// A hook that leads to queues of a guard that lives is not ours to change: that guard would see
@@ -279,8 +300,11 @@ fn leave_others_hook(hook: &HookConfig, scope: &Scope) -> Result<(), GuardError>
     for place in hook::status(scope.clone())? {
         let Installed::Complete(there, _) = place.installed else { continue };
         let mut others = there.queues.numbers().filter(|queue| !hook.queues.numbers().contains(queue));
-        if let Some(queue) = others.find(|queue| is_served(*queue)) {
-            return Err(GuardError::HookInUse(queue));
+        if let Some(queue) = others.find(|queue| may_be_served(*queue)) {
+            return Err(match KernelCounters::of(queue) {
+                Ok(_) => GuardError::HookInUse(queue),
+                Err(why) => GuardError::HookPerhapsInUse(queue, why),
+            });
         }
         found.push(place.family);
     }

@@ -1,5 +1,6 @@
 //! Packets by our own binding of `libnetfilter_queue`.
 
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, message::PacketMessage};
@@ -9,7 +10,10 @@ use crate::event::Timestamp;
 
 /// A queue that is read and answered by the batch.
 #[derive(Debug)]
-pub struct LibnetfilterQueue(Queue);
+pub struct LibnetfilterQueue {
+    queue: Queue,
+    config: QueueConfig,
+}
 
 impl LibnetfilterQueue {
     /// Binds the queue.
@@ -18,17 +22,35 @@ impl LibnetfilterQueue {
     ///
     /// As [`SourceConfig::open`].
     pub fn open(config: &SourceConfig) -> Result<Self, SourceError> {
-        let queue = Queue::bind(&QueueConfig {
-            number: config.queue,
-            copy_range: config.copy_range,
-            maximum_length: config.maximum_length,
-            receive_buffer: config.receive_buffer,
-            batch: BATCH,
-            fail_open: config.fail_open,
-            failure: code(config.failure()),
-            receive_timeout: IDLE,
-        })?;
-        Ok(Self(queue))
+        let config = settings(config);
+        Ok(Self { queue: Queue::bind(&config)?, config })
+    }
+
+    /// Takes a queue that another process has bound.
+    ///
+    /// # Errors
+    ///
+    /// As [`SourceConfig::adopt`].
+    pub fn adopt(
+        config: &SourceConfig,
+        socket: OwnedFd,
+        marks_connections: bool,
+    ) -> Result<Self, SourceError> {
+        let config = settings(config);
+        Ok(Self { queue: Queue::adopt(socket, &config, marks_connections)?, config })
+    }
+}
+
+fn settings(config: &SourceConfig) -> QueueConfig {
+    QueueConfig {
+        copy_range: config.copy_range,
+        maximum_length: config.maximum_length,
+        receive_buffer: config.receive_buffer,
+        batch: BATCH,
+        fail_open: config.fail_open,
+        failure: code(config.failure()),
+        receive_timeout: IDLE,
+        ..QueueConfig::new(config.queue)
     }
 }
 
@@ -39,7 +61,8 @@ impl Source for LibnetfilterQueue {
         judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
     ) -> Result<Received, SourceError> {
         let mut received = Received::default();
-        let mut batch = if patience.is_zero() { self.0.receive_waiting()? } else { self.0.receive()? };
+        let mut batch =
+            if patience.is_zero() { self.queue.receive_waiting()? } else { self.queue.receive()? };
         let mut wanted = 0;
         while let Some(packet) = batch.next_packet() {
             let queued = queued(packet.message());
@@ -62,19 +85,31 @@ impl Source for LibnetfilterQueue {
     }
 
     fn copy_range(&self) -> u32 {
-        self.0.copy_range()
+        self.queue.copy_range()
     }
 
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError> {
-        Ok(self.0.set_copy_range(octets)?)
+        Ok(self.queue.set_copy_range(octets)?)
+    }
+
+    fn resume(&mut self, octets: u32) -> Result<(), SourceError> {
+        Ok(self.queue.resume(&self.config, octets)?)
+    }
+
+    fn bind_again(&mut self) -> Result<(), SourceError> {
+        Ok(self.queue.bind_again(&self.config)?)
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
     }
 
     fn marks_connections(&self) -> bool {
-        self.0.marks_connections()
+        self.queue.marks_connections()
     }
 
     fn statistics(&self) -> Statistics {
-        let counters = self.0.counters();
+        let counters = self.queue.counters();
         Statistics {
             received: counters.packets,
             receive_calls: counters.receives,
@@ -86,14 +121,14 @@ impl Source for LibnetfilterQueue {
             malformed: counters.malformed,
             overruns: counters.overruns,
             interrupted: counters.interrupted,
-            socket_drops: self.0.socket_drops().unwrap_or(0),
+            socket_drops: self.queue.socket_drops().unwrap_or(0),
             ..Statistics::default()
         }
-        .with_kernel_counters(self.0.number())
+        .with_kernel_counters(self.queue.number())
     }
 
     fn close(self: Box<Self>) -> Result<(), SourceError> {
-        self.0.unbind()?;
+        self.queue.unbind()?;
         Ok(())
     }
 }

@@ -7,6 +7,8 @@
 mod libnetfilter_queue;
 mod nfq;
 
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bannerwall_ffi::error::{CallError, QueueError};
@@ -43,6 +45,16 @@ impl Backend {
         match self {
             Self::LibnetfilterQueue => "libnetfilter_queue",
             Self::Nfq => "nfq",
+        }
+    }
+
+    /// What talks to the kernel in this build.
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::LibnetfilterQueue if !cfg!(feature = "libnetfilter_queue") => {
+                "nfnetlink (built without libnetfilter_queue)"
+            }
+            _ => self.name(),
         }
     }
 }
@@ -90,6 +102,15 @@ impl SourceConfig {
             Backend::LibnetfilterQueue => Box::new(LibnetfilterQueue::open(self)?),
             Backend::Nfq => Box::new(NfqCrate::open(self)?),
         })
+    }
+
+    /// Goes on with a queue that another process has bound; `marks_connections` is what it found out.
+    ///
+    /// # Errors
+    ///
+    /// When the socket is not that queue's, or the backend can't do that.
+    pub fn adopt(&self, socket: OwnedFd, marks_connections: bool) -> Result<Box<dyn Source>, SourceError> {
+        Ok(Box::new(LibnetfilterQueue::adopt(self, socket, marks_connections)?))
     }
 
     /// Verdict of a packet that cannot be judged.
@@ -231,6 +252,8 @@ pub struct Statistics {
     pub overruns: u64,
     /// Receives that a signal interrupted.
     pub interrupted: u64,
+    /// Whether the kernel's counts could be read: those of the next three.
+    pub knows_kernel: bool,
     /// Packets that wait for a verdict now, the kernel's count.
     pub waiting: u64,
     /// Packets dropped because the queue was full, the kernel's count (0 under fail-open).
@@ -245,6 +268,7 @@ impl Statistics {
     /// Adds what the kernel counts for `queue`, as far as it can be read.
     fn with_kernel_counters(mut self, queue: u16) -> Self {
         if let Ok(Some(kernel)) = KernelCounters::of(queue) {
+            self.knows_kernel = true;
             self.waiting = kernel.waiting;
             self.dropped_queue_full = kernel.dropped_queue_full;
             self.dropped_socket_full = kernel.dropped_socket_full;
@@ -308,6 +332,30 @@ pub trait Source: Send {
     /// When the kernel cannot be told.
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError>;
 
+    /// Begins to read a queue that was adopted, whose packets were copied up to `octets` so far.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be told.
+    fn resume(&mut self, octets: u32) -> Result<(), SourceError> {
+        self.set_copy_range(octets)
+    }
+
+    /// Binds a queue that was adopted once more, where another process has given it back.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses, or the backend can't.
+    fn bind_again(&mut self) -> Result<(), SourceError> {
+        let source = io::Error::from(io::ErrorKind::Unsupported);
+        Err(CallError { call: "nfqnl_recv_config", source }.into())
+    }
+
+    /// The socket, where another process can go on with it.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether a verdict can mark the packet's connection: not by every backend, nor in every kernel.
     fn marks_connections(&self) -> bool {
         false
@@ -349,4 +397,18 @@ pub trait Source: Send {
     ///
     /// When the kernel refuses.
     fn close(self: Box<Self>) -> Result<(), SourceError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Backend;
+
+    #[test]
+    fn what_talks_to_the_kernel_is_told_as_it_was_built() {
+        let by_library = cfg!(feature = "libnetfilter_queue");
+        assert_eq!(Backend::LibnetfilterQueue.what() == "libnetfilter_queue", by_library);
+        assert_eq!(Backend::Nfq.what(), "nfq");
+        // Flags are the same in every build.
+        assert_eq!(Backend::ALL.map(Backend::name), ["libnetfilter_queue", "nfq"]);
+    }
 }

@@ -5,6 +5,7 @@
 //! other, and a process that is killed leaves a whole database behind.
 
 mod link;
+mod orders;
 mod place;
 mod read;
 mod schema;
@@ -18,6 +19,7 @@ use rusqlite::OpenFlags;
 
 pub use self::link::{DatabaseError, Interrupter};
 use self::link::{File, Link, Session, values};
+pub use self::orders::{PastOrder, Schedule};
 pub use self::place::{Place, shown};
 pub use self::read::{
     Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,

@@ -37,6 +37,8 @@ pub enum Place {
 /// A database of a PostgreSQL server, and who comes to it.
 #[derive(Clone)]
 pub struct Server {
+    /// As it was given, with a password that may stand in it.
+    url: String,
     pub(super) config: Config,
     /// Made with the place, as long as the process may read the system's certificates.
     pub(super) tls: Tls,
@@ -75,9 +77,20 @@ impl Place {
                 let config = config(url, std::env::var("PGPASSWORD").ok())?;
                 let is_verified = config.get_ssl_mode() == SslMode::Require;
                 let tls = tls(is_verified).map_err(|_| PlaceError::Certificates)?;
-                Ok(Self::Server(Box::new(Server { config, tls })))
+                Ok(Self::Server(Box::new(Server { url: url.to_owned(), config, tls })))
             }
             None => Ok(Self::File(text.into())),
+        }
+    }
+
+    /// As it is named on a command line, which others may see, and the password, which they may not.
+    pub(crate) fn word(&self) -> (OsString, Option<Vec<u8>>) {
+        match self {
+            Self::File(path) => (path.into(), None),
+            Self::Server(server) => {
+                let password = server.config.get_password().map(<[u8]>::to_vec);
+                (without_password(&server.url).into(), password)
+            }
         }
     }
 
@@ -85,6 +98,20 @@ impl Place {
     pub fn file(&self) -> Option<&Path> {
         if let Self::File(path) = self { Some(path) } else { None }
     }
+}
+
+/// A URL of a server, as it is but for the password.
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("postgresql", url));
+    let (way, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = way.split_at(way.find('/').unwrap_or(way.len()));
+    let authority = match authority.rsplit_once('@') {
+        Some((user, host)) => format!("{}@{host}", user.split(':').next().unwrap_or_default()),
+        None => authority.to_owned(),
+    };
+    let others: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
+    let mark = if others.iter().all(|pair| pair.is_empty()) { "" } else { "?" };
+    format!("{scheme}://{authority}{path}{mark}{}", others.join("&"))
 }
 
 impl From<PathBuf> for Place {
@@ -175,6 +202,26 @@ pub fn shown(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_line_has_the_url_but_not_the_password() {
+        for (url, named) in [
+            (
+                "postgresql://ann:s3%40cret@db.example:5433/net?sslmode=require",
+                "postgresql://ann@db.example:5433/net?sslmode=require",
+            ),
+            (
+                "postgresql:///net?host=/tmp&user=ann&password=s3%40cret",
+                "postgresql:///net?host=/tmp&user=ann",
+            ),
+            ("postgres://ann@db.example/net?password=s3%40cret", "postgres://ann@db.example/net"),
+        ] {
+            let place = Place::parse(url.into()).unwrap();
+            assert_eq!(place.word(), (named.into(), Some(b"s3@cret".to_vec())));
+            let Place::Server(again) = Place::parse(named.into()).unwrap() else { panic!("a server") };
+            assert_eq!(again.config.get_user(), Some("ann"));
+        }
+    }
 
     #[test]
     fn a_url_is_shown_without_its_password() {

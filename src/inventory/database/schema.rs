@@ -7,8 +7,17 @@ use super::{Database, DatabaseError, File, StoreError, values};
 const APPLICATION: i64 = 0x6277_6976;
 
 /// One step a version: the first makes version 1 of nothing.
-const STEPS: [&str; 3] =
-    [include_str!("schema-1.sql"), include_str!("schema-2.sql"), include_str!("schema-3.sql")];
+const STEPS: [&str; 6] = [
+    include_str!("schema-1.sql"),
+    include_str!("schema-2.sql"),
+    include_str!("schema-3.sql"),
+    include_str!("schema-4.sql"),
+    include_str!("schema-5.sql"),
+    include_str!("schema-6.sql"),
+];
+
+/// What version 4 is on a server.
+const UNTIED: (i64, &str) = (4, include_str!("schema-4-server.sql"));
 
 /// The version from which on rules are summed up.
 const SUMMED_UP: i64 = 3;
@@ -34,12 +43,6 @@ CREATE OR REPLACE FUNCTION bannerwall.datetime(bigint, text) RETURNS text LANGUA
   AS $$SELECT to_char(to_timestamp($1) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')$$;
 CREATE TABLE bannerwall.schema_version (version bigint NOT NULL);
 INSERT INTO bannerwall.schema_version VALUES (0)";
-
-/// Where PostgreSQL looks up whether a text is still named when it is taken out.
-const NAMES: &str = "
-CREATE INDEX services_hassh ON services (hassh); CREATE INDEX services_certificate ON services (certificate);
-CREATE INDEX sightings_banner ON sightings (banner); CREATE INDEX findings_banner ON findings (banner);
-CREATE INDEX changes_old ON changes (old); CREATE INDEX changes_new ON changes (new)";
 
 /// The version that this program writes.
 pub(super) fn newest() -> i64 {
@@ -87,8 +90,8 @@ fn climb(step: &Transaction<'_>, found: i64) -> Result<(), DatabaseError> {
     for text in STEPS.iter().skip(usize::try_from(found).unwrap_or_default()) {
         step.script(text)?;
     }
-    if let (0, Link::Postgres(_)) = (found, &**step) {
-        step.batch(NAMES)?;
+    if let (true, Link::Postgres(_)) = (found < UNTIED.0, &**step) {
+        step.batch(UNTIED.1)?;
     }
     if found < SUMMED_UP {
         step.execute(SUM_UP, &[])?;

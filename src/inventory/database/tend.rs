@@ -23,11 +23,11 @@ pub struct Pruned {
 }
 
 impl Database {
-    /// Opens an inventory that is there to take things out of it.
+    /// Opens an inventory that is there to write into it.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn open_to_prune(place: &Place) -> Result<Self, StoreError> {
+    pub fn open_to_write(place: &Place) -> Result<Self, StoreError> {
         let mut database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         schema::check(&database)?;
         schema::migrate(&mut database)?;

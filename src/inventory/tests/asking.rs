@@ -107,7 +107,7 @@ fn what_there_is_most_of_is_counted() {
 fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
     on_both(|place| {
         a_day(place);
-        let inventory = Database::open_to_prune(&place.place).unwrap();
+        let inventory = Database::open_to_write(&place.place).unwrap();
         let pruned = inventory.prune(place.at("2026-01-01T00:30")).unwrap();
         assert_eq!((pruned.hosts, pruned.services), (0, 0));
         let said = "SELECT text FROM sightings JOIN banners ON banners.id = banner WHERE side = 'server'";

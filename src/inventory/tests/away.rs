@@ -143,6 +143,36 @@ fn a_batch_that_a_server_hears_the_end_of_late_is_written_once() {
 }
 
 #[test]
+fn what_is_gone_is_told_of_though_the_answer_was_lost() {
+    let later = Timestamp::from_nanos(1_767_225_700_000_000_000);
+    let told = |changes: &[Change]| changes.iter().map(|it| it.kind.clone()).collect::<Vec<_>>();
+    // On the way back at once, with the next look, and with the next batch.
+    for case in 0..3 {
+        let Some(way) = Way::new() else { return };
+        let mut writer = way.writer();
+        writer.write(&[record(1)]).unwrap();
+        way.set(Mode::Break(if case == 0 { Duration::from_millis(300) } else { Duration::ZERO }));
+        let mut gone = writer.unseen(later);
+        way.set(Mode::Pass);
+        match case {
+            0 => {}
+            1 => gone = writer.unseen(later),
+            _ => {
+                gone.unwrap_err();
+                let taken = writer.write(&[record(2)]).unwrap();
+                assert_eq!(taken.records, 0, "it is to be told again");
+                gone = Ok(taken.changes);
+                assert_eq!(writer.write(&[record(2)]).unwrap().records, 1);
+            }
+        }
+        assert_eq!(told(&gone.unwrap()), ["service_gone"], "{case}");
+        assert_eq!(told(&writer.unseen(later).unwrap()).len(), usize::from(case == 2));
+        let changes = way.place.ask("SELECT count(*) FROM changes WHERE kind = 'service_gone'");
+        assert_eq!(changes, if case == 2 { "2" } else { "1" });
+    }
+}
+
+#[test]
 fn a_run_that_came_back_is_not_taken_for_killed_once_its_old_connection_is_gone() {
     let Some(way) = Way::new() else { return };
     let mut writer = way.writer();
@@ -195,4 +225,50 @@ fn what_a_server_refuses_goes_without_what_came_with_it() {
         way.place.ask("SELECT string_agg(text, ' ' ORDER BY text) FROM banners"),
         "SSH-2.0-a SSH-2.0-b SSH-2.0-c SSH-2.0-d"
     );
+}
+
+#[test]
+fn a_text_that_another_one_took_out_is_entered_again() {
+    let Some(way) = Way::new() else { return };
+    let mut writer = way.writer();
+    writer.write(&[record(1)]).unwrap();
+    // As pruning does, by another process: what is remembered is not there any more.
+    way.place.ask("DELETE FROM hosts; DELETE FROM banners");
+    assert_eq!(writer.write(&[record(2), record(1)]).unwrap().records, 2);
+    way.place.ask("DELETE FROM services; DELETE FROM banners");
+    assert_eq!(writer.write(&[record(3)]).unwrap().records, 1);
+    let lost = "SELECT count(*) FROM sightings WHERE banner NOT IN (SELECT id FROM banners)";
+    assert_eq!((way.seen().as_str(), way.place.ask(lost).as_str()), ("1", "0"));
+}
+
+#[test]
+fn who_did_not_get_the_lock_in_time_writes_when_it_is_free() {
+    let Some(way) = Way::new() else { return };
+    let mut writer = way.writer();
+    let url = way.place.url.clone().unwrap();
+    // As long as another machine's pruning takes, and longer than the lock is waited for.
+    let query = format!("SELECT pg_advisory_lock({}), pg_sleep(6)", 0x6277_6976);
+    let holder = std::thread::spawn(move || psql(&url, &query));
+    // Other tests take such locks in databases of their own beside it, and the writer's run holds one of two keys.
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 \
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while way.place.ask(held) == "0" {
+        std::thread::yield_now();
+    }
+    writer.write(&[record(1)]).unwrap_err();
+    holder.join().unwrap();
+    assert_eq!(writer.write(&[record(1)]).unwrap().records, 1);
+}
+
+#[test]
+fn services_and_hosts_that_another_one_took_out_are_entered_again() {
+    let Some(way) = Way::new() else { return };
+    let mut writer = way.writer();
+    writer.write(&[record(1), record(2)]).unwrap();
+    for table in ["sightings", "changes", "services", "hosts"] {
+        way.place.ask(&format!("DELETE FROM {table}"));
+    }
+    assert_eq!(writer.write(&[record(1), record(3)]).unwrap().records, 2);
+    assert_eq!(way.place.ask("SELECT count(*) FROM services"), "2");
+    assert_eq!(way.seen(), "2");
 }

@@ -2,6 +2,7 @@
 
 mod asking;
 mod away;
+mod ordering;
 mod tending;
 
 use std::sync::{Arc, Mutex};

@@ -32,7 +32,7 @@ fn sums_of_rules_are_what_counting_says() {
         assert_eq!(see(Source::Guard, HOUR, "x_2", &["b", "c"]), 3);
         assert_eq!(see(Source::Scan, 2 * HOUR, "x_1", &["a", "a"]), 3);
         assert_eq!(see(Source::Replay, HOUR / 2, "x_0", &["d"]), 4);
-        let database = Database::open_to_prune(&place.place).unwrap();
+        let database = Database::open_to_write(&place.place).unwrap();
         let before = "2026-01-01T01:30".parse::<crate::inventory::Moment>().unwrap();
         database.prune(database.time_of(before).unwrap()).unwrap();
         let (kept, counted) = rules(place);

@@ -95,6 +95,8 @@ struct Advisory<'a> {
     source: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     date: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    marker: Option<&'static str>,
 }
 
 impl<'a> Advisory<'a> {
@@ -105,6 +107,7 @@ impl<'a> Advisory<'a> {
             fixed: facts.fixed.as_deref(),
             source: &facts.source,
             date: facts.date.as_deref(),
+            marker: facts.marker,
         }
     }
 }

@@ -294,7 +294,8 @@ fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {
     ];
     let evidence = told.into_iter().flat_map(|told| {
         let fixed = told.fixed.as_deref().map(|fixed| ("fixed", fixed));
-        [("verdict", told.verdict.name()), ("reason", &told.reason)].into_iter().chain(fixed)
+        let marker = told.marker.map(|marker| ("marker", marker));
+        [("verdict", told.verdict.name()), ("reason", &told.reason)].into_iter().chain(fixed).chain(marker)
     });
     for (key, value) in about.into_iter().chain(evidence) {
         start(xml, "elem", &[("key", key)])?;

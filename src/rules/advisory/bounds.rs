@@ -13,7 +13,8 @@ impl Advisory {
         if self.reports(Verdict::Mended) || !self.spelled.is_empty() {
             return None;
         }
-        let unknown = self.reports(Verdict::Unknown);
+        // What cannot be told by its version may be by its key exchange.
+        let unknown = self.reports(Verdict::Unknown) || !self.betrayed_by.is_empty();
         if unknown && !self.is_mended_above() {
             return None;
         }

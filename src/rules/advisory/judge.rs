@@ -1,8 +1,10 @@
 //! One banner's package under one advisory.
 
 use super::super::debian::Revision;
+use super::super::marker::Marker;
 use super::package::{Installed, PackageVersion, released};
 use super::{Advisory, Line, State, Status};
+use crate::banner::SshBanner;
 use crate::event::{Verdict, VerdictFacts};
 
 /// What a banner shows of the package behind it.
@@ -25,6 +27,19 @@ pub(in crate::rules) struct Finding<'r> {
     line: Option<&'r Line>,
     /// Upstream's version that mends.
     upstream_fix: Option<&'r str>,
+    /// What of the key exchange decided.
+    marker: Option<Marker>,
+    /// What that contradicts.
+    against: Option<Against>,
+}
+
+/// Evidence that something of the key exchange contradicts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Against {
+    /// What the identification tells.
+    Identification(Ground),
+    /// Something else of the key exchange.
+    Marker(Marker),
 }
 
 /// Why.
@@ -66,13 +81,20 @@ pub(super) enum Ground {
     Rebuilt,
     /// Two releases say different things of the same package.
     Contradiction,
+    /// The key exchange offers what the mending brought.
+    Marked,
+    /// The key exchange offers what has the weakness.
+    Betrayed,
+    /// The key exchange offers what something else denies.
+    Contradicted,
 }
 
 impl Ground {
     const fn verdict(self) -> Verdict {
         match self {
-            Self::Listed | Self::BelowFix | Self::Open => Verdict::Vulnerable,
+            Self::Listed | Self::BelowFix | Self::Open | Self::Betrayed => Verdict::Vulnerable,
             Self::Fixed
+            | Self::Marked
             | Self::NotAffected
             | Self::NotListed
             | Self::Inherited
@@ -86,7 +108,8 @@ impl Ground {
             | Self::UnknownRelease
             | Self::PerhapsEarlier
             | Self::Rebuilt
-            | Self::Contradiction => Verdict::Unknown,
+            | Self::Contradiction
+            | Self::Contradicted => Verdict::Unknown,
         }
     }
 }
@@ -114,7 +137,56 @@ impl Finding<'_> {
             fixed: self.fix().map(PackageVersion::text).or(self.upstream_fix).map(str::to_owned),
             source: self.advisory.source.clone(),
             date: Some(self.advisory.date.clone()).filter(|date| !date.is_empty()),
+            marker: self.marker.map(Marker::name),
         }
+    }
+
+    /// Whether the key exchange may tell what this side's identification leaves open, or deny what it tells.
+    pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
+        self.mending().chain(self.betraying()).any(|marker| marker.fits(banner))
+    }
+
+    /// The same where the key exchange has nothing to add; else what that tells. Where it denies the
+    /// identification, or itself, nobody can tell.
+    pub(in crate::rules) fn weighed(self, seen: &[Marker]) -> Self {
+        let mending = self.mending().find(|marker| seen.contains(marker));
+        let betraying = self.betraying().find(|marker| seen.contains(marker));
+        let told = matches!(self.verdict(), Verdict::Mended | Verdict::Vulnerable);
+        let (ground, marker, against) = match (mending, betraying) {
+            (Some(mending), Some(betraying)) => {
+                (Ground::Contradicted, mending, Some(Against::Marker(betraying)))
+            }
+            (Some(marker), None) | (None, Some(marker)) if told => {
+                (Ground::Contradicted, marker, Some(Against::Identification(self.ground)))
+            }
+            (Some(marker), None) => (Ground::Marked, marker, None),
+            (None, Some(marker)) => (Ground::Betrayed, marker, None),
+            (None, None) => return self,
+        };
+        Self { ground, marker: Some(marker), against, ..self }
+    }
+
+    /// The markers of the mending that add something to what the identification tells. Of which packages a
+    /// marker is follows from an identification that tells nothing.
+    fn mending(&self) -> impl Iterator<Item = Marker> + '_ {
+        let verdict = self.verdict();
+        let adds = move |marker: &Marker| match verdict {
+            Verdict::Unknown => true,
+            Verdict::Vulnerable => !marker.is_of_packages(),
+            Verdict::Mended => false,
+        };
+        self.advisory.mended_by.iter().copied().filter(adds)
+    }
+
+    /// The same of the weakness.
+    fn betraying(&self) -> impl Iterator<Item = Marker> + '_ {
+        let verdict = self.verdict();
+        let adds = move |marker: &Marker| match verdict {
+            Verdict::Unknown => true,
+            Verdict::Mended => !marker.is_of_packages(),
+            Verdict::Vulnerable => false,
+        };
+        self.advisory.betrayed_by.iter().copied().filter(adds)
     }
 
     /// The version that mends, of the package's own release where that is known.
@@ -124,12 +196,16 @@ impl Finding<'_> {
 
     /// Why, on one line.
     pub(in crate::rules) fn reason(&self) -> String {
+        self.reason_of(self.ground)
+    }
+
+    fn reason_of(&self, ground: Ground) -> String {
         let line = self.line.map_or_else(|| "the distribution".to_owned(), ToString::to_string);
         let fixed = match self.fix() {
             Some(fix) => format!("{line} is mended from {fix} on"),
             None => format!("no fix is known for {line}"),
         };
-        match self.ground {
+        match ground {
             Ground::Listed => format!("the data list the package as affected; {fixed}"),
             Ground::BelowFix => fixed,
             Ground::Open => format!("{line} has no fix"),
@@ -156,6 +232,16 @@ impl Finding<'_> {
                 format!("the data do not say whether so old a package has the weakness; {fixed}")
             }
             Ground::Rebuilt => format!("somebody else has built the package and may have mended it; {fixed}"),
+            Ground::Marked | Ground::Betrayed => self.marker.map_or("", Marker::says).to_owned(),
+            Ground::Contradicted => {
+                let denied = match self.against {
+                    Some(Against::Identification(ground)) => self.reason_of(ground),
+                    Some(Against::Marker(marker)) => marker.says().to_owned(),
+                    None => String::new(),
+                };
+                let offered = self.marker.map_or("", Marker::says);
+                format!("the side {offered}, which contradicts this: {denied}")
+            }
             Ground::Contradiction => "releases that share the package say different things of it".to_owned(),
         }
     }
@@ -216,7 +302,7 @@ impl Advisory {
     }
 
     pub(super) const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
-        Finding { advisory: self, ground, line, upstream_fix: None }
+        Finding { advisory: self, ground, line, upstream_fix: None, marker: None, against: None }
     }
 
     fn judge_package<'r>(&'r self, package: Installed<'_>, lines: &[&'r Line]) -> Finding<'r> {
@@ -376,7 +462,9 @@ mod tests {
     fn advisory(lines: Vec<Line>) -> Advisory {
         let (source, date, report) = (String::new(), String::new(), Vec::new());
         let (spelled, upstream) = (Vec::new(), None);
-        Advisory { source, date, report, block_unknown: false, spelled, lines, upstream }
+        let (mended_by, betrayed_by) = (Vec::new(), Vec::new());
+        let block_unknown = false;
+        Advisory { source, date, report, block_unknown, spelled, lines, upstream, mended_by, betrayed_by }
     }
 
     fn verdict(advisory: &Advisory, upstream: &str, revision: &str) -> Verdict {
@@ -419,6 +507,25 @@ mod tests {
         let finding = advisory.judge(b"0.9", Shown::Nothing).unwrap();
         assert_eq!((finding.verdict(), finding.blocks()), (Verdict::Mended, false));
         assert!(advisory.judge(b"0.9", Shown::Distribution(b"Ubuntu")).is_none());
+    }
+
+    #[test]
+    fn what_banner_and_key_exchange_deny_each_other_is_blocked_as_anything_that_cannot_be_told() {
+        let marker = Marker::named("strict-kex-server").unwrap();
+        let stated = |block_unknown: bool| {
+            let lines = vec![line("12", "1.0-2+deb12u3", fixed("1.0-2+deb12u2"))];
+            Advisory { betrayed_by: vec![marker], block_unknown, ..advisory(lines) }
+        };
+        for block_unknown in [false, true] {
+            let advisory = stated(block_unknown);
+            let package = Revision { distribution: b"Debian", revision: b"2+deb12u2" };
+            let mended = advisory.judge(b"1.0", Shown::Package(package)).unwrap();
+            assert_eq!((mended.verdict(), mended.blocks()), (Verdict::Mended, false));
+            let denied = mended.weighed(&[marker]);
+            assert_eq!((denied.verdict(), denied.blocks()), (Verdict::Unknown, block_unknown));
+            let hidden = advisory.judge(b"1.0", Shown::Nothing).unwrap();
+            assert_eq!((hidden.verdict(), hidden.blocks()), (Verdict::Unknown, block_unknown));
+        }
     }
 
     fn version() -> impl Strategy<Value = (String, String)> {

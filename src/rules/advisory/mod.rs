@@ -16,6 +16,10 @@
 //! Ubuntu's data list every version that is affected, and are judged by that ([`ubuntu`]). What upstream says of
 //! its versions mends those outside of its ranges; those within may be mended by whoever built the package.
 //!
+//! What the identification leaves open, the key exchange may tell ([`marker`](super::marker)): it mends or betrays the
+//! weaknesses that the advisory names markers for. It never overrules what the identification tells: where they deny
+//! each other, nobody can tell.
+//!
 //! Everything else cannot be told, and the reason is said. So is a package that somebody else has built
 //! (`2+deb12u2.example1`) and that would be vulnerable by its number.
 
@@ -28,7 +32,9 @@ use std::fmt;
 
 pub(super) use self::judge::{Finding, Shown};
 pub(super) use self::package::PackageVersion;
+use super::marker::Marker;
 use super::version::Requirement;
+use crate::banner::SshBanner;
 use crate::event::Verdict;
 
 /// What is known of one weakness in one package, release by release.
@@ -48,6 +54,10 @@ pub(super) struct Advisory {
     pub(super) lines: Vec<Line>,
     /// Upstream's versions that have the weakness.
     pub(super) upstream: Option<Requirement>,
+    /// What a side offers that has the mending.
+    pub(super) mended_by: Vec<Marker>,
+    /// What a side offers that has the weakness.
+    pub(super) betrayed_by: Vec<Marker>,
 }
 
 /// One release's packages.
@@ -138,6 +148,22 @@ impl fmt::Display for Line {
 }
 
 impl Advisory {
+    /// Whether the key exchange may tell what the identification does not.
+    pub(super) fn asks_markers(&self) -> bool {
+        !self.mended_by.is_empty() || !self.betrayed_by.is_empty()
+    }
+
+    /// Whether the key exchange of a side that identifies itself so may tell anything.
+    pub(super) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
+        self.mended_by.iter().chain(&self.betrayed_by).any(|marker| marker.fits(banner))
+    }
+
+    /// Whether a side may be stopped for what its key exchange tells, or not until that told nothing else.
+    pub(super) fn may_block_by_markers(&self) -> bool {
+        let awaited = |marker: &Marker| self.block_unknown || !marker.is_of_packages();
+        !self.betrayed_by.is_empty() || self.mended_by.iter().any(awaited)
+    }
+
     /// Whether `verdict` is worth a match.
     pub(super) fn reports(&self, verdict: Verdict) -> bool {
         self.report.contains(&verdict)

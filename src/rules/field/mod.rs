@@ -65,6 +65,8 @@ pub(super) enum Field {
     Mac,
     /// SSH: the offered compression, each direction by itself.
     Compression,
+    /// SSH: the name of each marker that the KEXINIT shows.
+    Marker,
     /// HTTP response: three digits.
     Status,
     /// HTTP response: the reason phrase.
@@ -266,6 +268,7 @@ impl Field {
                 | Self::Encryption
                 | Self::Mac
                 | Self::Compression
+                | Self::Marker
         )
     }
 

@@ -15,4 +15,5 @@ pub(super) const FIELDS: &[Row] = &[
     Row::either("encryption", Field::Encryption),
     Row::either("mac", Field::Mac),
     Row::either("compression", Field::Compression),
+    Row::either("marker", Field::Marker),
 ];

@@ -87,6 +87,7 @@ fn weakness(package: &str, name: &str) -> Weakness {
         references: vec![name.to_owned(), format!("https://security.alpinelinux.org/vuln/{name}")],
         lines: Vec::new(),
         upstream: Vec::new(),
+        changed: String::new(),
         unclear: false,
     }
 }

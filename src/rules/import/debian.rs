@@ -134,6 +134,7 @@ impl Issue {
             name,
             description: self.description,
             severity,
+            changed: String::new(),
             references,
             lines,
             upstream: Vec::new(),

@@ -5,6 +5,7 @@
 //! fetched, and the same files give the same rules.
 
 mod alpine;
+mod archive;
 mod bounded;
 mod debian;
 mod kev;
@@ -15,6 +16,7 @@ mod redhat;
 mod ubuntu;
 mod write;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,12 @@ use crate::event::{Action, Severity, Verdict};
 
 pub use self::kev::Exploited;
 pub use self::products::Products;
+
+/// Octets of rules that are read at a time, to see that they are some.
+const PIECE: usize = 256 << 10;
+
+/// What to do about too many rules.
+const LESS: &str = "ask for less (--product, --since, --severity)";
 
 /// What is wanted of the data, and what its rules do.
 #[derive(Debug, Clone)]
@@ -42,8 +50,11 @@ pub struct Wanted {
     pub report: Vec<Verdict>,
     /// Whether blocking rules block, too, where nobody can tell.
     pub block_unknown: bool,
-    /// When the data were taken, `2026-11-20`.
-    pub date: String,
+    /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last changed, as they
+    /// tell themselves.
+    pub date: Option<String>,
+    /// When their files were last changed: of data that tell nothing of it.
+    pub changed: String,
 }
 
 /// Rules, as the text of a rule file.
@@ -112,6 +123,8 @@ struct Weakness {
     severity: Severity,
     /// When it was published, or the year of its name.
     published: String,
+    /// When the data have last changed what they say of it; empty where they do not tell.
+    changed: String,
     references: Vec<String>,
     lines: Vec<Line>,
     /// Ranges of upstream's versions that have it, as rules write them.
@@ -199,6 +212,7 @@ fn finish(
     products: &Products,
     wanted: &Wanted,
 ) -> Result<Imported, Fault> {
+    let date = wanted.date_of(&weaknesses);
     for weakness in &mut weaknesses {
         if wanted.exploited.holds(&weakness.name) {
             weakness.severity = Severity::Critical;
@@ -214,23 +228,81 @@ fn finish(
         let message = "no weakness in the data is one of those asked for (--product, --since, --severity)";
         return Err(Fault::Nothing(message.to_owned()));
     }
-    let text = write::file(origin, &weaknesses, products, wanted);
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
-        let message = format!(
-            "{} rules are more than one file may hold ({} MiB): ask for less (--product, --since, --severity)",
-            weaknesses.len(),
-            limits::FILE_OCTETS >> 20
-        );
-        return Err(Fault::Nothing(message));
+    let mut draft = Draft::new(write::head(origin, &date));
+    let count = weaknesses.len();
+    // Each is let go once it is written.
+    for weakness in weaknesses {
+        if let Some(product) = products.of(&weakness.package) {
+            draft.claim(write::id(origin, &weakness))?;
+            write::rule(&mut draft.text, (origin, &date), &weakness, product, wanted);
+            draft.written(count)?;
+        }
     }
-    RuleSet::parse("the rules", &text)?;
-    Ok(Imported { text, rules: weaknesses.len(), left_out })
+    draft.check()?;
+    Ok(Imported { text: draft.text, rules: draft.ids.len(), left_out })
+}
+
+/// A rule file that is being written, and read again piece by piece: to read all of it takes several times its room.
+struct Draft {
+    text: String,
+    /// Octets of what each piece is read behind: what is said of all rules.
+    head: usize,
+    /// From where on it was not read again.
+    unread: usize,
+    ids: HashSet<String>,
+}
+
+impl Draft {
+    fn new(head: String) -> Self {
+        Self { head: head.len(), unread: head.len(), text: head, ids: HashSet::new() }
+    }
+
+    /// Notes the id of the next rule; no two may have the same.
+    fn claim(&mut self, id: String) -> Result<(), Fault> {
+        if self.ids.len() >= limits::RULES {
+            return Err(Fault::Nothing(format!("more than {} rules: {LESS}", limits::RULES)));
+        }
+        if self.ids.contains(&id) {
+            return Err(Fault::Nothing(format!("the data tell twice of {id}, in other letters")));
+        }
+        self.ids.insert(id);
+        Ok(())
+    }
+
+    /// To be told of each rule of so many behind its last line.
+    fn written(&mut self, count: usize) -> Result<(), Fault> {
+        if u64::try_from(self.text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
+            let most = limits::FILE_OCTETS >> 20;
+            return Err(Fault::Nothing(format!(
+                "{count} rules are more than one file may hold ({most} MiB): {LESS}"
+            )));
+        }
+        if self.text.len() - self.unread >= PIECE { self.check() } else { Ok(()) }
+    }
+
+    /// Reads what was written since.
+    fn check(&mut self) -> Result<(), Fault> {
+        let [head, rules] =
+            [self.text.get(..self.head), self.text.get(self.unread..)].map(Option::unwrap_or_default);
+        if !rules.is_empty() {
+            RuleSet::parse("the rules", &format!("{head}{rules}"))?;
+        }
+        self.unread = self.text.len();
+        Ok(())
+    }
 }
 
 impl Wanted {
     /// Whether a package is asked for.
     fn names(&self, package: &str) -> bool {
         self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package)
+    }
+
+    /// Of when the data are.
+    fn date_of(&self, weaknesses: &[Weakness]) -> String {
+        let days = weaknesses.iter().filter_map(|weakness| day(&weakness.changed));
+        let told = || days.max().map(str::to_owned);
+        self.date.clone().or_else(told).unwrap_or_else(|| self.changed.clone())
     }
 
     fn takes(&self, weakness: &Weakness) -> bool {
@@ -241,6 +313,16 @@ impl Wanted {
         });
         recent && weakness.severity >= self.severity
     }
+}
+
+/// The day of a time as data tell it, `2026-11-20T13:14:15Z`; none where it is no such.
+fn day(time: &str) -> Option<&str> {
+    let day = time.get(..10)?;
+    let is_day = day.bytes().enumerate().all(|(at, octet)| match at {
+        4 | 7 => octet == b'-',
+        _ => octet.is_ascii_digit(),
+    });
+    is_day.then_some(day)
 }
 
 /// The year of a weakness's name, `2024` of `CVE-2024-6387`; empty where it has none.

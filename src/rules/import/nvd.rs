@@ -144,6 +144,7 @@ impl Record {
             description: english.map(|description| description.value.clone()).unwrap_or_default(),
             severity: word.and_then(severity).unwrap_or(Severity::Medium),
             published: if self.published.is_empty() { year(&self.id) } else { self.published.clone() },
+            changed: self.changed.clone(),
             references,
             lines: Vec::new(),
             upstream: Vec::new(),
@@ -217,6 +218,8 @@ struct Record {
     id: String,
     #[serde(default)]
     published: String,
+    #[serde(default, rename = "lastModified")]
+    changed: String,
     #[serde(default, rename = "vulnStatus")]
     status: String,
     #[serde(default)]

@@ -7,7 +7,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ use serde_json::Value;
 use super::super::advisory::{Line, PackageVersion, State, Status};
 use super::super::version::Requirement;
 use super::bounded::{self, Bounded};
-use super::{Fault, Products, Wanted, Weakness, is_name, is_reference, severity, ubuntu, year};
+use super::{Fault, Products, Wanted, Weakness, archive, is_name, is_reference, severity, ubuntu, year};
 use crate::event::Severity;
 
 /// Octets of one record.
@@ -68,9 +67,8 @@ impl Collected<'_> {
 
     fn archive(&mut self, path: &Path) -> Result<(), Fault> {
         let name = path.display().to_string();
-        let file = BufReader::new(File::open(path).map_err(|error| Fault::unreadable(path, error))?);
         let malformed = |place: &str, message: String| Fault::Malformed { place: place.to_owned(), message };
-        let mut archive = zip::ZipArchive::new(file).map_err(|error| malformed(&name, error.to_string()))?;
+        let mut archive = archive::open(path)?;
         let members: Result<Vec<String>, _> =
             archive.file_names().map(|member| member.map(Cow::into_owned)).collect();
         let mut members = members.map_err(|error| malformed(&name, error.to_string()))?;
@@ -126,6 +124,8 @@ struct Record {
     id: String,
     #[serde(default)]
     published: String,
+    #[serde(default)]
+    modified: String,
     withdrawn: Option<String>,
     #[serde(default)]
     aliases: Vec<String>,
@@ -234,6 +234,7 @@ impl Record {
             description: about.clone(),
             severity: self.severity().unwrap_or(Severity::Info),
             published: if self.published.is_empty() { year(name) } else { self.published.clone() },
+            changed: self.modified.clone(),
             references,
             lines: Vec::new(),
             upstream: Vec::new(),

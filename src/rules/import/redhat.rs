@@ -28,7 +28,15 @@ struct Statement {
 struct Document {
     aggregate_severity: Option<Text>,
     #[serde(default)]
+    tracking: Tracking,
+    #[serde(default)]
     references: Vec<Reference>,
+}
+
+#[derive(Default, Deserialize)]
+struct Tracking {
+    #[serde(default)]
+    current_release_date: String,
 }
 
 #[derive(Deserialize)]
@@ -150,6 +158,7 @@ impl Statement {
             description: vulnerability.title.clone(),
             severity: word.and_then(severity).unwrap_or(Severity::Medium),
             published: if date.is_empty() { year(name) } else { date.clone() },
+            changed: self.document.tracking.current_release_date.clone(),
             references,
             lines: Vec::new(),
             upstream: Vec::new(),

@@ -3,71 +3,105 @@
 use std::fmt::Write as _;
 
 use super::products::Product;
-use super::{Origin, Products, Wanted, Weakness};
-use crate::event::Verdict;
+use super::{Origin, Wanted, Weakness};
+use crate::event::{Side, Verdict};
 use crate::rules::advisory::{Line, PackageVersion, State, Status};
+use crate::rules::marker::Marker;
 
 /// Characters of a description that a title shows.
 const TITLE: usize = 120;
 
-/// The whole file.
-pub(super) fn file(origin: Origin, weaknesses: &[Weakness], products: &Products, wanted: &Wanted) -> String {
+/// What a file begins with.
+pub(super) fn head(origin: Origin, date: &str) -> String {
     let mut text = format!("# Made by `bannerwall rules import {}` from the {origin}", origin.prefix);
-    if !wanted.date.is_empty() {
-        text.push_str(&format!(" of {}", wanted.date));
+    if !date.is_empty() {
+        text.push_str(&format!(" of {date}"));
     }
     text.push_str(".\n# The data are their makers'; import them anew rather than changing this file.\n\n");
     text.push_str(&format!("[pack]\ntags = [\"advisory\", {}]\n", quoted(origin.prefix)));
-    for weakness in weaknesses {
-        if let Some(product) = products.of(&weakness.package) {
-            rule(&mut text, origin, weakness, product, wanted);
-        }
-    }
     text
 }
 
-fn rule(text: &mut String, origin: Origin, weakness: &Weakness, product: &Product, wanted: &Wanted) {
-    let mut key = |key: &str, value: String| {
+/// A table of a rule file that is being written.
+struct Table<'t>(&'t mut String);
+
+impl Table<'_> {
+    fn key(&mut self, key: &str, value: &str) {
         // Writing into a String does not fail.
-        let _ = writeln!(text, "{key} = {value}");
-    };
-    key("\n[[rule]]\nid", quoted(&id(origin, weakness)));
-    key("title", quoted(&title(weakness)));
-    key("protocol", quoted(&product.protocol));
+        let _ = writeln!(self.0, "{key} = {value}");
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.key(key, &quoted(value));
+    }
+}
+
+/// Writes one rule behind what stands in `text`.
+pub(super) fn rule(
+    text: &mut String,
+    (origin, date): (Origin, &str),
+    weakness: &Weakness,
+    product: &Product,
+    wanted: &Wanted,
+) {
+    let mut table = Table(text);
+    table.text("\n[[rule]]\nid", &id(origin, weakness));
+    table.text("title", &title(weakness));
+    table.text("protocol", &product.protocol);
     if let Some(from) = &product.from {
-        key("from", quoted(from));
+        table.text("from", from);
     }
     for (field, pattern) in &product.asked {
         let field = if field.contains('.') { quoted(field) } else { field.clone() };
-        key(&format!("match.{field}"), quoted(pattern));
+        table.text(&format!("match.{field}"), pattern);
     }
-    key("action", quoted(wanted.action.name()));
-    key("severity", quoted(weakness.severity.name()));
-    key("category", quoted("advisory"));
-    key("references", list(weakness.references.iter().map(|reference| quoted(reference))));
+    table.text("action", wanted.action.name());
+    table.text("severity", weakness.severity.name());
+    table.text("category", "advisory");
+    table.key("references", &list(weakness.references.iter().map(|reference| quoted(reference))));
     let exploited = wanted.exploited.holds(&weakness.name);
     let tags = [weakness.package.as_str()].into_iter().chain(exploited.then_some("kev"));
-    key("tags", list(tags.map(quoted)));
-    key("advisory.source", quoted(origin.name));
-    if !wanted.date.is_empty() {
-        key("advisory.date", quoted(&wanted.date));
+    table.key("tags", &list(tags.map(quoted)));
+    advisory(&mut table, (origin, date), weakness, product, wanted);
+    if let Some(template) = &product.banner {
+        examples(&mut table, template, weakness, product, wanted);
     }
-    key("advisory.report", list(wanted.report.iter().map(|verdict| quoted(verdict.name()))));
+}
+
+/// What the rule knows of packages.
+fn advisory(
+    table: &mut Table<'_>,
+    (origin, date): (Origin, &str),
+    weakness: &Weakness,
+    product: &Product,
+    wanted: &Wanted,
+) {
+    table.text("advisory.source", origin.name);
+    if !date.is_empty() {
+        table.text("advisory.date", date);
+    }
+    table.key("advisory.report", &list(wanted.report.iter().map(|verdict| quoted(verdict.name()))));
     if wanted.block_unknown {
-        key("advisory.block_unknown", true.to_string());
+        table.key("advisory.block_unknown", "true");
     }
     if !product.spelled.is_empty() {
         let pairs = product.spelled.iter().map(|(shown, own)| format!("{} = {}", quoted(shown), quoted(own)));
-        key("advisory.spelled", format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", ")));
+        table.key("advisory.spelled", &format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", ")));
     }
     if !weakness.upstream.is_empty() {
-        key("advisory.upstream", quoted(&weakness.upstream.join(" || ")));
+        table.text("advisory.upstream", &weakness.upstream.join(" || "));
+    }
+    for (name, markers) in evidence(weakness, product) {
+        table.key(name, &list(markers.into_iter().map(|marker| quoted(marker.name()))));
     }
     let lines: Vec<String> = weakness.lines.iter().map(|line| format!("    {},\n", package(line))).collect();
     if !lines.is_empty() {
-        key("advisory.packages", format!("[\n{}]", lines.concat()));
+        table.key("advisory.packages", &format!("[\n{}]", lines.concat()));
     }
-    let Some(template) = &product.banner else { return };
+}
+
+/// Banners of packages around the fix, by which a rule can be tried.
+fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product: &Product, wanted: &Wanted) {
     let shown = |line: &Line, version: &PackageVersion| {
         quoted(&banner(template, &line.distribution, version, product))
     };
@@ -98,16 +132,33 @@ fn rule(text: &mut String, origin: Origin, weakness: &Weakness, product: &Produc
             _ => {}
         }
     }
-    for (name, banners) in [("examples", &mut examples), ("counterexamples", &mut counterexamples)] {
+    for (name, mut banners) in [("examples", examples), ("counterexamples", counterexamples)] {
         banners.sort();
         banners.dedup();
         if !banners.is_empty() {
-            key(name, list(banners.drain(..)));
+            table.key(name, &list(banners.into_iter()));
         }
     }
 }
 
-fn id(origin: Origin, weakness: &Weakness) -> String {
+/// What of a key exchange tells whether the weakness is there, where anything does.
+fn evidence(weakness: &Weakness, product: &Product) -> Vec<(&'static str, Vec<Marker>)> {
+    if product.protocol != "ssh" {
+        return Vec::new();
+    }
+    let side = match product.from.as_deref() {
+        Some("either") => None,
+        Some("client") => Some(Side::Client),
+        _ => Some(Side::Server),
+    };
+    let mending = Marker::mending(&weakness.name, &weakness.package, &weakness.lines, side);
+    let both =
+        [("advisory.mended_by", mending), ("advisory.betrayed_by", Marker::betraying(&weakness.name, side))];
+    both.into_iter().filter(|(_, markers)| !markers.is_empty()).collect()
+}
+
+/// The rule's id: one a weakness of a package.
+pub(super) fn id(origin: Origin, weakness: &Weakness) -> String {
     format!("{}-{}-{}", origin.prefix, weakness.package, weakness.name.to_ascii_lowercase())
 }
 

@@ -4,11 +4,23 @@ use serde_spanned::Spanned;
 use toml::de::DeValue;
 
 use super::super::advisory::{Advisory, Line, PackageVersion, State, Status};
+use super::super::marker::Marker;
+use super::super::suggest;
 use super::fields;
 use super::value::{Entry, Reader, Text};
 use crate::event::Verdict;
 
-const KEYS: &[&str] = &["source", "date", "report", "block_unknown", "spelled", "packages", "upstream"];
+const KEYS: &[&str] = &[
+    "source",
+    "date",
+    "report",
+    "block_unknown",
+    "spelled",
+    "packages",
+    "upstream",
+    "mended_by",
+    "betrayed_by",
+];
 const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "affected", "fixed", "status"];
 
 /// Reads an advisory; none where anything of it is at fault.
@@ -22,6 +34,8 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
         spelled: Vec::new(),
         lines: Vec::new(),
         upstream: None,
+        mended_by: Vec::new(),
+        betrayed_by: Vec::new(),
     };
     for (key, span, value) in reader.table("advisory", value)? {
         match key {
@@ -35,6 +49,8 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
             "spelled" => advisory.spelled = spelled(reader, value),
             "packages" => advisory.lines = lines(reader, value),
             "upstream" => advisory.upstream = fields::requirement(reader, key, value).map(|(asked, _)| asked),
+            "mended_by" => advisory.mended_by = markers(reader, key, value),
+            "betrayed_by" => advisory.betrayed_by = markers(reader, key, value),
             _ => reader.unknown_key(&span, key, "an advisory", KEYS.iter().copied()),
         }
     }
@@ -62,6 +78,22 @@ fn report(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Verdict>
         }
         _ => reader.name("report", value, &Verdict::NAMES).into_iter().collect(),
     }
+}
+
+/// `mended_by = ["strict-kex-server"]`.
+fn markers(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Marker> {
+    let mut all = Vec::new();
+    for text in reader.texts(key, value) {
+        match (Marker::named(&text.value), suggest::nearest(&text.value, Marker::names())) {
+            (Some(marker), _) => all.push(marker),
+            (None, Some(nearest)) => {
+                let message = format!("there is no marker `{}`", text.value);
+                reader.error_with_help(&text.span, message, format!("did you mean `{nearest}`?"));
+            }
+            (None, None) => reader.error(&text.span, format!("there is no marker `{}`", text.value)),
+        }
+    }
+    all
 }
 
 /// `spelled = { "10.0p2" = "10.0p1" }`: what banners show, and what the package is called.

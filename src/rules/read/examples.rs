@@ -103,9 +103,9 @@ fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<P
         match *key {
             "kex" => lists.kex = text.value,
             "host_key" => lists.host_key = text.value,
-            "encryption" => lists.encryption = text.value,
-            "mac" => lists.mac = text.value,
-            _ => lists.compression = text.value,
+            "encryption" => lists.encryption = text.value.into(),
+            "mac" => lists.mac = text.value.into(),
+            _ => lists.compression = text.value.into(),
         }
     }
     (Content::Ssh { line: line.into_bytes(), kex, hassh }, facts)

@@ -28,6 +28,7 @@ use super::diagnostic::{Diagnostic, Level, Report};
 use super::limits;
 use super::list::{List, Values};
 use super::local::Override;
+use super::marker::is_shipped;
 use super::pattern::Patterns;
 use super::policy::Policy;
 use super::rule::Rule;
@@ -52,7 +53,7 @@ pub(super) struct Draft {
 }
 
 /// The keys of a rule file.
-const FILE_KEYS: &[&str] = &["pack", "rule", "policy", "override", "lists", "product"];
+const FILE_KEYS: &[&str] = &["pack", "rule", "policy", "override", "lists", "product", "marker"];
 const PACK_KEYS: &[&str] = &["profiles", "tags"];
 
 /// What a file says of all its rules: `[pack]`.
@@ -92,6 +93,12 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
             "pack" => pack = Pack::read(&mut reader, value),
             // Products are the import's affair.
             "rule" | "policy" | "override" | "product" => {}
+            "marker" if is_shipped(source.text()) => {}
+            "marker" => reader.warn(
+                span,
+                "markers are built in: these are not read",
+                "`match.marker` asks for those that are shipped, and `match.kex` for names of your own",
+            ),
             _ => reader.unknown_key(span, key, "a rule file", FILE_KEYS.iter().copied()),
         }
     }

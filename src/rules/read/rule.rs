@@ -301,7 +301,11 @@ impl Parts {
                 );
             }
         }
-        if let Some((_, span)) = &self.advisory {
+        if let Some((advisory, span)) = &self.advisory {
+            if advisory.asks_markers() && self.protocol.is_some_and(|protocol| protocol != Protocol::Ssh) {
+                reader
+                    .error(span, "markers are of SSH's key exchange, and the rule is about another protocol");
+            }
             if !versioned {
                 reader.error_with_help(span, "nothing says which version the banner has", help);
             }

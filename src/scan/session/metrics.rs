@@ -1,10 +1,9 @@
 //! A scan's counts where Prometheus fetches them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::event::PortState;
-use crate::metrics::{Endpoint, Health, MetricsError, Registry, ScanMetrics};
+use crate::metrics::{Endpoint, Health, MetricsConfig, MetricsError, Registry, ScanMetrics};
 use crate::scan::targets::Counts;
 
 /// The metrics of one scan and their endpoint, open as long as this lives.
@@ -15,13 +14,13 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Shows metrics at `address`.
-    pub(super) fn start(address: SocketAddr) -> Result<Self, MetricsError> {
+    /// Shows metrics where it is asked for.
+    pub(super) fn start(config: &MetricsConfig) -> Result<Self, MetricsError> {
         let registry = Registry::new()?;
         let families = ScanMetrics::new(&registry)?;
         let health = Arc::new(Health::default());
         health.set_ready(true);
-        let endpoint = Endpoint::start(address, registry, health)?;
+        let endpoint = Endpoint::start(config, registry, health)?;
         Ok(Self { families, _endpoint: endpoint })
     }
 

@@ -187,7 +187,7 @@ impl Session {
             selection: Arc::new(selection),
             writer,
             inventory: inventory.transpose()?,
-            metrics: options.metrics.map(Metrics::start).transpose()?,
+            metrics: options.metrics.as_ref().map(Metrics::start).transpose()?,
             resume,
             plan,
         })

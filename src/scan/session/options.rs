@@ -1,13 +1,13 @@
 //! What one scan is told, whoever tells it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::banner::disclosure::Disclosure;
 use crate::inventory::RecordConfig;
+use crate::metrics::MetricsConfig;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 use crate::scan::pacing::Rate;
@@ -59,7 +59,7 @@ pub struct Options {
     /// The inventory to keep.
     pub inventory: Option<RecordConfig>,
     /// Where metrics are shown.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<MetricsConfig>,
 }
 
 /// Targets as users name them.

@@ -5,6 +5,7 @@
 
 mod feed;
 mod intervals;
+mod ports;
 mod reserved;
 mod resolve;
 mod spec;
@@ -23,6 +24,7 @@ use spec::Spec;
 pub use feed::{Counts, Finished, Plan, Shard, Snapshot, Tracker};
 #[cfg(test)]
 pub use feed::{Feed, Shortages};
+pub use ports::Ports;
 
 /// The most targets that one scan can have: 2^62.
 const MOST: u64 = 1 << 62;
@@ -73,43 +75,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// Ports, each once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports(Intervals<u16>);
-
-impl Ports {
-    /// How many.
-    pub fn count(&self) -> usize {
-        usize::try_from(self.0.count()).unwrap_or(usize::MAX)
-    }
-}
-
-impl std::str::FromStr for Ports {
-    type Err = String;
-
-    /// Reads `22,80,8000-8010`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        spec::ports(text).map(Self)
-    }
-}
-
-impl FromIterator<u16> for Ports {
-    fn from_iter<I: IntoIterator<Item = u16>>(ports: I) -> Self {
-        Self(Intervals::new(ports.into_iter().map(|port| (port, port)).collect()))
-    }
-}
-
-impl fmt::Display for Ports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (first, last)) in self.0.ranges().iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            match first == last {
-                true => write!(f, "{comma}{first}")?,
-                false => write!(f, "{comma}{first}-{last}")?,
-            }
-        }
-        Ok(())
-    }
+/// The first and the last address that a word names; none where it is a host's name.
+///
+/// # Errors
+/// It is none that a scan takes.
+pub fn addresses(word: &str) -> Result<Option<(IpAddr, IpAddr)>, String> {
+    Ok(match spec::parse(word)? {
+        Spec::V4(first, last) => Some((Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into())),
+        Spec::V6(first, last) => Some((Ipv6Addr::from_bits(first).into(), Ipv6Addr::from_bits(last).into())),
+        Spec::Name(_) => None,
+    })
 }
 
 /// Gathers words into a [`TargetSet`].

@@ -5,7 +5,6 @@
 //! (`Authorization: Bearer` or `Basic`). What is not a mere question must come from the page itself.
 
 mod htpasswd;
-mod rate;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -16,13 +15,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-pub(super) use self::htpasswd::Users;
-use self::rate::Rates;
+use crate::web::{Peer, Rates, Users, credentials};
 
 /// Requests of one address: so many at once, and a second.
 const REQUESTS: (f64, f64) = (200.0, 40.0);
@@ -86,9 +82,9 @@ pub(super) struct Access {
     failures: Rates,
 }
 
-/// Whose request it is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+/// Who has sent a request, for the journal.
+#[derive(Debug, Clone)]
+pub(super) struct Who(pub(super) String);
 
 impl Login {
     /// The token that stands in a file.
@@ -159,6 +155,16 @@ impl Access {
         }
     }
 
+    /// Who has sent a request that is admitted.
+    fn who(&self, peer: IpAddr, request: &Parts) -> Who {
+        let name = match &self.login {
+            Login::Users(_) => request.secret().and_then(|(name, _)| name).unwrap_or_default(),
+            Login::Token(_) => "who has the token".to_owned(),
+            Login::Local => "somebody".to_owned(),
+        };
+        Who(format!("{name} at {}", peer.to_canonical()))
+    }
+
     fn outcome(&self, peer: IpAddr, is_told: bool, admitted: bool) -> Option<Response> {
         if admitted {
             return None;
@@ -223,27 +229,20 @@ struct Parts {
 impl Parts {
     /// The user's name, where there is one, and the token or password.
     fn secret(&self) -> Option<(Option<String>, String)> {
-        let told = self.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, value) = told.split_once(' ')?;
-        if scheme.eq_ignore_ascii_case("bearer") {
-            return Some((None, value.trim().to_owned()));
-        }
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
-        }
-        let octets = BASE64_STANDARD.decode(value.trim()).ok()?;
-        let text = String::from_utf8(octets).ok()?;
-        text.split_once(':').map(|(name, password)| (Some(name.to_owned()), password.to_owned()))
+        credentials(&self.headers)
     }
 }
 
 /// Lets a request pass, or answers it.
-pub(super) async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
     let is_question = matches!(*request.method(), Method::GET | Method::HEAD);
     let parts = Parts { headers: request.headers().clone(), is_question };
     if let Some(refused) = access.refusal(peer, &parts).await {
         return refused;
+    }
+    if !is_question {
+        request.extensions_mut().insert(access.who(peer, &parts));
     }
     match tokio::time::timeout(PATIENCE, next.run(request)).await {
         Ok(response) => response,
@@ -286,16 +285,5 @@ mod tests {
             assert!(!access.is_local(&headers(&[("host", name)])), "{name}");
         }
         assert!(!access.is_local(&HeaderMap::new()));
-    }
-
-    #[test]
-    fn tokens_and_passwords_are_read_from_the_field() {
-        let secret =
-            |value: &str| Parts { headers: headers(&[("authorization", value)]), is_question: true }.secret();
-        assert_eq!(secret("Bearer abc"), Some((None, "abc".to_owned())));
-        assert_eq!(secret("basic YTpiOmM="), Some((Some("a".to_owned()), "b:c".to_owned())));
-        for bad in ["Basic", "Basic !!", "Basic YQ==", "Digest x", "Basic /////w=="] {
-            assert_eq!(secret(bad), None, "{bad}");
-        }
     }
 }

@@ -4,6 +4,7 @@ mod attempt;
 mod changes;
 mod hosts;
 mod overview;
+pub(super) mod scans;
 mod services;
 
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Deserialize;
 
 pub(super) use self::overview::Recent;
@@ -37,6 +38,9 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
         .route("/changes", get(changes::list))
         .route("/live", get(changes::live))
         .route("/try", get(attempt::form).post(attempt::show))
+        .route("/scans", get(scans::show).post(scans::start))
+        .route("/scans/{number}/cancel", post(scans::cancel))
+        .route("/schedules/{id}/delete", post(scans::unschedule))
         .route("/assets/live.js", get(|| asset("text/javascript", SCRIPT)))
         .route("/assets/style.css", get(|| asset("text/css", STYLE)))
         .route("/assets/icon.svg", get(|| asset("image/svg+xml", ICON)))
@@ -57,6 +61,9 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// What can be asked.
+    pub(super) const NAMES: [&str; 3] = ["q", "after", "limit"];
+
     /// What the services must be.
     pub(super) fn filter(&self) -> Result<Filter, Fault> {
         Filter::from_text(&self.q).map_err(Fault::bad)

@@ -15,7 +15,7 @@ use crate::terms::{QuicVersion, Timestamp, Transport};
 /// of a message come.
 pub fn quic(data: &[u8]) {
     packets(data);
-    trains(data).into_iter().for_each(packets);
+    trains(data).for_each(packets);
     let mut choices = Choices(data);
     let v2 = choices.octet() & 1 == 1;
     let version = if v2 { QuicVersion::V2 } else { QuicVersion::V1 };

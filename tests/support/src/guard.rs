@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use crate::{Namespace, Running, json_lines};
+use crate::{Namespace, Running, json_lines_so_far};
 
 /// A rule that rejects HTTP clients that call themselves sqlmap.
 pub const NO_SQLMAP: &str = r#"
@@ -23,6 +23,15 @@ counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
 /// Flags of a guard that judges every packet however late it comes to it: what a full queue lets pass, and what waited for
 /// too long, is the affair of other tests.
 pub const JUDGES_ALL: &str = "--max-wait off --queue-length 16384";
+
+/// A rule that forbids a user agent.
+#[must_use]
+pub fn forbids(agent: &str) -> String {
+    format!(
+        "[[rule]]\nid = \"no-{agent}\"\nprotocol = \"http\"\nfrom = \"client\"\n\
+         match.user_agent = '^{agent}$'\naction = \"reject\"\n"
+    )
+}
 
 /// A guard that runs inside of a namespace, and ends with the value.
 #[derive(Debug)]
@@ -59,8 +68,6 @@ impl Guard {
     /// # Panics
     /// When a line is no JSON.
     pub fn events(&self) -> Vec<serde_json::Value> {
-        let text = self.process.stdout();
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        json_lines(&text.as_bytes()[..whole])
+        json_lines_so_far(self.process.stdout().as_bytes())
     }
 }

@@ -13,6 +13,7 @@ mod guard;
 pub mod hello;
 pub mod mutants;
 mod namespace;
+pub mod page;
 mod postgres;
 mod process;
 pub mod raw;
@@ -21,11 +22,12 @@ mod server;
 
 pub use application::{Application, Talk};
 pub use capture::end_capture;
-pub use guard::{Guard, JUDGES_ALL, NO_SQLMAP};
+pub use guard::{Guard, JUDGES_ALL, NO_SQLMAP, forbids};
 pub use namespace::{Line, Namespace};
 pub use postgres::{Postgres, psql};
-pub use process::{Running, Signal, eventually, json_lines};
+pub use process::{Running, Signal, eventually, json_lines, json_lines_so_far};
 pub use root::as_root;
 pub use server::{
-    Apache, Banner, Dropbear, Nginx, PATIENT, PythonHttp, Sshd, send_in_chunks, serve_by, wait_listening,
+    Apache, Banner, Dropbear, Nginx, PATIENT, PythonHttp, Sshd, send_in_chunks, serve_by, ssh_servers,
+    wait_listening,
 };

@@ -40,6 +40,15 @@ pub fn json_lines(printed: &[u8]) -> Vec<serde_json::Value> {
     lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()
 }
 
+/// The JSON lines of a file that is still written: what is not whole yet is left out.
+///
+/// # Panics
+/// When a line is not JSON.
+pub fn json_lines_so_far(written: &[u8]) -> Vec<serde_json::Value> {
+    let whole = written.iter().rposition(|octet| *octet == b'\n').map_or(0, |end| end + 1);
+    json_lines(&written[..whole])
+}
+
 /// Text that a thread reads from a process's pipe.
 #[derive(Debug, Clone, Default)]
 struct Transcript(Arc<(Mutex<Text>, Condvar)>);

@@ -268,3 +268,20 @@ pub fn send_in_chunks(stream: &mut TcpStream, octets: &[u8], chunk: usize) -> st
     stream.set_nodelay(true)?;
     octets.chunks(chunk.max(1)).try_for_each(|part| stream.write_all(part))
 }
+
+/// SSH servers on every loopback address, each of which says what `says` makes of its number; their port.
+///
+/// # Panics
+/// When no port is free.
+pub fn ssh_servers(says: impl Fn(usize) -> Vec<u8> + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let Ok(SocketAddr::V4(own)) = connection.local_addr() else { continue };
+            let [.., high, low] = own.ip().octets();
+            let _ = connection.write_all(&says(usize::from(high) * 256 + usize::from(low)));
+        }
+    });
+    port
+}

@@ -161,7 +161,7 @@ impl Dialogue {
         if reason == Reason::NotAResponse {
             judge.note_application(Anomaly::StatusInvalid);
         }
-        if judge.law.config.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
+        if judge.law.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
             return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
         }
         judge.note_application(Anomaly::UnexpectedData);
@@ -178,7 +178,7 @@ impl Dialogue {
             None if input.len() >= HEAD_LIMIT => input,
             None => return wait(Need::line(HEAD_LIMIT), Reading::Late(first)),
         };
-        let all = judge.law.config.http_inspect == HttpInspect::All;
+        let all = judge.law.http_inspect == HttpInspect::All;
         match self.http.late_line(from, &first, line, judge) {
             Late::Message if all => used(0, Reading::Next),
             Late::Field | Late::Message => used(line.len(), Reading::Late(first)),
@@ -234,7 +234,7 @@ impl Dialogue {
         }
         if message.is_satisfied() {
             self.http.judge_body(from, &mut message, judge);
-            if judge.law.config.http_inspect == HttpInspect::First {
+            if judge.law.http_inspect == HttpInspect::First {
                 self.http.finish(from, *message, judge);
                 return self.behind_message(from, turn.peer, judge);
             }
@@ -244,7 +244,7 @@ impl Dialogue {
 
     /// Where a direction stands behind a message; `peer` is what the other one has said that is unread.
     fn behind_message(&mut self, from: Side, peer: &[u8], judge: &Judge<'_>) -> Behind {
-        let all = judge.law.config.http_inspect == HttpInspect::All;
+        let all = judge.law.http_inspect == HttpInspect::All;
         if from == Side::Client {
             if self.http.asks_tunnel() {
                 return Behind::HandsOver(Handover::Asked(Asked::Tunnel));
@@ -280,7 +280,7 @@ impl Dialogue {
     /// has said of it.
     pub(super) fn settle_http(&mut self, unread: &[u8], judge: &Judge<'_>) {
         if self.is_done(Side::Server)
-            && judge.law.config.http_inspect == HttpInspect::First
+            && judge.law.http_inspect == HttpInspect::First
             && matches!(self.direction(Side::Client).reading, super::Reading::Http(Reading::Late(_)))
             && unread.is_empty()
         {

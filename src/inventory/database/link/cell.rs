@@ -12,15 +12,20 @@ use super::{DatabaseError, Result};
 /// What PostgreSQL has in the place of U+0000, which its texts cannot hold: the symbol for it.
 const NUL: &str = "\u{2400}";
 
+/// A text as PostgreSQL has it.
+pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', NUL)) } else { Cow::Borrowed(text) }
+}
+
 /// A value for a parameter.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::inventory::database) enum Value<'a> {
     Null,
     Integer(i64),
     Text(Cow<'a, str>),
     Octets(Cow<'a, [u8]>),
     /// Several of them, which SQLite has no type for.
-    Many(Vec<Vec<u8>>),
+    Many(Vec<Value<'a>>),
 }
 
 /// Values for parameters, in their order.
@@ -31,14 +36,20 @@ pub(in crate::inventory::database) use values;
 
 impl Value<'_> {
     /// The same, for longer.
-    pub(super) fn into_owned(self) -> Value<'static> {
+    pub(super) fn to_owned(&self) -> Value<'static> {
         match self {
             Self::Null => Value::Null,
-            Self::Integer(number) => Value::Integer(number),
-            Self::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
-            Self::Octets(octets) => Value::Octets(Cow::Owned(octets.into_owned())),
-            Self::Many(many) => Value::Many(many),
+            Self::Integer(number) => Value::Integer(*number),
+            Self::Text(text) => Value::Text(Cow::Owned(text.clone().into_owned())),
+            Self::Octets(octets) => Value::Octets(Cow::Owned(octets.clone().into_owned())),
+            Self::Many(many) => Value::Many(many.iter().map(Self::to_owned).collect()),
         }
+    }
+}
+
+impl<'a> From<&Value<'a>> for Value<'a> {
+    fn from(value: &Value<'a>) -> Self {
+        value.clone()
     }
 }
 
@@ -90,6 +101,15 @@ impl<'a> From<&'a [u8]> for Value<'a> {
     }
 }
 
+impl<'a, T> FromIterator<T> for Value<'a>
+where
+    Value<'a>: From<T>,
+{
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Self::Many(values.into_iter().map(Self::from).collect())
+    }
+}
+
 impl<'a, T> From<Option<T>> for Value<'a>
 where
     Value<'a>: From<T>,
@@ -121,8 +141,7 @@ impl ToSql for Value<'_> {
             Self::Null => Ok(IsNull::Yes),
             Self::Integer(number) if *kind == Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
             Self::Integer(number) => number.to_sql(&Type::INT8, out),
-            Self::Text(text) if text.contains('\0') => text.replace('\0', NUL).to_sql(kind, out),
-            Self::Text(text) => text.as_ref().to_sql(kind, out),
+            Self::Text(text) => without_nul(text).as_ref().to_sql(kind, out),
             Self::Octets(octets) => octets.as_ref().to_sql(kind, out),
             Self::Many(many) => many.to_sql(kind, out),
         }

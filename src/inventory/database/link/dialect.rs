@@ -35,9 +35,41 @@ pub(super) fn postgres(text: &str) -> String {
     out
 }
 
+/// The same for many rows: each parameter is an array of what it is in each of them, of these types. A statement that
+/// enters has a list of `VALUES`, one that changes a `WHERE`.
+pub(super) fn of_many(text: &str, types: &[&str]) -> String {
+    let all = |show: &dyn Fn(usize, &str) -> String| {
+        let shown = types.iter().zip(1..).map(|(name, number)| show(number, name));
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    let (arrays, names) =
+        (all(&|number, name| format!("${number}::{name}[]")), all(&|number, _| format!("v{number}")));
+    let given = format!("FROM unnest({arrays}) AS given ({names})");
+    let text = postgres(text).replace('$', "given.v");
+    let entering = text.split_once("VALUES (").and_then(|(head, rest)| Some((head, rest.split_once(')')?)));
+    match entering {
+        Some((head, (values, tail))) => format!("{head}SELECT {values} {given}{tail}"),
+        None => text.replacen("WHERE", &format!("{given} WHERE"), 1),
+    }
+}
+
+/// Which parameters tell the row that a statement writes from others, counted from 0; none of a statement that always
+/// enters a new one.
+pub(super) fn key(text: &str) -> Vec<usize> {
+    if !text.starts_with("INSERT") {
+        return vec![0];
+    }
+    let list = |behind: &str| -> Vec<&str> {
+        let inner = text.split_once(behind).and_then(|(_, rest)| rest.split_once(')'));
+        inner.map_or_else(Vec::new, |(inner, _)| inner.split(',').map(str::trim).collect())
+    };
+    let columns = list("(");
+    list("ON CONFLICT (").iter().filter_map(|name| columns.iter().position(|it| it == name)).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::postgres;
+    use super::{key, of_many, postgres};
 
     #[test]
     fn parameters_and_types_are_put_into_its_words() {
@@ -50,5 +82,20 @@ mod tests {
         ] {
             assert_eq!(postgres(ours), theirs);
         }
+    }
+    #[test]
+    fn a_statement_for_many_rows_takes_an_array_a_parameter() {
+        let upsert = "INSERT INTO t (id, a, n) VALUES (?1, ?2, ?3) ON CONFLICT (a, id) DO UPDATE SET n = t.n + excluded.n";
+        let many = "INSERT INTO t (id, a, n) SELECT given.v1, given.v2, given.v3 FROM \
+                    unnest($1::int8[], $2::text[], $3::int8[]) AS given (v1, v2, v3) \
+                    ON CONFLICT (a, id) DO UPDATE SET n = t.n + excluded.n";
+        assert_eq!(of_many(upsert, &["int8", "text", "int8"]), many);
+        assert_eq!(key(upsert), [1, 0]);
+        let update = "UPDATE t SET n = max(n, ?2) WHERE id = ?1";
+        let many = "UPDATE t SET n = max(n, given.v2) FROM unnest($1::int8[], $2::int8[]) AS given (v1, v2) \
+                    WHERE id = given.v1";
+        assert_eq!(of_many(update, &["int8", "int8"]), many);
+        assert_eq!(key(update), [0]);
+        assert!(key("INSERT INTO t (id, a) VALUES (?1, ?2)").is_empty());
     }
 }

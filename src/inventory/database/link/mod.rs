@@ -9,7 +9,9 @@ mod dialect;
 mod postgres;
 mod sqlite;
 mod tls;
+mod waiting;
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use tokio_postgres::CancelToken;
@@ -18,6 +20,7 @@ pub(super) use self::cell::{Row, Value, values};
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
 pub(super) use self::tls::{Tls, tls};
+pub(super) use self::waiting::Numbered;
 
 /// Why a database did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -134,11 +137,59 @@ impl Link {
         }
     }
 
-    /// Changes rows, before anything else is asked or the transaction ends: what goes wrong is told then.
+    /// Changes a row, before anything else is asked or the transaction ends: what goes wrong is told then. See
+    /// [`waiting`] for what of the order stays.
     pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.execute(text, values).map(drop),
             Self::Postgres(session) => session.put(text, values),
+        }
+    }
+
+    /// The same of a statement that enters a row, whose first parameter is its number; gives that.
+    pub(super) fn enter(&self, table: Numbered, text: &'static str, values: &[Value<'_>]) -> Result<i64> {
+        match self {
+            Self::Sqlite(file) => file.enter(text, values),
+            Self::Postgres(session) => session.enter(table, text, values),
+        }
+    }
+
+    /// What a question about any of several rows (`= ANY(?1)`) is answered with.
+    pub(super) fn of_each<T>(
+        &self,
+        text: &str,
+        ids: &[i64],
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Self::Postgres(_) = self {
+            return self.all(text, &[ids.iter().copied().collect()], read);
+        }
+        let (text, mut all) = (text.replace("ANY(?1)", "?1"), Vec::new());
+        for id in ids {
+            all.append(&mut self.all(&text, values![*id], &mut read)?);
+        }
+        Ok(all)
+    }
+
+    /// A text as it comes back.
+    pub(super) fn kept<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self {
+            Self::Sqlite(_) => Cow::Borrowed(text),
+            Self::Postgres(_) => cell::without_nul(text),
+        }
+    }
+
+    /// Has statements of this transaction look rows up by their keys: a server that does not know yet how large the
+    /// tables have become would read all of them for a batch.
+    pub(super) fn look_up_by_keys(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(session) => session.batch(
+                "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off",
+            ),
         }
     }
 

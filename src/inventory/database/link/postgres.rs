@@ -1,10 +1,10 @@
 //! A connection to a PostgreSQL server.
 //!
 //! Each has a runtime of its own on the thread that asks, which waits for the answer but no longer than
-//! [`PATIENCE`]. Rows that are only [put](Session::put) are sent together, without waiting for one before the next.
+//! [`PATIENCE`]. Rows that are only [put](Session::put) are sent together: see [`super::waiting`].
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
@@ -15,10 +15,12 @@ use std::time::Duration;
 use futures_util::future::join;
 use tokio::runtime::Runtime;
 use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, Config, Error, Statement};
 
-use super::dialect::postgres;
+use super::dialect::{of_many, postgres};
 use super::tls::Tls;
+use super::waiting::{Numbered, Sending, Waiting};
 use super::{DatabaseError, Result, Row, Value};
 
 /// The longest that an answer is waited for.
@@ -36,14 +38,14 @@ const WRITING: i64 = 0x6277_6976;
 /// Statements that are kept prepared.
 const STATEMENTS: usize = 128;
 
-/// Statements that are sent together, at most.
-const TOGETHER: usize = 4_096;
+/// Rows that are put before they are sent, at most.
+const TOGETHER: usize = 16_384;
+
+/// Numbers of rows that are taken at once.
+const NUMBERS: usize = 1_024;
 
 /// Rows of a long answer that are fetched first, and then each time.
 const FETCHED: (usize, usize) = (128, 1_024);
-
-/// A statement that is put, and its values.
-type Waiting = (&'static str, Vec<Value<'static>>);
 
 /// A connection.
 pub(in crate::inventory::database) struct Session {
@@ -52,8 +54,12 @@ pub(in crate::inventory::database) struct Session {
     client: Client,
     tls: Tls,
     statements: RefCell<HashMap<String, Statement>>,
+    /// Statements for many rows.
+    of_many: RefCell<HashMap<&'static str, Statement>>,
     /// What is put, and not sent yet.
-    waiting: RefCell<Vec<Waiting>>,
+    waiting: RefCell<Waiting>,
+    /// Numbers for rows that nobody else will use.
+    numbers: RefCell<[VecDeque<i64>; Numbered::COUNT]>,
     /// Long answers that are being read.
     cursors: Cell<usize>,
     /// Nothing can be asked any more.
@@ -92,7 +98,9 @@ impl Session {
             client,
             tls: tls.clone(),
             statements: RefCell::default(),
+            of_many: RefCell::default(),
             waiting: RefCell::default(),
+            numbers: RefCell::default(),
             cursors: Cell::new(0),
             is_lost: Cell::new(false),
         })
@@ -106,7 +114,10 @@ impl Session {
         let Some(runtime) = &self.runtime else { return Err(DatabaseError::Silent) };
         self.client = connect(runtime, &self.config, &self.tls)?;
         self.statements.borrow_mut().clear();
-        self.waiting.borrow_mut().clear();
+        self.of_many.borrow_mut().clear();
+        self.waiting.take();
+        // A server that has crashed may give them once more.
+        self.numbers.take();
         self.cursors.set(0);
         self.is_lost.set(false);
         Ok(true)
@@ -122,7 +133,7 @@ impl Session {
     }
 
     pub(super) fn all(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
-        let waiting = self.waiting.take();
+        let waiting = self.waiting.take().into_sendings();
         self.wait(async {
             let (before, statement) = (self.prepare(&waiting).await?, self.statement(text).await?);
             let parameters: Vec<_> = values.iter().map(|value| value as _).collect();
@@ -134,7 +145,7 @@ impl Session {
     }
 
     pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
-        let waiting = self.waiting.take();
+        let waiting = self.waiting.take().into_sendings();
         let count = self.wait(async {
             let (before, statement) = (self.prepare(&waiting).await?, self.statement(text).await?);
             let parameters: Vec<_> = values.iter().map(|value| value as _).collect();
@@ -146,12 +157,41 @@ impl Session {
     }
 
     pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
-        let values = values.iter().map(|value| value.clone().into_owned()).collect();
-        let mut waiting = self.waiting.borrow_mut();
-        waiting.push((text, values));
-        let is_full = waiting.len() >= TOGETHER;
-        drop(waiting);
-        if is_full { self.send_all() } else { Ok(()) }
+        self.keep(None, text, &mut values.iter())
+    }
+
+    pub(super) fn enter(&self, table: Numbered, text: &'static str, values: &[Value<'_>]) -> Result<i64> {
+        let number = self.number(table)?;
+        self.keep(Some(table), text, &mut std::iter::once(&Value::Integer(number)).chain(values))?;
+        Ok(number)
+    }
+
+    fn keep<'v>(
+        &self,
+        enters: Option<Numbered>,
+        text: &'static str,
+        values: &mut dyn Iterator<Item = &'v Value<'v>>,
+    ) -> Result<()> {
+        let count = self.waiting.borrow_mut().put(enters, text, values);
+        if count >= TOGETHER { self.send_all() } else { Ok(()) }
+    }
+
+    /// A number for a row of a table.
+    fn number(&self, table: Numbered) -> Result<i64> {
+        let next = |session: &Self| session.numbers.borrow_mut()[table as usize].pop_front();
+        if let Some(number) = next(self) {
+            return Ok(number);
+        }
+        let name = table.name();
+        let query = format!(
+            "SELECT nextval(pg_get_serial_sequence('bannerwall.{name}', 'id')) FROM generate_series(1, {NUMBERS})"
+        );
+        // What waits may go on doing so.
+        let rows = self.wait(async { self.client.query(&self.statement(&query).await?, &[]).await })?;
+        for row in &rows {
+            self.numbers.borrow_mut()[table as usize].push_back(row.try_get(0)?);
+        }
+        next(self).ok_or(DatabaseError::Column(0))
     }
 
     pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
@@ -162,11 +202,16 @@ impl Session {
     /// Begins a transaction in which nobody else writes: numbers of changes are in the order in which readers come
     /// to see them, and what a writer has looked up is so until it ends.
     pub(super) fn begin(&self) -> Result<()> {
-        self.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({WRITING})"))
+        let begun = self.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({WRITING})"));
+        if begun.is_err() {
+            // Who has waited too long for the lock is within a transaction that has failed.
+            self.roll_back();
+        }
+        begun
     }
 
     pub(super) fn roll_back(&self) {
-        self.waiting.borrow_mut().clear();
+        self.waiting.take();
         // Where that cannot be told the connection is lost, and so the transaction over.
         let _ = self.batch("ROLLBACK");
     }
@@ -226,19 +271,20 @@ impl Session {
         if waiting.is_empty() {
             return Ok(());
         }
+        let waiting = waiting.into_sendings();
         self.wait(async { self.send(&self.prepare(&waiting).await?, &waiting).await })
     }
 
-    async fn prepare(&self, waiting: &[Waiting]) -> std::result::Result<Vec<Statement>, Error> {
+    async fn prepare(&self, waiting: &[Sending]) -> std::result::Result<Vec<Statement>, Error> {
         let mut statements = Vec::with_capacity(waiting.len());
         for (text, _) in waiting {
-            statements.push(self.statement(text).await?);
+            statements.push(self.statement_of_many(text).await?);
         }
         Ok(statements)
     }
 
     /// Sends what waits, in its order and before it waits for anything, and then for all of it.
-    async fn send(&self, statements: &[Statement], waiting: &[Waiting]) -> std::result::Result<(), Error> {
+    async fn send(&self, statements: &[Statement], waiting: &[Sending]) -> std::result::Result<(), Error> {
         let all = statements.iter().zip(waiting);
         let mut answers: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::with_capacity(waiting.len());
         for (statement, (_, values)) in all {
@@ -261,6 +307,18 @@ impl Session {
             };
         }
         Ok(())
+    }
+
+    /// A statement for many rows, whose parameters are arrays of those of the one for a row.
+    async fn statement_of_many(&self, text: &'static str) -> std::result::Result<Statement, Error> {
+        if let Some(known) = self.of_many.borrow().get(text) {
+            return Ok(known.clone());
+        }
+        let of_one = self.statement(text).await?;
+        let types: Vec<_> = of_one.params().iter().map(Type::name).collect();
+        let statement = self.client.prepare(&of_many(text, &types)).await?;
+        self.of_many.borrow_mut().insert(text, statement.clone());
+        Ok(statement)
     }
 
     async fn statement(&self, text: &str) -> std::result::Result<Statement, Error> {

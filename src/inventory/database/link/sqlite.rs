@@ -82,6 +82,13 @@ impl File {
         Ok(self.0.prepare_cached(text)?.execute(params_from_iter(values))?)
     }
 
+    /// Its number is NULL for SQLite to give one.
+    pub(super) fn enter(&self, text: &str, values: &[Value<'_>]) -> Result<i64> {
+        let values = std::iter::once(&Value::Null).chain(values);
+        self.0.prepare_cached(text)?.execute(params_from_iter(values))?;
+        Ok(self.0.last_insert_rowid())
+    }
+
     pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
         Ok(self.0.execute_batch(text)?)
     }

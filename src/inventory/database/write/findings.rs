@@ -1,7 +1,11 @@
 //! What rules tell: of each service, and in sum.
 
+use std::collections::BTreeSet;
+
+use ahash::AHashMap;
+
 use super::pen::{Pen, Span};
-use super::{DatabaseError, Row, values};
+use super::{DatabaseError, Row, link, values};
 use crate::inventory::sighting::Finding;
 
 /// What a batch adds to the sum of a rule.
@@ -56,7 +60,8 @@ impl Pen<'_> {
                 blocked
             ],
         )?;
-        let is_new = before.as_deref() != Some("open");
+        self.memory.ahead.find(service, &finding.rule);
+        let is_new = before != Some(true);
         let tally = self.told.entry(finding.rule.clone()).or_default();
         (tally.title, tally.severity) = (finding.title.clone(), finding.severity);
         tally.services += i64::from(is_new);
@@ -73,19 +78,26 @@ impl Pen<'_> {
 
     /// What services that say something else than before are no longer told of; and what rules tell in sum.
     pub(super) fn settle(&mut self) -> Result<(), DatabaseError> {
-        for (service, at) in std::mem::take(&mut self.changed) {
-            let query = "UPDATE findings SET state = 'gone'
-                 WHERE service = ?1 AND state = 'open' AND banner <> (SELECT banner FROM services WHERE id = ?1)
-                 RETURNING rule";
-            let mut rules: Vec<String> = self.link.all(query, values![service], |row| row.get(0))?;
-            rules.sort();
-            rules.dedup();
-            for rule in rules {
-                if self.state(service, &rule)?.as_deref() != Some("open") {
-                    self.change(at, "finding_gone", service, (None, None), Some(&rule))?;
-                    let tally = self.told.entry(rule).or_default();
-                    (tally.services, tally.gone) = (tally.services - 1, tally.gone + 1);
-                }
+        let changed = std::mem::take(&mut self.changed);
+        let services: Vec<i64> = changed.iter().map(|(service, _)| *service).collect();
+        let ended = "UPDATE findings SET state = 'gone'
+             WHERE service = ANY(?1) AND state = 'open' AND banner <> (SELECT banner FROM services WHERE id = service)
+             RETURNING service, rule";
+        let read = |row: &link::Row<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
+        let mut gone: AHashMap<i64, BTreeSet<String>> = AHashMap::new();
+        for (service, rule) in self.link.of_each(ended, &services, read)? {
+            gone.entry(service).or_default().insert(rule);
+        }
+        let affected: Vec<i64> = gone.keys().copied().collect();
+        let open = "SELECT service, rule FROM findings WHERE service = ANY(?1) AND state = 'open'";
+        for (service, rule) in self.link.of_each(open, &affected, read)? {
+            gone.entry(service).or_default().remove(&rule);
+        }
+        for (service, at) in changed {
+            for rule in gone.remove(&service).unwrap_or_default() {
+                self.change(at, "finding_gone", service, (None, None), Some(&rule))?;
+                let tally = self.told.entry(rule).or_default();
+                (tally.services, tally.gone) = (tally.services - 1, tally.gone + 1);
             }
         }
         for (rule, tally) in std::mem::take(&mut self.told) {
@@ -121,10 +133,13 @@ impl Pen<'_> {
         )
     }
 
-    /// Whether a rule tells of a service (`open`), or did (`gone`).
-    fn state(&self, service: i64, rule: &str) -> Result<Option<String>, DatabaseError> {
+    /// Whether a rule tells of a service, where it does or did.
+    fn state(&self, service: i64, rule: &str) -> Result<Option<bool>, DatabaseError> {
+        if let Some(known) = self.memory.ahead.found(service, rule) {
+            return Ok(known);
+        }
         // Of both words the greater one is that of now.
-        let query = "SELECT max(state) FROM findings WHERE service = ?1 AND rule = ?2";
+        let query = "SELECT max(state) = 'open' FROM findings WHERE service = ?1 AND rule = ?2";
         self.link.sole(query, values![service, rule], |row| row.get(0))
     }
 }

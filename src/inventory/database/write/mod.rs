@@ -1,6 +1,6 @@
 //! Batches into the tables, and what of them is a change.
 
-mod absent;
+mod ahead;
 mod findings;
 mod pen;
 mod rows;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet};
 
-use super::link::{Link, Value};
+use super::link::{self, Link, Numbered, Value};
 use super::read::{Change, Time, address_of, changes_since, latest_change};
 use super::size::Bound;
 use super::tend::prune;
@@ -19,8 +19,8 @@ use super::{Database, DatabaseError, Place, millis, octets, values};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
-use absent::Absent;
-use pen::Pen;
+use ahead::Ahead;
+use pen::{CHANGE, Pen};
 
 /// Hosts, services and banners whose rows are remembered; when there are more, they are looked up anew.
 const REMEMBERED: usize = 1 << 18;
@@ -31,13 +31,11 @@ pub(in crate::inventory) struct Writer {
     database: Database,
     run: i64,
     sensor: i64,
-    /// What was told of a time before is not counted again.
-    once: bool,
     /// Whether changes are wanted.
     tells: bool,
-    /// Batches that were written.
+    /// How often anything was written that makes changes.
     batches: i64,
-    /// The batch that may have been written: its answer was lost.
+    /// What may have been written: its answer was lost.
     unanswered: Option<Unanswered>,
     /// Whether others see by a lock of the connection that the run goes on.
     is_held: bool,
@@ -45,11 +43,11 @@ pub(in crate::inventory) struct Writer {
     memory: Memory,
 }
 
-/// A batch of which nobody knows whether it was written.
+/// What of which nobody knows whether it was written.
 #[derive(Debug)]
 struct Unanswered {
-    count: usize,
-    last: Record,
+    /// How long the batch is, and its last record; none where servers became known as gone.
+    batch: Option<(usize, Record)>,
     /// What becomes different by it.
     changes: Vec<Change>,
 }
@@ -60,8 +58,10 @@ struct Memory {
     hosts: AHashMap<IpAddr, i64>,
     services: AHashMap<Asset, Known>,
     banners: AHashMap<(&'static str, &'static str, Banner), i64>,
-    /// What is known not to be there, while nobody else writes.
-    absent: Absent,
+    /// What was looked up, while nobody else writes.
+    ahead: Ahead,
+    /// What was told of a time before is not counted again.
+    counts_once: bool,
     /// The times that rows told of before this run.
     told: AHashMap<Row, Option<(i64, i64)>>,
 }
@@ -76,6 +76,8 @@ struct Known {
     last: i64,
     gone: bool,
     banners: i64,
+    /// Its banner is empty.
+    says_nothing: bool,
 }
 
 /// A row that counts.
@@ -104,13 +106,12 @@ impl Writer {
             database,
             run: run_id,
             sensor,
-            once: run.once,
             tells: run.tells,
             batches: 0,
             unanswered: None,
             is_held: true,
             bound: None,
-            memory: Memory::default(),
+            memory: Memory { counts_once: run.once, ..Memory::default() },
         })
     }
 
@@ -154,32 +155,31 @@ impl Writer {
         let Some(last) = batch.last() else { return Ok(Taken::default()) };
         // Nobody else writes before the transaction ends, nor does what became of a connection that was lost.
         let transaction = self.database.link.transaction()?;
-        if self.unanswered.is_some() {
-            let written = "SELECT batches FROM runs WHERE id = ?1";
-            let written: Option<i64> = transaction.one(written, values![self.run], |row| row.get(0))?;
-            let unanswered = self.unanswered.take();
-            if written == Some(self.batches + 1) {
+        if let Some(unanswered) = &self.unanswered {
+            let is_written = is_written(&transaction, self.run, self.batches + 1)?;
+            let taken = is_written.then(|| unanswered.taken(batch));
+            self.unanswered = None;
+            if let Some(taken) = taken {
                 self.batches += 1;
-                return Ok(unanswered.map(|it| it.taken(batch)).unwrap_or_default());
+                return Ok(taken);
             }
         }
         let before = latest_change(&transaction)?;
         if let Link::Postgres(_) = &*transaction {
-            self.memory.look_up(&transaction, batch)?;
+            transaction.look_up_by_keys()?;
+            self.memory.look_up(&transaction, batch, self.sensor)?;
         }
-        let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor, self.once);
+        let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor);
         batch.iter().try_for_each(|record| pen.record(record))?;
         pen.settle()?;
         let changes = if self.tells { changes_since(&transaction, before)? } else { Vec::new() };
-        let next = self.batches + 1;
-        transaction.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![self.run, next])?;
-        let pending = Unanswered { count: batch.len(), last: last.clone(), changes };
-        let pending = self.unanswered.insert(pending);
+        count(&transaction, self.run, self.batches + 1)?;
+        self.unanswered = Some(Unanswered { batch: Some((batch.len(), last.clone())), changes });
         transaction.commit()?;
-        let taken = Taken { records: batch.len(), changes: std::mem::take(&mut pending.changes) };
-        self.memory.absent = Absent::default();
-        (self.unanswered, self.batches) = (None, next);
-        Ok(taken)
+        self.memory.ahead = Ahead::default();
+        self.batches += 1;
+        let changes = self.unanswered.take().map(|it| it.changes).unwrap_or_default();
+        Ok(Taken { records: batch.len(), changes })
     }
 
     /// Does some work, on a new connection where there is none any more. That one has gone may be known by the first
@@ -192,7 +192,8 @@ impl Writer {
             Err(error) if self.is_cut_off(&error) => {
                 // What was told before this run stays so.
                 let told = std::mem::take(&mut self.memory.told);
-                self.memory = Memory { told, ..Memory::default() };
+                self.memory.forget();
+                self.memory.told = told;
                 self.revive()?;
                 work(self)
             }
@@ -220,14 +221,43 @@ impl Writer {
     }
 }
 
-impl Unanswered {
-    /// What is taken of a batch, now that it is known that this one was written.
-    fn taken(self, batch: &[Record]) -> Taken {
-        let last = self.count.checked_sub(1).and_then(|at| batch.get(at));
-        // Who has told it may have given it up.
-        let records = if last == Some(&self.last) { self.count } else { 0 };
-        Taken { records, changes: self.changes }
+impl Known {
+    /// Reads the first columns of a row.
+    fn read(row: &link::Row<'_>) -> Result<Self, DatabaseError> {
+        Ok(Self {
+            id: row.get(0)?,
+            banner: row.get(1)?,
+            hassh: row.get(2)?,
+            certificate: row.get(3)?,
+            last: row.get(4)?,
+            gone: row.get(5)?,
+            banners: row.get(6)?,
+            says_nothing: row.get(7)?,
+        })
     }
+}
+
+impl Unanswered {
+    /// What is taken of a batch, now that it is known that this was written.
+    fn taken(&self, batch: &[Record]) -> Taken {
+        let is_of =
+            |count: usize, last: &Record| count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last);
+        // Who has told it may have given it up.
+        let written = self.batch.as_ref().filter(|(count, last)| is_of(*count, last));
+        Taken { records: written.map_or(0, |(count, _)| *count), changes: self.changes.clone() }
+    }
+}
+
+/// Whether it was written what a run would count as this.
+fn is_written(link: &Link, run: i64, number: i64) -> Result<bool, DatabaseError> {
+    let written: Option<i64> =
+        link.one("SELECT batches FROM runs WHERE id = ?1", values![run], |row| row.get(0))?;
+    Ok(written == Some(number))
+}
+
+/// Counts what a run writes.
+fn count(link: &Link, run: i64, number: i64) -> Result<(), DatabaseError> {
+    link.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![run, number]).map(drop)
 }
 
 impl Writer {
@@ -243,14 +273,14 @@ impl Store for Writer {
         let outcome = self.connected(|writer| writer.try_write(batch));
         if outcome.is_err() {
             // It may hold rows that were never written, or that another process has taken away.
-            self.memory = Memory::default();
+            self.memory.forget();
         }
         outcome
     }
 
     fn prune(&mut self, before: Timestamp) -> Result<(), StoreError> {
         let pruned = self.connected(|writer| prune(&writer.database.link, before.into()));
-        self.memory = Memory::default();
+        self.memory.forget();
         pruned.map(drop)
     }
 
@@ -264,7 +294,7 @@ impl Store for Writer {
             if !is_near {
                 return Ok(0);
             }
-            self.memory = Memory::default();
+            self.memory.forget();
             bound.fit(&self.database.link, file, coming)
         });
         fitted.map_err(|error| self.database.fault(error))
@@ -282,6 +312,20 @@ impl Writer {
     /// Knows servers as gone that were last seen before a time.
     fn give_up(&mut self, before: Timestamp) -> Result<Vec<Change>, DatabaseError> {
         let transaction = self.database.link.transaction()?;
+        match &self.unanswered {
+            // They may be known as gone already, and nobody was told.
+            Some(Unanswered { batch: None, changes }) => {
+                let changes = is_written(&transaction, self.run, self.batches + 1)?.then(|| changes.clone());
+                self.unanswered = None;
+                if let Some(changes) = changes {
+                    self.batches += 1;
+                    return Ok(changes);
+                }
+            }
+            // A batch comes first: it may say of some that they were seen.
+            Some(_) => return Ok(Vec::new()),
+            None => {}
+        }
         let latest = latest_change(&transaction)?;
         let gone = transaction.all(
             "UPDATE services SET state = 'gone' WHERE side = 'server' AND state = 'open' AND last_seen < ?1
@@ -293,20 +337,28 @@ impl Writer {
             return Ok(Vec::new());
         }
         for (service, banner) in gone {
+            let none = None::<i64>;
             transaction.put(
-                "INSERT INTO changes (at, kind, service, old, why, sensor)
-                 VALUES (?1, 'service_gone', ?2, ?3, 'unseen', ?4)",
-                values![now(), service, banner, self.sensor],
+                CHANGE,
+                values![now(), "service_gone", service, banner, none, none, "unseen", self.sensor],
             )?;
         }
-        let changes = self.tells.then(|| changes_since(&transaction, latest)).transpose()?;
-        transaction.commit()?;
+        let changes =
+            self.tells.then(|| changes_since(&transaction, latest)).transpose()?.unwrap_or_default();
+        count(&transaction, self.run, self.batches + 1)?;
         self.memory.services.clear();
-        Ok(changes.unwrap_or_default())
+        self.unanswered = Some(Unanswered { batch: None, changes });
+        transaction.commit()?;
+        self.batches += 1;
+        Ok(self.unanswered.take().map(|it| it.changes).unwrap_or_default())
     }
 }
 
 impl Memory {
+    fn forget(&mut self) {
+        *self = Self { counts_once: self.counts_once, ..Self::default() };
+    }
+
     fn bound(&mut self) {
         if self.hosts.len() > REMEMBERED || self.services.len() > REMEMBERED {
             self.hosts.clear();

@@ -16,12 +16,15 @@ const BANNERS: i64 = 256;
 /// A banner that was not said for so long is no longer what the service says, in milliseconds.
 const OUTDATED: i64 = 3_600_000;
 
+/// Enters a change. All are by one statement: their numbers tell their order.
+pub(super) const CHANGE: &str = "INSERT INTO changes (at, kind, service, old, new, rule, why, sensor)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
 /// Writes records in a transaction.
 pub(super) struct Pen<'a> {
     pub(super) link: &'a Link,
     pub(super) memory: &'a mut Memory,
     pub(super) sensor: i64,
-    pub(super) once: bool,
     /// Services that say something else than before.
     pub(super) changed: Vec<(i64, i64)>,
     /// What is told by rules anew.
@@ -37,8 +40,8 @@ pub(super) struct Span {
 }
 
 impl<'a> Pen<'a> {
-    pub(super) fn new(link: &'a Link, memory: &'a mut Memory, sensor: i64, once: bool) -> Self {
-        Self { link, memory, sensor, once, changed: Vec::new(), told: AHashMap::new() }
+    pub(super) fn new(link: &'a Link, memory: &'a mut Memory, sensor: i64) -> Self {
+        Self { link, memory, sensor, changed: Vec::new(), told: AHashMap::new() }
     }
 
     pub(super) fn record(&mut self, record: &Record) -> Result<(), DatabaseError> {
@@ -73,15 +76,18 @@ impl<'a> Pen<'a> {
             self.leave_out(known, span)?;
             return Ok(None);
         };
+        let is_new = known.is_none();
         let known = match known {
             Some(known) => known,
-            None => self.enter(asset, text, span)?,
+            None => self.enter(asset, (text, banner.text.is_empty()), span)?,
         };
         let row = Row::Sighting { service: known.id, banner: text };
         if self.is_told(&row, span)? {
             return Ok(Some((known.id, text)));
         }
         match banner.kind {
+            // Entered with it.
+            Kind::Banner if is_new => {}
             Kind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
             Kind::Hassh => self.now_exchanges(asset, known, text, span)?,
             Kind::Certificate => self.now_shows(asset, known, (text, &banner.text), span)?,
@@ -92,6 +98,7 @@ impl<'a> Pen<'a> {
                first_seen = min(sightings.first_seen, excluded.first_seen),
                last_seen = max(sightings.last_seen, excluded.last_seen), count = sightings.count + excluded.count";
         self.link.put(query, values![known.id, text, self.sensor, span.first, span.last, span.count])?;
+        self.memory.ahead.hear(known.id, text, span);
         Ok(Some((known.id, text)))
     }
 
@@ -117,12 +124,12 @@ impl<'a> Pen<'a> {
             next.banners += i64::from(before.is_none());
             let is_newer = span.last >= known.last && !says_nothing;
             if is_newer && self.replaces(known, before, span)? {
-                next.banner = banner;
+                (next.banner, next.says_nothing) = (banner, says_nothing);
             }
         }
         if next.banner != known.banner && asset.side == Side::Server {
             self.changed.push((known.id, span.last));
-            if !self.says_nothing(known.banner)? {
+            if !known.says_nothing {
                 self.change(span.last, "banner_changed", known.id, (Some(known.banner), Some(banner)), None)?;
             }
         }
@@ -132,10 +139,11 @@ impl<'a> Pen<'a> {
         }
         next.last = next.last.max(span.last);
         let query =
-            "UPDATE services SET banner = ?2, banners = ?3, state = ?4, first_seen = min(first_seen, ?5),
+            "UPDATE services SET banner = ?2, banners = banners + ?3, state = ?4, first_seen = min(first_seen, ?5),
                last_seen = max(last_seen, ?6) WHERE id = ?1";
         let state = if next.gone { "gone" } else { "open" };
-        self.link.put(query, values![known.id, next.banner, next.banners, state, span.first, span.last])?;
+        let more = next.banners - known.banners;
+        self.link.put(query, values![known.id, next.banner, more, state, span.first, span.last])?;
         self.remember(asset, next);
         Ok(())
     }
@@ -145,23 +153,24 @@ impl<'a> Pen<'a> {
     /// address that say this and that by turns do not change.
     fn replaces(&self, known: Known, before: Option<i64>, span: Span) -> Result<bool, DatabaseError> {
         let Some(before) = before else { return Ok(true) };
-        let query =
-            "SELECT min(first_seen), max(last_seen) FROM sightings WHERE service = ?1 AND banner = ?2";
-        let (first, last): (Option<i64>, Option<i64>) =
-            self.link.sole(query, values![known.id, known.banner], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (first, last) = self.heard(known.id, known.banner)?.unzip();
         Ok(first.is_none_or(|first| before < first)
             || last.is_none_or(|last| last.saturating_add(OUTDATED) < span.last))
     }
 
     /// When a service was last heard to say a banner.
     fn said_before(&self, service: i64, banner: i64) -> Result<Option<i64>, DatabaseError> {
-        let query = "SELECT max(last_seen) FROM sightings WHERE service = ?1 AND banner = ?2";
-        self.link.sole(query, values![service, banner], |row| row.get(0))
+        Ok(self.heard(service, banner)?.map(|(_, last)| last))
     }
 
-    fn says_nothing(&self, banner: i64) -> Result<bool, DatabaseError> {
-        let query = "SELECT text = '' FROM banners WHERE id = ?1";
-        self.link.sole(query, values![banner], |row| row.get(0))
+    /// From when to when a service was heard to say a banner.
+    fn heard(&self, service: i64, banner: i64) -> Result<Option<(i64, i64)>, DatabaseError> {
+        if let Some(heard) = self.memory.ahead.heard(service, banner) {
+            return Ok(heard);
+        }
+        let query =
+            "SELECT min(first_seen), max(last_seen) FROM sightings WHERE service = ?1 AND banner = ?2";
+        self.link.sole(query, values![service, banner], |row| Ok(row.get::<Option<i64>>(0)?.zip(row.get(1)?)))
     }
 
     fn now_exchanges(
@@ -177,10 +186,10 @@ impl<'a> Pen<'a> {
         if known.hassh.is_some() && asset.side == Side::Server {
             self.change(span.last, "hassh_changed", known.id, (known.hassh, Some(hassh)), None)?;
         }
-        let banners = known.banners + i64::from(self.said_before(known.id, hassh)?.is_none());
-        let query = "UPDATE services SET hassh = ?2, banners = ?3 WHERE id = ?1";
-        self.link.put(query, values![known.id, hassh, banners])?;
-        self.remember(asset, Known { hassh: Some(hassh), banners, ..known });
+        let more = i64::from(self.said_before(known.id, hassh)?.is_none());
+        let query = "UPDATE services SET hassh = ?2, banners = banners + ?3 WHERE id = ?1";
+        self.link.put(query, values![known.id, hassh, more])?;
+        self.remember(asset, Known { hassh: Some(hassh), banners: known.banners + more, ..known });
         Ok(())
     }
 
@@ -197,8 +206,8 @@ impl<'a> Pen<'a> {
             return Ok(());
         }
         let before = self.said_before(known.id, certificate)?;
-        let banners = known.banners + i64::from(before.is_none());
-        let mut next = Known { banners, ..known };
+        let more = i64::from(before.is_none());
+        let mut next = Known { banners: known.banners + more, ..known };
         let changes =
             known.certificate.map(|old| self.is_renewed((old, text), before, known, span)).transpose()?;
         if changes != Some(false) {
@@ -208,8 +217,8 @@ impl<'a> Pen<'a> {
             let change = (known.certificate, Some(certificate));
             self.change(span.last, "certificate_changed", known.id, change, None)?;
         }
-        let query = "UPDATE services SET certificate = ?2, banners = ?3 WHERE id = ?1";
-        self.link.put(query, values![known.id, next.certificate, banners])?;
+        let query = "UPDATE services SET certificate = ?2, banners = banners + ?3 WHERE id = ?1";
+        self.link.put(query, values![known.id, next.certificate, more])?;
         self.remember(asset, next);
         Ok(())
     }
@@ -224,8 +233,8 @@ impl<'a> Pen<'a> {
     ) -> Result<bool, DatabaseError> {
         let subject = |text: &str| text.split_once(' ').map(|(_, subject)| subject.to_owned());
         let query = "SELECT text FROM banners WHERE id = ?1";
-        let old_text: String = self.link.sole(query, values![old], |row| row.get(0))?;
-        let is_same = subject(&old_text) == subject(text);
+        let old_text: Option<String> = self.link.one(query, values![old], |row| row.get(0))?;
+        let is_same = old_text.is_some_and(|old_text| subject(&old_text) == subject(text));
         if before.is_none() && is_same {
             return Ok(true);
         }
@@ -258,10 +267,10 @@ impl<'a> Pen<'a> {
             Ok((row.get::<i64>(0)?, row.get::<i64>(1)?))
         })?;
         for (service, banner) in gone {
+            let (old, none) = (Some(banner), None::<i64>);
             self.link.put(
-                "INSERT INTO changes (at, kind, service, old, why, sensor)
-                 VALUES (?1, 'service_gone', ?2, ?3, 'refused', ?4)",
-                values![span.last, service, banner, self.sensor],
+                CHANGE,
+                values![span.last, "service_gone", service, old, none, none, "refused", self.sensor],
             )?;
         }
         let at_port = |known: &Asset| known.address == asset.address && known.port == asset.port;
@@ -277,7 +286,6 @@ impl<'a> Pen<'a> {
         (old, new): (Option<i64>, Option<i64>),
         rule: Option<&str>,
     ) -> Result<(), DatabaseError> {
-        let query = "INSERT INTO changes (at, kind, service, old, new, rule, sensor) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        self.link.put(query, values![at, kind, service, old, new, rule, self.sensor])
+        self.link.put(CHANGE, values![at, kind, service, old, new, rule, None::<&str>, self.sensor])
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::pen::{Pen, Span};
-use super::{DatabaseError, Known, Row, Value, octets, values};
+use super::{DatabaseError, Known, Numbered, Row, Value, octets, values};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
 
@@ -13,27 +13,16 @@ impl Pen<'_> {
         if let Some(known) = self.memory.services.get(asset) {
             return Ok(Some(*known));
         }
-        if self.memory.absent.has_no_service(asset) {
+        if self.memory.ahead.has_no_service(asset) {
             return Ok(None);
         }
-        let query =
-            "SELECT services.id, banner, hassh, certificate, last_seen, state = 'gone', banners, protocol
+        let query = "SELECT services.id, banner, hassh, certificate, last_seen, state = 'gone', banners,
+               coalesce((SELECT text = '' FROM banners WHERE id = banner), true), protocol
              FROM services JOIN hosts ON hosts.id = host
              WHERE octets = ?1 AND side = ?2 AND port = ?3 AND (protocol IN (?4, ?5) OR ?4 = ?5)
              ORDER BY protocol = ?4 DESC, last_seen DESC LIMIT 1";
         let values = values![octets(asset.address), asset.side.name(), asset.port, asset.protocol, UNKNOWN];
-        let found = self.link.one(query, values, |row| {
-            let known = Known {
-                id: row.get(0)?,
-                banner: row.get(1)?,
-                hassh: row.get(2)?,
-                certificate: row.get(3)?,
-                last: row.get(4)?,
-                gone: row.get(5)?,
-                banners: row.get(6)?,
-            };
-            Ok((known, row.get::<String>(7)?))
-        })?;
+        let found = self.link.one(query, values, |row| Ok((Known::read(row)?, row.get::<String>(8)?)))?;
         let Some((known, protocol)) = found else { return Ok(None) };
         if protocol == UNKNOWN && asset.protocol != UNKNOWN {
             self.link
@@ -54,14 +43,19 @@ impl Pen<'_> {
         }
     }
 
-    /// Enters a new asset that said `banner`.
-    pub(super) fn enter(&mut self, asset: &Asset, banner: i64, span: Span) -> Result<Known, DatabaseError> {
+    /// Enters a new asset that said a banner, which may be empty.
+    pub(super) fn enter(
+        &mut self,
+        asset: &Asset,
+        (banner, says_nothing): (i64, bool),
+        span: Span,
+    ) -> Result<Known, DatabaseError> {
         let (host, is_new_host) = self.host(asset.address, span)?;
-        let id = self.link.sole(
-            "INSERT INTO services (host, side, port, protocol, banner, first_seen, last_seen)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING id",
+        let id = self.link.enter(
+            Numbered::Services,
+            "INSERT INTO services (id, host, side, port, protocol, banner, first_seen, last_seen)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             values![host, asset.side.name(), asset.port, asset.protocol, banner, span.first, span.last],
-            |row| row.get(0),
         )?;
         if is_new_host {
             self.change(span.first, "new_host", id, (None, None), None)?;
@@ -69,8 +63,9 @@ impl Pen<'_> {
         let kind = if asset.side == Side::Server { "new_service" } else { "new_client" };
         self.change(span.first, kind, id, (None, Some(banner)), None)?;
         let (last, gone) = (span.last, false);
-        let known = Known { id, banner, hassh: None, certificate: None, last, gone, banners: 1 };
-        self.memory.absent.enter(asset, id);
+        let (hassh, certificate) = (None, None);
+        let known = Known { id, banner, hassh, certificate, last, gone, banners: 1, says_nothing };
+        self.memory.ahead.enter(asset, id);
         self.memory.services.insert(asset.clone(), known);
         Ok(known)
     }
@@ -82,17 +77,16 @@ impl Pen<'_> {
         }
         let octets = octets(address);
         let query = "SELECT id FROM hosts WHERE octets = ?1";
-        let found = match self.memory.absent.has_no_host(address) {
+        let found = match self.memory.ahead.has_no_host(address) {
             true => None,
             false => self.link.one(query, values![octets.as_slice()], |row| row.get(0))?,
         };
         let (id, is_new) = match found {
             Some(id) => (id, false),
             None => {
-                let enter =
-                    "INSERT INTO hosts (octets, address, first_seen) VALUES (?1, ?2, ?3) RETURNING id";
+                let enter = "INSERT INTO hosts (id, octets, address, first_seen) VALUES (?1, ?2, ?3, ?4)";
                 let values = values![octets.as_slice(), address.to_string(), span.first];
-                (self.link.sole(enter, values, |row| row.get(0))?, true)
+                (self.link.enter(Numbered::Hosts, enter, values)?, true)
             }
         };
         self.memory.hosts.insert(address, id);
@@ -107,31 +101,38 @@ impl Pen<'_> {
         software: &Software,
         room: bool,
     ) -> Result<Option<i64>, DatabaseError> {
-        let key = (asset.protocol, asset.side.name(), banner.clone());
+        let text = self.link.kept(&banner.text).into_owned();
+        let key = (asset.protocol, asset.side.name(), Banner { kind: banner.kind, text });
         if let Some(id) = self.memory.banners.get(&key) {
             return Ok(Some(*id));
         }
-        let query = "SELECT id FROM banners WHERE protocol = ?1 AND side = ?2 AND kind = ?3 AND text = ?4";
-        let values = values![key.0, key.1, banner.kind.name(), &banner.text];
-        let found: Option<i64> = self.link.one(query, values, |row| row.get(0))?;
+        let found = match self.memory.ahead.text(&key) {
+            Some(found) => found,
+            None => {
+                let query =
+                    "SELECT id FROM banners WHERE protocol = ?1 AND side = ?2 AND kind = ?3 AND text = ?4";
+                let values = values![key.0, key.1, banner.kind.name(), &key.2.text];
+                self.link.one(query, values, |row| row.get::<i64>(0))?
+            }
+        };
         if found.is_none() && !room {
             return Ok(None);
         }
         let product = &software.product;
-        let enter = "INSERT INTO banners (protocol, side, kind, text, vendor, product, version, cpe, os, patch)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        let enter = "INSERT INTO banners (id, protocol, side, kind, text, vendor, product, version, cpe, os, patch)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
              ON CONFLICT (protocol, side, kind, text) DO UPDATE SET vendor = coalesce(excluded.vendor, banners.vendor),
                product = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.product, excluded.product) ELSE excluded.product END,
                version = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.version, excluded.version) ELSE excluded.version END,
-               cpe = coalesce(excluded.cpe, banners.cpe), os = coalesce(excluded.os, banners.os)
-             RETURNING id";
-        let id = self.link.sole(
+               cpe = coalesce(excluded.cpe, banners.cpe), os = coalesce(excluded.os, banners.os)";
+        let id = self.link.enter(
+            Numbered::Banners,
             enter,
             values![
                 key.0,
                 key.1,
                 banner.kind.name(),
-                &banner.text,
+                &key.2.text,
                 product.vendor.as_deref(),
                 product.product.as_deref(),
                 product.version.as_deref(),
@@ -139,15 +140,19 @@ impl Pen<'_> {
                 product.os.as_deref(),
                 software.patch.as_deref(),
             ],
-            |row| row.get(0),
         )?;
+        // One that was there keeps its number.
+        let id = found.unwrap_or(id);
+        if found.is_none() {
+            self.memory.ahead.enter_text(id);
+        }
         self.memory.banners.insert(key, id);
         Ok(Some(id))
     }
 
     /// Whether this very thing was told before this run, which then is not to be counted again.
     pub(super) fn is_told(&mut self, row: &Row, span: Span) -> Result<bool, DatabaseError> {
-        if !self.once {
+        if !self.memory.counts_once {
             return Ok(false);
         }
         let known = match self.memory.told.get(row) {
@@ -156,7 +161,7 @@ impl Pen<'_> {
                 let (Row::Sighting { service, .. }
                 | Row::Finding { service, .. }
                 | Row::Contact { service, .. }) = row;
-                let known = if self.memory.absent.is_new(*service) { None } else { self.times(row)? };
+                let known = if self.memory.ahead.is_new(*service) { None } else { self.times(row)? };
                 self.memory.told.insert(row.clone(), known);
                 known
             }

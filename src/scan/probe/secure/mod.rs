@@ -6,8 +6,8 @@
 
 mod hearing;
 mod starttls;
+mod talk;
 
-use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -17,10 +17,10 @@ use super::super::judge::Judge;
 use super::super::tls::{Appraiser, TlsOptions, With};
 use super::super::{Conversation, Target};
 use super::{Closed, Probe, Scene, Step};
-use crate::event::{Timestamp, TlsAlert, TlsClient, TlsFacts};
-use crate::terms::{AlertCode, Greeting, Side, TlsVersion};
+use crate::event::{Timestamp, TlsFacts};
+use crate::terms::{AlertCode, Greeting};
 use hearing::Hearing;
-use starttls::{Upgrade, Way};
+use starttls::Upgrade;
 
 /// First octets that are kept of a server that speaks no TLS.
 const SAID: usize = 256;
@@ -105,13 +105,6 @@ impl<S: Default> Default for Secured<S> {
     }
 }
 
-impl Tls {
-    /// Puts what the library has to send behind `out`.
-    fn flush(&mut self, out: &mut Vec<u8>) {
-        while self.connection.wants_write() && self.connection.write_tls(out).is_ok_and(|count| count > 0) {}
-    }
-}
-
 impl<P: Probe> Secure<P> {
     pub(in super::super) fn new(
         inner: P,
@@ -132,242 +125,6 @@ impl<P: Probe> Secure<P> {
             heard: Vec::new(),
             answer: Vec::new(),
         }
-    }
-
-    /// Application protocols that are offered.
-    fn protocols(&self, session: &Secured<P::Session>) -> &[String] {
-        if session.is_second { &self.second } else { &self.alpn }
-    }
-
-    /// Whether a server may be offered other protocols: what it took of those at first was nothing.
-    fn has_second(&self, session: &Secured<P::Session>) -> bool {
-        !session.is_second && !self.second.is_empty() && !session.has_chosen
-    }
-
-    /// Says hello.
-    fn greet(
-        &self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        out: &mut Vec<u8>,
-    ) {
-        let Some(name) = session.name.clone() else { return };
-        let alpn = self.protocols(session).iter().map(|name| name.clone().into_bytes()).collect();
-        let Ok(mut connection) = ClientConnection::new_with_alpn(Arc::clone(&self.config), name, alpn) else {
-            return;
-        };
-        // The probe within knows how much it says at once.
-        connection.set_buffer_limit(None);
-        let mut tls = Box::new(Tls { connection, hearing: Hearing::default(), is_refused: false });
-        tls.flush(out);
-        channel.tls = Some(tls);
-    }
-
-    /// Goes on towards TLS on a connection that began otherwise.
-    fn upgrade(
-        &self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        octets: &[u8],
-        out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
-        let Some(upgrade) = &mut channel.upgrade else { return Step::Close };
-        let is_greeted = &mut session.is_greeted;
-        let way = upgrade.take(octets, out, &mut |banner| {
-            if !std::mem::replace(is_greeted, true) {
-                self.judge.greeting(banner, scene);
-            }
-        });
-        let ended = match way {
-            Way::More => return Step::More,
-            Way::Granted => {
-                channel.upgrade = None;
-                session.said.clear();
-                self.greet(session, channel, out);
-                return Step::More;
-            }
-            Way::Refused => Conversation::Refused,
-            Way::Foreign => Conversation::Foreign,
-        };
-        session.ended.get_or_insert(ended);
-        Step::Close
-    }
-
-    /// Reads records.
-    fn read(
-        &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        mut octets: &[u8],
-        out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
-        while !octets.is_empty() {
-            let Some(tls) = &mut channel.tls else { return Step::Close };
-            if !matches!(tls.connection.read_tls(&mut octets), Ok(1..)) {
-                return Step::Close;
-            }
-            let went = tls.connection.process_new_packets();
-            if let (Err(error), false) = (&went, channel.is_open) {
-                tls.is_refused = true;
-                note_alert(&mut tls.hearing.facts, error);
-                return Step::More;
-            }
-            if !channel.is_open && !tls.connection.is_handshaking() {
-                self.secured(session, channel, scene);
-                if !P::TALKS {
-                    return Step::Close;
-                }
-                self.begin_within(session, channel, scene);
-            }
-            let step = self.deliver(session, channel, scene);
-            if let Err(error) = went {
-                self.broke(session, channel, &error);
-                return Step::Close;
-            }
-            if step == Step::Close {
-                return Step::Close;
-            }
-        }
-        if let Some(tls) = &mut channel.tls {
-            tls.flush(out);
-        }
-        Step::More
-    }
-
-    /// A handshake is over: gathers what it has told.
-    fn secured(
-        &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        scene: &Scene<'_>,
-    ) {
-        let Some(tls) = &mut channel.tls else { return };
-        if std::mem::replace(&mut session.is_secured, true) {
-            return;
-        }
-        session.said.clear();
-        let mut facts = std::mem::take(&mut tls.hearing.facts);
-        let server = facts.server.get_or_insert_default();
-        let alpn = tls.connection.alpn_protocol();
-        session.has_chosen = alpn.is_some();
-        self.inner.negotiated(&mut session.inner, scene.target, alpn);
-        server.alpn = alpn.map(|name| String::from_utf8_lossy(name).into_owned());
-        if let Some(chain) = tls.connection.peer_certificates() {
-            let name = session.name.as_ref().filter(|name| matches!(name, ServerName::DnsName(_)));
-            let appraisal = self.appraiser.appraise(chain, name, scene.now);
-            server.certificates.clone_from(&appraisal.certificates);
-            facts.verification.clone_from(&appraisal.verification);
-        }
-        session.facts = Some(facts);
-    }
-
-    /// Lets the probe within begin.
-    fn begin_within(
-        &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        scene: &Scene<'_>,
-    ) {
-        channel.is_open = true;
-        self.answer.clear();
-        let Self { inner, answer, .. } = self;
-        inner.open(&mut session.inner, &mut channel.inner, scene.target, scene.now, answer);
-        self.say(channel);
-    }
-
-    /// Shows the probe within what came for it.
-    fn deliver(
-        &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
-        let Some(tls) = channel.tls.as_mut().filter(|_| channel.is_open) else { return Step::More };
-        self.heard.clear();
-        // An error is that there is no more; what there is stays read.
-        let is_over = tls.connection.reader().read_to_end(&mut self.heard).is_ok();
-        let mut step = Step::More;
-        if !self.heard.is_empty() {
-            self.tell(session, scene);
-            self.answer.clear();
-            let Self { inner, heard, answer, .. } = self;
-            step = inner.receive(&mut session.inner, &mut channel.inner, heard, answer, scene);
-            self.say(channel);
-        }
-        if is_over && step == Step::More {
-            channel.ended = Some(Closed::Finished);
-            step = Step::Close;
-        }
-        step
-    }
-
-    /// Encrypts what the probe within has to say.
-    fn say(&mut self, channel: &mut Channel<P::Connection>) {
-        if let Some(tls) = &mut channel.tls
-            && tls.connection.writer().write_all(&self.answer).is_err()
-        {
-            channel.ended = Some(Closed::Reset);
-        }
-    }
-
-    /// Notes that a server ended a connection by an alert, or that what it says can't be decrypted.
-    fn broke(
-        &self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        error: &rustls::Error,
-    ) {
-        channel.ended = Some(Closed::Reset);
-        if let Some(facts) = &mut session.facts {
-            note_alert(facts, error);
-        }
-    }
-
-    /// Tells what there is to tell of a handshake.
-    fn tell(&self, session: &mut Secured<P::Session>, scene: &mut Scene<'_>) {
-        let Some(mut facts) = session.facts.take() else { return };
-        if std::mem::replace(&mut session.is_told, true) {
-            return;
-        }
-        facts.client = Some(self.offered(session));
-        self.judge.tls(facts, scene);
-    }
-
-    /// What was offered, as far as it says anything of the server.
-    fn offered(&self, session: &Secured<P::Session>) -> TlsClient {
-        let names = match &session.name {
-            Some(ServerName::DnsName(name)) => vec![name.as_ref().to_owned()],
-            _ => Vec::new(),
-        };
-        TlsClient {
-            version: TlsVersion::TLS_1_3,
-            names,
-            alpn: self.protocols(session).to_vec(),
-            ..TlsClient::default()
-        }
-    }
-
-    /// How a talk ended that never came to TLS.
-    fn conclude(session: &Secured<P::Session>, tls: Option<&Tls>, how: Closed) -> Conversation {
-        match (tls, how) {
-            (Some(tls), _) if tls.hearing.is_foreign() => Conversation::Foreign,
-            (Some(tls), _) if tls.is_refused || tls.hearing.facts.alert.is_some() => Conversation::Refused,
-            (_, Closed::Here | Closed::Finished) => Conversation::Ended,
-            (_, Closed::Reset) => Conversation::Reset,
-            (_, Closed::Silent | Closed::Expired) if session.said.is_empty() => Conversation::Silent,
-            (_, Closed::Silent | Closed::Expired) => Conversation::TimedOut,
-            (_, Closed::Failed(error) | Closed::Broke(error)) => Conversation::Failed(error),
-        }
-    }
-}
-
-/// Notes an alert that came encrypted.
-fn note_alert(facts: &mut TlsFacts, error: &rustls::Error) {
-    if let rustls::Error::AlertReceived(alert) = error {
-        let code = AlertCode(u8::from(*alert));
-        facts.alert.get_or_insert(TlsAlert { from: Side::Server, fatal: true, code });
     }
 }
 

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::super::{Builder, SetOptions};
 use super::*;
-use crate::scan::Reason;
+use crate::event::PortState;
+use crate::scan::{Conversation, Outcome, Reason};
 
 fn set(words: &[&str], ports: &str) -> TargetSet {
     let mut builder = Builder::default();

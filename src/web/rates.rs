@@ -10,7 +10,7 @@ const REMEMBERED: usize = 4_096;
 
 /// A bucket for each address: full at first, one out a time, so many in a second.
 #[derive(Debug)]
-pub(super) struct Rates {
+pub(crate) struct Rates {
     buckets: Mutex<HashMap<IpAddr, Bucket>>,
     size: f64,
     a_second: f64,
@@ -24,12 +24,12 @@ struct Bucket {
 
 impl Rates {
     /// So many at once, and so many a second.
-    pub(super) fn new((size, a_second): (f64, f64)) -> Self {
+    pub(crate) fn new((size, a_second): (f64, f64)) -> Self {
         Self { buckets: Mutex::default(), size, a_second }
     }
 
     /// Counts one more of an address; whether it may.
-    pub(super) fn admits(&self, address: IpAddr, now: Instant) -> bool {
+    pub(crate) fn admits(&self, address: IpAddr, now: Instant) -> bool {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= REMEMBERED {
             buckets.retain(|_, bucket| self.level(bucket, now) < self.size);
@@ -47,7 +47,7 @@ impl Rates {
     }
 
     /// Whether an address may once more, without counting it.
-    pub(super) fn has_room(&self, address: IpAddr, now: Instant) -> bool {
+    pub(crate) fn has_room(&self, address: IpAddr, now: Instant) -> bool {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         buckets.get(&group(address)).is_none_or(|bucket| self.level(bucket, now) >= 1.0)
     }

@@ -1,0 +1,76 @@
+//! A queue that goes on in another process.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use super::outgoing::{Outgoing, Settings};
+use super::{KernelCounters, Queue, QueueConfig, refusal, send_patiently, socket};
+use crate::error::{CallError, QueueError};
+use crate::sys;
+
+impl Queue {
+    /// Goes on with a queue that another process has bound by `socket`, packets that wait in it included: a queue
+    /// belongs to the socket's address, whoever holds the socket (`nfqnl_recv_config` compares portids).
+    ///
+    /// Nothing changes for whoever still reads from it, until [`Queue::resume`] is called here.
+    ///
+    /// # Errors
+    ///
+    /// When it is no netlink socket to netfilter, or the queue is another socket's.
+    pub fn adopt(socket: OwnedFd, config: &QueueConfig, marks_connections: bool) -> Result<Self, QueueError> {
+        if !socket::is_netfilter(socket.as_fd()) {
+            return Err(CallError::of("getsockopt(SO_PROTOCOL)", libc::EPROTOTYPE).into());
+        }
+        socket::close_on_exec(socket.as_fd())?;
+        let queue = Self { marks_connections, ..Self::of(socket, config)? };
+        // Who may not read the table is told by the kernel's refusal of the first verdict.
+        match KernelCounters::of(config.number).map(|found| found.map(|counters| counters.portid)) {
+            Ok(Some(portid)) if portid != queue.portid => {
+                Err(QueueError::AlreadyBound { queue: config.number, portid })
+            }
+            Ok(None) => Err(CallError::of("nfnetlink_queue", libc::ENOENT).into()),
+            Ok(Some(_)) | Err(_) => Ok(queue),
+        }
+    }
+
+    /// Begins to read a queue that was adopted, with its own settings and a copy range of `octets` at least: as many as
+    /// the packets that wait were copied by.
+    ///
+    /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is counted when it
+    /// arrives.
+    ///
+    /// # Errors
+    ///
+    /// When the message cannot be sent.
+    pub fn resume(&mut self, config: &QueueConfig, octets: u32) -> Result<(), QueueError> {
+        self.set_copy_range(octets.max(config.copy_range))?;
+        let settings = Settings {
+            maximum_length: Some(config.maximum_length),
+            flags: Some(config.flags()),
+            ..Settings::default()
+        };
+        let mut message = Outgoing::new(self.number, 0);
+        if message.push_settings(&settings) {
+            send_patiently(&self.socket, message.octets(), &mut self.counters)?;
+        }
+        Ok(())
+    }
+
+    /// Binds the queue by the same socket once more, where whoever had the socket too has given it back: nothing comes to it
+    /// otherwise. What waited in it is gone, and the kernel counts from zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::bind`]; the queue must not be bound.
+    pub fn bind_again(&mut self, config: &QueueConfig) -> Result<(), QueueError> {
+        let settings = Settings {
+            command: Some(sys::NFQNL_CFG_CMD_BIND),
+            copy_range: Some(self.copy_range),
+            maximum_length: Some(config.maximum_length),
+            flags: Some(config.flags()),
+            acknowledge: None,
+        };
+        self.configure(&settings).map_err(|error| refusal(self.number, self.portid, error))?;
+        self.last_packet = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! `bannerwall rules test --banner`: what each rule says of one banner, and why.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use serde_json::json;
+
+use super::rule_paths::Use;
+use super::rules::{SideName, TestArgs, several};
+use super::table::Table;
+use super::{Exit, Failure};
+use crate::diagnostics::tell;
+use crate::event::Protocol;
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Ends, Example, Explanation, Sender};
+
+/// What is told of each rule.
+const COLUMNS: &[&str] =
+    &["rule", "matches", "action", "reason", "verdict", "fixed", "source", "date", "marker"];
+
+/// Octets of a file with a KEXINIT that are read; real ones have 1 to 3 KiB.
+const KEXINIT_OCTETS: u64 = 1 << 20;
+
+/// What each rule says of one banner.
+pub(super) fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
+    let set = arguments.files.flag().load(Use::Rules, quiet)?;
+    let told = arguments.protocol.or_else(|| Example::protocol_of(banner));
+    if told.is_none() && !quiet {
+        tell(
+            "--banner begins as no protocol whose banners are read: judged as `other`; --protocol says what else it is",
+        );
+    }
+    let protocol = told.unwrap_or(Protocol::Other);
+    let from = match arguments.from {
+        Some(SideName::Server) => Sender::Server,
+        Some(SideName::Client) => Sender::Client,
+        None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
+        // Text alone is the name that a client asks for.
+        None if protocol == Protocol::Tls => Sender::Client,
+        None => Sender::Server,
+    };
+    let escaped = matches!(protocol, Protocol::Http | Protocol::Other);
+    let text = if escaped { unescape(banner) } else { banner.to_owned() };
+    let example = Example::from_text(&text, protocol, from)
+        .map_err(|reason| Failure::Usage(anyhow!("--banner is no banner that can be judged: {reason}")))?;
+    let example = match &arguments.fingerprints {
+        Some(path) => example.identified(from, &Fingerprints::load(path).map_err(Failure::usage)?),
+        None => example,
+    };
+    let example = match &arguments.kexinit {
+        Some(path) => with_kexinit(example, path)?,
+        None => example,
+    };
+    let mut table = Table::new(COLUMNS);
+    let mut foreign = 0;
+    let ends = Ends { source: arguments.source, destination: arguments.destination, port: arguments.port };
+    for explanation in set.explain(&example, from, ends) {
+        if explanation.rule.protocol() == protocol {
+            table.add(explained(&explanation), explanation_text(&explanation));
+        } else {
+            foreign += 1;
+            table.add_untold(explained(&explanation));
+        }
+    }
+    if foreign > 0 && !quiet {
+        let verb = if foreign == 1 { "was" } else { "were" };
+        table.say(format!("{} about other protocols {verb} not asked", several(foreign, "rule")));
+    }
+    table.write(&arguments.files.output)?;
+    Ok(Exit::Done)
+}
+
+fn with_kexinit(example: Example, path: &Path) -> Result<Example, Failure> {
+    let mut octets = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(KEXINIT_OCTETS).read_to_end(&mut octets));
+    read.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::Usage)?;
+    example.with_kexinit(&octets).map_err(|reason| Failure::Usage(anyhow!("{}: {reason}", path.display())))
+}
+
+fn explained(explanation: &Explanation<'_>) -> serde_json::Value {
+    let told = explanation.verdict.as_ref();
+    json!({
+        "rule": explanation.rule.id(),
+        "matches": explanation.matches,
+        "action": explanation.action.name(),
+        "reason": explanation.reason,
+        "verdict": told.map(|told| told.verdict.name()),
+        "fixed": told.and_then(|told| told.fixed.as_deref()),
+        "source": told.map(|told| told.source.as_str()),
+        "date": told.and_then(|told| told.date.as_deref()),
+        "marker": told.and_then(|told| told.marker),
+    })
+}
+
+fn explanation_text(explanation: &Explanation<'_>) -> String {
+    let rule = explanation.rule;
+    let mark = if explanation.matches { explanation.action.name() } else { "-" };
+    format!("{mark:<7} {}: {}", rule.id(), explanation.reason)
+}
+
+/// `\r`, `\n` and `\t` as a shell's single quotes hand them over.
+fn unescape(text: &str) -> String {
+    text.replace("\\r", "\r").replace("\\n", "\n").replace("\\t", "\t")
+}

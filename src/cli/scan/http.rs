@@ -1,0 +1,197 @@
+//! The flags of what asks HTTP servers, within TLS or not.
+
+use anyhow::{anyhow, bail};
+use clap::{Args, ValueEnum};
+use regex::bytes::Regex;
+
+use super::tls::TlsArgs;
+use super::{Common, Failure, Global, HTTP_1_1, HTTP_2, HTTPS, Request};
+use crate::event::HeaderField;
+use crate::scan::report::Pattern;
+use crate::scan::targets::Ports;
+use crate::scan::tls::With;
+use crate::scan::{HttpOptions, HttpRequest, ProbeOptions};
+
+/// The port of HTTP.
+const HTTP: u16 = 80;
+
+#[derive(Debug, Args)]
+pub(super) struct HttpArgs {
+    /// Method of the requests.
+    #[arg(long, value_name = "METHOD", default_value = "GET", value_parser = method)]
+    method: String,
+    /// What to ask for; may be given several times.
+    #[arg(long = "path", value_name = "PATH", default_value = "/", value_parser = path)]
+    paths: Vec<String>,
+    /// A header field to send; replaces one of ours of the same name.
+    #[arg(long = "header", value_name = "'K: V'", value_parser = header)]
+    headers: Vec<HeaderField>,
+    /// Show only servers with this header field in an answer; given several times, all must match. It is
+    /// looked for in what events show: credentials are masked unless --log-headers all is given.
+    #[arg(long = "match", value_name = "'Header: REGEX'", value_parser = header_pattern)]
+    matches: Vec<(String, Regex)>,
+    /// Ask each request on a connection of its own.
+    #[arg(long)]
+    no_pipeline: bool,
+    /// Connections to a host at once; one that is not able to pipeline gets up to four.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=HttpOptions::MOST_CONNECTIONS as i64))]
+    host_connections: u16,
+    /// Octets of a body that are kept for the rules.
+    #[arg(long, value_name = "OCTETS", default_value_t = 4096)]
+    body_limit: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TlsName {
+    Never,
+    Auto,
+}
+
+impl HttpArgs {
+    /// Brings `scan http` to what all modes share.
+    pub(super) fn request<'a>(
+        &self,
+        ports: Option<&Ports>,
+        when: TlsName,
+        tls: &TlsArgs,
+        common: &'a Common,
+        global: &Global,
+    ) -> Result<Request<'a>, Failure> {
+        let probe = match when {
+            TlsName::Never => {
+                tls.refuse()?;
+                ProbeOptions::Http(self.options())
+            }
+            TlsName::Auto => {
+                let options = tls.options(https_protocols(&[]), With::UsualPorts, None, global)?;
+                ProbeOptions::Https(self.options(), options)
+            }
+        };
+        Ok(Request {
+            name: "http",
+            ports: ports.cloned().unwrap_or_else(|| http_ports(when)),
+            probe,
+            patterns: self.patterns(),
+            own: self.own().into_iter().chain(tls.own()).chain([("--tls", format!("{when:?}"))]).collect(),
+            common,
+        })
+    }
+
+    /// Brings `scan https` to what all modes share.
+    pub(super) fn within_tls<'a>(
+        &self,
+        ports: &Ports,
+        alpn: &[String],
+        tls: &TlsArgs,
+        common: &'a Common,
+        global: &Global,
+    ) -> Result<Request<'a>, Failure> {
+        let options = tls.options(https_protocols(alpn), With::All, None, global)?;
+        Ok(Request {
+            name: "https",
+            ports: ports.clone(),
+            probe: ProbeOptions::Https(self.options(), options),
+            patterns: self.patterns(),
+            own: self.own().into_iter().chain(tls.own()).chain([("--alpn", alpn.join(","))]).collect(),
+            common,
+        })
+    }
+
+    fn patterns(&self) -> Vec<Pattern> {
+        self.matches.iter().map(|(name, regex)| Pattern::Header(name.clone(), regex.clone())).collect()
+    }
+
+    /// What of it decides the results, for the checkpoint.
+    fn own(&self) -> [(&'static str, String); 4] {
+        [
+            ("--match", format!("{:?}", self.matches)),
+            ("--method", self.method.clone()),
+            ("--path", format!("{:?}", self.paths)),
+            ("--header", format!("{:?}", self.headers)),
+        ]
+    }
+
+    fn options(&self) -> HttpOptions {
+        let request = |path: &String| HttpRequest {
+            method: self.method.clone(),
+            path: path.clone(),
+            headers: self.headers.clone(),
+        };
+        HttpOptions {
+            requests: self.paths.iter().map(request).collect(),
+            pipeline: !self.no_pipeline,
+            host_connections: self.host_connections.into(),
+            body_limit: self.body_limit,
+        }
+    }
+}
+
+/// The ports that HTTP is usual at.
+fn http_ports(when: TlsName) -> Ports {
+    match when {
+        TlsName::Never => Ports::from_iter([HTTP]),
+        TlsName::Auto => Ports::from_iter([HTTP, HTTPS]),
+    }
+}
+
+/// Versions of HTTP that are offered, and those that are then. Pipelining needs fewer packets than HTTP/2.
+fn https_protocols(alpn: &[String]) -> (Vec<String>, Vec<String>) {
+    match alpn {
+        [] => (vec![HTTP_1_1.to_owned()], vec![HTTP_2.to_owned()]),
+        said => (said.to_vec(), Vec::new()),
+    }
+}
+
+fn method(text: &str) -> anyhow::Result<String> {
+    let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if !text.is_empty() && text.chars().all(token) {
+        Ok(text.to_owned())
+    } else {
+        bail!("not an HTTP method")
+    }
+}
+
+fn path(text: &str) -> anyhow::Result<String> {
+    if text != "*" && !text.starts_with('/') {
+        bail!("a path begins with /");
+    }
+    if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        bail!("a path has no white space: write %20");
+    }
+    Ok(text.to_owned())
+}
+
+fn header(text: &str) -> anyhow::Result<HeaderField> {
+    let Some((name, value)) = text.split_once(':') else { bail!("a header field is `Name: value`") };
+    let value = value.trim();
+    if value.chars().any(char::is_control) {
+        bail!("a header field has no control characters");
+    }
+    Ok(HeaderField {
+        name: method(name).map_err(|_| anyhow!("not the name of a header field"))?,
+        value: value.to_owned(),
+    })
+}
+
+fn header_pattern(text: &str) -> anyhow::Result<(String, Regex)> {
+    let Some((name, regex)) = text.split_once(':') else { bail!("write it as `Header: REGEX`") };
+    let name = method(name).map_err(|_| anyhow!("not the name of a header field"))?;
+    Ok((name, Regex::new(regex.trim_start())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_fields_cannot_smuggle_lines() {
+        assert_eq!(
+            header("X-A:  b ").unwrap(),
+            HeaderField { name: "X-A".to_owned(), value: "b".to_owned() }
+        );
+        assert!(["X", "X: a\r\nY: b", "X Y: a", ": a"].iter().all(|text| header(text).is_err()));
+        assert!(["x", "/a b", "/a\r\n"].iter().all(|text| path(text).is_err()));
+        let (name, regex) = header_pattern("Server: ^nginx/1").unwrap();
+        assert!(name == "Server" && regex.is_match(b"nginx/1.2"));
+    }
+}

@@ -1,0 +1,108 @@
+//! Results of `bannerwall rules` in every format, for machines and for people.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+
+use super::Failure;
+use super::flags::{FormatName, output_file};
+
+/// How results are written, and where.
+#[derive(Debug, Args)]
+pub(super) struct Output {
+    /// How results are written.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: FormatName,
+    /// Write results to this file.
+    #[arg(short, long, value_name = "FILE", value_parser = output_file)]
+    output: Option<PathBuf>,
+}
+
+impl Output {
+    pub(super) const fn format(&self) -> FormatName {
+        self.format
+    }
+
+    /// The file that they are written to.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+}
+
+/// Results in every format, written at the end.
+pub(super) struct Table {
+    columns: &'static [&'static str],
+    /// Each for a machine and, unless a person need not see it, for a person.
+    rows: Vec<(serde_json::Value, Option<String>)>,
+    summary: Option<String>,
+}
+
+impl Table {
+    pub(super) fn new(columns: &'static [&'static str]) -> Self {
+        Self { columns, rows: Vec::new(), summary: None }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(super) fn add(&mut self, object: serde_json::Value, text: String) {
+        self.rows.push((object, Some(text)));
+    }
+
+    /// A result that a person is told only as one of several.
+    pub(super) fn add_untold(&mut self, object: serde_json::Value) {
+        self.rows.push((object, None));
+    }
+
+    /// A last line for a person.
+    pub(super) fn say(&mut self, summary: String) {
+        self.summary = Some(summary);
+    }
+
+    pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
+        let text = self.render(output.format)?;
+        let Some(path) = &output.output else { return super::print(&text).map(|_| ()) };
+        let written = std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()));
+        written.map_err(Failure::Usage)
+    }
+
+    fn render(&self, format: FormatName) -> Result<Vec<u8>, Failure> {
+        let mut octets = Vec::new();
+        match format {
+            FormatName::Text => {
+                for text in self.rows.iter().filter_map(|(_, text)| text.as_ref()).chain(&self.summary) {
+                    writeln!(octets, "{text}")?;
+                }
+            }
+            FormatName::Json => {
+                for (object, _) in &self.rows {
+                    writeln!(octets, "{object}")?;
+                }
+            }
+            FormatName::Csv => {
+                let mut writer = csv::Writer::from_writer(&mut octets);
+                writer.write_record(self.columns).map_err(Failure::usage)?;
+                for (object, _) in &self.rows {
+                    writer
+                        .write_record(self.columns.iter().map(|name| cell(&object[*name])))
+                        .map_err(Failure::usage)?;
+                }
+                writer.flush()?;
+            }
+        }
+        Ok(octets)
+    }
+}
+
+/// A JSON value as the cell of a table.
+fn cell(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,51 @@
+//! Which flow something is said of.
+
+use super::conversation::Conversation;
+use crate::event::{Endpoints, Side, Timestamp, Transport};
+use crate::flow::{End, Flow, FlowKey};
+
+/// Which flow, and who its client is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FlowFacts {
+    key: FlowKey,
+    started: Timestamp,
+    client: End,
+    transport: Transport,
+}
+
+impl FlowFacts {
+    pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
+        Self { key, started, client, transport: Transport::Tcp }
+    }
+
+    /// The same of a flow of UDP.
+    pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: End) -> Self {
+        Self { key, started, client, transport: Transport::Udp }
+    }
+
+    /// What carries it.
+    pub(super) const fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Its number for events.
+    pub(super) fn id(&self) -> u64 {
+        self.key.flow_id(self.started.as_nanos())
+    }
+
+    /// Client and server.
+    pub(super) fn endpoints(&self) -> Endpoints {
+        Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
+    }
+
+    /// The server's port.
+    pub(super) const fn server_port(&self) -> u16 {
+        self.key.port(self.client.other())
+    }
+}
+
+impl From<&Flow<Conversation>> for FlowFacts {
+    fn from(flow: &Flow<Conversation>) -> Self {
+        Self::new(*flow.key(), flow.started(), flow.end(Side::Client))
+    }
+}

@@ -1,0 +1,220 @@
+//! What an engine tells another one of decided flows, so that they stay decided when that one goes on in its place.
+//!
+//! Undecided flows are not told here: the other engine is shown their packets again.
+
+use std::time::Duration;
+
+use super::Engine;
+use super::bench::Marks;
+use crate::event::{Side, Timestamp, Transport};
+use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling};
+use crate::rules::Mark;
+
+/// A decided flow: which one, what was decided, and since when nothing of it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// What carries it.
+    pub transport: Transport,
+    /// Which flow.
+    pub key: FlowKey,
+    /// Who its client is.
+    pub client: End,
+    /// What was decided; never [`Ruling::Undecided`].
+    pub ruling: Ruling,
+    /// Where its ends stand, the low one first: by these numbers another connection of the same ports is told from it.
+    pub positions: [Option<u32>; 2],
+    /// A SYN that may yet begin another connection of the same ports, by its number, and who sent it.
+    pub reopening: Option<(u32, End)>,
+    /// The mark that rules asked for, for each of its packets.
+    pub mark: Option<Mark>,
+    /// How long ago its last packet was seen.
+    pub age: Duration,
+}
+
+impl Engine {
+    /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen last.
+    pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
+        let Self { flows, datagrams, bench, .. } = self;
+        let marks = &bench.desk.marks;
+        let mut told: Vec<Remembered> = Vec::new();
+        for class in [Class::Blocked, Class::Passed] {
+            let left = limit.saturating_sub(told.len());
+            told.extend(decided(&flows.table, class, left).map(|flow| of(Transport::Tcp, flow, marks, now)));
+            if class == Class::Blocked {
+                // Of UDP, what passes passes without being remembered.
+                let left = limit.saturating_sub(told.len());
+                let blocked = decided(datagrams.table(), class, left);
+                told.extend(blocked.map(|flow| of(Transport::Udp, flow, marks, now)));
+            }
+        }
+        told
+    }
+
+    /// Takes a decided flow over, unless it is known or there is no room for it.
+    pub fn remember(&mut self, flow: &Remembered, now: Timestamp) {
+        let class = match flow.ruling {
+            Ruling::Undecided => return,
+            Ruling::Passed => Class::Passed,
+            Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Class::Blocked,
+        };
+        let seen = Timestamp::from_nanos(now.as_nanos().saturating_sub(nanos(flow.age)));
+        let marks = &mut self.bench.desk.marks;
+        match flow.transport {
+            Transport::Tcp => {
+                let Some(id) = place(&mut self.flows.table, flow, class, seen) else { return };
+                marks.add(&mut self.flows.table.get_mut(id).label, flow.mark);
+            }
+            Transport::Udp => {
+                let Some(id) = place(self.datagrams.table_mut(), flow, class, seen) else { return };
+                marks.add(&mut self.datagrams.table_mut().get_mut(id).label, flow.mark);
+            }
+        }
+    }
+
+    /// Whether a flow is known and not decided yet.
+    pub fn is_undecided(&self, transport: Transport, key: &FlowKey) -> bool {
+        match transport {
+            Transport::Tcp => is_undecided(&self.flows.table, key),
+            Transport::Udp => is_undecided(self.datagrams.table(), key),
+        }
+    }
+}
+
+fn of<C>(transport: Transport, flow: &Flow<C>, marks: &Marks, now: Timestamp) -> Remembered {
+    Remembered {
+        transport,
+        key: *flow.key(),
+        client: flow.end(Side::Client),
+        ruling: flow.ruling,
+        positions: flow.positions(),
+        reopening: flow.reopening(),
+        mark: marks.of(flow.label),
+        age: now.since(flow.last_seen()),
+    }
+}
+
+/// Decided flows of a class, the `limit` of them that were seen last.
+fn decided<C>(table: &FlowTable<C>, class: Class, limit: usize) -> impl Iterator<Item = &Flow<C>> {
+    let older = table.count(class).saturating_sub(limit);
+    let flows = table.by_age(class).skip(older).map(|id| table.get(id));
+    flows.filter(|flow| flow.ruling != Ruling::Undecided)
+}
+
+/// Puts a decided flow into a table in which it is not yet.
+fn place<C>(table: &mut FlowTable<C>, flow: &Remembered, class: Class, seen: Timestamp) -> Option<FlowId> {
+    if table.find(&flow.key).is_some() {
+        return None;
+    }
+    let id = table.insert(flow.key, flow.client, seen).ok()?;
+    let entry = table.get_mut(id);
+    entry.set_client(flow.client);
+    entry.ruling = flow.ruling;
+    entry.set_positions(flow.positions);
+    entry.set_reopening(flow.reopening);
+    table.set_class(id, class, seen);
+    Some(id)
+}
+
+fn is_undecided<C>(table: &FlowTable<C>, key: &FlowKey) -> bool {
+    table.find(key).is_some_and(|id| table.get(id).ruling == Ruling::Undecided)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Decision;
+    use crate::engine::testing::{Conversation, Setup};
+    use crate::packet::Flags;
+
+    const RULE: &str = "[[rule]]\nid = \"old\"\ntitle = \"Old\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
+                        match.software = '^OpenSSH_7'\naction = \"drop\"\n";
+
+    /// Another engine goes on in the place of a conversation's.
+    fn go_on(talk: &mut Conversation, limit: usize) -> usize {
+        let told = talk.engine.remembered(talk.now, limit);
+        talk.engine = Setup::enforcing(RULE).midstream().engine;
+        told.iter().for_each(|flow| talk.engine.remember(flow, talk.now));
+        told.len()
+    }
+
+    fn blocked() -> Conversation {
+        let mut talk = Setup::enforcing(RULE).open();
+        assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
+        talk
+    }
+
+    fn passed() -> Conversation {
+        let mut talk = Setup::enforcing(RULE).open();
+        talk.server(b"SSH-2.0-OpenSSH_9.9\r\n");
+        talk.client(b"SSH-2.0-PuTTY\r\n");
+        talk.acknowledge(false);
+        assert_eq!(talk.acknowledge(true), Decision::Pass);
+        talk
+    }
+
+    #[test]
+    fn decided_flows_stay_decided_in_another_engine() {
+        let mut talk = blocked();
+        assert_eq!(go_on(&mut talk, 10), 1);
+        assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Block);
+        assert_eq!(talk.server(b"more"), Decision::Block);
+        assert_eq!(go_on(&mut talk, 10), 1, "and in the next");
+        assert_eq!(talk.server(b"more"), Decision::Block);
+        let mut talk = passed();
+        assert_eq!(go_on(&mut talk, 10), 1);
+        assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Pass, "it is none of a banner's");
+        assert_eq!(go_on(&mut talk, 0), 0, "no more than is asked for");
+    }
+
+    #[test]
+    fn another_connection_of_the_same_ports_is_judged_by_itself() {
+        for mut talk in [blocked(), passed()] {
+            go_on(&mut talk, 10);
+            // Numbers of its own.
+            talk.lose_of_client(1 << 20);
+            talk.lose_of_server(1 << 21);
+            talk.handshake();
+            assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
+        }
+        let mut talk = blocked();
+        go_on(&mut talk, 10);
+        assert_eq!(talk.send(true, Flags::RST, b""), Decision::Undecided, "who gives up may say so");
+    }
+
+    #[test]
+    fn a_connection_whose_handshake_is_under_way_is_judged_by_itself() {
+        for mut talk in [blocked(), passed()] {
+            talk.lose_of_client(1 << 20);
+            talk.lose_of_server(1 << 21);
+            let [client, server] = talk.next;
+            let syn = talk.segment(true).sequence(client.wrapping_sub(1)).flags(Flags::SYN);
+            let answer = talk.segment(false).sequence(server.wrapping_sub(1)).acknowledgement(client);
+            assert_eq!(talk.show(&syn), Decision::Undecided);
+            assert_eq!(go_on(&mut talk, 10), 1);
+            assert_eq!(talk.show(&answer.flags(Flags::SYN | Flags::ACK)), Decision::Undecided);
+            let open = talk.segment(true);
+            assert_eq!(talk.show(&open), Decision::Undecided);
+            assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
+        }
+    }
+
+    #[test]
+    fn what_was_silent_for_longest_is_forgotten_first_and_what_is_known_stays() {
+        let mut talk = blocked();
+        talk.wait(Duration::from_secs(5));
+        let told = talk.engine.remembered(talk.now, 10);
+        assert!(told[0].age >= Duration::from_secs(5), "{told:?}");
+        let passed = Remembered { ruling: Ruling::Passed, ..told[0] };
+        talk.engine.remember(&passed, talk.now);
+        assert_eq!(talk.server(b"more"), Decision::Block);
+        let octets = told[0].key.octets();
+        assert_eq!(FlowKey::from_octets(&octets), Some(told[0].key));
+        let [low, high] = [&octets[..16], &octets[16..32]];
+        let turned = [high, low, &octets[32..]].concat();
+        assert_eq!(FlowKey::from_octets(&turned.try_into().unwrap()), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! What others see of a run: its metrics, its control socket, the page, and the way for a guard that takes over.
+
+use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::config::GuardConfig;
+use super::control::Control;
+use super::page::Page;
+use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
+use super::{GuardError, Message};
+use crate::diagnostics::tell;
+use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
+
+/// What is open; all of it ends with this value.
+#[derive(Debug, Default)]
+pub(super) struct Front {
+    _endpoint: Option<Endpoint>,
+    _control: Option<Control>,
+    heirs: Option<Heirs>,
+}
+
+/// What it takes to open it.
+pub(super) struct Facade {
+    pub(super) registry: Registry,
+    pub(super) health: Arc<Health>,
+    pub(super) metrics: GuardMetrics,
+    pub(super) messages: Sender<Message>,
+    /// The listener of metrics that another guard has left.
+    pub(super) listener: Option<TcpListener>,
+    /// The sockets of queues, for a guard that takes over.
+    pub(super) gifts: Vec<Gift>,
+    pub(super) store: Option<Store>,
+    /// Whether a service manager looks after this process.
+    pub(super) has_manager: bool,
+}
+
+impl Front {
+    /// Lets no other guard go on in this one's place any more.
+    pub(super) fn close_to_heirs(&self) {
+        if let Some(heirs) = &self.heirs {
+            heirs.close();
+        }
+    }
+
+    /// Opens what can be opened, and gives why the rest can't.
+    pub(super) fn open(
+        config: &GuardConfig,
+        facade: Facade,
+        page: Option<&mut Page>,
+    ) -> (Self, Vec<GuardError>) {
+        let Facade { registry, health, metrics, messages, listener, mut gifts, store, has_manager } = facade;
+        let mut failed = Vec::new();
+        let endpoint = match (&config.metrics, listener) {
+            (Some(shown), Some(listener)) => Some(Endpoint::go_on(shown, listener, registry, health)),
+            (Some(shown), None) => Some(Endpoint::start(shown, registry, health)),
+            (None, _) => None,
+        };
+        let endpoint = endpoint.and_then(|it| it.map_err(|error| failed.push(error.into())).ok());
+        if let Some(listener) = endpoint.as_ref().and_then(Endpoint::listener) {
+            if let Some(store) = &store {
+                store.keep(METRICS, listener.as_fd());
+            }
+            gifts.push(Gift { name: METRICS.to_owned(), socket: listener.into(), marks_connections: false });
+        }
+        let control = listen(config, &messages).map_err(|error| failed.push(error)).ok().flatten();
+        if let Some(Err(error)) = page.map(Page::open) {
+            failed.push(error);
+        }
+        let heirs = config.takeover.as_ref().and_then(|path| {
+            Heirs::listen(path, Terms::of(config), gifts, messages, metrics, has_manager)
+                .map_err(|error| {
+                    failed.push(GuardError::Takeover { path: path.clone(), why: error.to_string() });
+                })
+                .ok()
+        });
+        (Self { _endpoint: endpoint, _control: control, heirs }, failed)
+    }
+}
+
+/// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
+fn listen(config: &GuardConfig, messages: &Sender<Message>) -> Result<Option<Control>, GuardError> {
+    let Some(place) = &config.control else { return Ok(None) };
+    match Control::start(&place.path, messages.clone()) {
+        Ok(control) => Ok(Some(control)),
+        Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
+        Err(error) => {
+            let path = place.path.display();
+            tell(format_args!(
+                "bannerwall: no control socket, so that `bannerwall reload` finds no guard: {path}: {error}"
+            ));
+            Ok(None)
+        }
+    }
+}

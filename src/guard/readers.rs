@@ -1,0 +1,56 @@
+//! Those who read events: what they lose is shown, and at the end they are waited for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::diagnostics::tell;
+use crate::inventory::Inventory;
+use crate::metrics::GuardMetrics;
+use crate::output::Writer;
+
+/// How long a reader of events may take to accept the last ones.
+const WRITERS_END: Duration = Duration::from_secs(2);
+
+/// What readers of events have taken and lost, as far as the metrics show it: those may go on from another process.
+#[derive(Debug, Default)]
+pub(super) struct ReadersShown([AtomicU64; 4]);
+
+impl ReadersShown {
+    /// Shows in the metrics what is new.
+    pub(super) fn show(&self, metrics: &GuardMetrics, writers: &[Writer], inventory: Option<&Inventory>) {
+        let lost: u64 = writers.iter().map(|writer| writer.handle().lost()).sum();
+        let written: u64 = writers.iter().map(|writer| writer.handle().written()).sum();
+        let unkept = inventory.map_or(0, Inventory::lost);
+        let displaced = inventory.map_or(0, Inventory::displaced);
+        let counters = [
+            (&metrics.events_dropped, lost),
+            (&metrics.events_written, written),
+            (&metrics.inventory_lost, unkept),
+            (&metrics.inventory_displaced, displaced),
+        ];
+        for ((counter, now), shown) in counters.into_iter().zip(&self.0) {
+            counter.inc_by(now.saturating_sub(shown.fetch_max(now, Ordering::Relaxed)));
+        }
+    }
+}
+
+/// Waits, not for long, until everybody has what there was to tell.
+pub(super) fn finish_readers(writers: Vec<Writer>, inventory: Option<Inventory>) {
+    match inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
+        Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
+        Some(Some(lost)) if lost > 0 => {
+            tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
+        }
+        _ => {}
+    }
+    for writer in writers {
+        let report = writer.finish_within(WRITERS_END);
+        if report.stuck > 0 {
+            tell(format_args!("bannerwall: the last {} events are lost: nobody takes them", report.stuck));
+        }
+        let lost = report.overflowed + report.failed;
+        if lost > 0 {
+            tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! From one process to the next: how a run begins with what another one has left, and how it leaves its own.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::front::Front;
+use super::keeper::Keeper;
+use super::queue::Queue;
+use super::supervise::{MOMENT, Run, failure};
+use super::takeover::{Estate, Heard, Heir, Legacy, RunState, Store, run_name, sealed, state_name};
+use super::{GuardError, Message};
+use crate::diagnostics::tell;
+
+/// How long loops may take to answer what they have in hand.
+const LOOPS_END: Duration = Duration::from_secs(5);
+
+/// Who goes on in this one's place.
+pub(super) enum Successor {
+    /// A guard that waits for it.
+    Guard(Heir),
+    /// Whoever the service manager starts next.
+    Stored(Store),
+}
+
+impl Successor {
+    /// Says that loops are told to stop now.
+    fn serve(&self) {
+        if let Self::Guard(heir) = self {
+            heir.serve();
+        }
+    }
+
+    /// Has it wait for the end of this process.
+    fn outlive(&self) {
+        if let Self::Guard(heir) = self {
+            heir.outlive();
+        }
+    }
+
+    fn give(&self, name: String, state: &OwnedFd) -> io::Result<()> {
+        match self {
+            Self::Guard(heir) => heir.give(name, state),
+            Self::Stored(store) => {
+                store.keep(&name, state.as_fd());
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        match self {
+            Self::Guard(heir) => heir.finish(),
+            Self::Stored(store) => {
+                store.wait();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Starts the workers, with what another process knows that had these queues.
+    pub(super) fn begin(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+        let Some(estate) = self.predecessor.take() else { return self.spawn_all(queues) };
+        let of_a_guard = estate.is_of_a_guard();
+        let state = self.succeed(estate, queues)?;
+        // Observers name workers by their place.
+        self.workers.sort_by_key(|worker| worker.number);
+        let has_state = state.is_some();
+        let state = state.unwrap_or_default();
+        self.registry.go_on_from(&state.counts);
+        self.account = Some(state.account);
+        self.metrics.note_takeover();
+        tell(match (of_a_guard, has_state) {
+            (true, _) => "bannerwall: goes on in the place of the guard that ran",
+            (false, true) => "bannerwall: goes on where the last run has stopped",
+            (false, false) => {
+                "bannerwall: goes on with the queues of a run that did not end cleanly: its flows are picked up in their middle"
+            }
+        });
+        // The other guard is gone: there is no way back, and packets are judged without all that.
+        if let Some(facade) = self.facade.take() {
+            let (front, failed) = Front::open(&self.config, facade, self.page.as_mut());
+            failed.iter().for_each(|error| tell(format_args!("bannerwall: goes on without: {error}")));
+            self.front = front;
+        }
+        Ok(())
+    }
+
+    /// Has the other process stop, and starts each worker once that one's has.
+    fn succeed(
+        &mut self,
+        mut estate: Estate,
+        mut waiting: Vec<Queue>,
+    ) -> Result<Option<RunState>, GuardError> {
+        if let Err(error) = estate.begin() {
+            let path = self.config.takeover.clone().unwrap_or_default();
+            return Err(GuardError::Takeover { path, why: format!("the guard there is gone: {error}") });
+        }
+        let (mut run, mut is_whole) = (None::<RunState>, true);
+        loop {
+            let legacy = match estate.next() {
+                Heard::Legacy(legacy) => legacy,
+                Heard::Nothing => {
+                    self.look_meanwhile()?;
+                    continue;
+                }
+                Heard::Last => break,
+                Heard::Refused(why) => {
+                    let path = self.config.takeover.clone().unwrap_or_default();
+                    return Err(GuardError::Takeover { path, why: format!("refused: {why}") });
+                }
+            };
+            match legacy {
+                Legacy::Queue(number, state) => {
+                    let Some(at) = waiting.iter().position(|queue| queue.number == number) else { continue };
+                    let mut queue = waiting.swap_remove(at);
+                    is_whole &= queue.is_adopted;
+                    if queue.is_adopted {
+                        // Accounts are kept by another thread, which may look at once.
+                        queue.worker.shared.tally.go_on_from(state.known.received);
+                        queue.worker.inherited = Some(state);
+                    }
+                    self.start_worker(queue)?;
+                }
+                Legacy::Run(state) => run = Some(*state),
+            }
+        }
+        for mut queue in waiting {
+            is_whole = false;
+            if queue.is_adopted {
+                tell(format_args!(
+                    "bannerwall: of queue {} nothing is known: its flows are picked up in their middle, and what goes by \
+                     uninspected is counted from now on",
+                    queue.number
+                ));
+                queue.worker.inherited = Some(Box::default());
+            }
+            self.start_worker(queue)?;
+        }
+        if let (Some(run), false) = (&mut run, is_whole) {
+            // What these loops have seen is not all that the hook has counted.
+            run.account = None;
+        }
+        Ok(run)
+    }
+
+    /// Whether the run is to end before it has all queues.
+    fn look_meanwhile(&self) -> Result<(), GuardError> {
+        let mut later = Vec::new();
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                Message::Stop => return Err(GuardError::Forced),
+                Message::Ended(queue, outcome) => {
+                    return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
+                }
+                other => later.push(other),
+            }
+        }
+        // The receiver is this thread's own.
+        later.into_iter().for_each(|message| drop(self.sender.send(message)));
+        Ok(())
+    }
+
+    /// Stops, and leaves all that is known to `successor`.
+    pub(super) fn hand_over(&mut self, keeper: &Keeper, successor: &Successor) -> Result<(), GuardError> {
+        successor.serve();
+        // Before the other one's loops begin: what they receive is in no account here.
+        let account = keeper.hand_over();
+        self.leaves.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
+        let deadline = Instant::now() + LOOPS_END;
+        while Instant::now() < deadline {
+            match self.messages.recv_timeout(MOMENT) {
+                Ok(Message::Left(queue, left)) => {
+                    lost(&state_name(queue), left.and_then(|left| successor.give(state_name(queue), &left)));
+                }
+                Ok(Message::Stop) => return Err(GuardError::Forced),
+                Ok(_) => {}
+                // Its last words come before a worker's end.
+                Err(_) if self.workers.iter().all(|worker| worker.thread.is_finished()) => break,
+                Err(_) => {}
+            }
+        }
+        if let Some(hung) = self.workers.iter().find(|worker| !worker.thread.is_finished()) {
+            // It may read once more, so that the end of this process has to say that nobody does.
+            successor.outlive();
+            return Err(GuardError::Hung(hung.number));
+        }
+        self.front = Front::default();
+        if let Some(page) = &mut self.page {
+            page.close();
+        }
+        self.count_lost_events();
+        let state = RunState { counts: self.registry.counts(), account };
+        let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
+        lost(&run_name(), state.and_then(|state| successor.give(run_name(), &state)));
+        let gone = successor.finish().map_err(GuardError::HeirGone);
+        if gone.is_err() {
+            self.lower_hook(keeper, true)?;
+        }
+        gone
+    }
+}
+
+/// Tells of what could not be given: that goes on without.
+fn lost(name: &str, given: io::Result<()>) {
+    if let Err(error) = given {
+        tell(format_args!("bannerwall: {name} is lost to whoever goes on: {error}"));
+    }
+}

@@ -1,0 +1,453 @@
+//! What a guard knows, as octets: a magic word with the format's version, records, and one that says that those were all.
+//!
+//! A record is its kind (8 bits), its length (32 bits) and its body; numbers are little-endian. Kinds that are not known
+//! are passed over, so that a later version may add some. Whoever reads trusts nothing: what is cut, too large or contradicts
+//! itself is refused as a whole.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+use rustix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::super::loss::AccountState;
+use crate::engine::Checksums;
+use crate::event::Transport;
+use crate::flow::{End, FlowKey, Ruling};
+use crate::inline::{Kept, Remembered, State};
+use crate::metrics::Counts;
+use crate::rules::Mark;
+
+/// What a state begins with; its last octet is the version.
+const MAGIC: [u8; 8] = *b"bwstate\x01";
+/// Octets of a state at most.
+const LIMIT: u64 = 512 << 20;
+/// Octets of a packet, and of an interface's name, at most.
+const PACKET: usize = 1 << 16;
+const NAME: usize = 64;
+
+/// Kinds of records.
+const HEAD: u8 = 1;
+const DECIDED: u8 = 2;
+const KEPT: u8 = 3;
+const END: u8 = 255;
+
+/// Why a state is refused.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::guard) enum StateError {
+    #[error("it is no state of a guard")]
+    Foreign,
+    #[error("its format, version {0}, is not that of this guard")]
+    Version(u8),
+    #[error("it is not whole")]
+    Cut,
+    #[error("it contradicts itself: {0}")]
+    Malformed(&'static str),
+    #[error("its head: {0}")]
+    Head(#[from] serde_json::Error),
+    #[error(transparent)]
+    Read(#[from] io::Error),
+}
+
+/// What a queue's loop knows.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::guard) struct QueueState {
+    pub(in crate::guard) known: Known,
+    pub(in crate::guard) flows: State,
+}
+
+/// What of it are numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(in crate::guard) struct Known {
+    /// Octets of each packet that the kernel copies; those that wait are as long.
+    pub(in crate::guard) copy_range: Option<u32>,
+    pub(in crate::guard) marks_connections: bool,
+    /// Packets received.
+    pub(in crate::guard) received: u64,
+    /// What the kernel has counted of this queue and socket, and was shown already.
+    pub(in crate::guard) dropped: Option<[u64; 3]>,
+    /// When this was written, by the clock that runs since the machine was started, in nanoseconds.
+    pub(in crate::guard) written: u64,
+}
+
+/// What belongs to no queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(in crate::guard) struct RunState {
+    pub(in crate::guard) counts: Counts,
+    pub(in crate::guard) account: Option<AccountState>,
+}
+
+impl QueueState {
+    /// Its octets.
+    ///
+    /// # Errors
+    /// Never in practice: only where plain data can't be written as JSON.
+    pub(in crate::guard) fn octets(&self) -> io::Result<Vec<u8>> {
+        let mut octets = MAGIC.to_vec();
+        let known = Known { written: now(), ..self.known.clone() };
+        record(&mut octets, HEAD, |body| serde_json::to_writer(body, &known).map_err(io::Error::from))?;
+        for flow in &self.flows.decided {
+            record(&mut octets, DECIDED, |body| {
+                write_decided(body, flow);
+                Ok(())
+            })?;
+        }
+        for kept in &self.flows.kept {
+            record(&mut octets, KEPT, |body| {
+                write_kept(body, kept);
+                Ok(())
+            })?;
+        }
+        record(&mut octets, END, |_| Ok(()))?;
+        Ok(octets)
+    }
+
+    /// Reads it; ages grow by the time since it was written.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub(in crate::guard) fn read(octets: &[u8]) -> Result<Self, StateError> {
+        let mut state = Self::default();
+        let mut headed = false;
+        records(octets, |kind, body| {
+            match kind {
+                HEAD => {
+                    state.known = serde_json::from_slice(body)?;
+                    headed = true;
+                }
+                DECIDED => state.flows.decided.push(read_decided(body)?),
+                KEPT => state.flows.kept.push(read_kept(body)?),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if !headed {
+            return Err(StateError::Malformed("no head"));
+        }
+        let since = Duration::from_nanos(now().saturating_sub(state.known.written));
+        state.known.written = 0;
+        state.flows.decided.iter_mut().for_each(|flow| flow.age = flow.age.saturating_add(since));
+        state.flows.kept.iter_mut().for_each(|kept| kept.age = kept.age.saturating_add(since));
+        Ok(state)
+    }
+}
+
+impl RunState {
+    /// Its octets.
+    ///
+    /// # Errors
+    /// As [`QueueState::octets`].
+    pub(in crate::guard) fn octets(&self) -> io::Result<Vec<u8>> {
+        let mut octets = MAGIC.to_vec();
+        record(&mut octets, HEAD, |body| serde_json::to_writer(body, self).map_err(io::Error::from))?;
+        record(&mut octets, END, |_| Ok(()))?;
+        Ok(octets)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub(in crate::guard) fn read(octets: &[u8]) -> Result<Self, StateError> {
+        head(octets)
+    }
+}
+
+/// A file without a name that holds `octets`, and that nobody can change any more.
+///
+/// # Errors
+/// Where the kernel has no room for it.
+pub(in crate::guard) fn sealed(name: &str, octets: &[u8]) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(file);
+    file.write_all(octets)?;
+    fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    Ok(file.into())
+}
+
+/// What such a file holds.
+///
+/// # Errors
+/// Where it is none, or too large.
+pub(super) fn unsealed(file: OwnedFd) -> Result<Vec<u8>, StateError> {
+    let seals = fcntl_get_seals(file.as_fd()).map_err(|_| StateError::Foreign)?;
+    if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK) {
+        return Err(StateError::Foreign);
+    }
+    let size = u64::try_from(fstat(&file).map_err(io::Error::from)?.st_size).unwrap_or(u64::MAX);
+    if size > LIMIT {
+        return Err(StateError::Malformed("it is too large"));
+    }
+    let mut octets = vec![0; usize::try_from(size).unwrap_or_default()];
+    // The position is everybody's who has the file.
+    File::from(file).read_exact_at(&mut octets, 0)?;
+    Ok(octets)
+}
+
+fn head<T: DeserializeOwned>(octets: &[u8]) -> Result<T, StateError> {
+    let mut head = None;
+    records(octets, |kind, body| {
+        if kind == HEAD {
+            head = Some(serde_json::from_slice(body)?);
+        }
+        Ok(())
+    })?;
+    head.ok_or(StateError::Malformed("no head"))
+}
+
+/// Nanoseconds since the machine was started, by a clock that nobody sets and all processes share.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) =
+        (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+fn record(
+    octets: &mut Vec<u8>,
+    kind: u8,
+    write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> io::Result<()> {
+    octets.push(kind);
+    let at = octets.len();
+    octets.extend_from_slice(&[0; 4]);
+    write(octets)?;
+    let length = u32::try_from(octets.len() - at - 4).map_err(io::Error::other)?;
+    if let Some(place) = octets.get_mut(at..at + 4) {
+        place.copy_from_slice(&length.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Goes over the records of a state that is whole.
+fn records(
+    octets: &[u8],
+    mut take: impl FnMut(u8, &[u8]) -> Result<(), StateError>,
+) -> Result<(), StateError> {
+    let (magic, mut rest) = octets.split_first_chunk::<8>().ok_or(StateError::Foreign)?;
+    let ([word @ .., version], [own @ .., its]) = (magic, &MAGIC);
+    if word != own {
+        return Err(StateError::Foreign);
+    }
+    if version != its {
+        return Err(StateError::Version(*version));
+    }
+    loop {
+        let mut body = Body(rest);
+        let (kind, length) = (body.number::<1>()?[0], u32::from_le_bytes(body.number()?));
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let (taken, behind) = body.0.split_at_checked(length).ok_or(StateError::Cut)?;
+        if kind == END {
+            return if behind.is_empty() {
+                Ok(())
+            } else {
+                Err(StateError::Malformed("octets behind its end"))
+            };
+        }
+        take(kind, taken)?;
+        rest = behind;
+    }
+}
+
+/// What of a record is not read yet.
+struct Body<'a>(&'a [u8]);
+
+impl<'a> Body<'a> {
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
+        let (number, rest) = self.0.split_first_chunk::<N>().ok_or(StateError::Cut)?;
+        self.0 = rest;
+        Ok(*number)
+    }
+
+    fn octet(&mut self) -> Result<u8, StateError> {
+        Ok(self.number::<1>()?[0])
+    }
+
+    fn word(&mut self) -> Result<u32, StateError> {
+        Ok(u32::from_le_bytes(self.number()?))
+    }
+
+    fn age(&mut self) -> Result<Duration, StateError> {
+        Ok(Duration::from_nanos(u64::from_le_bytes(self.number()?)))
+    }
+
+    fn slice(&mut self, length: usize) -> Result<&'a [u8], StateError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(StateError::Cut)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}
+
+fn nanos(age: Duration) -> [u8; 8] {
+    u64::try_from(age.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
+}
+
+fn write_decided(body: &mut Vec<u8>, flow: &Remembered) {
+    body.push(u8::from(flow.transport == Transport::Udp));
+    body.extend_from_slice(&flow.key.octets());
+    body.push(u8::from(flow.client == End::High));
+    body.push(match flow.ruling {
+        Ruling::Undecided => 0,
+        Ruling::Passed => 1,
+        Ruling::Blocked => 2,
+        Ruling::Refused => 3,
+        Ruling::Rejected => 4,
+    });
+    let [low, high] = flow.positions;
+    let mark = flow.mark;
+    let (initial, opener) = flow.reopening.unzip();
+    let is_high = opener == Some(End::High);
+    let there = [low.is_some(), high.is_some(), mark.is_some(), initial.is_some(), is_high];
+    body.push(there.iter().rev().fold(0, |bits, there| bits << 1 | u8::from(*there)));
+    for number in [low, high, mark.map(|mark| mark.value), mark.map(|mark| mark.mask), initial] {
+        body.extend_from_slice(&number.unwrap_or_default().to_le_bytes());
+    }
+    body.extend_from_slice(&nanos(flow.age));
+}
+
+fn read_decided(octets: &[u8]) -> Result<Remembered, StateError> {
+    let mut body = Body(octets);
+    let transport = if body.octet()? == 0 { Transport::Tcp } else { Transport::Udp };
+    let key = FlowKey::from_octets(&body.number()?).ok_or(StateError::Malformed("ends of a flow"))?;
+    let client = if body.octet()? == 0 { End::Low } else { End::High };
+    let ruling = match body.octet()? {
+        1 => Ruling::Passed,
+        2 => Ruling::Blocked,
+        3 => Ruling::Refused,
+        4 => Ruling::Rejected,
+        _ => return Err(StateError::Malformed("what was decided")),
+    };
+    let there = body.octet()?;
+    let is_there = |bit: u8| there >> bit & 1 == 1;
+    let [low, high] = [body.word()?, body.word()?];
+    let mark = Mark { value: body.word()?, mask: body.word()? };
+    let opener = if is_there(4) { End::High } else { End::Low };
+    let initial = body.word()?;
+    let positions = [is_there(0).then_some(low), is_there(1).then_some(high)];
+    let mark = is_there(2).then_some(mark);
+    let reopening = is_there(3).then_some((initial, opener));
+    Ok(Remembered { transport, key, client, ruling, positions, reopening, mark, age: body.age()? })
+}
+
+fn write_kept(body: &mut Vec<u8>, kept: &Kept) {
+    body.extend_from_slice(&nanos(kept.age));
+    body.extend_from_slice(&u32::try_from(kept.wire_length).unwrap_or(u32::MAX).to_le_bytes());
+    body.push(u8::from(kept.checksums == Checksums::Verify));
+    let name = kept.interface.as_deref().filter(|name| name.len() < NAME).unwrap_or_default();
+    body.push(u8::try_from(name.len()).unwrap_or(0));
+    body.extend_from_slice(name.as_bytes());
+    body.extend_from_slice(&kept.octets);
+}
+
+fn read_kept(octets: &[u8]) -> Result<Kept, StateError> {
+    let mut body = Body(octets);
+    let age = body.age()?;
+    let wire_length = usize::try_from(body.word()?).unwrap_or(usize::MAX);
+    let checksums = if body.octet()? == 0 { Checksums::NotReady } else { Checksums::Verify };
+    let length = usize::from(body.octet()?);
+    let name = std::str::from_utf8(body.slice(length)?).map_err(|_| StateError::Malformed("an interface"))?;
+    if body.0.len() > PACKET || wire_length > 2 * PACKET || length > NAME {
+        return Err(StateError::Malformed("the length of a packet"));
+    }
+    let interface = (!name.is_empty()).then(|| Arc::from(name));
+    Ok(Kept { age, wire_length, checksums, interface, octets: body.0.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> QueueState {
+        let mut key = [0; 36];
+        (key[15], key[31], key[33], key[35]) = (1, 2, 80, 90);
+        let flow = Remembered {
+            transport: Transport::Udp,
+            key: FlowKey::from_octets(&key).unwrap(),
+            client: End::High,
+            ruling: Ruling::Rejected,
+            positions: [None, Some(7)],
+            reopening: Some((77, End::High)),
+            mark: Some(Mark { value: 1, mask: 3 }),
+            age: Duration::from_secs(5),
+        };
+        let plain = Remembered {
+            mark: None,
+            reopening: None,
+            positions: [Some(9), None],
+            ruling: Ruling::Passed,
+            ..flow
+        };
+        let kept = Kept {
+            age: Duration::from_millis(3),
+            wire_length: 1500,
+            checksums: Checksums::Verify,
+            interface: Some("eth0".into()),
+            octets: vec![0x45; 512].into(),
+        };
+        let bare = Kept { interface: None, checksums: Checksums::NotReady, ..kept.clone() };
+        let known = Known {
+            copy_range: Some(2048),
+            marks_connections: true,
+            received: u64::MAX,
+            dropped: Some([1, 2, 3]),
+            written: 0,
+        };
+        QueueState { known, flows: State { decided: vec![flow, plain], kept: vec![kept, bare] } }
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_and_a_little_older() {
+        let octets = example().octets().unwrap();
+        let file = sealed("state-queue-0", &octets).unwrap();
+        assert!(File::from(file.try_clone().unwrap()).write_all(b"x").is_err(), "it is sealed");
+        let mut read = QueueState::read(&unsealed(file).unwrap()).unwrap();
+        let wanted = example();
+        for (read, wanted) in read.flows.kept.iter_mut().zip(&wanted.flows.kept) {
+            assert!(read.age >= wanted.age && read.age < wanted.age + Duration::from_secs(60));
+            read.age = wanted.age;
+        }
+        read.flows
+            .decided
+            .iter_mut()
+            .zip(&wanted.flows.decided)
+            .for_each(|(read, wanted)| read.age = wanted.age);
+        assert_eq!(read, wanted);
+        let run = RunState { counts: Counts::default(), account: Some(AccountState::default()) };
+        assert_eq!(RunState::read(&run.octets().unwrap()).unwrap(), run);
+    }
+
+    #[test]
+    fn what_is_cut_changed_or_foreign_is_refused_and_nothing_panics() {
+        let octets = example().octets().unwrap();
+        for length in 0..octets.len() {
+            assert!(QueueState::read(&octets[..length]).is_err(), "{length}");
+        }
+        let mut later = octets.clone();
+        later[7] = 2;
+        assert!(matches!(QueueState::read(&later), Err(StateError::Version(2))));
+        for at in 0..octets.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = octets.clone();
+                changed[at] = value;
+                // Some changes are other states, none is a panic.
+                let _ = QueueState::read(&changed);
+            }
+        }
+        let mut longer = octets.clone();
+        longer.push(0);
+        assert!(QueueState::read(&longer).is_err());
+        // A kind that is not known stands before the end.
+        let end = octets.len() - 5;
+        let added = [&octets[..end], &[200, 2, 0, 0, 0, 1, 2], &octets[end..]].concat();
+        assert!(QueueState::read(&added).is_ok());
+        assert!(unsealed(File::open("/dev/null").unwrap().into()).is_err());
+    }
+}

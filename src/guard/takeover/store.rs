@@ -1,0 +1,156 @@
+//! The service manager's store of descriptors (`sd_pid_notify_with_fds(3)`, `sd_listen_fds(3)`).
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bannerwall_ffi::descriptors;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{METRICS, QUEUE, RUN, STATE, queue_name, state_name};
+use crate::diagnostics::tell;
+use crate::guard::config::GuardConfig;
+use crate::guard::notify::Notifier;
+use crate::guard::source::SourceConfig;
+
+/// How long the manager may take until it has heard everything.
+const HEARD: Duration = Duration::from_secs(5);
+
+/// The store of the manager that started this process.
+#[derive(Debug, Clone)]
+pub(in crate::guard) struct Store(Arc<Notifier>);
+
+impl Store {
+    /// The store of this manager.
+    pub(in crate::guard) const fn of(manager: Arc<Notifier>) -> Self {
+        Self(manager)
+    }
+
+    /// Puts a descriptor in.
+    pub(in crate::guard) fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
+        // A queue's socket that has lost messages is no reason to forget it.
+        let poll = if name.starts_with(QUEUE) || name == METRICS { "\nFDPOLL=0" } else { "" };
+        let words = format!("FDSTORE=1\nFDNAME={name}{poll}");
+        if let Err(error) = self.0.send_surely(&words, Some(descriptor)) {
+            tell(format_args!("bannerwall: --fd-store: the service manager does not take {name}: {error}"));
+        }
+    }
+
+    /// Takes descriptors of this name out.
+    pub(in crate::guard) fn remove(&self, name: &str) {
+        let removed = self.0.send_surely(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None);
+        if let Err(error) = removed {
+            tell(format_args!("bannerwall: the service manager does not let go of {name}: {error}"));
+        }
+    }
+
+    /// Takes everything out that a guard of this configuration has put in, and `names`: as long as somebody has a queue's
+    /// socket, packets wait in a queue that nobody reads.
+    pub(in crate::guard) fn abandon(&self, config: &GuardConfig, names: &[String]) {
+        let own = config.queues.numbers().flat_map(|queue| [queue_name(queue), state_name(queue)]);
+        let own = own.chain([METRICS.to_owned(), RUN.to_owned()]);
+        let all: BTreeSet<String> = own.chain(names.iter().cloned()).collect();
+        all.iter().for_each(|name| self.remove(name));
+        self.wait();
+    }
+
+    /// Waits, not for long, until the manager has heard all that was said (`sd_notify_barrier(3)`).
+    pub(in crate::guard) fn wait(&self) {
+        let Ok((reader, writer)) = std::io::pipe() else { return };
+        if self.0.send_surely("BARRIER=1", Some(writer.as_fd())).is_err() {
+            return;
+        }
+        drop(writer);
+        let limit = Timespec { tv_sec: HEARD.as_secs().cast_signed(), tv_nsec: 0 };
+        // The manager closes its end when it has got so far. One that does not is not waited for.
+        let _ = poll(&mut [PollFd::new(&reader, PollFlags::empty())], Some(&limit));
+    }
+}
+
+/// What a manager has kept of the process before.
+#[derive(Debug, Default)]
+pub(in crate::guard) struct Kept(pub(super) Vec<(String, OwnedFd)>);
+
+impl Kept {
+    /// What is there, whether it is asked for or not: no program that this process starts is to have it. There is nothing
+    /// the second time.
+    pub(in crate::guard) fn take() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+        let count = count(variable("LISTEN_PID"), variable("LISTEN_FDS"), std::process::id());
+        match descriptors::inherited(count) {
+            Ok(descriptors) => Self(named(&names, descriptors).filter(|(name, _)| is_ours(name)).collect()),
+            Err(error) => {
+                tell(format_args!("bannerwall: what the service manager gives is not open: {error}"));
+                Self::default()
+            }
+        }
+    }
+
+    /// The names of all.
+    pub(in crate::guard) fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Gives queues back that this run does not go on with, and has the manager forget all.
+    pub(in crate::guard) fn give_back(self, manager: Option<&Arc<Notifier>>) {
+        if self.0.is_empty() {
+            return;
+        }
+        tell("bannerwall: what the service manager has kept of the guard before is given up");
+        let store = manager.cloned().map(Store::of);
+        for (name, socket) in self.0 {
+            if let Some(store) = &store {
+                store.remove(&name);
+            }
+            let queue = name.strip_prefix(QUEUE).and_then(|number| number.parse().ok());
+            let source = queue.map(|queue| SourceConfig::new(queue).adopt(socket, false));
+            // At once, whoever else has the socket. What is none, or was given back, ends with its last descriptor.
+            if let Some(Ok(source)) = source
+                && let Err(error) = source.close()
+            {
+                tell(format_args!("bannerwall: {name} of the guard before is not given back: {error}"));
+            }
+        }
+        if let Some(store) = &store {
+            store.wait();
+        }
+    }
+}
+
+/// Whether a guard has put something of this name in.
+fn is_ours(name: &str) -> bool {
+    name == METRICS || name.starts_with(QUEUE) || name.starts_with(STATE)
+}
+
+/// How many descriptors are meant for the process `own`.
+fn count(process: Option<String>, count: Option<String>, own: u32) -> usize {
+    let number = |text: Option<String>| text.and_then(|text| text.parse::<u32>().ok());
+    let count = number(count).filter(|_| number(process) == Some(own));
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+}
+
+/// Descriptors with their names.
+fn named<T>(names: &str, descriptors: Vec<T>) -> impl Iterator<Item = (String, T)> {
+    let names = names.split(':').map(str::to_owned).chain(std::iter::repeat_with(String::new));
+    names.zip(descriptors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_meant_for_this_process_is_taken_and_each_has_its_name() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(count(text("7"), text("3"), 7), 3);
+        for (process, number) in
+            [(text("8"), text("3")), (None, text("3")), (text("7"), None), (text("7"), text("-1"))]
+        {
+            assert_eq!(count(process, number, 7), 0);
+        }
+        let names: Vec<_> = named("queue-0:metrics", vec![3, 4, 5]).collect();
+        assert_eq!(names, [("queue-0".into(), 3), ("metrics".into(), 4), (String::new(), 5)]);
+    }
+}

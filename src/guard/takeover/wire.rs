@@ -1,0 +1,149 @@
+//! What two guards say to each other, with at most one descriptor a word.
+//!
+//! A word is its length in octets (32 bits, little-endian) and as much JSON. Neither side trusts the other one further than
+//! its user: a word is bounded, and so is the time that one may take.
+
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+use super::Terms;
+
+/// Octets of a word: a refusal is the longest.
+const WORD: usize = 16 << 10;
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "word", rename_all = "lowercase")]
+pub(super) enum Word {
+    /// The new guard wants to go on in the old one's place.
+    Ask(Terms),
+    /// It can't.
+    Refused { why: String },
+    /// A socket, with its descriptor.
+    Socket { name: String, marks_connections: bool },
+    /// Those were all; the old guard goes on until it hears the next word.
+    Offered,
+    /// The new guard is ready.
+    Go,
+    /// What a loop has known, or the rest of the run, with its descriptor.
+    State { name: String },
+    /// The old guard has given all that it has.
+    Done,
+    /// What a later version says.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Says something, with a descriptor.
+///
+/// # Errors
+/// Where the other one is gone, or too slow.
+pub(super) fn say(mut stream: &UnixStream, word: &Word, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let json = serde_json::to_vec(word)?;
+    let length = u32::try_from(json.len()).map_err(io::Error::other)?;
+    let octets = [&length.to_le_bytes(), &*json].concat();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = with.map(|descriptor| [descriptor]);
+    if let Some(descriptors) = &descriptors {
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let sent = sendmsg(stream.as_fd(), &[IoSlice::new(&octets)], &mut control, SendFlags::NOSIGNAL)?;
+    stream.write_all(octets.get(sent..).unwrap_or_default())
+}
+
+/// Hears something, and takes the descriptor that came with it.
+///
+/// # Errors
+/// Where the other one is gone, too slow, or says what nobody understands.
+pub(super) fn hear(mut stream: &UnixStream) -> io::Result<(Word, Option<OwnedFd>)> {
+    let mut length = [0; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut length)];
+    let received = recvmsg(stream.as_fd(), &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptor = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            descriptor = descriptors.next();
+        }
+    }
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    stream.read_exact(length.get_mut(received.bytes..).unwrap_or_default())?;
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > WORD {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a word that is too long"));
+    }
+    let mut json = vec![0; length];
+    stream.read_exact(&mut json)?;
+    // That its end is missing is not the end of the stream.
+    let word =
+        serde_json::from_slice(&json).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+    Ok((word, descriptor))
+}
+
+/// Gives the other one so much time for each word.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub(super) fn wait_up_to(stream: &UnixStream, time: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(time))?;
+    stream.set_write_timeout(Some(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn words_come_as_they_were_said_and_bring_their_descriptor() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let socket = Word::Socket { name: "queue-7".into(), marks_connections: true };
+        say(&one, &socket, Some(writer.as_fd())).unwrap();
+        say(&one, &Word::Go, None).unwrap();
+        drop(writer);
+        let (word, descriptor) = hear(&other).unwrap();
+        assert_eq!(word, socket);
+        File::from(descriptor.unwrap()).write_all(b"it is open").unwrap();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "it is open");
+        assert_eq!(hear(&other).unwrap().0, Word::Go);
+        drop(one);
+        assert_eq!(hear(&other).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_word_of_a_later_version_is_no_nonsense() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let json = br#"{"word":"weather","is":"fine"}"#;
+        one.write_all(&[&u32::try_from(json.len()).unwrap().to_le_bytes(), &json[..]].concat()).unwrap();
+        assert_eq!(hear(&other).unwrap().0, Word::Unknown);
+        one.write_all(b"\x01\0\0\0{").unwrap();
+        assert_eq!(hear(&other).unwrap_err().kind(), io::ErrorKind::InvalidData, "it has not gone");
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_nobody_waits_for_ever() {
+        for nonsense in [&b"\xff\xff\xff\xff"[..], b"\x02\0\0\0{}", b"\x09\0\0\0", b"\x01"] {
+            let (mut one, other) = UnixStream::pair().unwrap();
+            wait_up_to(&other, Duration::from_millis(50)).unwrap();
+            one.write_all(nonsense).unwrap();
+            assert!(hear(&other).is_err(), "{nonsense:?}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The packets of flows that are not decided yet, so that another process can be shown them again.
+//!
+//! What an engine knows of such a flow follows from its packets alone. They are kept instead of what was made of
+//! them: then neither who gives nor who takes has to know how the other one remembers, whatever their versions are.
+//! Octets are bounded, of a flow and of all: what is oldest goes first, and then the flow is one that is picked up in its
+//! middle.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{Checksums, Decision, PacketInput, Remembered};
+use crate::event::{Timestamp, Transport};
+use crate::flow::FlowKey;
+use crate::packet::{self, Parsed};
+
+/// Octets of one flow: a head of HTTP and the key exchange of SSH are shorter.
+const OF_A_FLOW: usize = 128 << 10;
+/// What keeping a packet takes beside its octets, roughly.
+const OVERHEAD: usize = 96;
+/// Flows that one sweep looks at, at most, so that it stays short.
+const SWEPT: usize = 256;
+
+/// What one inspector tells another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// Flows that are decided.
+    pub decided: Vec<Remembered>,
+    /// Packets of those that are not, in the order in which they came.
+    pub kept: Vec<Kept>,
+}
+
+impl State {
+    /// Decided flows that are told of, at most.
+    pub const DECIDED: usize = 1 << 17;
+}
+
+/// A packet that was let through, or dropped without its flow being decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// How long ago it came.
+    pub age: Duration,
+    /// Its length on the wire.
+    pub wire_length: usize,
+    /// Whether its checksums were there.
+    pub checksums: Checksums,
+    /// The interface that it went through.
+    pub interface: Option<Arc<str>>,
+    /// As much of it as was seen, from its IP header on.
+    pub octets: Box<[u8]>,
+}
+
+impl Kept {
+    /// The packet as it was shown, with its time as somebody else's clock has it.
+    pub fn packet(&self, now: Timestamp) -> PacketInput<'_> {
+        let age = u64::try_from(self.age.as_nanos()).unwrap_or(u64::MAX);
+        PacketInput {
+            now: Timestamp::from_nanos(now.as_nanos().saturating_sub(age)),
+            ip: &self.octets,
+            wire_length: self.wire_length,
+            checksums: self.checksums,
+            interface: self.interface.as_deref(),
+            vlan: &[],
+            packet_number: None,
+        }
+    }
+}
+
+type Name = (Transport, FlowKey);
+
+/// The packets of undecided flows.
+#[derive(Debug)]
+pub(super) struct Journal {
+    flows: HashMap<Name, Log, ahash::RandomState>,
+    /// Flows in the order in which they were begun or last swept, with the number of their log: one that is not there any
+    /// more may stand in it.
+    order: VecDeque<(Name, u64)>,
+    octets: usize,
+    limit: usize,
+    /// Numbers packets and logs.
+    serial: u64,
+    /// The interface of the last packet, most often that of the next.
+    interface: Option<Arc<str>>,
+}
+
+/// The packets of one flow.
+#[derive(Debug)]
+struct Log {
+    number: u64,
+    octets: usize,
+    packets: VecDeque<(u64, Timestamp, Kept)>,
+}
+
+impl Journal {
+    /// An empty one that holds so many octets.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            flows: HashMap::default(),
+            order: VecDeque::new(),
+            octets: 0,
+            limit,
+            serial: 0,
+            interface: None,
+        }
+    }
+
+    /// Keeps a packet of a flow that is undecided, and forgets those of one that is decided now.
+    pub(super) fn take(&mut self, packet: &PacketInput<'_>, decision: &Decision) {
+        match decision {
+            // It comes again, with more of it.
+            Decision::More { .. } => {}
+            Decision::Undecided | Decision::Drop | Decision::Patch(_) => {
+                if let Some(name) = name(packet) {
+                    self.note(name, packet);
+                }
+            }
+            Decision::Pass | Decision::Block | Decision::Reject(_) => {
+                if !self.flows.is_empty()
+                    && let Some(name) = name(packet)
+                {
+                    self.forget(&name);
+                }
+            }
+        }
+    }
+
+    /// Looks at some flows, and forgets those that are not undecided any more.
+    pub(super) fn sweep(&mut self, is_undecided: impl Fn(Transport, &FlowKey) -> bool) {
+        for _ in 0..SWEPT.min(self.order.len()) {
+            let Some((name, number)) = self.order.pop_front() else { return };
+            if self.flows.get(&name).is_none_or(|log| log.number != number) {
+                continue;
+            }
+            if is_undecided(name.0, &name.1) {
+                self.order.push_back((name, number));
+            } else {
+                self.forget(&name);
+            }
+        }
+    }
+
+    /// The packets of flows that are undecided, in their order; nothing is kept of them any longer.
+    pub(super) fn hand_over(
+        &mut self,
+        now: Timestamp,
+        is_undecided: impl Fn(Transport, &FlowKey) -> bool,
+    ) -> Vec<Kept> {
+        self.order.clear();
+        self.octets = 0;
+        let flows = self.flows.drain().filter(|((transport, key), _)| is_undecided(*transport, key));
+        let mut packets: Vec<_> = flows.flat_map(|(_, log)| log.packets).collect();
+        packets.sort_unstable_by_key(|(serial, ..)| *serial);
+        packets.into_iter().map(|(_, came, kept)| Kept { age: now.since(came), ..kept }).collect()
+    }
+
+    fn note(&mut self, name: Name, packet: &PacketInput<'_>) {
+        if self.interface.as_deref() != packet.interface {
+            self.interface = packet.interface.map(Arc::from);
+        }
+        self.serial += 1;
+        let serial = self.serial;
+        let kept = Kept {
+            age: Duration::ZERO,
+            wire_length: packet.wire_length,
+            checksums: packet.checksums,
+            interface: self.interface.clone(),
+            octets: packet.ip.into(),
+        };
+        let log = self.flows.entry(name).or_insert_with(|| {
+            self.order.push_back((name, serial));
+            Log { number: serial, octets: 0, packets: VecDeque::new() }
+        });
+        let before = log.octets;
+        log.octets += weight(&kept);
+        log.packets.push_back((serial, packet.now, kept));
+        while log.octets > OF_A_FLOW
+            && let Some((_, _, oldest)) = log.packets.pop_front()
+        {
+            log.octets -= weight(&oldest);
+        }
+        self.octets = self.octets - before + log.octets;
+        self.make_room();
+    }
+
+    /// Forgets the flows that were begun first, as long as there are too many octets.
+    fn make_room(&mut self) {
+        while self.octets > self.limit
+            && let Some((name, number)) = self.order.pop_front()
+        {
+            if self.flows.get(&name).is_some_and(|log| log.number == number) {
+                self.forget(&name);
+            }
+        }
+        if self.order.len() > 2 * self.flows.len() + SWEPT {
+            let flows = &self.flows;
+            self.order.retain(|(name, number)| flows.get(name).is_some_and(|log| log.number == *number));
+        }
+    }
+
+    fn forget(&mut self, name: &Name) {
+        if let Some(log) = self.flows.remove(name) {
+            self.octets -= log.octets;
+        }
+    }
+}
+
+const fn weight(kept: &Kept) -> usize {
+    kept.octets.len() + OVERHEAD
+}
+
+/// Whose packet it is; nobody's where it is a fragment, or neither TCP nor UDP.
+fn name(packet: &PacketInput<'_>) -> Option<Name> {
+    match packet::parse(packet.ip, packet.wire_length).ok()? {
+        Parsed::Tcp(segment) => Some((Transport::Tcp, FlowKey::of(&segment).0)),
+        Parsed::Udp(datagram) => Some((Transport::Udp, FlowKey::of_datagram(&datagram).0)),
+        Parsed::Fragment(_) | Parsed::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::testing::{SegmentBuilder, endpoint};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn packet(port: u16, length: usize) -> Vec<u8> {
+        let source = endpoint(&format!("192.0.2.1:{port}"));
+        SegmentBuilder::new(source, endpoint("198.51.100.1:80")).payload(&vec![b'a'; length]).build()
+    }
+
+    fn input(octets: &[u8], second: u64) -> PacketInput<'_> {
+        PacketInput {
+            now: Timestamp::from_nanos(second * SECOND),
+            ip: octets,
+            wire_length: octets.len(),
+            checksums: Checksums::Verify,
+            interface: Some("lo"),
+            vlan: &[],
+            packet_number: None,
+        }
+    }
+
+    fn handed(journal: &mut Journal, second: u64) -> Vec<(u64, usize)> {
+        let kept = journal.hand_over(Timestamp::from_nanos(second * SECOND), |_, _| true);
+        kept.iter().map(|kept| (kept.age.as_secs(), kept.octets.len() - 40)).collect()
+    }
+
+    #[test]
+    fn packets_of_undecided_flows_come_in_their_order_with_their_ages() {
+        let mut journal = Journal::new(1 << 20);
+        for (second, port, length) in [(1, 1, 10), (2, 2, 20), (3, 1, 11), (4, 3, 30), (5, 2, 21)] {
+            journal.take(&input(&packet(port, length), second), &Decision::Undecided);
+        }
+        journal.take(&input(&packet(3, 31), 6), &Decision::Pass);
+        journal.take(&input(&packet(1, 12), 6), &Decision::More { octets: 1000 });
+        assert_eq!(handed(&mut journal, 7), [(6, 10), (5, 20), (4, 11), (2, 21)]);
+        assert!(handed(&mut journal, 7).is_empty(), "they were given");
+        assert_eq!(journal.octets, 0);
+    }
+
+    #[test]
+    fn octets_are_bounded_and_the_oldest_go_first() {
+        let mut journal = Journal::new(10 * (1000 + 40 + OVERHEAD));
+        for port in 0..100 {
+            journal.take(&input(&packet(port + 1, 1000), u64::from(port)), &Decision::Undecided);
+            assert!(journal.octets <= journal.limit);
+        }
+        assert_eq!(journal.flows.len(), 10);
+        assert_eq!(handed(&mut journal, 99).first(), Some(&(9, 1000)));
+        let mut journal = Journal::new(usize::MAX);
+        for second in 0..1000 {
+            journal.take(&input(&packet(1, 1000), second), &Decision::Undecided);
+        }
+        assert!(journal.octets <= OF_A_FLOW && journal.octets > OF_A_FLOW / 2);
+        assert_eq!(handed(&mut journal, 1000).last(), Some(&(1, 1000)));
+    }
+
+    #[test]
+    fn what_is_decided_or_forgotten_meanwhile_is_swept_out() {
+        let mut journal = Journal::new(1 << 20);
+        for port in 1..=1000 {
+            journal.take(&input(&packet(port, 10), 1), &Decision::Undecided);
+        }
+        for _ in 0..4 {
+            journal.sweep(|_, key| key.octets()[33] == 7 || key.octets()[35] == 7);
+        }
+        assert!(journal.flows.len() <= 1 + 1000 / 256 + 1, "{}", journal.flows.len());
+        let mut journal = Journal::new(1 << 20);
+        for port in 1..=10_000 {
+            journal.take(&input(&packet(port, 10), 1), &Decision::Undecided);
+            journal.take(&input(&packet(port, 10), 1), &Decision::Block);
+        }
+        assert_eq!((journal.octets, journal.flows.len()), (0, 0));
+        journal.take(&input(&packet(1, 10), 1), &Decision::Undecided);
+        assert!(journal.order.len() <= SWEPT + 2, "{}", journal.order.len());
+    }
+}

@@ -1,0 +1,244 @@
+//! One engine on its way: the rules in force and the time that flows age by. What has packets to show (the
+//! guard's queues, a replay's captures) drives this one driver, so that none differs from the others.
+//!
+//! It reads no clock and opens nothing: whoever has packets says what time it is and hears the events.
+
+mod journal;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::engine::{Counters, Decision, Engine, EngineConfig, Inspected, PacketInput};
+use crate::event::{Event, EventKind, EventSink, Timestamp};
+use crate::rules::RuleSet;
+use crate::rules::fingerprint::Fingerprints;
+
+use self::journal::Journal;
+pub use self::journal::{Kept, State};
+pub use crate::engine::Remembered;
+
+/// An engine with the rules in force and its own time.
+#[derive(Debug)]
+pub struct Inspector {
+    engine: Engine,
+    /// The rules that are to be in force; others than the engine's once they were exchanged.
+    in_force: Arc<ArcSwap<RuleSet>>,
+    /// The rules that the engine has.
+    rules: Arc<RuleSet>,
+    /// How often silent flows are looked for.
+    every: Duration,
+    /// When they were last looked for.
+    ticked: Option<Timestamp>,
+    /// The packets of undecided flows, for another process that goes on in this one's place.
+    journal: Option<Journal>,
+}
+
+impl Inspector {
+    /// One that has seen nothing, and looks for silent flows `every` so often.
+    pub fn new(
+        config: EngineConfig,
+        in_force: Arc<ArcSwap<RuleSet>>,
+        fingerprints: Option<Arc<Fingerprints>>,
+        every: Duration,
+    ) -> Self {
+        let rules = in_force.load_full();
+        let engine = Engine::new(config, Arc::clone(&rules), fingerprints);
+        Self { engine, in_force, rules, every, ticked: None, journal: None }
+    }
+
+    /// Keeps `octets` of packets of undecided flows from now on, so that [`Self::hand_over`] has them.
+    pub fn keep_journal(&mut self, octets: usize) {
+        self.journal = Some(Journal::new(octets));
+    }
+
+    /// Takes one packet and says what to do with it.
+    pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
+        let inspected = self.engine.inspect(packet, sink);
+        if let Some(journal) = &mut self.journal {
+            journal.take(packet, &inspected.decision);
+        }
+        inspected
+    }
+
+    /// Whether it is time to [`Self::tick`]; the first look only starts the count. Time may jump back, as
+    /// that of captures does.
+    pub fn is_due(&mut self, now: Timestamp) -> bool {
+        now.since(*self.ticked.get_or_insert(now)) >= self.every
+    }
+
+    /// Forgets flows that have been silent for too long, and tells what they still owed.
+    pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
+        self.ticked = Some(now);
+        self.engine.tick(now, sink);
+        if let Some(journal) = &mut self.journal {
+            journal.sweep(|transport, key| self.engine.is_undecided(transport, key));
+        }
+    }
+
+    /// Takes over rules that were exchanged; gives them where they were. Counts by rule are others then: what
+    /// was counted until now is to be read before.
+    pub fn take_rules(&mut self) -> Option<Arc<RuleSet>> {
+        let in_force = self.in_force.load();
+        if Arc::ptr_eq(&in_force, &self.rules) {
+            return None;
+        }
+        self.rules = Arc::clone(&in_force);
+        self.engine.set_rules(Arc::clone(&in_force));
+        Some(Arc::clone(&self.rules))
+    }
+
+    /// Forgets every flow, at the end of the input, and tells what they still owed.
+    pub fn finish(&mut self, now: Timestamp, sink: &mut impl EventSink) {
+        self.engine.finish(now, sink);
+        self.ticked = None;
+    }
+
+    /// What another inspector needs to know so that flows go on there as they would have here.
+    pub fn hand_over(&mut self, now: Timestamp) -> State {
+        let engine = &self.engine;
+        let kept = self
+            .journal
+            .as_mut()
+            .map(|journal| journal.hand_over(now, |transport, key| engine.is_undecided(transport, key)));
+        State { decided: engine.remembered(now, State::DECIDED), kept: kept.unwrap_or_default() }
+    }
+
+    /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for what
+    /// it did not see in them: the rules in force here block a flow that was undecided there.
+    pub fn take_over(&mut self, state: &State, now: Timestamp, sink: &mut impl EventSink) {
+        for flow in &state.decided {
+            self.engine.remember(flow, now);
+        }
+        let mut told: Vec<Event> = Vec::new();
+        for kept in &state.kept {
+            told.clear();
+            let decision = self.inspect(&kept.packet(now), &mut told).decision;
+            if matches!(decision, Decision::Block | Decision::Reject(_)) {
+                let news = |event: &Event| matches!(event.kind, EventKind::Alert(_) | EventKind::Drop(_));
+                told.drain(..).filter(news).for_each(|event| sink.emit(event));
+            }
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        self.engine.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Checksums;
+    use crate::packet::Flags;
+    use crate::packet::testing::{SegmentBuilder, endpoint};
+
+    fn second(number: u64) -> Timestamp {
+        Timestamp::from_nanos(number * 1_000_000_000)
+    }
+
+    #[test]
+    fn ticks_are_counted_from_the_first_time_that_is_told() {
+        let rules = Arc::new(ArcSwap::from_pointee(RuleSet::empty()));
+        let mut inspector = Inspector::new(EngineConfig::default(), rules, None, Duration::from_secs(2));
+        assert_eq!([100, 101, 102, 50].map(|now| inspector.is_due(second(now))), [false, false, true, false]);
+        inspector.tick(second(102), &mut Vec::new());
+        assert_eq!([103, 104].map(|now| inspector.is_due(second(now))), [false, true]);
+        inspector.finish(second(104), &mut Vec::new());
+        assert!(!inspector.is_due(second(200)), "another input begins");
+    }
+
+    #[test]
+    fn rules_are_taken_over_once_they_were_exchanged() {
+        let rules = Arc::new(ArcSwap::from_pointee(RuleSet::empty()));
+        let mut inspector =
+            Inspector::new(EngineConfig::default(), Arc::clone(&rules), None, Duration::from_secs(1));
+        assert!(inspector.take_rules().is_none());
+        let text = "[[rule]]\nid = 'a'\ntitle = 'A'\nprotocol = 'ssh'\nseverity = 'low'\naction = 'alert'\nmatch = { banner = 'x' }\n";
+        rules.store(Arc::new(RuleSet::parse("a.toml", text).expect("a rule").rules));
+        assert_eq!(inspector.take_rules().expect("they were exchanged").rules().len(), 1);
+        assert_eq!(inspector.counters().matches, [0], "the engine has them");
+        assert!(inspector.take_rules().is_none());
+    }
+
+    const OLD_SSH: &str = "[[rule]]\nid = 'old'\ntitle = 'Old'\nprotocol = 'ssh'\nfrom = 'server'\nseverity = 'low'\n\
+                           action = 'drop'\nmatch.software = '^OpenSSH_7'\n";
+
+    fn enforcing(rules: &str) -> Inspector {
+        let rules = RuleSet::parse("a.toml", rules).expect("rules").rules;
+        let config = EngineConfig { enforce: true, ..EngineConfig::default() };
+        let rules = Arc::new(ArcSwap::from_pointee(rules));
+        let mut inspector = Inspector::new(config, rules, None, Duration::from_secs(2));
+        inspector.keep_journal(1 << 20);
+        inspector
+    }
+
+    /// What a server says, in segments behind a handshake.
+    fn shown(inspector: &mut Inspector, said: &[&[u8]], told: &mut Vec<Event>, mut at: usize) -> Decision {
+        let (client, server) = (endpoint("192.0.2.1:40000"), endpoint("198.51.100.1:22"));
+        let syn = SegmentBuilder::new(client, server).sequence(99).flags(Flags::SYN);
+        let answer = SegmentBuilder::new(server, client).sequence(499).acknowledgement(100);
+        let open = SegmentBuilder::new(client, server).sequence(100).acknowledgement(500);
+        let mut segments = Vec::new();
+        if at == 0 {
+            segments = vec![syn, answer.flags(Flags::SYN | Flags::ACK), open];
+        }
+        for octets in said {
+            let sequence = 500 + u32::try_from(at).expect("few octets");
+            let segment = SegmentBuilder::new(server, client).sequence(sequence).acknowledgement(100);
+            segments.push(segment.payload(octets));
+            at += octets.len();
+        }
+        let decisions = segments.iter().map(|segment| {
+            let octets = segment.build();
+            let packet = PacketInput {
+                now: second(10),
+                ip: &octets,
+                wire_length: octets.len(),
+                checksums: Checksums::Verify,
+                interface: None,
+                vlan: &[],
+                packet_number: None,
+            };
+            inspector.inspect(&packet, told).decision
+        });
+        decisions.last().expect("a segment")
+    }
+
+    #[test]
+    fn half_a_banner_goes_on_in_another_inspector_and_is_told_once() {
+        let (mut first, mut told) = (enforcing(OLD_SSH), Vec::new());
+        assert_eq!(shown(&mut first, &[b"SSH-2.0-Open"], &mut told, 0), Decision::Undecided);
+        let state = first.hand_over(second(12));
+        assert_eq!((state.kept.len(), state.kept[0].age), (4, Duration::from_secs(2)));
+        let mut next = enforcing(OLD_SSH);
+        next.take_over(&state, second(1000), &mut told);
+        assert!(told.is_empty(), "nothing is new");
+        assert_eq!(shown(&mut next, &[b"SSH_7.2\r\n"], &mut told, 12), Decision::Block);
+        assert!(told.iter().any(|event| matches!(event.kind, EventKind::Alert(_))));
+        let state = next.hand_over(second(1001));
+        assert_eq!((state.kept.len(), state.decided.len()), (0, 1));
+        // The third does not know the rule, and the flow stays blocked.
+        let mut third = enforcing("");
+        third.take_over(&state, second(5), &mut told);
+        assert_eq!(shown(&mut third, &[b"more"], &mut told, 21), Decision::Block);
+    }
+
+    #[test]
+    fn rules_that_only_the_other_inspector_has_tell_of_what_was_said_before() {
+        let (mut first, mut told) = (enforcing(""), Vec::new());
+        let banner: &[u8] = b"SSH-2.0-OpenSSH_7.2\r\n";
+        shown(&mut first, &[banner], &mut told, 0);
+        told.clear();
+        let state = first.hand_over(second(12));
+        let mut next = enforcing(OLD_SSH);
+        next.take_over(&state, second(13), &mut told);
+        let kinds = |kind: fn(&EventKind) -> bool| told.iter().filter(|event| kind(&event.kind)).count();
+        assert_eq!(kinds(|kind| matches!(kind, EventKind::Alert(_))), 1, "{told:?}");
+        assert_eq!(kinds(|kind| matches!(kind, EventKind::Drop(_))), 1);
+        assert_eq!(told.len(), 2, "the rest was told");
+        assert_eq!(shown(&mut next, &[b"more"], &mut told, banner.len()), Decision::Block);
+    }
+}

@@ -1,0 +1,1 @@
+-- Nothing is different in a file.

@@ -1,0 +1,314 @@
+//! What a batch is about, looked up at once: to ask a server for each of a thousand takes a thousand journeys.
+
+use std::net::IpAddr;
+
+use ahash::{AHashMap, AHashSet};
+
+use super::super::link::{Link, Value};
+use super::super::read::address_of;
+use super::pen::Span;
+use super::{DatabaseError, Known, Memory, Row, octets};
+use crate::event::Side;
+use crate::inventory::sighting::{Asset, Banner, Kind, What};
+use crate::inventory::store::Record;
+
+/// Where a service may be.
+type Spot = (IpAddr, Side, u16);
+
+/// A text as it tells banners apart.
+pub(super) type Text = (&'static str, &'static str, Banner);
+
+/// What is known of a batch before it is written, and of what it has written itself.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Whether anything was looked up, so that it is worth while to remember what is written.
+    is_known: bool,
+    /// Hosts and services that are not in the tables.
+    hosts: AHashSet<IpAddr>,
+    services: AHashSet<Spot>,
+    /// Texts that were looked up, and the rows of those that are there.
+    texts: AHashMap<Text, Option<i64>>,
+    /// Rows of services and texts that were entered since, of which nothing was told before.
+    entered: AHashSet<i64>,
+    written: AHashSet<i64>,
+    /// When services were heard to say texts, by row.
+    heard: AHashMap<(i64, i64), Option<(i64, i64)>>,
+    /// Whether rules tell of services now, or did.
+    found: AHashMap<(i64, String), Option<bool>>,
+}
+
+impl Ahead {
+    pub(super) fn has_no_host(&self, address: IpAddr) -> bool {
+        self.hosts.contains(&address)
+    }
+
+    pub(super) fn has_no_service(&self, asset: &Asset) -> bool {
+        self.services.contains(&spot(asset))
+    }
+
+    /// The row of a text, where it was looked up.
+    pub(super) fn text(&self, text: &Text) -> Option<Option<i64>> {
+        self.texts.get(text).copied()
+    }
+
+    /// Whether a service was entered by this batch.
+    pub(super) fn is_new(&self, service: i64) -> bool {
+        self.entered.contains(&service)
+    }
+
+    /// A service is there from now on.
+    pub(super) fn enter(&mut self, asset: &Asset, service: i64) {
+        self.services.remove(&spot(asset));
+        self.entered.insert(service);
+    }
+
+    /// A text is there from now on.
+    pub(super) fn enter_text(&mut self, text: i64) {
+        self.written.insert(text);
+    }
+
+    /// From when to when a service was heard to say a text, where that is known.
+    pub(super) fn heard(&self, service: i64, text: i64) -> Option<Option<(i64, i64)>> {
+        let is_first = || self.is_new(service) || self.written.contains(&text);
+        let known = self.heard.get(&(service, text)).copied();
+        known.or_else(|| (self.is_known && is_first()).then_some(None))
+    }
+
+    /// A service was heard to say a text.
+    pub(super) fn hear(&mut self, service: i64, text: i64, span: Span) {
+        if let Some(before) = self.heard(service, text).filter(|_| self.is_known) {
+            let (first, last) = before.unwrap_or((span.first, span.last));
+            self.heard.insert((service, text), Some((first.min(span.first), last.max(span.last))));
+        }
+    }
+
+    /// Whether a rule tells of a service or did, where that is known.
+    pub(super) fn found(&self, service: i64, rule: &str) -> Option<Option<bool>> {
+        let known = self.found.get(&(service, rule.to_owned())).copied();
+        known.or_else(|| (self.is_known && self.is_new(service)).then_some(None))
+    }
+
+    /// A rule tells of a service now.
+    pub(super) fn find(&mut self, service: i64, rule: &str) {
+        if self.is_known {
+            self.found.insert((service, rule.to_owned()), Some(true));
+        }
+    }
+}
+
+impl Memory {
+    /// Remembers what the tables have of a batch, and what they have not. To be called where nobody else writes.
+    pub(super) fn look_up(
+        &mut self,
+        link: &Link,
+        batch: &[Record],
+        sensor: i64,
+    ) -> Result<(), DatabaseError> {
+        if !self.holds(link, batch)? {
+            let told = std::mem::take(&mut self.told);
+            self.forget();
+            self.told = told;
+        }
+        self.ahead = Ahead { is_known: true, ..Ahead::default() };
+        self.look_up_hosts_and_services(link, batch)?;
+        self.look_up_texts(link, batch)?;
+        self.look_up_sightings(link, batch, sensor)?;
+        self.look_up_findings(link, batch)
+    }
+
+    /// Whether all rows are there still that a batch may name by what is remembered: others prune, too.
+    fn holds(&self, link: &Link, batch: &[Record]) -> Result<bool, DatabaseError> {
+        let [mut texts, mut services, mut hosts] = [(); 3].map(|()| AHashSet::<i64>::new());
+        for record in batch {
+            texts.extend(text(link, record).and_then(|text| self.banners.get(&text)));
+            if let Some(known) = self.services.get(&record.asset) {
+                texts.extend([Some(known.banner), known.hassh, known.certificate].into_iter().flatten());
+                services.insert(known.id);
+            }
+            hosts.extend(addresses(record).filter_map(|address| self.hosts.get(&address)));
+        }
+        let named = [texts, services, hosts];
+        let count: usize = named.iter().map(|ids| ids.len()).sum();
+        if count == 0 {
+            return Ok(true);
+        }
+        let query = "SELECT (SELECT count(*) FROM banners WHERE id = ANY(?1))
+               + (SELECT count(*) FROM services WHERE id = ANY(?2)) + (SELECT count(*) FROM hosts WHERE id = ANY(?3))";
+        let named = named.map(|ids| ids.into_iter().collect());
+        let there: i64 = link.sole(query, &named, |row| row.get(0))?;
+        Ok(usize::try_from(there) == Ok(count))
+    }
+
+    fn look_up_hosts_and_services(&mut self, link: &Link, batch: &[Record]) -> Result<(), DatabaseError> {
+        let mut assets: AHashMap<Spot, Vec<&Asset>> = AHashMap::new();
+        for record in batch {
+            if !self.services.contains_key(&record.asset) {
+                assets.entry(spot(&record.asset)).or_default().push(&record.asset);
+            }
+            self.ahead.hosts.extend(addresses(record).filter(|host| !self.hosts.contains_key(host)));
+        }
+        let asked: AHashSet<IpAddr> =
+            self.ahead.hosts.iter().copied().chain(assets.keys().map(|(address, ..)| *address)).collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let asked = [asked.into_iter().map(octets).collect()];
+        let hosts = "SELECT id, octets FROM hosts WHERE octets = ANY(?1)";
+        for (id, address) in link.all(hosts, &asked, |row| Ok((row.get::<i64>(0)?, address_of(row, 1)?)))? {
+            self.ahead.hosts.remove(&address);
+            self.hosts.insert(address, id);
+        }
+        self.look_up_services(link, &assets)
+    }
+
+    fn look_up_services(
+        &mut self,
+        link: &Link,
+        assets: &AHashMap<Spot, Vec<&Asset>>,
+    ) -> Result<(), DatabaseError> {
+        if assets.is_empty() {
+            return Ok(());
+        }
+        self.ahead.services.extend(assets.keys().copied());
+        let asked = [
+            assets.keys().map(|(address, ..)| octets(*address)).collect::<Value<'_>>(),
+            assets.keys().map(|(_, side, _)| side.name()).collect(),
+            assets.keys().map(|(.., port)| *port).collect(),
+        ];
+        // Of a host with services at many ports no others are read.
+        let services = "SELECT s.id, banner, hassh, certificate, last_seen, state = 'gone', banners,
+               coalesce(text = '', true), asked.octets, s.side, s.port, s.protocol
+             FROM unnest(?1::bytea[], ?2::text[], ?3::bigint[]) AS asked (octets, side, port)
+             JOIN hosts h ON h.octets = asked.octets
+             JOIN services s ON s.host = h.id AND s.side = asked.side AND s.port = asked.port
+             LEFT JOIN banners b ON b.id = s.banner";
+        let known = link.all(services, &asked, |row| {
+            let side = if row.get::<String>(9)? == Side::Server.name() { Side::Server } else { Side::Client };
+            Ok(((address_of(row, 8)?, side, row.get(10)?), row.get::<String>(11)?, Known::read(row)?))
+        })?;
+        for (spot, protocol, known) in known {
+            self.ahead.services.remove(&spot);
+            let of_it = assets.get(&spot).into_iter().flatten().find(|asset| asset.protocol == protocol);
+            if let Some(asset) = of_it {
+                self.services.insert((*asset).clone(), known);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up_texts(&mut self, link: &Link, batch: &[Record]) -> Result<(), DatabaseError> {
+        let texts = batch.iter().filter_map(|record| text(link, record));
+        let texts: AHashSet<Text> = texts.filter(|text| !self.banners.contains_key(text)).collect();
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let texts: Vec<_> = texts.into_iter().collect();
+        let by = |part: &dyn Fn(&Text) -> String| texts.iter().map(part).collect::<Value<'_>>();
+        let asked = [
+            by(&|text| text.0.to_owned()),
+            by(&|text| text.1.to_owned()),
+            by(&|text| text.2.kind.name().to_owned()),
+            by(&|text| text.2.text.clone()),
+        ];
+        let query = "SELECT number, b.id
+             FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[])
+               WITH ORDINALITY AS asked (protocol, side, kind, text, number)
+             JOIN banners b ON b.protocol = asked.protocol AND b.side = asked.side AND b.kind = asked.kind
+               AND b.text = asked.text";
+        let found = link.all(query, &asked, |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
+        let mut rows = vec![None; texts.len()];
+        for (number, id) in found {
+            let row = usize::try_from(number - 1).ok().and_then(|at| rows.get_mut(at));
+            *row.ok_or(DatabaseError::Column(0))? = Some(id);
+        }
+        self.ahead.texts = texts.into_iter().zip(rows).collect();
+        Ok(())
+    }
+
+    /// Looks up when services were heard to say what they say now, where that is something else than before, and what
+    /// they said before.
+    fn look_up_sightings(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
+        let mut asked = AHashSet::new();
+        for record in batch {
+            let Some(text) = text(link, record) else { continue };
+            let Some(known) = self.services.get(&record.asset) else { continue };
+            let row = self.banners.get(&text).copied().or(self.ahead.text(&text).flatten());
+            let before = match text.2.kind {
+                Kind::Banner => Some(known.banner),
+                Kind::Hassh => known.hassh,
+                Kind::Certificate => known.certificate,
+            };
+            if row != before || self.counts_once {
+                asked.extend([row, before].into_iter().flatten().map(|row| (known.id, row)));
+            }
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let pairs: [Value<'_>; 2] = [
+            asked.iter().map(|(service, _)| *service).collect(),
+            asked.iter().map(|(_, text)| *text).collect(),
+        ];
+        let query = "SELECT service, banner, min(first_seen), max(last_seen),
+               min(first_seen) FILTER (WHERE sensor = ?3), max(last_seen) FILTER (WHERE sensor = ?3)
+             FROM unnest(?1::bigint[], ?2::bigint[]) AS asked (service, banner) JOIN sightings USING (service, banner)
+             GROUP BY service, banner";
+        let [services, banners] = pairs;
+        let found = link.all(query, &[services, banners, sensor.into()], |row| {
+            let own = row.get::<Option<i64>>(4)?.zip(row.get(5)?);
+            Ok(((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?), own))
+        })?;
+        let mut own_times = AHashMap::new();
+        self.ahead.heard = asked.iter().map(|pair| (*pair, None)).collect();
+        for (pair, times, own) in found {
+            self.ahead.heard.insert(pair, Some(times));
+            own_times.insert(pair, own);
+        }
+        if self.counts_once {
+            for (service, banner) in asked {
+                let own = own_times.get(&(service, banner)).copied().flatten();
+                self.told.entry(Row::Sighting { service, banner }).or_insert(own);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up_findings(&mut self, link: &Link, batch: &[Record]) -> Result<(), DatabaseError> {
+        let found = batch.iter().filter_map(|record| match &record.what {
+            What::Found(_, finding) => Some((self.services.get(&record.asset)?.id, finding.rule.clone())),
+            _ => None,
+        });
+        self.ahead.found = found.map(|of_it| (of_it, None)).collect();
+        if self.ahead.found.is_empty() {
+            return Ok(());
+        }
+        let asked = &self.ahead.found;
+        let pairs = [
+            asked.keys().map(|(service, _)| *service).collect(),
+            asked.keys().map(|(_, rule)| rule).collect(),
+        ];
+        let query = "SELECT service, rule, max(state) = 'open'
+             FROM unnest(?1::bigint[], ?2::text[]) AS asked (service, rule) JOIN findings USING (service, rule)
+             GROUP BY service, rule";
+        let found = link.all(query, &pairs, |row| Ok(((row.get(0)?, row.get(1)?), row.get::<bool>(2)?)))?;
+        self.ahead.found.extend(found.into_iter().map(|(of_it, is_open)| (of_it, Some(is_open))));
+        Ok(())
+    }
+}
+
+/// Whom a record tells of.
+fn addresses(record: &Record) -> impl Iterator<Item = IpAddr> {
+    let client = if let What::Met(client) = record.what { Some(client) } else { None };
+    std::iter::once(record.asset.address).chain(client)
+}
+
+fn spot(asset: &Asset) -> Spot {
+    (asset.address, asset.side, asset.port)
+}
+
+/// What a record says, as the tables have it.
+fn text(link: &Link, record: &Record) -> Option<Text> {
+    let (What::Said(banner) | What::Found(banner, _)) = &record.what else { return None };
+    let banner = Banner { text: link.kept(&banner.text).into_owned(), ..banner.clone() };
+    Some((record.asset.protocol, record.asset.side.name(), banner))
+}

@@ -1,0 +1,51 @@
+//! The journal of scans that are started from pages, and their schedules.
+
+use super::*;
+use crate::inventory::Time;
+
+#[test]
+fn what_is_due_is_started_by_one_page_alone_and_never_taken_without_being_noted() {
+    on_both(|place| {
+        place.see(Source::Scan, &[]);
+        let [one, other] = [(); 2].map(|()| Database::open_to_write(&place.place).unwrap());
+        let id = one.schedule("{}", "every 6h", "ann", Time::from_millis(5)).unwrap();
+        let [mine, theirs] = [&one, &other].map(|page| page.schedules().unwrap().remove(0));
+        let next = Time::from_millis(9);
+        let number = one.begin_due(&mine, next, "one").unwrap().expect("nobody was quicker");
+        assert_eq!(other.begin_due(&theirs, next, "other").unwrap(), None);
+        assert!(!other.take_due(&theirs, next, 1).unwrap());
+        let noted = one.orders(9).unwrap();
+        assert_eq!(noted.iter().map(|it| (it.id, it.schedule)).collect::<Vec<_>>(), [(number, Some(id))]);
+        assert_eq!(place.ask("SELECT due, missed FROM schedules"), "9|0");
+        assert!(one.is_running(id).unwrap());
+
+        // An order that cannot be noted leaves what is due to a later look.
+        let again = one.schedules().unwrap().remove(0);
+        place.ask("ALTER TABLE orders RENAME COLUMN page TO away");
+        other.begin_due(&again, Time::from_millis(20), "other").unwrap_err();
+        assert_eq!(place.ask("SELECT due FROM schedules"), "9");
+    });
+}
+
+#[test]
+fn a_scan_is_closed_that_nobody_tells_of_and_taken_back_by_a_page_that_was_slow() {
+    on_both(|place| {
+        place.see(Source::Scan, &[]);
+        let database = Database::open_to_write(&place.place).unwrap();
+        let id = database.begin_order("{}", ("ann", "one")).unwrap();
+        assert_eq!(database.beats().unwrap(), [(id, 0)]);
+        database.beat(id).unwrap();
+        assert!(!database.end_silent((id, 0)).unwrap(), "it was told of meanwhile");
+        assert!(database.end_silent((id, 1)).unwrap());
+        assert!(database.beats().unwrap().is_empty());
+        assert_eq!(database.orders(1).unwrap()[0].said, "its page is not heard of any more");
+        database.beat(id).unwrap();
+        assert_eq!(database.beats().unwrap(), [(id, 2)]);
+        assert_eq!(
+            (database.orders(1).unwrap()[0].ended, database.orders(1).unwrap()[0].said.as_str()),
+            (None, "")
+        );
+        database.end_order(id, Some(0), "done").unwrap();
+        assert!(database.beats().unwrap().is_empty());
+    });
+}

@@ -1,0 +1,182 @@
+//! Counters that go on in another process: what they say is taken along, and added there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus::core::Collector as _;
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounter, IntCounterVec};
+use serde::{Deserialize, Serialize};
+
+use super::{Latency, Registry};
+
+/// Series that are taken along, at most: a rule has a few.
+const SERIES: usize = 1 << 16;
+
+/// What counters say at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    series: Vec<Series>,
+    spreads: Vec<Spread>,
+}
+
+/// A counter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Series {
+    name: String,
+    labels: Vec<(String, String)>,
+    value: u64,
+}
+
+/// A histogram.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Spread {
+    name: String,
+    buckets: Vec<u64>,
+    nanos: u64,
+}
+
+/// What counts, by the names of families.
+#[derive(Debug, Clone)]
+pub(super) enum Counting {
+    One(String, IntCounter),
+    Many(String, IntCounterVec),
+    Spread(Latency),
+}
+
+/// All that counts of a registry.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Carried(Arc<Mutex<Vec<Counting>>>);
+
+impl Carried {
+    pub(super) fn add(&self, counting: Counting) {
+        self.lock().push(counting);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Counting>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registry {
+    /// What all counters say now.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for counting in self.carried.lock().iter() {
+            match counting {
+                Counting::One(name, counter) => counts.series.push(Series {
+                    name: name.clone(),
+                    labels: Vec::new(),
+                    value: counter.get(),
+                }),
+                Counting::Many(name, family) => counts.series.extend(members(name, family)),
+                Counting::Spread(latency) => {
+                    let (buckets, nanos) = latency.counts();
+                    counts.spreads.push(Spread { name: latency.name().to_owned(), buckets, nanos });
+                }
+            }
+        }
+        counts.series.truncate(SERIES);
+        counts
+    }
+
+    /// Adds what the counters of another process said. What is not counted here is left out.
+    pub fn go_on_from(&self, counts: &Counts) {
+        let carried = self.carried.lock();
+        for series in counts.series.iter().take(SERIES) {
+            for counting in carried.iter() {
+                match counting {
+                    Counting::One(name, counter) if *name == series.name && series.labels.is_empty() => {
+                        counter.inc_by(series.value);
+                    }
+                    Counting::Many(name, family) if *name == series.name => {
+                        let labels: HashMap<&str, &str> = series
+                            .labels
+                            .iter()
+                            .map(|(name, value)| (name.as_str(), value.as_str()))
+                            .collect();
+                        // Labels of another version's.
+                        let Ok(counter) = family.get_metric_with(&labels) else { continue };
+                        counter.inc_by(series.value);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for counting in carried.iter() {
+            let Counting::Spread(latency) = counting else { continue };
+            if let Some(spread) = counts.spreads.iter().find(|spread| spread.name == latency.name()) {
+                latency.add(&spread.buckets, spread.nanos);
+            }
+        }
+    }
+}
+
+fn members(name: &str, family: &IntCounterVec) -> Vec<Series> {
+    let families = family.collect();
+    let metrics = families.iter().flat_map(MetricFamily::get_metric);
+    let series = metrics.map(|metric| {
+        let labels = metric.get_label().iter();
+        let labels: Vec<(String, String)> =
+            labels.map(|pair| (pair.name().to_owned(), pair.value().to_owned())).collect();
+        let by_name: HashMap<&str, &str> =
+            labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        // As a number of its own, not as the floating-point one that is shown.
+        let value = family.get_metric_with(&by_name).map_or(0, |counter| counter.get());
+        Series { name: name.to_owned(), labels, value }
+    });
+    series.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::Action;
+    use crate::metrics::{GuardMetrics, QueueDrop, ReloadResult, Verdict};
+
+    fn guard() -> (Registry, GuardMetrics) {
+        let registry = Registry::new().expect("families agree");
+        let metrics = GuardMetrics::new(&registry).expect("no family twice");
+        (registry, metrics)
+    }
+
+    #[test]
+    fn counters_go_on_in_another_process() {
+        let (registry, metrics) = guard();
+        metrics.bytes.inc_by(1 << 60);
+        metrics.packets(3, Verdict::Drop).inc_by(7);
+        metrics.rule_matches("a\"rule", Action::Reject).inc();
+        metrics.verdict_latency.observe(Duration::from_micros(7), 5);
+        metrics.uninspected_packets.inc_by(2);
+        metrics.rules.set(9);
+        let text = serde_json::to_string(&registry.counts()).expect("plain data");
+        let counts: Counts = serde_json::from_str(&text).expect("as it was written");
+        let (next, its) = guard();
+        its.bytes.inc_by(5);
+        its.uninspected_packets.set_known(true);
+        next.go_on_from(&counts);
+        assert_eq!(its.bytes.get(), (1 << 60) + 5);
+        assert_eq!(its.packets(3, Verdict::Drop).get(), 7);
+        assert_eq!(its.rule_matches("a\"rule", Action::Reject).get(), 1);
+        assert_eq!(its.uninspected_packets.get(), Some(2));
+        assert_eq!(its.rules.get(), 0, "what is no counter is not taken along");
+        assert_eq!(its.reloads(ReloadResult::Success).get(), 0);
+        let shown = next.render().expect("it can be shown");
+        assert!(shown.contains("bannerwall_verdict_latency_seconds_bucket{le=\"0.00001\"} 5\n"), "{shown}");
+    }
+
+    #[test]
+    fn what_another_version_counts_differently_is_left_out() {
+        let (registry, metrics) = guard();
+        let odd = r#"{"series":[{"name":"bannerwall_bytes_total","labels":[["a","b"]],"value":1},
+            {"name":"bannerwall_queue_dropped_total","labels":[],"value":1},{"name":"nobody","labels":[],"value":1}],
+            "spreads":[{"name":"bannerwall_verdict_latency_seconds","buckets":[1],"nanos":18446744073709551615}]}"#;
+        registry.go_on_from(&serde_json::from_str(odd).expect("counts"));
+        assert_eq!(metrics.bytes.get(), 0);
+        let drops = [QueueDrop::QueueFull, QueueDrop::NoListener];
+        assert!(drops.iter().all(|reason| metrics.queue_dropped(*reason).get() == 0));
+        assert!(registry.render().expect("it can be shown").contains("verdict_latency_seconds_count 0\n"));
+    }
+}

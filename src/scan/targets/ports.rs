@@ -1,0 +1,45 @@
+//! The ports that every target is asked at.
+
+use std::fmt;
+
+use super::intervals::Intervals;
+use super::spec;
+
+/// Ports, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(pub(super) Intervals<u16>);
+
+impl Ports {
+    /// How many.
+    pub fn count(&self) -> usize {
+        usize::try_from(self.0.count()).unwrap_or(usize::MAX)
+    }
+}
+
+impl std::str::FromStr for Ports {
+    type Err = String;
+
+    /// Reads `22,80,8000-8010`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        spec::ports(text).map(Self)
+    }
+}
+
+impl FromIterator<u16> for Ports {
+    fn from_iter<I: IntoIterator<Item = u16>>(ports: I) -> Self {
+        Self(Intervals::new(ports.into_iter().map(|port| (port, port)).collect()))
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (first, last)) in self.0.ranges().iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Which scans in the journal have a page still. A page that runs one tells so again and again; of one that does not, for
+//! it was killed and came back under another name or not at all, what it ran is closed by any other.
+//!
+//! Clocks of machines differ: it is looked whether a number grows, and waited by one's own clock.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::diagnostics::tell;
+use crate::inventory::{Database, StoreError};
+
+/// How often a page tells.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long one is waited for that does not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was told, and heard of others.
+#[derive(Debug, Default)]
+pub(super) struct Heartbeat {
+    told: Option<Instant>,
+    /// The number that each was at, and since when.
+    heard: BTreeMap<i64, (i64, Instant)>,
+}
+
+impl Heartbeat {
+    /// Tells of one's own scans, and closes those of which nobody tells.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(super) fn tend(&mut self, inventory: &Database, own: &[i64], now: Instant) -> Result<(), StoreError> {
+        if self.told.is_none_or(|told| now.duration_since(told) >= PAUSE) {
+            own.iter().try_for_each(|id| inventory.beat(*id))?;
+            self.told = Some(now);
+        }
+        for silent in self.silent(inventory.beats()?, own, now) {
+            if inventory.end_silent(silent)? {
+                tell(format_args!("bannerwall: scan #{}: its page is not heard of any more", silent.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Of those that run and are others', the ones that were not told of for too long.
+    fn silent(&mut self, running: Vec<(i64, i64)>, own: &[i64], now: Instant) -> Vec<(i64, i64)> {
+        self.heard.retain(|known, _| running.iter().any(|(id, _)| id == known));
+        let is_silent = |(id, beat): &(i64, i64)| {
+            let heard = self.heard.entry(*id).or_insert((*beat, now));
+            if heard.0 != *beat {
+                *heard = (*beat, now);
+            }
+            !own.contains(id) && now.duration_since(heard.1) >= PATIENCE
+        };
+        running.into_iter().filter(is_silent).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_tells_of_is_told_apart_from_what_is_told_of_late() {
+        let (mut heartbeat, begun) = (Heartbeat::default(), Instant::now());
+        let mut look = |seconds: u64, running: &[(i64, i64)]| {
+            heartbeat.silent(running.to_vec(), &[3], begun + Duration::from_secs(seconds))
+        };
+        assert_eq!(look(0, &[(1, 4), (2, 9), (3, 0)]), []);
+        assert_eq!(look(29, &[(1, 4), (2, 10), (3, 0)]), []);
+        assert_eq!(look(30, &[(1, 4), (2, 10), (3, 0)]), [(1, 4)]);
+        assert_eq!(look(58, &[(2, 10)]), []);
+        assert_eq!(look(59, &[(1, 4), (2, 10)]), [(2, 10)], "one that was taken back is waited for anew");
+        // A page that has begun again under the same number, of a journal that was put back.
+        assert_eq!(look(89, &[(1, 3)]), []);
+    }
+}

@@ -1,0 +1,372 @@
+//! Scans that are started from the page, at once or again and again: who may have what scanned, what runs, and a
+//! journal of it in the inventory.
+
+mod heartbeat;
+mod order;
+mod rhythm;
+pub(crate) mod runner;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use self::heartbeat::Heartbeat;
+pub use self::order::Bounds;
+pub(super) use self::order::{Mode, Order};
+pub(super) use self::rhythm::Rhythm;
+use self::runner::{Job, Runner};
+use super::answer::Fault;
+use crate::diagnostics::tell;
+use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
+
+/// How often it is looked what has ended and what is due.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How much later than it was due a scan may be started: what is due longer was missed.
+const LATE: i64 = 5 * 60_000;
+
+/// How long after a page has begun it may not know yet whether what is said to run does, in milliseconds.
+const UNKNOWN: i64 = 60_000;
+
+/// Orders that are shown.
+const SHOWN: i64 = 50;
+
+/// Schedules at most.
+const SCHEDULES: usize = 100;
+
+/// What may be scanned from the page, and how.
+#[derive(Debug, Clone, Default)]
+pub struct ScanConfig {
+    /// Networks and the rate.
+    pub bounds: Bounds,
+    /// Rules that scans judge by; theirs where there are none.
+    pub rules: Vec<PathBuf>,
+}
+
+/// Starts scans, and knows of them.
+#[derive(Debug)]
+pub(super) struct Scans {
+    runner: Runner,
+    place: Place,
+    /// Which page this is, in the journal.
+    page: String,
+    pub(super) bounds: Bounds,
+    /// A connection to the inventory's server, which is kept.
+    kept: Mutex<Option<Database>>,
+    /// Since when this page is there.
+    begun: Time,
+    /// What a page of before left open is closed in the journal.
+    is_cleared: AtomicBool,
+    /// How those stand that run, or whose end is not in the journal yet.
+    jobs: Mutex<Vec<Job>>,
+    /// Which orders of all pages are still told of.
+    heartbeat: Mutex<Heartbeat>,
+}
+
+/// An order as it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    #[serde(flatten)]
+    pub(super) past: PastOrder,
+    /// What is scanned.
+    pub(super) order: Option<Order>,
+    /// `running`, `done`, `interrupted`, `failed`.
+    pub(super) state: &'static str,
+    pub(super) asked: u64,
+    pub(super) of: u64,
+}
+
+/// A schedule as it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Planned {
+    #[serde(flatten)]
+    pub(super) schedule: Schedule,
+    pub(super) order: Option<Order>,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Board {
+    #[serde(flatten)]
+    pub(super) bounds: Bounds,
+    /// Why nothing can be started any more.
+    pub(super) fault: Option<&'static str>,
+    pub(super) scans: Vec<Shown>,
+    pub(super) schedules: Vec<Planned>,
+}
+
+impl Scans {
+    /// Starts the process that starts them. To be called before this one is confined.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start(config: &ScanConfig, place: &Place, page: String) -> std::io::Result<Self> {
+        let runner = Runner::start(place, &config.bounds, &config.rules)?;
+        Ok(Self {
+            runner,
+            place: place.clone(),
+            page,
+            bounds: config.bounds.clone(),
+            kept: Mutex::default(),
+            begun: Time::now(),
+            is_cleared: AtomicBool::new(false),
+            jobs: Mutex::default(),
+            heartbeat: Mutex::default(),
+        })
+    }
+
+    /// Starts a scan; its number.
+    ///
+    /// # Errors
+    /// It may not be, too many run, or the inventory cannot be written.
+    pub(super) fn begin(&self, order: &Order, who: &str) -> Result<i64, Fault> {
+        self.judge(order)?;
+        if self.is_full() {
+            return Err(Fault::Busy(format!("{} scans run already", runner::AT_ONCE)));
+        }
+        let inventory = self.open()?;
+        let number = inventory.begin_order(&text(order), (who, &self.page))?;
+        self.run(&inventory, number, order, who)
+    }
+
+    /// Refuses what may not be, and all where nothing can be started any more.
+    fn judge(&self, order: &Order) -> Result<(), Fault> {
+        order.words(&self.bounds).map_err(Fault::Bad)?;
+        if self.runner.is_gone() { Err(Fault::Lame(runner::GONE)) } else { Ok(()) }
+    }
+
+    /// Has a scan started again and again; the schedule's number.
+    ///
+    /// # Errors
+    /// It may not be, or the inventory cannot be written.
+    pub(super) fn schedule(&self, order: &Order, rhythm: Rhythm, who: &str) -> Result<i64, Fault> {
+        self.judge(order)?;
+        let inventory = self.open()?;
+        if inventory.schedules()?.len() >= SCHEDULES {
+            return Err(Fault::bad(format_args!("there are {SCHEDULES} schedules already")));
+        }
+        let due = rhythm.first(Time::now());
+        let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
+        tell(format_args!("bannerwall: {who} has scheduled #{id}, {rhythm}: {order}"));
+        Ok(id)
+    }
+
+    /// Ends a scan.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), Fault> {
+        self.runner.stop(number).map_err(Fault::bad)?;
+        tell(format_args!("bannerwall: {who} has ended scan #{number}"));
+        Ok(())
+    }
+
+    /// Forgets a schedule.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub(super) fn unschedule(&self, id: i64, who: &str) -> Result<(), Fault> {
+        if !self.open()?.unschedule(id)? {
+            return Err(Fault::Missing(format!("there is no schedule #{id}")));
+        }
+        tell(format_args!("bannerwall: {who} has taken schedule #{id} away"));
+        Ok(())
+    }
+
+    /// What is shown of it.
+    ///
+    /// # Errors
+    /// The inventory cannot be read.
+    pub(super) fn board(&self, inventory: &Database) -> Result<Board, StoreError> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let show = |past: PastOrder| {
+            let job = jobs.iter().find(|job| job.number == past.id);
+            let (asked, of) = job.map_or((0, 0), |job| job.asked);
+            let state = match (past.ended, past.code) {
+                (None, _) => "running",
+                (Some(_), Some(0)) => "done",
+                (Some(_), Some(130)) => "interrupted",
+                (Some(_), _) => "failed",
+            };
+            Shown { order: read(&past.about), state, asked, of, past }
+        };
+        let planned = |schedule: Schedule| Planned { order: read(&schedule.about), schedule };
+        Ok(Board {
+            bounds: self.bounds.clone(),
+            fault: self.runner.is_gone().then_some(runner::GONE),
+            scans: inventory.orders(SHOWN)?.into_iter().map(show).collect(),
+            schedules: inventory.schedules()?.into_iter().map(planned).collect(),
+        })
+    }
+
+    /// Starts what is due and notes what has ended, until the page ends.
+    pub(super) async fn keep(self: Arc<Self>) {
+        let mut told = None;
+        loop {
+            let this = Arc::clone(&self);
+            let outcome = tokio::task::spawn_blocking(move || this.look()).await;
+            let fault = outcome.unwrap_or_else(|panic| Err(panic.to_string())).err();
+            if fault.is_some() && fault != told {
+                tell(format_args!("bannerwall: scans of the page: {}", fault.as_deref().unwrap_or_default()));
+            }
+            told = fault;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn look(&self) -> Result<(), String> {
+        let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let inventory = match known.filter(Database::lasts) {
+            Some(inventory) => inventory,
+            None => self.open().map_err(|error| error.to_string())?,
+        };
+        if !self.is_cleared.load(Ordering::Relaxed) {
+            // A page of before may have been killed.
+            inventory.end_orders_of(&self.page, self.begun).map_err(|error| error.to_string())?;
+            self.is_cleared.store(true, Ordering::Relaxed);
+        }
+        let noted = self.note_ends(&inventory);
+        let noted = noted.and(self.tend(&inventory));
+        let now = Time::now();
+        let schedules = inventory.schedules().map_err(|error| error.to_string())?;
+        // One that fails keeps no other one waiting.
+        let looked = schedules.iter().map(|schedule| self.look_at(&inventory, schedule, now));
+        let failed = looked.fold(None, |failed, outcome| failed.or(outcome.err()));
+        if inventory.lasts() {
+            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(inventory);
+        }
+        noted.and(failed.map_or(Ok(()), |error| Err(error.to_string())))
+    }
+
+    fn look_at(&self, inventory: &Database, schedule: &Schedule, now: Time) -> Result<(), StoreError> {
+        let Ok(rhythm) = schedule.rhythm.parse::<Rhythm>() else { return Ok(()) };
+        let first = rhythm.first(now);
+        if schedule.due <= now {
+            self.start_due(inventory, schedule, rhythm, now)
+        } else if schedule.due > first {
+            // The clock was ahead.
+            inventory.take_due(schedule, first, 0).map(drop)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn note_ends(&self, inventory: &Database) -> Result<(), String> {
+        let looked = self.runner.look(Vec::new());
+        if looked.is_err() && self.runner.is_gone() {
+            self.give_up(inventory).map_err(|error| error.to_string())?;
+        }
+        let (jobs, mut known) = (looked.map_err(|error| error.to_string())?, Vec::new());
+        for job in jobs.iter().filter(|job| job.is_over) {
+            let said = job.said.join("\n");
+            inventory.end_order(job.number, job.code, &said).map_err(|error| error.to_string())?;
+            let code = job.code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+            tell(format_args!("bannerwall: scan #{} has ended: {code}", job.number));
+            known.push(job.number);
+        }
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+        if !known.is_empty() {
+            self.runner.look(known).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Notes of what ran that nobody knows any more how it ended: scans end with the process that started them.
+    fn give_up(&self, inventory: &Database) -> Result<(), StoreError> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for job in jobs {
+            inventory.end_order(job.number, None, runner::GONE)?;
+            self.jobs.lock().unwrap_or_else(PoisonError::into_inner).retain(|it| it.number != job.number);
+        }
+        Ok(())
+    }
+
+    /// Tells other pages of what runs here, and closes in the journal what no page tells of any more.
+    fn tend(&self, inventory: &Database) -> Result<(), String> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own: Vec<i64> = jobs.iter().filter(|job| !job.is_over).map(|job| job.number).collect();
+        let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        heartbeat.tend(inventory, &own, Instant::now()).map_err(|error| error.to_string())
+    }
+
+    /// Starts what a schedule has due, unless that is too late or still runs from before: that was missed then. It waits
+    /// for others to end, and is left to another page where this one may not, until it is too late.
+    fn start_due(
+        &self,
+        inventory: &Database,
+        schedule: &Schedule,
+        rhythm: Rhythm,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        let (next, count) = rhythm.next(schedule.due, now);
+        let order = read(&schedule.about);
+        let runs = inventory.is_running(schedule.id)?;
+        let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
+        let is_full = self.is_full();
+        let waits = is_ours && is_full && schedule.due >= self.begun && count == 1;
+        let is_late = now.millis().saturating_sub(schedule.due.millis()) > LATE && !waits;
+        if runs && now.millis().saturating_sub(self.begun.millis()) < UNKNOWN {
+            return Ok(());
+        }
+        let missed = if runs || is_late { count } else { 0 };
+        let id = schedule.id;
+        if missed > 0 {
+            if !inventory.take_due(schedule, next, missed)? {
+                return Ok(());
+            }
+            let why = if runs { "the one before still runs" } else { "it could not be started in time" };
+            tell(format_args!("bannerwall: schedule #{id} was missed {missed} times: {why}; next {next}"));
+            return Ok(());
+        }
+        if is_full || !is_ours {
+            // With a later look.
+            return Ok(());
+        }
+        let Some(order) = order else {
+            let taken = inventory.take_due(schedule, next, 0)?;
+            if taken {
+                tell(format_args!("bannerwall: schedule #{id} was not started: no order stands in it"));
+            }
+            return Ok(());
+        };
+        let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
+        if let Err(fault) = self.run(inventory, number, &order, &schedule.who) {
+            tell(format_args!("bannerwall: schedule #{id} was not started: {}", fault.why()));
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.iter().filter(|job| !job.is_over).count() >= runner::AT_ONCE
+    }
+
+    /// Has what stands in the journal under a number started; the number.
+    fn run(&self, inventory: &Database, number: i64, order: &Order, who: &str) -> Result<i64, Fault> {
+        if let Err(error) = self.runner.begin(number, order) {
+            inventory.end_order(number, None, &error.to_string())?;
+            return Err(Fault::Busy(error.to_string()));
+        }
+        // Until the next look tells more.
+        let job = Job { number, ..Job::default() };
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        tell(format_args!("bannerwall: {who} has started scan #{number}: {order}"));
+        Ok(number)
+    }
+
+    fn open(&self) -> Result<Database, StoreError> {
+        Database::open_to_write(&self.place)
+    }
+}
+
+/// An order as the journal keeps it.
+fn text(order: &Order) -> String {
+    serde_json::to_string(order).unwrap_or_default()
+}
+
+fn read(about: &str) -> Option<Order> {
+    serde_json::from_str(about).ok()
+}

@@ -1,0 +1,199 @@
+//! What somebody wants to have scanned: checked against what may be, and put into the scan's own words.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::scan::targets::{Ports, addresses};
+
+/// Words of targets, at most.
+const TARGETS: usize = 256;
+
+/// Octets of targets and of ports, at most.
+const TEXT: usize = 8_192;
+
+/// Targets a second where nothing else is said and so many may be.
+const RATE: u32 = 1_000;
+
+/// What servers are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Whether a port is open.
+    Connect,
+    /// For their SSH identification.
+    Ssh,
+    /// For an answer of HTTP.
+    Http,
+    /// The same within TLS.
+    Https,
+    /// For handshake and certificate.
+    Tls,
+    /// What they say first.
+    Greeting,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Connect, Self::Ssh, Self::Http, Self::Https, Self::Tls, Self::Greeting];
+
+    /// The scan's name for it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Ssh => "ssh",
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Tls => "tls",
+            Self::Greeting => "greeting",
+        }
+    }
+}
+
+/// What may be asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Networks that may be scanned; none where nothing may be.
+    pub allowed: Vec<IpNet>,
+    /// Targets a second, at most.
+    pub rate: u32,
+}
+
+impl Bounds {
+    /// Targets a second where nothing else is said.
+    pub(crate) fn usual_rate(&self) -> u32 {
+        RATE.min(self.rate)
+    }
+}
+
+/// One scan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    pub(crate) mode: Mode,
+    /// Addresses, networks and ranges, parted by spaces or commas.
+    pub(crate) targets: String,
+    /// Ports and ranges of ports; those that are usual where there are none.
+    #[serde(default)]
+    pub(crate) ports: String,
+    /// Targets a second.
+    pub(crate) rate: u32,
+}
+
+impl Order {
+    /// The words of the scan that does it.
+    ///
+    /// # Errors
+    /// It is none, or asks for more than it may.
+    pub(crate) fn words(&self, bounds: &Bounds) -> Result<Vec<String>, String> {
+        if self.targets.len() > TEXT || self.ports.len() > TEXT {
+            return Err("targets and ports: too long".to_owned());
+        }
+        if !(1..=bounds.rate).contains(&self.rate) {
+            return Err(format!("rate: from 1 to {} targets a second, as --scan-rate says", bounds.rate));
+        }
+        let mut words = vec![self.mode.name().to_owned(), "--rate".to_owned(), self.rate.to_string()];
+        match self.ports.trim() {
+            "" if self.mode == Mode::Connect => return Err("ports: which? as in 22,80,8000-8010".to_owned()),
+            "" => {}
+            ports => {
+                let ports: Ports = ports.parse().map_err(|why| format!("ports: {why}"))?;
+                words.extend(["--ports".to_owned(), ports.to_string()]);
+            }
+        }
+        let targets = self.targets.split([' ', ',', '\t', '\r', '\n']).filter(|word| !word.is_empty());
+        let targets: Vec<String> =
+            targets.map(|word| target(word, &bounds.allowed)).collect::<Result<_, _>>()?;
+        match targets.len() {
+            0 => return Err("targets: none is named".to_owned()),
+            count if count > TARGETS => return Err(format!("targets: more than {TARGETS} words")),
+            _ => words.push("--".to_owned()),
+        }
+        words.extend(targets);
+        Ok(words)
+    }
+}
+
+/// For a person.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let targets = self.targets.split_whitespace().collect::<Vec<_>>().join(" ");
+        write!(f, "{} {targets}", self.mode.name())?;
+        if !self.ports.trim().is_empty() {
+            write!(f, ", ports {}", self.ports.trim())?;
+        }
+        write!(f, ", {} a second", self.rate)
+    }
+}
+
+/// A target as the scan is to read it: written anew of what was understood.
+fn target(word: &str, allowed: &[IpNet]) -> Result<String, String> {
+    let ends = addresses(word).map_err(|why| format!("targets: {word}: {why}"))?;
+    let Some((first, last)) = ends else {
+        return Err(format!("targets: {word}: a name may lead anywhere; give addresses"));
+    };
+    let is_within = |network: &IpNet| network.contains(&first) && network.contains(&last);
+    if !allowed.iter().any(is_within) {
+        return Err(format!("targets: {word}: not within what --scan-allow names"));
+    }
+    Ok(if first == last { first.to_string() } else { range(first, last) })
+}
+
+fn range(first: IpAddr, last: IpAddr) -> String {
+    format!("{first}-{last}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(targets: &str, ports: &str) -> Order {
+        Order { mode: Mode::Ssh, targets: targets.to_owned(), ports: ports.to_owned(), rate: 100 }
+    }
+
+    #[test]
+    fn only_what_is_allowed_becomes_words_of_a_scan() {
+        let allowed = ["192.0.2.0/25", "2001:db8::/64"].map(|net| net.parse().unwrap()).to_vec();
+        let bounds = Bounds { allowed, rate: 5_000 };
+        let words = |targets: &str, ports: &str| order(targets, ports).words(&bounds).map(|it| it.join(" "));
+        assert_eq!(
+            words("192.0.2.7, 192.0.2.64/26\r\n[2001:db8::1]", "22,2222").unwrap(),
+            "ssh --rate 100 --ports 22,2222 -- 192.0.2.7 192.0.2.64-192.0.2.127 2001:db8::1"
+        );
+        assert_eq!(words("192.0.2.1-192.0.2.9", " ").unwrap(), "ssh --rate 100 -- 192.0.2.1-192.0.2.9");
+        for (targets, ports, why) in [
+            ("192.0.2.0/24", "", "not within"),
+            ("192.0.2.127-192.0.2.128", "", "not within"),
+            ("0.0.0.0/0", "", "not within"),
+            ("198.51.100.1", "", "not within"),
+            ("::ffff:198.51.100.1", "", "not within"),
+            ("2001:db8::/63", "", "not within"),
+            ("localhost", "", "a name may lead anywhere"),
+            ("-oX /etc/passwd", "", "targets: -oX"),
+            ("--input=/etc/passwd", "", "targets: --input=/etc/passwd"),
+            ("", "", "none is named"),
+            (" ,\n", "", "none is named"),
+            ("192.0.2.1", "0-99999", "ports: "),
+            ("192.0.2.1", "-oX", "ports: "),
+        ] {
+            let told = words(targets, ports).unwrap_err();
+            assert!(told.contains(why), "{targets} {ports}: {told}");
+        }
+        assert!(order("192.0.2.1", "").words(&Bounds { rate: 5_000, ..Bounds::default() }).is_err());
+        assert!(Order { mode: Mode::Connect, ..order("192.0.2.1", "") }.words(&bounds).is_err());
+        let at = |rate: u32| Order { rate, ..order("192.0.2.1", "") }.words(&bounds).is_ok();
+        assert_eq!([0, 1, 5_000, 5_001].map(at), [false, true, true, false]);
+        assert_eq!((bounds.usual_rate(), Bounds { rate: 7, ..bounds }.usual_rate()), (1_000, 7));
+    }
+
+    #[test]
+    fn an_order_that_says_more_than_one_does_is_none() {
+        let text = serde_json::to_string(&order("192.0.2.1", "22")).unwrap();
+        assert!(serde_json::from_str::<Order>(&text).is_ok());
+        for more in [r#"{"output":"/etc/passwd","#, r#"{"mode":"http","#] {
+            assert!(serde_json::from_str::<Order>(&text.replacen('{', more, 1)).is_err(), "{more}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A process that starts scans for a page that may run nothing itself.
+//!
+//! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing from the
+//! network, and is asked over pipes, a line of JSON each way. All that it starts is `bannerwall scan` with words that it
+//! has made itself of an [`Order`], within what the page's command line allows. It ends with the page, and its scans
+//! with it, even where it is killed: each asks the kernel for a signal then ([`end_with_parent`]).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
+use super::order::{Bounds, Order};
+use crate::hook::runner::{read_line, write_line};
+use crate::inventory::Place;
+
+/// The subcommand of such a process.
+pub(crate) const SUBCOMMAND: &str = "scan-runner";
+
+/// Names to a scan the process that it is to end with.
+const PARENT: &str = "BANNERWALL_SCAN_RUNNER";
+
+/// What it is called in lists of processes.
+const NAME: &std::ffi::CStr = c"bannerwall-scn";
+
+/// Scans at once.
+pub(super) const AT_ONCE: usize = 2;
+
+/// Lines of what a scan says that are kept, and octets of a line.
+const LINES: usize = 20;
+const LINE: u64 = 2_048;
+
+/// How long a scan may take to end, once it is told to for the first time and for the second.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What scans are started with.
+#[derive(Debug, Serialize, Deserialize)]
+struct Setup {
+    inventory: Vec<u8>,
+    /// Of its server; not to be shown on a command line.
+    password: Option<Vec<u8>>,
+    bounds: Bounds,
+    rules: Vec<PathBuf>,
+}
+
+/// What can be asked for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+enum Call {
+    /// To start a scan.
+    Start { number: i64, order: Order },
+    /// To end one: once, so that it finishes what is under way; twice, so that it does not.
+    Stop { number: i64 },
+    /// How all stand, but those whose end is known.
+    Look { known: Vec<i64> },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Jobs(Vec<Job>),
+    Refused(String),
+}
+
+/// How a scan stands.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) number: i64,
+    pub(super) is_over: bool,
+    /// Its exit status; none where it runs, or where a signal has ended it.
+    pub(super) code: Option<i32>,
+    /// Targets that were asked, and all of them.
+    pub(super) asked: (u64, u64),
+    /// What it said last.
+    pub(super) said: Vec<String>,
+}
+
+/// The process, as the page sees it; it ends with this value.
+#[derive(Debug)]
+pub(super) struct Runner {
+    child: Mutex<Child>,
+    pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
+    /// It has not answered.
+    is_gone: AtomicBool,
+}
+
+impl Runner {
+    /// Starts the process, with what this one may do now.
+    pub(super) fn start(inventory: &Place, bounds: &Bounds, rules: &[PathBuf]) -> io::Result<Self> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("bannerwall")
+            .arg(SUBCOMMAND)
+            // A terminal's Ctrl-C is for the page alone.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let mut pipes = pipes.map(|(calls, answers)| (calls, BufReader::new(answers)));
+        let (word, password) = inventory.word();
+        let (bounds, rules) = (bounds.clone(), rules.to_vec());
+        let setup = Setup { inventory: word.into_vec(), password, bounds, rules };
+        if let Some((calls, _)) = &mut pipes {
+            write_line(calls, &setup)?;
+        }
+        Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes), is_gone: AtomicBool::new(false) })
+    }
+
+    pub(super) fn begin(&self, number: i64, order: &Order) -> io::Result<()> {
+        self.call(&Call::Start { number, order: order.clone() }).map(drop)
+    }
+
+    pub(super) fn stop(&self, number: i64) -> io::Result<()> {
+        self.call(&Call::Stop { number }).map(drop)
+    }
+
+    pub(super) fn look(&self, known: Vec<i64>) -> io::Result<Vec<Job>> {
+        self.call(&Call::Look { known })
+    }
+
+    /// Whether it has ended before its page. Nothing starts it anew: the page may not, once it is confined.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    fn call(&self, call: &Call) -> io::Result<Vec<Job>> {
+        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((calls, answers)) = pipes.as_mut() else { return Err(gone()) };
+        let answer = write_line(calls, call).and_then(|()| read_line(answers)?.ok_or_else(gone));
+        match answer {
+            Ok(Answer::Jobs(jobs)) => Ok(jobs),
+            Ok(Answer::Refused(why)) => Err(io::Error::other(why)),
+            Err(_) => {
+                *pipes = None;
+                self.is_gone.store(true, Ordering::Relaxed);
+                Err(gone())
+            }
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It ends with its input.
+        *self.pipes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+}
+
+/// What is said where it has ended.
+pub(super) const GONE: &str =
+    "the process that starts scans for this page has ended; start `bannerwall serve` anew";
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, GONE)
+}
+
+/// Has this process end with the runner that has started it, as if it were interrupted; one that nobody started for a page
+/// goes on.
+///
+/// # Errors
+/// The runner has ended already, or the kernel refuses.
+pub(crate) fn end_with_parent() -> io::Result<()> {
+    let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before that was asked for.
+    let is_there = getppid().is_some_and(|pid| parent == pid.as_raw_pid().to_string().as_str());
+    if is_there { Ok(()) } else { Err(gone()) }
+}
+
+/// Answers calls on stdin until it ends; what `bannerwall scan-runner` does.
+///
+/// # Errors
+/// What is no call, or a pipe that breaks.
+pub(crate) fn serve() -> io::Result<()> {
+    rustix::thread::set_name(NAME)?;
+    // A service manager's signal goes to all processes of a service; scans hear of it themselves.
+    let heard = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::clone(&heard))?;
+    }
+    let (mut calls, mut answers) = (BufReader::new(io::stdin()), io::stdout());
+    let Some(setup) = read_line::<Setup>(&mut calls)? else { return Ok(()) };
+    let mut scans = Scans { setup, running: BTreeMap::new() };
+    while let Some(call) = read_line::<Call>(&mut calls)? {
+        write_line(&mut answers, &scans.answer(call))?;
+    }
+    scans.end();
+    Ok(())
+}
+
+/// Scans that were started, by their numbers.
+struct Scans {
+    setup: Setup,
+    running: BTreeMap<i64, Running>,
+}
+
+struct Running {
+    child: Child,
+    job: Arc<Mutex<Job>>,
+}
+
+impl Scans {
+    fn answer(&mut self, call: Call) -> Answer {
+        match call {
+            Call::Start { number, order } => match self.start(number, &order) {
+                Ok(()) => Answer::Jobs(Vec::new()),
+                Err(why) => Answer::Refused(why),
+            },
+            Call::Stop { number } => match self.running.get_mut(&number).map(Running::tell) {
+                Some(true) => Answer::Jobs(Vec::new()),
+                Some(false) | None => Answer::Refused("it does not run".to_owned()),
+            },
+            Call::Look { known } => {
+                self.running.retain(|number, scan| !(known.contains(number) && scan.look().is_over));
+                Answer::Jobs(self.running.values_mut().map(Running::look).collect())
+            }
+        }
+    }
+
+    fn start(&mut self, number: i64, order: &Order) -> Result<(), String> {
+        if self.running.contains_key(&number) {
+            return Err(format!("there is a scan #{number} already"));
+        }
+        let words = order.words(&self.setup.bounds)?;
+        let at_once =
+            self.running.values_mut().filter_map(|scan| (!scan.look().is_over).then_some(())).count();
+        if at_once >= AT_ONCE {
+            return Err(format!("{AT_ONCE} scans run already"));
+        }
+        let (mode, words) = words.split_first().ok_or("no scan")?;
+        let inventory = OsString::from_vec(self.setup.inventory.clone());
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("bannerwall").args(["scan", mode, "--progress", "lines", "--open", "--inventory"]);
+        command.arg(&inventory).env(PARENT, std::process::id().to_string());
+        if let Some(password) = &self.setup.password {
+            command.env("PGPASSWORD", OsString::from_vec(password.clone()));
+        }
+        for rules in &self.setup.rules {
+            command.arg("--rules").arg(rules);
+        }
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
+        let job = Arc::new(Mutex::new(Job { number, ..Job::default() }));
+        let (shared, said) = (Arc::clone(&job), child.stderr.take());
+        let listening = std::thread::Builder::new().spawn(move || said.map(|said| listen(said, &shared)));
+        if let Err(error) = listening {
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(format!("it cannot be listened to: {error}"));
+        }
+        self.running.insert(number, Running { child, job });
+        Ok(())
+    }
+
+    /// Has all of them end.
+    fn end(&mut self) {
+        for _ in 0..2 {
+            let begun = Instant::now();
+            self.running.values_mut().for_each(|scan| _ = scan.tell());
+            while begun.elapsed() < PATIENCE && self.running.values_mut().any(|scan| !scan.look().is_over) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        for scan in self.running.values_mut() {
+            let _ = scan.child.kill();
+            let _ = scan.child.wait();
+        }
+    }
+}
+
+impl Running {
+    /// Has it end; whether it ran.
+    fn tell(&mut self) -> bool {
+        if self.look().is_over {
+            return false;
+        }
+        // It was not waited for: the number is its own.
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())
+    }
+
+    fn look(&mut self) -> Job {
+        // All that it has said was heard once nobody listens any more.
+        let is_heard = Arc::strong_count(&self.job) == 1;
+        let ended = if is_heard { self.child.try_wait().ok().flatten() } else { None };
+        let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(status) = ended {
+            (job.is_over, job.code) = (true, status.code());
+        }
+        job.clone()
+    }
+}
+
+/// Takes down what a scan says.
+fn listen(said: impl Read, job: &Mutex<Job>) {
+    let mut said = BufReader::new(said);
+    let mut line = Vec::new();
+    while let Ok(1..) = said.by_ref().take(LINE).read_until(b'\n', &mut line) {
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        line.clear();
+        let mut job = job.lock().unwrap_or_else(PoisonError::into_inner);
+        match text.strip_prefix("progress: ").and_then(asked) {
+            Some(asked) => job.asked = asked,
+            None => {
+                if job.said.len() >= LINES {
+                    job.said.remove(0);
+                }
+                job.said.push(text);
+            }
+        }
+    }
+}
+
+/// Reads `12/256, open 3, …`.
+fn asked(text: &str) -> Option<(u64, u64)> {
+    let (asked, all) = text.split(',').next()?.split_once('/')?;
+    Some((asked.parse().ok()?, all.parse().ok()?))
+}

@@ -1,0 +1,113 @@
+//! TLS of a server: certificates, key, and who must show one of their own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+/// What of a server's TLS is chosen; files are in PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct Tls<'a> {
+    /// The chain, its own first.
+    pub(crate) certificates: &'a Path,
+    /// The key of the first.
+    pub(crate) key: &'a Path,
+    /// Who signs clients' certificates, and whether one must be shown.
+    pub(crate) clients: Option<(&'a Path, ClientCertificates)>,
+    /// Versions that are spoken: TLS 1.2, TLS 1.3.
+    pub(crate) versions: (bool, bool),
+}
+
+/// Whether a client shows a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientCertificates {
+    /// It may.
+    IfGiven,
+    /// It must.
+    Required,
+}
+
+/// Which file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum File {
+    /// The server's chain.
+    Certificates,
+    /// Its key.
+    Key,
+    /// Who signs clients' certificates.
+    ClientAuthorities,
+}
+
+/// A file that cannot be used.
+#[derive(Debug)]
+pub(crate) struct TlsFault {
+    /// Which it is.
+    pub(crate) file: File,
+    /// Where.
+    pub(crate) path: PathBuf,
+    /// What is wrong.
+    pub(crate) why: String,
+}
+
+const BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+impl<'a> Tls<'a> {
+    /// Certificates and key, for clients that need none.
+    pub(crate) const fn new(certificates: &'a Path, key: &'a Path) -> Self {
+        Self { certificates, key, clients: None, versions: (true, true) }
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One of them cannot be read or used.
+    pub(crate) fn config(&self) -> Result<Arc<ServerConfig>, TlsFault> {
+        let fault = |why: String| TlsFault { file: File::Certificates, path: self.certificates.into(), why };
+        let chain = certificates(self.certificates).map_err(fault)?;
+        let key = PrivateKeyDer::from_pem_file(self.key);
+        let key =
+            key.map_err(|error| TlsFault { file: File::Key, path: self.key.into(), why: error.to_string() })?;
+        let chosen = [self.versions.0, self.versions.1];
+        let versions: Vec<_> = BOTH.into_iter().zip(chosen).filter(|(_, is_spoken)| *is_spoken).collect();
+        let versions: Vec<_> = versions.into_iter().map(|(version, _)| version).collect();
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&versions)
+            .map_err(|error| fault(error.to_string()))?;
+        let builder = match self.verifier()? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| fault(error.to_string()))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsFault> {
+        let Some((path, wanted)) = self.clients else { return Ok(None) };
+        let fault = |why: String| TlsFault { file: File::ClientAuthorities, path: path.into(), why };
+        let mut authorities = RootCertStore::empty();
+        for certificate in certificates(path).map_err(fault)? {
+            authorities.add(certificate).map_err(|error| fault(error.to_string()))?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let builder = match wanted {
+            ClientCertificates::IfGiven => builder.allow_unauthenticated(),
+            ClientCertificates::Required => builder,
+        };
+        builder.build().map(Some).map_err(|error| fault(error.to_string()))
+    }
+}
+
+/// The certificates of a file, of which there is at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| error.to_string())?;
+    if chain.is_empty() { Err("no certificate stands in it".to_owned()) } else { Ok(chain) }
+}

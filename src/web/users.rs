@@ -1,0 +1,86 @@
+//! Users and the bcrypt hashes of their passwords.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+
+/// Passwords that are tried at the same time, for a tenth of a second of a processor that others need, too.
+const AT_ONCE: usize = 1;
+
+/// Logins that are remembered, so that each is worked out once.
+const REMEMBERED: usize = 256;
+
+/// Who may log in.
+#[derive(Debug)]
+pub(crate) struct Users {
+    hashes: HashMap<String, String>,
+    /// Digests of names and passwords that were right.
+    right: Mutex<Vec<[u8; 32]>>,
+    trials: Arc<Semaphore>,
+}
+
+impl Users {
+    /// Users by name, with hashes that [`Users::knows`].
+    pub(crate) fn new(hashes: HashMap<String, String>) -> Self {
+        Self { hashes, right: Mutex::default(), trials: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Whether this is a hash that passwords can be held against: bcrypt's.
+    pub(crate) fn knows(hash: &str) -> bool {
+        hash.parse::<bcrypt::HashParts>().is_ok()
+    }
+
+    /// Whether this is the password of somebody who may log in.
+    pub(crate) async fn admit(&self, name: String, password: String) -> bool {
+        let digest: [u8; 32] = Sha256::new()
+            .chain_update(u64::try_from(name.len()).unwrap_or(u64::MAX).to_be_bytes())
+            .chain_update(&name)
+            .chain_update(&password)
+            .finalize()
+            .into();
+        if self.right.lock().unwrap_or_else(PoisonError::into_inner).contains(&digest) {
+            return true;
+        }
+        let is_known = self.hashes.contains_key(&name);
+        // An unknown name's password is held against somebody's hash, so that it takes as long as a known one's.
+        let hash = self.hashes.get(&name).or_else(|| self.hashes.values().next()).cloned();
+        let Some(hash) = hash else { return false };
+        let Ok(trial) = Arc::clone(&self.trials).acquire_owned().await else { return false };
+        let verified = tokio::task::spawn_blocking(move || {
+            let verified = bcrypt::verify(password, &hash).unwrap_or(false);
+            drop(trial);
+            verified
+        });
+        let admitted = verified.await.unwrap_or(false) && is_known;
+        if admitted {
+            let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+            if right.len() >= REMEMBERED {
+                right.clear();
+            }
+            right.push(digest);
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_admitted_by_their_own_password() {
+        let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
+        let hashes = [("ann", "a:b"), ("bob", "secret")];
+        let users = Users::new(hashes.map(|(name, word)| (name.to_owned(), hash(word))).into());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let admit =
+            |name: &str, password: &str| runtime.block_on(users.admit(name.to_owned(), password.to_owned()));
+        assert!(admit("ann", "a:b") && admit("ann", "a:b") && admit("bob", "secret"));
+        assert!(
+            !admit("ann", "secret") && !admit("eve", "secret") && !admit("eve", "") && !admit("an", "na:b")
+        );
+        assert!(!Users::knows("$apr1$x$y") && !Users::knows("secret"));
+    }
+}

@@ -1,0 +1,372 @@
+//! Scans that are started from the page of `bannerwall serve`: who may have what scanned, what the journal says of it, and
+//! what becomes of it where a page, or the process that starts its scans, is killed. Over a file, and over a database of a
+//! PostgreSQL server.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bannerwall_test_support::page::{curl, get_json, status};
+use bannerwall_test_support::{PATIENT, Postgres, Running, Signal, eventually, psql, ssh_servers};
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+const RULES: &str = r#"
+[[rule]]
+id = "any-ssh"
+title = "An SSH server"
+protocol = "ssh"
+from = "server"
+match.software = '.'
+action = "alert"
+severity = "high"
+"#;
+
+/// An inventory, and rules beside it.
+struct Place {
+    folder: tempfile::TempDir,
+    /// The database of a server that it is in; a file of the folder where there is none.
+    url: Option<String>,
+}
+
+/// Runs a test over a file, and over a server's database.
+fn on_both(test: impl Fn(&Place)) {
+    test(&Place::new(None));
+    if let Some(server) = Postgres::shared() {
+        test(&Place::new(Some(server.database())));
+    }
+}
+
+impl Place {
+    fn new(url: Option<String>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("rules.toml"), RULES).expect("the folder is ours");
+        Self { folder, url }
+    }
+
+    fn rules(&self) -> PathBuf {
+        self.folder.path().join("rules.toml")
+    }
+
+    fn inventory(&self) -> PathBuf {
+        self.url.as_ref().map_or_else(|| self.folder.path().join("net.db"), PathBuf::from)
+    }
+
+    fn scan(&self, words: &str) {
+        let mut command = Command::new(PROGRAM);
+        command.arg("scan").args(words.split_whitespace()).args(["--rate", "max", "-q", "--sensor", "edge"]);
+        command.args(PATIENT.split(' '));
+        command.arg("--rules").arg(self.rules()).arg("--inventory").arg(self.inventory());
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A page; its address ends with a slash.
+    fn site(&self, flags: &[&str]) -> (Running, String) {
+        let mut command = Command::new(PROGRAM);
+        command.arg("serve").arg("--inventory").arg(self.inventory()).args(flags);
+        command.current_dir(self.folder.path());
+        let process = Running::start(command);
+        let url = process.wait_stderr("the address", |said| {
+            said.lines().find_map(|line| line.strip_prefix("bannerwall: the page is at ").map(str::to_owned))
+        });
+        (process, url)
+    }
+
+    /// Writes into the journal by hand.
+    fn change(&self, statement: &str) {
+        match &self.url {
+            Some(url) => drop(psql(url, statement)),
+            None => {
+                let file = rusqlite::Connection::open(self.inventory()).expect("an inventory");
+                file.busy_timeout(std::time::Duration::from_secs(30)).expect("sets");
+                file.execute_batch(statement).expect("a statement");
+            }
+        }
+    }
+}
+
+/// Sends JSON to the API; status and answer.
+fn post(url: &str, value: &Value) -> (u16, Value) {
+    let (status, body) = curl(&["-d", &value.to_string(), url]);
+    (status, serde_json::from_str(&body).unwrap_or_default())
+}
+
+/// How the scan of this number stands, once it is as it is waited for.
+fn scan_is(url: &str, number: i64, state: &str) -> Value {
+    eventually(&format!("scan {number} to be {state}"), || {
+        let all = get_json(&format!("{url}api/scans"));
+        let scans = all["scans"].as_array().cloned().unwrap_or_default();
+        scans.into_iter().find(|it| it["id"] == number && it["state"] == state)
+    })
+}
+
+#[test]
+fn scans_are_started_and_ended_from_the_page() {
+    on_both(starts_and_ends);
+}
+
+fn starts_and_ends(place: &Place) {
+    let port = ssh_servers(|number| format!("SSH-2.0-OpenSSH_9.{}\r\n", number % 10).into_bytes());
+    place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+    // Who did not ask for it gets none.
+    let (process, url) = place.site(&["--listen", "127.0.0.1:0"]);
+    let order = |targets: &str, rate: u32| json!({ "mode": "ssh", "targets": targets, "ports": port.to_string(), "rate": rate });
+    assert_eq!(post(&format!("{url}api/scans"), &order("127.7.0.1", 9)).0, 404);
+    assert!(curl(&[&format!("{url}scans")]).1.contains("--scan-allow"));
+    drop(process);
+
+    let rules = place.rules();
+    let flags =
+        ["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24", "--scan-rate", "5000", "--scan-rules"];
+    let (mut process, url) = place.site(&[&flags[..], &[rules.to_str().expect("UTF-8")]].concat());
+    let api = format!("{url}api/scans");
+    for (wrong, why) in [
+        (order("127.7.1.0/24", 9), "not within"),
+        (order("127.7.0.0/16", 9), "not within"),
+        (order("localhost", 9), "a name may lead anywhere"),
+        (order("--input=/etc/passwd", 9), "targets: --input"),
+        (order("127.7.0.1", 0), "rate: from 1 to 5000"),
+        (order("127.7.0.1", 5_001), "rate: from 1 to 5000"),
+        (json!({ "mode": "ssh", "targets": "127.7.0.1", "port": "22" }), "unknown field `port`"),
+        (json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": "22 -oX" }), "ports:"),
+        (json!({ "mode": "sh", "targets": "127.7.0.1" }), "unknown variant"),
+        (json!({ "mode": "ssh", "targets": "127.7.0.1", "when": "hourly" }), "when:"),
+    ] {
+        let (status, answer) = post(&api, &wrong);
+        let told = answer["error"].as_str().unwrap_or_default();
+        assert_eq!((status, told.contains(why)), (400, true), "{wrong}: {told}");
+    }
+    assert_eq!(status(&["-d", "{}", "-H", "Origin: https://foreign.example", &api]), 403);
+    let form = |targets: &str| format!("mode=ssh&targets={targets}&ports={port}&rate=1000");
+    let (refused, page) = curl(&["-d", &form("198.51.100.1"), &format!("{url}scans")]);
+    assert_eq!(
+        (refused, page.contains("not within"), page.contains("value=\"198.51.100.1\"")),
+        (400, true, true)
+    );
+    let (refused, page) = curl(&["-d", &format!("{}&port=22", form("127.7.0.1")), &format!("{url}scans")]);
+    assert_eq!((refused, page.contains("unknown field `port`")), (400, true), "{page}");
+    let (refused, answer) = curl(&[&format!("{url}api/services?port=22")]);
+    assert_eq!((refused, answer.contains("port: may be q, after, limit")), (400, true), "{answer}");
+    let all = get_json(&api);
+    assert_eq!((&all["scans"], &all["rate"], &all["fault"]), (&json!([]), &json!(5_000), &Value::Null));
+
+    // One that ends by itself, two that run, and one too many.
+    assert_eq!(status(&["-d", &form("127.7.0.0/28"), &format!("{url}scans")]), 303);
+    let done = scan_is(&url, 1, "done");
+    assert_eq!((&done["code"], &done["order"]["mode"]), (&json!(0), &json!("ssh")));
+    assert!(done["said"].as_str().is_some_and(|said| said.contains("targets 16, open 16")), "{done}");
+    assert!(done["who"].as_str().is_some_and(|who| who.ends_with("at 127.0.0.1")), "{done}");
+    assert_eq!(
+        get_json(&format!("{url}api/services?q=net:127.7.0.0/28+finding:any-ssh"))["services"]
+            .as_array()
+            .map(Vec::len),
+        Some(16)
+    );
+    for number in [2, 3] {
+        assert_eq!(post(&api, &order("127.7.0.0/24", 1)).1["scan"], number);
+        scan_is(&url, number, "running");
+    }
+    let (status_of, answer) = post(&api, &order("127.7.0.1", 1));
+    assert_eq!(
+        (status_of, answer["error"].as_str().is_some_and(|why| why.contains("2 scans run"))),
+        (409, true)
+    );
+    eventually("progress", || {
+        let scan = scan_is(&url, 2, "running");
+        (scan["of"] == 256 && scan["asked"].as_u64() >= Some(1)).then_some(())
+    });
+    // A page that loads itself anew has no form to fill, and the other way round.
+    for (path, is_watched) in [("scans?watch=1", true), ("scans", false)] {
+        let page = curl(&[&format!("{url}{path}")]).1;
+        assert!(page.contains("<progress"), "{page}");
+        let has = ["http-equiv=\"refresh\"", "name=\"targets\""].map(|text| page.contains(text));
+        assert_eq!(has, [is_watched, !is_watched], "{page}");
+    }
+    assert_eq!(status(&["-d", "", &format!("{url}scans/2/cancel")]), 303);
+    scan_is(&url, 2, "interrupted");
+    assert_eq!(status(&["-d", "", &format!("{url}scans/2/cancel")]), 400);
+    let told = process.stderr();
+    assert!(
+        told.contains("has started scan #1: ssh 127.7.0.0/28") && told.contains("has ended scan #2"),
+        "{told}"
+    );
+
+    // With the page its scans end.
+    process.signal(Signal::INT);
+    assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
+    let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
+    scan_is(&url, 3, "failed");
+}
+
+#[test]
+fn schedules_outlive_the_page_and_what_was_missed_is_told() {
+    on_both(keeps_schedules);
+}
+
+fn keeps_schedules(place: &Place) {
+    let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+    place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+    let flags = ["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"];
+    let (process, url) = place.site(&flags);
+    let wanted =
+        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string(), "when": "every 6h" });
+    assert_eq!(post(&format!("{url}api/scans"), &wanted).1["schedule"], 1);
+    let form = format!("mode=connect&targets=127.7.0.2&ports={port}&rate=10&when=daily+03:30");
+    assert_eq!(status(&["-d", &form, &format!("{url}scans")]), 303);
+    drop(process);
+
+    // One was due a moment ago, the other one three times while there was no page.
+    let (due, missed) = (now() - 60_000, now() - 50 * 3_600_000);
+    place.change(&format!("UPDATE schedules SET due = {due} WHERE id = 1"));
+    place.change(&format!("UPDATE schedules SET due = {missed} WHERE id = 2"));
+    let (process, url) = place.site(&flags);
+    let done = scan_is(&url, 1, "done");
+    assert_eq!(done["schedule"], 1);
+    process
+        .wait_stderr("what was missed", |told| told.contains("schedule #2 was missed 3 times").then_some(()));
+    let all = get_json(&format!("{url}api/scans"));
+    assert_eq!(all["scans"].as_array().map(Vec::len), Some(1), "nothing is made up for");
+    assert_eq!((&all["schedules"][0]["missed"], &all["schedules"][1]["missed"]), (&json!(0), &json!(3)));
+    let page = curl(&[&format!("{url}scans")]).1;
+    assert!(page.contains("every 6h") && page.contains("daily 03:30"), "{page}");
+    assert_eq!(status(&["-d", "", &format!("{url}schedules/2/delete")]), 303);
+    assert_eq!(status(&["-X", "DELETE", &format!("{url}api/schedules/2")]), 404);
+    assert_eq!(get_json(&format!("{url}api/scans"))["schedules"].as_array().map(Vec::len), Some(1));
+}
+
+/// Milliseconds since the epoch.
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_millis()
+}
+
+#[test]
+fn what_a_killed_page_ran_is_closed_by_another_one_and_what_a_living_one_runs_is_not() {
+    on_both(|place| {
+        let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+        place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+        // Three pages of different names.
+        let site = |own: &str| place.site(&["--listen", own, "--scan-allow", "127.7.0.0/24"]);
+        let slow = json!({ "mode": "ssh", "targets": "127.7.0.0/24", "ports": port.to_string(), "rate": 1 });
+        let (_living, living) = site("127.0.0.2:0");
+        assert_eq!(post(&format!("{living}api/scans"), &slow).1["scan"], 1);
+        let (mut killed, url) = site("127.0.0.1:0");
+        assert_eq!(post(&format!("{url}api/scans"), &slow).1["scan"], 2);
+        let again = json!({ "mode": "ssh", "targets": "127.7.0.0/30", "ports": port.to_string(), "rate": 9,
+                            "when": "every 6h" });
+        assert_eq!(post(&format!("{url}api/scans"), &again).1["schedule"], 1);
+        killed.signal(Signal::KILL);
+        killed.wait_exit();
+        // What is due of a schedule waits until it is known whether its run before still goes on.
+        place.change("UPDATE orders SET schedule = 1 WHERE id = 2");
+        place.change(&format!("UPDATE schedules SET due = {} WHERE id = 1", now()));
+
+        let (_other, other) = site("127.0.0.3:0");
+        scan_is(&other, 2, "running");
+        let closed = scan_is(&other, 2, "failed");
+        assert_eq!(closed["said"], "its page is not heard of any more");
+        assert_eq!(scan_is(&other, 3, "done")["schedule"], 1);
+        assert_eq!(get_json(&format!("{other}api/scans"))["schedules"][0]["missed"], 0);
+        // By both others, and for longer than one is waited for.
+        scan_is(&living, 1, "running");
+    });
+}
+
+/// The processes that one has started.
+fn children(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+#[test]
+fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
+    let place = Place::new(None);
+    let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+    place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+    let (process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
+    let slow = json!({ "mode": "ssh", "targets": "127.7.0.0/24", "ports": port.to_string(), "rate": 1 });
+    assert_eq!(post(&format!("{url}api/scans"), &slow).1["scan"], 1);
+    let [runner] = children(process.id())[..] else { panic!("one process starts the scans") };
+    let name = std::fs::read_to_string(format!("/proc/{runner}/comm")).expect("it runs");
+    assert_eq!(name.trim(), "bannerwall-scn");
+    let scan = eventually("the scan", || children(runner).first().copied());
+    eventually("progress", || (scan_is(&url, 1, "running")["asked"].as_u64() >= Some(1)).then_some(()));
+    let kill = Command::new("kill").args(["-KILL", &runner.to_string()]).status().expect("it runs");
+    assert!(kill.success());
+
+    let failed = scan_is(&url, 1, "failed");
+    assert!(failed["said"].as_str().is_some_and(|said| said.contains("has ended")), "{failed}");
+    eventually("the scan to end", || {
+        let state = std::fs::read_to_string(format!("/proc/{scan}/stat")).unwrap_or_default();
+        (state.is_empty() || state.contains(") Z ")).then_some(())
+    });
+    process.wait_stderr("what has happened", |told| {
+        told.contains("the process that starts scans for this page has ended").then_some(())
+    });
+    let (refused, answer) = post(&format!("{url}api/scans"), &slow);
+    assert_eq!((refused, answer["error"].as_str().is_some_and(|why| why.contains("anew"))), (503, true));
+    assert!(get_json(&format!("{url}api/scans"))["fault"].as_str().is_some_and(|why| why.contains("ended")));
+    let page = curl(&[&format!("{url}scans")]).1;
+    assert!(page.contains("No scan can be started"), "{page}");
+    assert_eq!(status(&[&url]), 200, "all else is shown");
+}
+
+#[test]
+fn an_order_that_was_written_by_hand_is_judged_by_the_page_and_by_what_starts_it() {
+    let place = Place::new(None);
+    let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+    place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+    let flags = ["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24", "--scan-rate", "50"];
+    let orders = [
+        json!({ "mode": "ssh", "targets": "127.7.2.1", "ports": port.to_string(), "rate": 9 }),
+        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string(), "rate": 51 }),
+        json!({ "mode": "ssh", "targets": "127.7.0.1 localhost", "ports": port.to_string(), "rate": 9 }),
+        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": "22 -oX", "rate": 9 }),
+        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string(), "rate": 9, "output": "/tmp/x" }),
+        json!({ "mode": "ssh", "targets": "127.7.0.7", "ports": port.to_string(), "rate": 9 }),
+    ];
+    let (process, url) = place.site(&flags);
+    for order in &orders {
+        place.change(&format!(
+            "INSERT INTO schedules (about, rhythm, who, made, due) VALUES ('{order}', 'every 6h', 'nobody', 0, {})",
+            now()
+        ));
+    }
+    // The last one may be, and comes behind all others.
+    let done = scan_is(&url, 1, "done");
+    assert_eq!((&done["schedule"], &done["order"]["targets"]), (&json!(6), &json!("127.7.0.7")));
+    assert_eq!(get_json(&format!("{url}api/scans"))["scans"].as_array().map(Vec::len), Some(1));
+    let seen = get_json(&format!("{url}api/hosts"));
+    let seen: Vec<_> = seen["hosts"].as_array().expect("hosts").iter().map(|host| &host["address"]).collect();
+    assert_eq!(seen, ["127.0.0.1", "127.7.0.7", "127.7.1.1"].iter().skip(1).collect::<Vec<_>>());
+    drop(process);
+
+    // What starts them believes nobody, not even the page.
+    let mut runner = Command::new(PROGRAM)
+        .arg("scan-runner")
+        .current_dir(place.folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut calls = runner.stdin.take().expect("it is piped");
+    let mut answers = BufReader::new(runner.stdout.take().expect("it is piped")).lines();
+    let inventory: Vec<u8> = b"net.db".to_vec();
+    let bounds = json!({ "allowed": ["127.7.0.0/24"], "rate": 50 });
+    let setup = json!({ "inventory": inventory, "password": null, "bounds": bounds, "rules": [] });
+    writeln!(calls, "{setup}").expect("it reads");
+    for (order, why) in orders.iter().zip(["not within", "rate:", "a name may lead", "ports:"]) {
+        writeln!(calls, "{}", json!({ "Start": { "number": 7, "order": order } })).expect("it reads");
+        let answer = answers.next().expect("an answer").expect("a line");
+        assert!(answer.contains("Refused") && answer.contains(why), "{order}: {answer}");
+    }
+    assert_eq!(children(runner.id()), Vec::<u32>::new());
+    writeln!(calls, "{}", json!({ "Start": { "number": 7, "order": orders[5] } })).expect("it reads");
+    let answer = answers.next().expect("an answer").expect("a line");
+    assert_eq!(serde_json::from_str::<Value>(&answer).expect("JSON"), json!({ "Jobs": [] }));
+    drop(calls);
+    assert!(runner.wait().expect("it ends").success());
+}
