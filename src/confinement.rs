@@ -83,13 +83,18 @@ const REFUSED_WITH: &[(i64, &[Condition])] = &[
     // `AF_PACKET` by its oldest name.
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, SOCK_PACKET)]),
     // What is typed into the terminal that somebody has started this from.
-    (libc::SYS_ioctl, &[(1, Cmp::Eq, libc::TIOCSTI)]),
-    (libc::SYS_ioctl, &[(1, Cmp::Eq, libc::TIOCLINUX)]),
+    (libc::SYS_ioctl, &[(1, Cmp::Eq, TIOCSTI)]),
+    (libc::SYS_ioctl, &[(1, Cmp::Eq, TIOCLINUX)]),
     (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWUSER as u64), libc::CLONE_NEWUSER as u64)]),
     (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWNS as u64), libc::CLONE_NEWNS as u64)]),
     (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWNET as u64), libc::CLONE_NEWNET as u64)]),
     (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWPID as u64), libc::CLONE_NEWPID as u64)]),
 ];
+
+/// Of `ioctl(2)`; C libraries disagree about their type.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
+const _: () = assert!(libc::TIOCSTI == 0x5412 && libc::TIOCLINUX == 0x541c);
 
 /// Of `socket(2)`, which the C library's headers call obsolete.
 const SOCK_PACKET: u64 = 10;

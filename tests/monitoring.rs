@@ -265,6 +265,32 @@ fn clients_certificates_and_versions_are_asked_for_and_guessing_is_bounded() {
             (0..12).map(|word| status(&format!("{shown} -u prometheus:{word}"))).collect();
         assert!(guesses[..10].iter().all(|status| status == "401"), "{guesses:?}");
         assert_eq!(guesses[11], "429", "{guesses:?}");
+        // Whoever has logged in before is of the same address, and sees what it asks for.
+        assert_eq!(status(&format!("{shown} -u prometheus:open")), "200");
+    });
+}
+
+#[test]
+fn who_begins_to_ask_amid_the_guesses_of_its_own_address_is_let_in_when_it_asks_again() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let folder = certificates();
+        let file = web_config(folder.path(), "");
+        let flags = format!("--metrics 127.0.0.1:9464 --metrics-web-config {}", file.display());
+        let _guard = Guard::start(&namespace, PROGRAM, RULES, &flags);
+        let mut guess = 0;
+        let mut status = |password: Option<&str>| {
+            guess += 1;
+            let password = password.map_or(format!("guess-{guess}"), str::to_owned);
+            status(&namespace, folder.path(), &format!("--cacert ca.pem -u prometheus:{password}"), METRICS)
+        };
+        eventually("guesses to be refused", || (status(None) == "429").then_some(()));
+        eventually("the one who knows the password to be let in", || {
+            status(None);
+            (status(Some("open")) == "200").then_some(())
+        });
+        eventually("guesses to be refused again", || (status(None) == "429").then_some(()));
+        assert_eq!(status(Some("open")), "200");
     });
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use bannerwall_test_support::raw::{Flags, Packet};
 use bannerwall_test_support::{Namespace, Running, Signal, as_root};
 use tempfile::TempDir;
 
@@ -406,6 +408,90 @@ fn an_rpm_holds_the_same_and_is_erased_whole() {
         // Fedora has this folder; it has to be empty.
         machine.run("rmdir /usr/share/licenses");
         assert_eq!(machine.left(), BTreeSet::new());
+    });
+}
+
+/// The program of `scripts/package static`, where it was run, or one that `BANNERWALL_STATIC` names.
+fn static_program() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/x86_64-unknown-linux-musl");
+    let places = ["release", "debug"].map(|profile| built.join(profile).join("bannerwall"));
+    let named = std::env::var_os("BANNERWALL_STATIC").map(PathBuf::from);
+    named.into_iter().chain(places).find(|path| path.exists())
+}
+
+/// A capture of a server that says this, and of its client's handshake.
+fn capture(said: &[u8]) -> Vec<u8> {
+    let (client, server) = ("192.0.2.1:40000".parse().unwrap(), "198.51.100.1:22".parse().unwrap());
+    let packet = |source, destination, sequence, acknowledgement, flags, payload: &[u8]| {
+        let payload = payload.to_vec();
+        Packet { sequence, acknowledgement, payload, ..Packet::new(source, destination) }.flags(flags).build()
+    };
+    let packets = [
+        packet(client, server, 99, 0, Flags::SYN, b""),
+        packet(server, client, 499, 100, Flags::SYN | Flags::ACK, b""),
+        packet(client, server, 100, 500, Flags::ACK, b""),
+        packet(server, client, 500, 100, Flags::ACK | Flags::PSH, said),
+    ];
+    let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101]);
+    for (number, packet) in (0_u32..).zip(packets) {
+        let length = u32::try_from(packet.len()).expect("a short packet");
+        file.extend(words(&[1_700_000_000, number, length, length]));
+        file.extend(packet);
+    }
+    file
+}
+
+#[test]
+fn a_static_program_scans_and_replays_where_there_is_nothing_else() {
+    const SAID: &[u8] = b"SSH-2.0-OpenSSH_7.2\r\n";
+    as_root(|| {
+        let Some(program) = static_program() else {
+            eprintln!("skipped: `scripts/package static` was not run, which takes a compiler for musl");
+            return;
+        };
+        let folder = TempDir::new().expect("a temporary folder");
+        let root = folder.path().join("root");
+        fs::create_dir(&root).expect("the folder is ours");
+        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/package"));
+        command.arg("static").arg("--program").arg(&program).arg("--output").arg(folder.path());
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let package = String::from_utf8(output.stdout).expect("a path of ours");
+        let mut command = Command::new("tar");
+        command.args([
+            "--extract",
+            "--gzip",
+            "--strip-components=1",
+            "--file",
+            package.trim(),
+            "--directory",
+        ]);
+        assert!(command.arg(&root).status().expect("tar starts").success());
+        let old =
+            "[[rule]]\nid = \"old\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^OpenSSH_7'\n";
+        fs::write(root.join("old.toml"), old).expect("the folder is ours");
+        fs::write(root.join("one.pcap"), capture(SAID)).expect("the folder is ours");
+        let network = Namespace::new();
+        let told = |words: &str| {
+            let mut command = network.command("chroot");
+            command.arg(&root).arg("/bannerwall").args(words.split_whitespace());
+            let output = command.output().expect("chroot starts");
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
+        };
+        assert!(told("--version").starts_with("bannerwall "), "{}", told("--version"));
+        assert!(told("rules list --rules /rules").lines().count() > 100, "the shipped rules are there");
+        let replayed = told("replay --rules /old.toml --format json /one.pcap");
+        let listener = network.inside(|| TcpListener::bind("127.0.0.1:2222")).expect("a port of its own");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(SAID).expect("it listens");
+            let _whatever_it_says = stream.read(&mut [0; 64]);
+        });
+        let scanned = told("scan ssh 127.0.0.1 -p 2222 --rules /old.toml --format json");
+        for said in [replayed, scanned] {
+            assert!(said.contains("\"event_type\":\"alert\"") && said.contains("OpenSSH_7.2"), "{said}");
+        }
     });
 }
 

@@ -264,6 +264,12 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
     assert_eq!(status(&["-H", &format!("Authorization: Bearer {token}"), &url]), 200);
     assert_eq!(status(&["-u", &format!("any:{token}"), &url]), 200);
     assert_eq!(status(&["-u", "any:wrong", &url]), 401);
+    eventually("guesses to be refused", || (status(&["-u", "any:wrong", &url]) == 429).then_some(()));
+    assert_eq!(
+        status(&["-u", &format!("any:{token}"), &url]),
+        200,
+        "who has the token is of the same address"
+    );
 
     let flags = ["--listen", "0.0.0.0:0", "--htpasswd", "users", "--tls-cert", "cert", "--tls-key", "key"];
     let (_process, url) = place.site(&flags);
@@ -275,6 +281,7 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
     assert_eq!(status(&["-4", "--cacert", &cert, &url]), 401);
     // Who guesses has to wait.
     eventually("guesses to be refused", || (by("ann:guess") == 429).then_some(()));
+    assert_eq!(by("ann:right"), 200, "who has logged in before is of the same address");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -291,17 +291,29 @@ fn new_rules_stop_what_was_half_said_to_the_old_ones_and_tell_it() {
     as_root(|| {
         let stage = Stage::new();
         let network = &stage.network;
-        let flags = format!("{} --no-offload", stage.flags());
+        let flags = format!("{} --no-offload --flow-events", stage.flags());
         let mut guard = Guard::start(network, PROGRAM, &forbids("other"), &flags);
-        let half =
+        let mut half =
             Talk::begin(network, FORBIDDEN, "GET / HTTP/1.1\r\nUser-Agent: nosy\r\n").expect("a connection");
+        let port = half.0.local_addr().expect("it is connected").port();
         let blocked = Talk::begin(network, FORBIDDEN, "").expect("a connection");
         let mut reader = blocked.0.try_clone().expect("a descriptor");
         assert!(!blocked.end(&request("other")).unwrap_or(false));
         let mut next = Guard::start(network, PROGRAM, &forbids("nosy"), &flags);
         assert_ended_well(&mut guard);
+        // Nobody has to say more for it.
+        let ended = half.0.read(&mut [0; 9]).expect_err("it is reset");
+        assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset, "{ended}");
         assert!(!half.end("Host: a\r\nConnection: close\r\n\r\n").unwrap_or(false));
         assert!(reader.read(&mut [0; 9]).map_or(true, |octets| octets == 0), "it stays blocked");
+        let is = |series: &str, count: f64| {
+            counters(network).get(series).is_some_and(|it| (it - count).abs() < 0.5)
+        };
+        eventually("what the new rules stop is counted beside what the old ones did", || {
+            let matches = is("bannerwall_rule_matches_total{action=\"reject\",rule=\"no-nosy\"}", 1.0);
+            let blocked = is("bannerwall_flows_blocked_total{action=\"reject\"}", 2.0);
+            (matches && blocked && is("bannerwall_resets_total{result=\"sent\"}", 4.0)).then_some(())
+        });
         next.process.signal(Signal::TERM);
         assert_ended_well(&mut next);
         let told = |guard: &Guard, kind: &str, rule: &str| {
@@ -310,6 +322,13 @@ fn new_rules_stop_what_was_half_said_to_the_old_ones_and_tell_it() {
         };
         assert_eq!((told(&guard, "alert", "no-other"), told(&next, "alert", "no-other")), (1, 0));
         assert_eq!((told(&guard, "alert", "no-nosy"), told(&next, "alert", "no-nosy")), (0, 1));
+        assert_eq!((told(&guard, "drop", "no-nosy"), told(&next, "drop", "no-nosy")), (0, 1));
+        let records = |guard: &Guard| {
+            let events = guard.events();
+            let mut records = events.iter().filter(|it| it["event_type"] == "flow" && it["src_port"] == port);
+            (records.next().map(|it| it["bannerwall"]["flow"]["verdict"].clone()), records.count())
+        };
+        assert_eq!((records(&guard), records(&next)), ((None, 0), (Some("rejected".into()), 0)));
     });
 }
 
@@ -702,6 +721,68 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
         assert!(is_served("curl/8.0") && !is_served("sqlmap/1.7"));
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+    });
+}
+
+/// Packets that wait for a verdict, by the kernel's table.
+fn waiting(network: &Namespace) -> u64 {
+    let table = network.run("cat /proc/net/netfilter/nfnetlink_queue");
+    table.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum()
+}
+
+/// Has datagrams go through the hook without a pause, as many as it takes for a guard to have some in hand at any time.
+fn under_datagrams<R>(network: &Namespace, work: impl FnOnce() -> R) -> R {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            network.inside(|| {
+                let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+                while !over.load(Ordering::Relaxed) {
+                    let _full = socket.send_to(&[0; 64], SocketAddr::from(([127, 0, 0, 1], 8443)));
+                }
+            });
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn what_a_killed_guard_has_read_gets_the_verdict_of_its_mode_from_the_next_one() {
+    as_root(|| {
+        for (mode, fate) in [("closed", "were dropped"), ("open", "passed")] {
+            let network = Namespace::new();
+            let manager = Manager::new();
+            let rules = manager.path("rules.toml");
+            std::fs::write(&rules, NO_SQLMAP).expect("the folder is ours");
+            let flags = FLAGS.replace("closed", mode).replace("--queue 0:1", "--queue 0");
+            let flags = format!("--fd-store {flags} --hook-udp 8443 --no-offload");
+            let mut guard = manager.judging(&network, &rules, &flags);
+            // Between two batches a guard has nothing in hand.
+            let mut rounds = 0..50;
+            let told = loop {
+                assert!(rounds.next().is_some(), "no guard was killed amid a batch");
+                under_datagrams(&network, || {
+                    eventually("packets wait", || (waiting(&network) > 100).then_some(()));
+                    guard.signal(Signal::KILL);
+                    guard.wait_exit();
+                });
+                guard = manager.judging(&network, &rules, &flags);
+                eventually("every packet has a verdict", || (waiting(&network) == 0).then_some(()));
+                let said = guard.stderr();
+                if let Some(line) = said.lines().find(|line| line.contains("had read and not answered")) {
+                    break line.to_owned();
+                }
+            };
+            let count = told.split_whitespace().find_map(|word| word.parse::<f64>().ok());
+            let count = count.unwrap_or_else(|| panic!("{told}"));
+            assert!((0.5..64.5).contains(&count) && told.ends_with(fate), "{mode}: {told}");
+            let abandoned = counters(&network)["bannerwall_abandoned_packets_total"];
+            assert!((abandoned - count).abs() < 0.5, "{abandoned}: {told}");
+            guard.signal(Signal::TERM);
+            assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+        }
     });
 }
 

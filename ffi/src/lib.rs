@@ -8,7 +8,6 @@ pub mod frames;
 mod message;
 pub mod namespace;
 pub mod queue;
-pub mod ring;
 pub mod stamps;
 mod sys;
 pub mod tun;

@@ -40,7 +40,7 @@ pub(crate) fn receive<T: Beside>(
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = CONTROL;
+    message.msg_controllen = CONTROL as _;
     // SAFETY: everything that `message` points to is live, writable and as long as said.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
@@ -104,7 +104,7 @@ unsafe fn said<T: Beside>(header: *const libc::cmsghdr) -> Option<T> {
     let kind = unsafe { header.as_ref() }?;
     // SAFETY: computes from a number.
     let whole = unsafe { libc::CMSG_LEN(u32::try_from(size_of::<T>()).ok()?) };
-    if (kind.cmsg_level, kind.cmsg_type) != T::KIND || kind.cmsg_len < usize::try_from(whole).ok()? {
+    if (kind.cmsg_level, kind.cmsg_type) != T::KIND || kind.cmsg_len < whole as _ {
         return None;
     }
     // SAFETY: the message holds a whole `T` behind its header, as was just looked at.

@@ -14,6 +14,8 @@ use libc::{c_char, c_int, c_void};
 pub(crate) const NFQNL_MSG_PACKET: u16 = 0;
 /// Verdict to the kernel.
 pub(crate) const NFQNL_MSG_VERDICT: u16 = 1;
+/// A verdict to the kernel about all packets up to one.
+pub(crate) const NFQNL_MSG_VERDICT_BATCH: u16 = 3;
 /// Configuration to the kernel.
 pub(crate) const NFQNL_MSG_CONFIG: u16 = 2;
 

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict};
+use bannerwall_ffi::queue::{KernelCounters, Queue, QueueConfig, Verdict};
 use bannerwall_test_support::{Namespace, as_root};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -107,6 +107,58 @@ fn what_waits_in_a_queue_is_answered_by_whoever_has_its_socket() {
             assert_eq!(server.recv(&mut [0; 16]).expect("it arrives"), 5);
             let counters = second.unbind().expect("it is ours");
             assert_eq!((counters.packets, counters.missed, counters.refused), (3, 0, 0));
+        });
+    });
+}
+
+#[test]
+fn what_somebody_has_read_and_does_not_answer_any_more_is_answered_and_nothing_else() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        namespace.run("iptables -A OUTPUT -p udp --dport 9 -j NFQUEUE --queue-num 5");
+        namespace.inside(|| {
+            let server = UdpSocket::bind("127.0.0.1:9").expect("a socket");
+            server.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+            let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            let send =
+                |text: &str| _ = client.send_to(text.as_bytes(), "127.0.0.1:9").expect("loopback is up");
+            let waiting = || KernelCounters::of(5).expect("the table is ours").expect("it is bound").waiting;
+            let config = QueueConfig::new(5);
+            // Whoever has the queue reads, is killed before an answer, and somebody goes on in its place.
+            let killed = |mut first: Queue, read: usize, later: &[&str]| {
+                let batch = first.receive_waiting().expect("packets");
+                assert_eq!(batch.len(), read);
+                std::mem::forget(batch);
+                later.iter().for_each(|text| send(text));
+                let socket = first.as_fd().try_clone_to_owned().expect("room");
+                Queue::adopt(socket, &config, true).expect("it is this queue's")
+            };
+            let first = bind(5);
+            ["one", "two"].into_iter().for_each(send);
+            let mut second = killed(first, 2, &["three"]);
+            assert_eq!(waiting(), 3);
+            assert_eq!(second.answer_read(Verdict::Accept).expect("the kernel hears"), Some(2));
+            assert_eq!(waiting(), 1, "the last one can still be read");
+            answer(&mut second, |packet| packet.verdict(Verdict::Accept, None, None));
+            for text in ["one", "two", "three"] {
+                let mut buffer = [0; 16];
+                let length = server.recv(&mut buffer).expect("it arrives");
+                assert_eq!(&buffer[..length], text.as_bytes());
+            }
+            // Nothing can be read any more.
+            send("four");
+            let mut third = killed(second, 1, &[]);
+            assert_eq!(third.answer_read(Verdict::Drop).expect("the kernel hears"), Some(1));
+            assert_eq!(waiting(), 0);
+            assert_eq!(third.answer_read(Verdict::Drop).expect("nothing is to be said"), Some(0));
+            // Nothing was read, and what waits stays.
+            send("five");
+            assert_eq!(third.answer_read(Verdict::Drop).expect("the kernel hears"), Some(0));
+            answer(&mut third, |packet| packet.verdict(Verdict::Accept, None, None));
+            assert_eq!(server.recv(&mut [0; 16]).expect("it arrives"), 4);
+            assert!(third.receive_waiting().expect("what the kernel says").next_packet().is_none());
+            let counters = third.unbind().expect("it is ours");
+            assert_eq!((counters.refused, counters.late_verdicts), (0, 0));
         });
     });
 }

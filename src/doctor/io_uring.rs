@@ -1,6 +1,6 @@
 //! Makes a small ring as a scan would: the sysctl, the permission and every operation in one.
 
-use bannerwall_ffi::ring::{Options, Ring};
+use bannerwall_ring::{Options, Ring};
 
 use super::Report;
 

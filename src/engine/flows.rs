@@ -26,6 +26,9 @@ const UNCONFIRMED_SHARE: usize = 8;
 /// How many of the flows that were seen longest ago are compared for one that has to give way.
 const COMPARED: usize = 64;
 
+/// How many flows that stand within a banner are passed over at once for one that has to give way.
+const PASSED_OVER: usize = 256;
+
 /// The flows, and who of them is looked at again though nothing comes.
 #[derive(Debug)]
 pub(super) struct Flows {
@@ -82,9 +85,7 @@ impl Flows {
         for class in GIVES_WAY {
             // Where failing closed is asked for nothing gives way that stands within a banner.
             let candidate = match (class, sitting.law.config.on_failure) {
-                (Class::Undecided, OnFailure::Closed) => {
-                    self.table.by_age(class).take(COMPARED).find(|id| !self.is_amid(*id))
-                }
+                (Class::Undecided, OnFailure::Closed) => self.oldest_idle(),
                 _ => self.table.oldest(class),
             };
             if let Some(id) = candidate {
@@ -93,6 +94,22 @@ impl Flows {
                 return;
             }
         }
+    }
+
+    /// The undecided flow that was seen longest ago, of those that stand within no banner: nobody has said anything in most of
+    /// them, such as the halves of handshakes that a flood leaves behind.
+    ///
+    /// Those that were passed over are not looked at again before all others: whoever keeps a few banners waiting, and lets
+    /// nobody else's flows give way by that, would have a table that floods fill for as long as those may take.
+    fn oldest_idle(&mut self) -> Option<FlowId> {
+        for _ in 0..PASSED_OVER {
+            let id = self.table.oldest(Class::Undecided)?;
+            if !self.is_amid(id) {
+                return Some(id);
+            }
+            self.table.put_off(id);
+        }
+        None
     }
 
     fn is_amid(&self, id: FlowId) -> bool {

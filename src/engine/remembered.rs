@@ -27,6 +27,8 @@ pub struct Remembered {
     pub reopening: Option<(u32, End)>,
     /// The mark that rules asked for, for each of its packets.
     pub mark: Option<Mark>,
+    /// Whether the record of it was told: there is one of each flow.
+    pub told: bool,
     /// How long ago its last packet was seen.
     pub age: Duration,
 }
@@ -39,12 +41,15 @@ impl Engine {
         let mut told: Vec<Remembered> = Vec::new();
         for class in [Class::Blocked, Class::Passed] {
             let left = limit.saturating_sub(told.len());
-            told.extend(decided(&flows.table, class, left).map(|flow| of(Transport::Tcp, flow, marks, now)));
+            told.extend(decided(&flows.table, class, left).map(|(id, flow)| Remembered {
+                told: flows.accounts.was_told(id, flow),
+                ..of(Transport::Tcp, flow, marks, now)
+            }));
             if class == Class::Blocked {
                 // Of UDP, what passes passes without being remembered.
                 let left = limit.saturating_sub(told.len());
                 let blocked = decided(datagrams.table(), class, left);
-                told.extend(blocked.map(|flow| of(Transport::Udp, flow, marks, now)));
+                told.extend(blocked.map(|(_, flow)| of(Transport::Udp, flow, marks, now)));
             }
         }
         told
@@ -63,6 +68,9 @@ impl Engine {
             Transport::Tcp => {
                 let Some(id) = place(&mut self.flows.table, flow, class, seen) else { return };
                 marks.add(&mut self.flows.table.get_mut(id).label, flow.mark);
+                if flow.told && self.bench.law.config.flow_events {
+                    self.flows.accounts.set_told(id, self.flows.table.get(id));
+                }
             }
             Transport::Udp => {
                 let Some(id) = place(self.datagrams.table_mut(), flow, class, seen) else { return };
@@ -89,15 +97,16 @@ fn of<C>(transport: Transport, flow: &Flow<C>, marks: &Marks, now: Timestamp) ->
         positions: flow.positions(),
         reopening: flow.reopening(),
         mark: marks.of(flow.label),
+        told: false,
         age: now.since(flow.last_seen()),
     }
 }
 
 /// Decided flows of a class, the `limit` of them that were seen last.
-fn decided<C>(table: &FlowTable<C>, class: Class, limit: usize) -> impl Iterator<Item = &Flow<C>> {
+fn decided<C>(table: &FlowTable<C>, class: Class, limit: usize) -> impl Iterator<Item = (FlowId, &Flow<C>)> {
     let older = table.count(class).saturating_sub(limit);
-    let flows = table.by_age(class).skip(older).map(|id| table.get(id));
-    flows.filter(|flow| flow.ruling != Ruling::Undecided)
+    let flows = table.by_age(class).skip(older).map(|id| (id, table.get(id)));
+    flows.filter(|(_, flow)| flow.ruling != Ruling::Undecided)
 }
 
 /// Puts a decided flow into a table in which it is not yet.
@@ -128,6 +137,7 @@ mod tests {
     use super::*;
     use crate::engine::Decision;
     use crate::engine::testing::{Conversation, Setup};
+    use crate::event::EventKind;
     use crate::packet::Flags;
 
     const RULE: &str = "[[rule]]\nid = \"old\"\ntitle = \"Old\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
@@ -168,6 +178,29 @@ mod tests {
         assert_eq!(go_on(&mut talk, 10), 1);
         assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Pass, "it is none of a banner's");
         assert_eq!(go_on(&mut talk, 0), 0, "no more than is asked for");
+    }
+
+    #[test]
+    fn the_record_of_a_flow_is_told_once_by_whoever_saw_its_end() {
+        let setup = || {
+            let mut setup = Setup::enforcing(RULE);
+            setup.config.flow_events = true;
+            setup
+        };
+        let records = |talk: &Conversation| {
+            talk.events.iter().filter(|event| matches!(event.kind, EventKind::Flow(_))).count()
+        };
+        let mut talk = setup().open();
+        assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
+        assert_eq!(records(&talk), 1);
+        let told = talk.engine.remembered(talk.now, 10);
+        for (flow, more) in [(told[0], 0), (Remembered { told: false, ..told[0] }, 1)] {
+            talk.engine = setup().midstream().engine;
+            talk.engine.remember(&flow, talk.now);
+            assert_eq!(talk.server(b"more"), Decision::Block);
+            talk.engine.finish(talk.now, &mut talk.events);
+            assert_eq!(records(&talk), 1 + more, "{flow:?}");
+        }
     }
 
     #[test]

@@ -144,6 +144,13 @@ impl<C> FlowTable<C> {
         }
     }
 
+    /// Puts the flow behind all others of its class, as if it had been seen just now; when that was stays as it is.
+    pub fn put_off(&mut self, id: FlowId) {
+        let class = self.get(id).class;
+        self.unlink(id.0);
+        self.link(id.0, class);
+    }
+
     /// The flow of a class that was seen longest ago.
     pub const fn oldest(&self, class: Class) -> Option<FlowId> {
         match self.lists[class as usize].oldest {

@@ -34,6 +34,12 @@ impl Interfaces {
         self.latest.1.as_deref()
     }
 
+    /// The index of the interface `name`, 0 where there is none.
+    pub(super) fn index(&self, name: &str) -> u32 {
+        let socket = self.socket.as_ref();
+        socket.and_then(|socket| netdevice::name_to_index(socket, name).ok()).unwrap_or_default()
+    }
+
     /// Forgets all names, since interfaces come, go and are renamed.
     pub(super) fn forget(&mut self) {
         self.names.clear();
@@ -50,6 +56,7 @@ mod tests {
         let mut interfaces = Interfaces::new();
         assert_eq!(interfaces.name(1), Some("lo"));
         assert_eq!(interfaces.name(0), None);
+        assert_eq!([interfaces.index("lo"), interfaces.index("nowhere")], [1, 0]);
         assert_eq!(interfaces.name(u32::MAX), None);
         interfaces.forget();
         assert_eq!(interfaces.name(1), Some("lo"));

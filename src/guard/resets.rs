@@ -65,6 +65,12 @@ impl Ways {
             crossing: Crossing::of(queued),
         }
     }
+
+    /// Those of a connection of which no segment is at hand, by the interface that they went through: link-local ends are
+    /// both on its network. What a bridge passes on is reset by way of the routing table.
+    pub(super) const fn by(interface: u32) -> Self {
+        Self { receiving: interface, sending: interface, crossing: None }
+    }
 }
 
 /// What became of the resets for the receiver and the sender of the segment that was stopped.

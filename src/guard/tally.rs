@@ -9,6 +9,7 @@ use prometheus::{IntCounter, IntGauge};
 use super::source::{Received, Statistics, Verdict};
 use crate::engine::{Counters, FlowCounts};
 use crate::event::{Action, Protocol, Side, Timestamp};
+use crate::inline::News;
 use crate::metrics::{GuardMetrics, QueueDrop, Verdict as Label};
 use crate::rules::RuleSet;
 use crate::terms::Anomaly;
@@ -129,14 +130,29 @@ impl Publisher {
     }
 
     /// Goes on where another process has stopped: it has shown what the kernel had counted by then, `statistics`, and all
-    /// that came of the flows that `engine` knows of it.
-    pub(super) fn go_on_from(&mut self, statistics: Statistics, engine: &Counters) {
+    /// that came of the flows that `engine` knows of it,
+    /// but for the `news`.
+    pub(super) fn go_on_from(&mut self, statistics: Statistics, engine: &Counters, news: &News) {
         self.before.statistics = statistics;
         let mut before = engine.clone();
+        before.flows_dropped = before.flows_dropped.saturating_sub(news.dropped);
+        before.flows_rejected = before.flows_rejected.saturating_sub(news.rejected);
+        for (rule, new) in &news.matches {
+            before.matches.get_mut(*rule).into_iter().for_each(|count| *count = count.saturating_sub(*new));
+        }
+        for (policy, new) in &news.refusals {
+            let count = before.refusals.get_mut(policy).into_iter();
+            count.for_each(|count| *count = count.saturating_sub(*new));
+        }
         // Present values are this process's own.
         (before.flows_now, before.udp_flows_now) = (FlowCounts::default(), FlowCounts::default());
         (before.buffered_now, before.udp_buffered_now) = (0, 0);
         self.before.engine = before;
+    }
+
+    /// Counts packets that a guard before had read and not answered.
+    pub(super) fn note_abandoned(&self, packets: u64) {
+        self.metrics.abandoned_packets.inc_by(packets);
     }
 
     /// Takes a batch: the packets in it and how long they waited for their verdicts, where known.

@@ -25,8 +25,8 @@ use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, Decision, PacketInput, Resets};
-use crate::event::Timestamp;
-use crate::inline::Inspector;
+use crate::event::{EventSink as _, Timestamp};
+use crate::inline::{Inspector, Rejection, Taken};
 
 /// How often expiry, reloads and metrics are looked after.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -153,16 +153,35 @@ impl Judge {
     ///
     /// What the batch's packets led to is told then, too: not before it is known what became of the resets.
     fn send_resets(&mut self, now: Instant) {
-        for PendingResets { resets, ways, events } in self.resets.drain(..) {
-            let Some(injector) = &self.injector else { continue };
-            let outcomes = if self.allowance.admit(now) {
-                self.own.sends(&resets.to_receiver);
-                self.own.sends(&resets.to_sender);
-                injector.send(&resets, ways)
-            } else {
-                injector.hold_back()
-            };
-            self.sink.complete(events, &outcomes);
+        let mut pending = std::mem::take(&mut self.resets);
+        for PendingResets { resets, ways, events } in pending.drain(..) {
+            self.reset(now, &resets, ways, events);
+        }
+        self.resets = pending;
+        self.sink.release();
+    }
+
+    /// Sends a pair of resets, if it may be sent, and says in `events` what became of it.
+    fn reset(&mut self, now: Instant, resets: &Resets, ways: Ways, events: Range<usize>) {
+        let Some(injector) = &self.injector else { return };
+        let outcomes = if self.allowance.admit(now) {
+            self.own.sends(&resets.to_receiver);
+            self.own.sends(&resets.to_sender);
+            injector.send(resets, ways)
+        } else {
+            injector.hold_back()
+        };
+        self.sink.complete(events, &outcomes);
+    }
+
+    /// Resets the ends of flows that the rules in force reject by what another process let through, and tells of them.
+    fn reject_taken(&mut self, rejections: Vec<Rejection>) {
+        for Rejection { resets, interface, events } in rejections {
+            let start = self.sink.hold();
+            events.into_iter().for_each(|event| self.sink.emit(event));
+            let events = self.sink.held_since(start);
+            let index = interface.map_or(0, |name| self.interfaces.index(&name));
+            self.reset(Instant::now(), &resets, Ways::by(index), events);
         }
         self.sink.release();
     }
@@ -262,12 +281,16 @@ impl Worker {
     fn go_on(&mut self, state: &QueueState, now: Timestamp) -> Result<(), SourceError> {
         self.is_doubtful = state.known.copy_range.is_none();
         self.check_queue()?;
+        if self.is_doubtful {
+            self.answer_read()?;
+        }
         let copied = state.known.copy_range.unwrap_or(MAXIMUM_COPY_RANGE).min(MAXIMUM_COPY_RANGE);
         let Self { source, judge, publisher, .. } = self;
         source.resume(copied)?;
         judge.policy.copy_range = source.copy_range();
         judge.grown = (source.copy_range() > self.copy_range).then_some(now);
-        judge.inspector.take_over(&state.flows, now, &mut judge.sink);
+        let Taken { news, rejections } = judge.inspector.take_over(&state.flows, now, &mut judge.sink);
+        judge.reject_taken(rejections);
         let statistics = match state.known.dropped {
             Some([queue, socket, unread]) => Statistics {
                 dropped_queue_full: queue,
@@ -278,7 +301,29 @@ impl Worker {
             // What was before this process is not its to tell.
             None => source.statistics(),
         };
-        publisher.go_on_from(statistics, judge.inspector.counters());
+        publisher.go_on_from(statistics, judge.inspector.counters(), &news);
+        Ok(())
+    }
+
+    /// Answers what a process has read that was killed amid a batch: the kernel would hold it for ever, as part of what the
+    /// queue may hold.
+    fn answer_read(&mut self) -> Result<(), SourceError> {
+        let count = self.source.answer_read()?;
+        let fate = if self.judge.policy.failure == Verdict::Accept { "passed" } else { "were dropped" };
+        match count {
+            Some(0) => {}
+            Some(count) => {
+                self.publisher.note_abandoned(count);
+                tell(format_args!(
+                    "bannerwall: queue {}: {count} packets that the guard before had read and not answered {fate}",
+                    self.shared.number
+                ));
+            }
+            None => tell(format_args!(
+                "bannerwall: queue {}: what the guard before had read and not answered {fate}; how much it was can't be known",
+                self.shared.number
+            )),
+        }
         Ok(())
     }
 

@@ -16,8 +16,12 @@ use crate::packet::{self, Parsed};
 
 /// Octets of one flow: a head of HTTP and the key exchange of SSH are shorter.
 const OF_A_FLOW: usize = 128 << 10;
-/// What keeping a packet takes beside its octets, roughly.
-const OVERHEAD: usize = 96;
+/// What a packet's place takes, and what its octets take beside themselves where they were allocated.
+const PLACE: usize = size_of::<Packet>();
+const ALLOCATED: usize = 16;
+/// What a flow takes beside its packets, at most: places in a table that has just grown to twice its size, with an octet
+/// each, and in an order in which every other one is gone and that has just grown, too.
+const OF_A_LOG: usize = 16 * (size_of::<(Name, Log)>() + 1) / 7 + 4 * size_of::<(Name, u64)>() + ALLOCATED;
 /// Flows that one sweep looks at, at most, so that it stays short.
 const SWEPT: usize = 256;
 
@@ -66,7 +70,11 @@ impl Kept {
     }
 }
 
-type Name = (Transport, FlowKey);
+/// Names a flow.
+pub(super) type Name = (Transport, FlowKey);
+
+/// A packet by its number, and when it came.
+type Packet = (u64, Timestamp, Kept);
 
 /// The packets of undecided flows.
 #[derive(Debug)]
@@ -88,7 +96,7 @@ pub(super) struct Journal {
 struct Log {
     number: u64,
     octets: usize,
-    packets: VecDeque<(u64, Timestamp, Kept)>,
+    packets: VecDeque<Packet>,
 }
 
 impl Journal {
@@ -168,17 +176,18 @@ impl Journal {
         };
         let log = self.flows.entry(name).or_insert_with(|| {
             self.order.push_back((name, serial));
-            Log { number: serial, octets: 0, packets: VecDeque::new() }
+            // Most flows of a flood have one packet.
+            Log { number: serial, octets: 0, packets: VecDeque::with_capacity(1) }
         });
-        let before = log.octets;
+        let (before, own) = if log.number == serial { (0, OF_A_LOG) } else { (log.weight(), 0) };
         log.octets += weight(&kept);
         log.packets.push_back((serial, packet.now, kept));
-        while log.octets > OF_A_FLOW
+        while log.octets + log.packets.len() * PLACE > OF_A_FLOW
             && let Some((_, _, oldest)) = log.packets.pop_front()
         {
             log.octets -= weight(&oldest);
         }
-        self.octets = self.octets - before + log.octets;
+        self.octets = self.octets + own + log.weight() - before;
         self.make_room();
     }
 
@@ -194,22 +203,31 @@ impl Journal {
         if self.order.len() > 2 * self.flows.len() + SWEPT {
             let flows = &self.flows;
             self.order.retain(|(name, number)| flows.get(name).is_some_and(|log| log.number == *number));
+            self.order.shrink_to(2 * flows.len());
         }
     }
 
     fn forget(&mut self, name: &Name) {
         if let Some(log) = self.flows.remove(name) {
-            self.octets -= log.octets;
+            self.octets -= log.weight() + OF_A_LOG;
         }
     }
 }
 
+impl Log {
+    /// Octets that its packets take.
+    fn weight(&self) -> usize {
+        self.octets + self.packets.capacity() * PLACE
+    }
+}
+
+/// What the octets of a packet take.
 const fn weight(kept: &Kept) -> usize {
-    kept.octets.len() + OVERHEAD
+    kept.octets.len() + ALLOCATED
 }
 
 /// Whose packet it is; nobody's where it is a fragment, or neither TCP nor UDP.
-fn name(packet: &PacketInput<'_>) -> Option<Name> {
+pub(super) fn name(packet: &PacketInput<'_>) -> Option<Name> {
     match packet::parse(packet.ip, packet.wire_length).ok()? {
         Parsed::Tcp(segment) => Some((Transport::Tcp, FlowKey::of(&segment).0)),
         Parsed::Udp(datagram) => Some((Transport::Udp, FlowKey::of_datagram(&datagram).0)),
@@ -261,7 +279,7 @@ mod tests {
 
     #[test]
     fn octets_are_bounded_and_the_oldest_go_first() {
-        let mut journal = Journal::new(10 * (1000 + 40 + OVERHEAD));
+        let mut journal = Journal::new(10 * (1000 + 40 + ALLOCATED + PLACE + OF_A_LOG));
         for port in 0..100 {
             journal.take(&input(&packet(port + 1, 1000), u64::from(port)), &Decision::Undecided);
             assert!(journal.octets <= journal.limit);
@@ -272,8 +290,49 @@ mod tests {
         for second in 0..1000 {
             journal.take(&input(&packet(1, 1000), second), &Decision::Undecided);
         }
-        assert!(journal.octets <= OF_A_FLOW && journal.octets > OF_A_FLOW / 2);
+        assert!(journal.octets <= 2 * OF_A_FLOW && journal.octets > OF_A_FLOW / 2);
         assert_eq!(handed(&mut journal, 1000).last(), Some(&(1, 1000)));
+    }
+
+    /// What a journal holds on the heap, by what its parts have room for.
+    fn held(journal: &Journal) -> usize {
+        // Of eight places of a table seven are used, and each has an octet beside it.
+        let table = journal.flows.capacity() * 8 / 7 * (size_of::<(Name, Log)>() + 1);
+        let order = journal.order.capacity() * size_of::<(Name, u64)>();
+        let packets = |log: &Log| {
+            let octets = log.packets.iter().map(|(.., kept)| kept.octets.len() + ALLOCATED);
+            log.packets.capacity() * PLACE + ALLOCATED + octets.sum::<usize>()
+        };
+        table + order + journal.flows.values().map(packets).sum::<usize>()
+    }
+
+    #[test]
+    fn a_flood_of_syns_takes_no_more_than_it_may() {
+        let limit = 4 << 20;
+        let mut journal = Journal::new(limit);
+        let mut most = 0;
+        for number in 0..40_000_u32 {
+            let source = endpoint(&format!("192.0.{}.1:{}", number >> 15, 1 + (number & 0x7fff)));
+            let octets = SegmentBuilder::new(source, endpoint("198.51.100.1:80"))
+                .flags(crate::packet::Flags::SYN)
+                .build();
+            journal.take(&input(&octets, u64::from(number)), &Decision::Undecided);
+            // Some of them are decided, some sent again.
+            if number % 5 == 0 {
+                journal.take(&input(&octets, u64::from(number)), &Decision::Pass);
+            } else if number % 3 == 0 {
+                journal.take(&input(&octets, u64::from(number)), &Decision::Undecided);
+            }
+            if number % 512 == 0 {
+                most = most.max(held(&journal));
+            }
+        }
+        assert!(most <= limit + (64 << 10), "{most} of {limit}");
+        assert!(most > limit / 3, "{most} of {limit}: what it may have is used");
+        while let Some(name) = journal.flows.keys().next().copied() {
+            journal.forget(&name);
+        }
+        assert_eq!(journal.octets, 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! It reads no clock and opens nothing: whoever has packets says what time it is and hears the events.
 
 mod journal;
+mod taken;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::engine::{Counters, Decision, Engine, EngineConfig, Inspected, PacketInput};
-use crate::event::{Event, EventKind, EventSink, Timestamp};
+use crate::event::{Event, EventSink, Timestamp};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 
 use self::journal::Journal;
 pub use self::journal::{Kept, State};
+use self::taken::{Courses, is_news};
+pub use self::taken::{News, Rejection, Taken};
 pub use crate::engine::Remembered;
 
 /// An engine with the rules in force and its own time.
@@ -107,19 +110,35 @@ impl Inspector {
 
     /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for what
     /// it did not see in them: the rules in force here block a flow that was undecided there.
-    pub fn take_over(&mut self, state: &State, now: Timestamp, sink: &mut impl EventSink) {
+    pub fn take_over(&mut self, state: &State, now: Timestamp, sink: &mut impl EventSink) -> Taken {
         for flow in &state.decided {
             self.engine.remember(flow, now);
         }
+        let (mut taken, mut courses) = (Taken::default(), Courses::default());
         let mut told: Vec<Event> = Vec::new();
         for kept in &state.kept {
             told.clear();
-            let decision = self.inspect(&kept.packet(now), &mut told).decision;
-            if matches!(decision, Decision::Block | Decision::Reject(_)) {
-                let news = |event: &Event| matches!(event.kind, EventKind::Alert(_) | EventKind::Drop(_));
-                told.drain(..).filter(news).for_each(|event| sink.emit(event));
+            let packet = kept.packet(now);
+            let stopped = self.stopped();
+            let decision = self.inspect(&packet, &mut told).decision;
+            if !matches!(decision, Decision::Block | Decision::Reject(_)) {
+                continue;
+            }
+            told.retain(is_news);
+            taken.news.note(stopped, self.stopped(), &told, &self.rules);
+            match decision {
+                Decision::Reject(_) => courses.begin(&packet, told.drain(..)),
+                _ => told.drain(..).for_each(|event| sink.emit(event)),
             }
         }
+        taken.rejections = courses.rejections(state, now);
+        taken
+    }
+
+    /// Flows that were dropped and rejected so far.
+    fn stopped(&self) -> [u64; 2] {
+        let counters = self.counters();
+        [counters.flows_dropped, counters.flows_rejected]
     }
 
     /// What was counted so far.
@@ -132,8 +151,9 @@ impl Inspector {
 mod tests {
     use super::*;
     use crate::engine::Checksums;
-    use crate::packet::Flags;
+    use crate::event::EventKind;
     use crate::packet::testing::{SegmentBuilder, endpoint};
+    use crate::packet::{self, Flags, Parsed};
 
     fn second(number: u64) -> Timestamp {
         Timestamp::from_nanos(number * 1_000_000_000)
@@ -234,11 +254,39 @@ mod tests {
         told.clear();
         let state = first.hand_over(second(12));
         let mut next = enforcing(OLD_SSH);
-        next.take_over(&state, second(13), &mut told);
+        let taken = next.take_over(&state, second(13), &mut told);
+        let news = News { dropped: 1, matches: [(0, 1)].into(), ..News::default() };
+        assert_eq!((taken.news, taken.rejections.len()), (news, 0));
         let kinds = |kind: fn(&EventKind) -> bool| told.iter().filter(|event| kind(&event.kind)).count();
         assert_eq!(kinds(|kind| matches!(kind, EventKind::Alert(_))), 1, "{told:?}");
         assert_eq!(kinds(|kind| matches!(kind, EventKind::Drop(_))), 1);
         assert_eq!(told.len(), 2, "the rest was told");
         assert_eq!(shown(&mut next, &[b"more"], &mut told, banner.len()), Decision::Block);
+    }
+
+    #[test]
+    fn what_is_rejected_by_what_was_said_before_is_reset_where_its_ends_are_now() {
+        let (mut first, mut told) = (enforcing(""), Vec::new());
+        let said: [&[u8]; 2] = [b"SSH-2.0-OpenSSH_7.2\r\n", b"and more"];
+        shown(&mut first, &said, &mut told, 0);
+        told.clear();
+        let state = first.hand_over(second(12));
+        let mut next = enforcing(&OLD_SSH.replace("drop", "reject"));
+        let taken = next.take_over(&state, second(13), &mut told);
+        assert!(told.is_empty(), "not before it is known what becomes of the resets");
+        let news = News { rejected: 1, matches: [(0, 1)].into(), ..News::default() };
+        assert_eq!(taken.news, news);
+        let [rejection] = taken.rejections.try_into().expect("one flow");
+        let kinds: Vec<_> = rejection.events.iter().map(|event| &event.kind).collect();
+        assert!(matches!(kinds[..], [EventKind::Alert(_), EventKind::Drop(_)]), "{kinds:?}");
+        let behind = 500 + u32::try_from(said.concat().len()).expect("few octets");
+        for (octets, expected) in
+            [(&rejection.resets.to_receiver, behind), (&rejection.resets.to_sender, 100)]
+        {
+            let Ok(Parsed::Tcp(reset)) = packet::parse(octets, octets.len()) else { panic!("a segment") };
+            assert!(reset.flags().rst());
+            assert_eq!(reset.sequence(), expected);
+        }
+        assert_eq!(shown(&mut next, &[b"more"], &mut told, said.concat().len()), Decision::Block);
     }
 }

@@ -105,6 +105,8 @@ families! {
     pub late_verdicts: counter "late_verdicts_total" "Verdicts for packets that the kernel no longer held",
     /// Packets that did not fit into a queue's socket; under `--on-failure open` they passed.
     pub socket_overruns: counter "socket_overruns_total" "Packets that did not fit into a queue's socket",
+    /// Packets that a guard had read and not answered when it was killed; they got the verdict of `--on-failure`.
+    pub abandoned_packets: counter "abandoned_packets_total" "Packets that a guard which was killed had read and not answered",
     /// Messages from the kernel that could not be read.
     pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or could not be read",
     /// Packets that found no room in the flow table or its buffers.

@@ -74,13 +74,12 @@ mod judge;
 mod lane;
 mod probe;
 mod table;
-mod timers;
 mod window;
 mod worker;
 
 use std::sync::Arc;
 
-use bannerwall_ffi::ring::RingError;
+use bannerwall_ring::RingError;
 
 use judge::Judge;
 use worker::Worker;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bannerwall_ffi::ring::{Family, Key};
+use bannerwall_ring::{Family, Key};
 
 use super::outcome::Reason;
 use super::probe::Closed;
-use super::timers::Nanos;
 use super::{HttpOptions, Target};
 use crate::event::PortState;
+use bannerwall_ring::timers::Nanos;
 
 /// Connections that a session has at most.
 pub(super) const SESSION_CONNECTIONS: usize = HttpOptions::MOST_CONNECTIONS;

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::timers::Nanos;
+use bannerwall_ring::timers::Nanos;
 
 /// Where a scan begins, over all of its threads, and what it never falls below: as many connections as
 /// the usual listener lets wait.

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use bannerwall_ffi::ring::Ring;
+use bannerwall_ring::Ring;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lane::{Lane, Now};

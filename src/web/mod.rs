@@ -5,6 +5,7 @@
 
 mod basic;
 mod config;
+mod failures;
 mod gate;
 mod rates;
 mod seats;
@@ -14,6 +15,7 @@ mod users;
 
 pub(crate) use basic::credentials;
 pub use config::WebConfig;
+pub(crate) use failures::Failures;
 pub(crate) use gate::Gate;
 pub(crate) use rates::Rates;
 pub(crate) use server::{Limits, Peer, Server, bind};

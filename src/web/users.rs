@@ -32,15 +32,25 @@ impl Users {
         hash.parse::<bcrypt::HashParts>().is_ok()
     }
 
+    /// The digest of a name and a password.
+    pub(crate) fn digest(name: &str, password: &str) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(u64::try_from(name.len()).unwrap_or(u64::MAX).to_be_bytes())
+            .chain_update(name)
+            .chain_update(password)
+            .finalize()
+            .into()
+    }
+
+    /// Whether a name and a password of this digest were right before.
+    pub(crate) fn has_seen(&self, digest: &[u8; 32]) -> bool {
+        self.right.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
+    }
+
     /// Whether this is the password of somebody who may log in.
     pub(crate) async fn admit(&self, name: String, password: String) -> bool {
-        let digest: [u8; 32] = Sha256::new()
-            .chain_update(u64::try_from(name.len()).unwrap_or(u64::MAX).to_be_bytes())
-            .chain_update(&name)
-            .chain_update(&password)
-            .finalize()
-            .into();
-        if self.right.lock().unwrap_or_else(PoisonError::into_inner).contains(&digest) {
+        let digest = Self::digest(&name, &password);
+        if self.has_seen(&digest) {
             return true;
         }
         let is_known = self.hashes.contains_key(&name);
@@ -77,7 +87,11 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let admit =
             |name: &str, password: &str| runtime.block_on(users.admit(name.to_owned(), password.to_owned()));
+        assert!(!users.has_seen(&Users::digest("ann", "a:b")));
         assert!(admit("ann", "a:b") && admit("ann", "a:b") && admit("bob", "secret"));
+        assert!(
+            users.has_seen(&Users::digest("ann", "a:b")) && !users.has_seen(&Users::digest("anna", ":b"))
+        );
         assert!(
             !admit("ann", "secret") && !admit("eve", "secret") && !admit("eve", "") && !admit("an", "na:b")
         );

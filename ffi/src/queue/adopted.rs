@@ -2,8 +2,10 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use super::message::{Malformed, Message, messages};
 use super::outgoing::{Outgoing, Settings};
-use super::{KernelCounters, Queue, QueueConfig, refusal, send_patiently, socket};
+use super::slots::Wait;
+use super::{KernelCounters, Queue, QueueConfig, Verdict, refusal, send_patiently, socket};
 use crate::error::{CallError, QueueError};
 use crate::sys;
 
@@ -53,6 +55,61 @@ impl Queue {
             send_patiently(&self.socket, message.octets(), &mut self.counters)?;
         }
         Ok(())
+    }
+
+    /// Answers the packets that somebody has read who had the socket before, and who answers them no more: the kernel would
+    /// hold them for ever. Those that wait to be read stay. Gives how many there were, where the kernel's table can be read.
+    ///
+    /// Packets are numbered in the order in which they are put into the socket (`__nfqnl_enqueue_packet`), so that those were
+    /// read that stand before the first that can be read now, or all where none can. Nobody else may read meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be read, or the verdict not be sent.
+    pub fn answer_read(&mut self, verdict: Verdict) -> Result<Option<u64>, QueueError> {
+        // Before the socket is looked at: of what came in between nothing is said then.
+        let before = KernelCounters::of(self.number).ok().flatten();
+        let last = match self.first_unread()? {
+            Some(first) => first.wrapping_sub(1),
+            None => match before {
+                Some(KernelCounters { waiting: 0, .. }) => return Ok(Some(0)),
+                Some(counters) => counters.last_packet,
+                None => return Ok(None),
+            },
+        };
+        let mut message = Outgoing::new(self.number, 1);
+        if message.push_batch_verdict(last, verdict) {
+            send_patiently(&self.socket, message.octets(), &mut self.counters)?;
+            self.counters.sends += 1;
+        }
+        let after = KernelCounters::of(self.number).ok().flatten();
+        Ok(before.zip(after).map(|(before, after)| {
+            let came = u64::from(after.last_packet.wrapping_sub(before.last_packet));
+            let lost = after.dropped_socket_full.saturating_sub(before.dropped_socket_full);
+            (before.waiting + came.saturating_sub(lost)).saturating_sub(after.waiting)
+        }))
+    }
+
+    /// The identification of the first packet that can be read, which stays.
+    fn first_unread(&mut self) -> Result<Option<u32>, QueueError> {
+        loop {
+            match self.slots.receive(&self.socket, 1, Wait::Peek) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.errno() == Some(libc::EAGAIN) => return Ok(None),
+                Err(error) => {
+                    self.note_receive_error(error)?;
+                    continue;
+                }
+            }
+            let (datagram, _cut) = self.slots.datagram(0).unwrap_or_default();
+            match messages(datagram).next() {
+                Some(Ok(Message::Packet(packet))) => return Ok(Some(packet.id)),
+                Some(Err(Malformed { packet: Some(id) })) => return Ok(Some(id)),
+                // What the kernel says to somebody who is gone.
+                _ => self.slots.receive(&self.socket, 1, Wait::Never)?,
+            };
+        }
     }
 
     /// Binds the queue by the same socket once more, where whoever had the socket too has given it back: nothing comes to it

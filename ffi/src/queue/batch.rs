@@ -137,7 +137,7 @@ fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> 
 /// Counts what the kernel says of a message that it was not asked to acknowledge.
 fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
     match (answer.about, answer.errno) {
-        (_, 0) => {}
+        (_, 0) | (About::BatchVerdict, libc::ENOENT) => {}
         (About::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
         _ => counters.refused += 1,
     }

@@ -111,6 +111,8 @@ pub struct AnswerMessage {
 pub enum About {
     /// A verdict; errno `ENOENT` means that it came too late.
     Verdict,
+    /// A verdict about all packets up to one; errno `ENOENT` means that none of them waited.
+    BatchVerdict,
     /// A change of the queue's configuration.
     Configuration,
     /// Something that this crate never sent.
@@ -187,6 +189,7 @@ fn answer(body: &[u8]) -> Option<AnswerMessage> {
     let sequence = native_u32(body, 12)?;
     let about = match (kind >> 8, kind & 0xff) {
         (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT) => About::Verdict,
+        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT_BATCH) => About::BatchVerdict,
         (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_CONFIG) => About::Configuration,
         _ => About::Unknown,
     };

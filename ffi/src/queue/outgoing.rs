@@ -96,6 +96,17 @@ impl Outgoing {
         }) && self.count()
     }
 
+    /// Adds a verdict about every packet that waits, up to the one called `last`.
+    ///
+    /// Returns false, and adds nothing, where there is no room.
+    #[must_use]
+    pub(super) fn push_batch_verdict(&mut self, last: u32, verdict: Verdict) -> bool {
+        self.push(VERDICT, |message, queue| {
+            writer::begin(message, sys::NFQNL_MSG_VERDICT_BATCH, queue)
+                && writer::verdict(message, last, verdict.code())
+        }) && self.count()
+    }
+
     /// Adds a verdict that gives the packet other octets; `mark` replaces its mark.
     ///
     /// The buffer grows for it, and is full then: netlink takes no message of any length.

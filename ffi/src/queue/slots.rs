@@ -22,6 +22,8 @@ pub(super) enum Wait {
     Timeout,
     /// Not at all.
     Never,
+    /// Not at all, and what is there stays.
+    Peek,
 }
 
 /// Slots for datagrams and the headers that tell the kernel where they are.
@@ -71,6 +73,7 @@ impl Slots {
         let flags = match wait {
             Wait::Timeout => libc::MSG_WAITFORONE,
             Wait::Never => libc::MSG_DONTWAIT,
+            Wait::Peek => libc::MSG_DONTWAIT | libc::MSG_PEEK,
         };
         let limit = limit.min(self.offered).min(self.count());
         let slots = self.buffer.chunks_exact_mut(self.stride);

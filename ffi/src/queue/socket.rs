@@ -79,7 +79,8 @@ pub(super) fn set_no_enobufs(socket: BorrowedFd<'_>) -> Result<(), CallError> {
 /// Makes a blocking receive give up after `timeout`.
 pub(super) fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> Result<(), CallError> {
     let value = libc::timeval {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        // Longer than the kernel can count is for ever, which 0 means.
+        tv_sec: timeout.as_secs().try_into().unwrap_or_default(),
         tv_usec: timeout.subsec_micros().into(),
     };
     set(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value, "setsockopt(SO_RCVTIMEO)")

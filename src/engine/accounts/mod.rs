@@ -72,6 +72,17 @@ impl Accounts {
         self.of(id, flow).told
     }
 
+    /// Whether the flow's record was told before its end; where records are not kept, none was.
+    pub(super) fn was_told<C>(&self, id: FlowId, flow: &Flow<C>) -> bool {
+        let account = self.0.get(id.place());
+        account.is_some_and(|account| account.started == flow.started() && account.told)
+    }
+
+    /// Notes that somebody else has told the flow's record.
+    pub(super) fn set_told<C>(&mut self, id: FlowId, flow: &Flow<C>) {
+        self.of(id, flow).told = true;
+    }
+
     /// The record of a flow that goes on without being counted.
     pub(super) fn record<C>(&mut self, id: FlowId, flow: &Flow<C>, terms: Terms) -> FlowRecord {
         let account = self.of(id, flow);

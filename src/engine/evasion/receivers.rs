@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::tests::{BAD, GOOD, RULES, anomalies};
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, OnFailure};
-use crate::event::EventKind;
+use crate::event::{Endpoint, EventKind};
 use crate::packet::Flags;
+use crate::packet::testing::SegmentBuilder;
 
 fn open() -> Conversation {
     Setup::enforcing(RULES).open()
@@ -221,6 +222,44 @@ fn packets_without_a_connection_displace_each_other_only() {
         }
         assert_eq!(talk.server(&BAD[9..]), Decision::Block, "{on_failure:?}");
         assert_eq!(talk.other().syn(), Decision::Undecided);
+    }
+}
+
+/// Connections to a server that answers: half a head each, or half a handshake. Gives how many SYNs were let through.
+fn connections(talk: &mut Conversation, ports: std::ops::Range<u16>, said: Option<&[u8]>) -> usize {
+    let mut admitted = 0;
+    for port in ports {
+        let (client, server) = (Endpoint { port, ..talk.client_endpoint() }, talk.server_endpoint());
+        let from_client =
+            |sequence| SegmentBuilder::new(client, server).sequence(sequence).acknowledgement(900);
+        let answer = SegmentBuilder::new(server, client).sequence(899).acknowledgement(100);
+        let syn = talk.show(&from_client(99).acknowledgement(0).flags(Flags::SYN));
+        admitted += usize::from(syn == Decision::Undecided);
+        talk.show(&answer.flags(Flags::SYN | Flags::ACK));
+        if let Some(said) = said {
+            talk.show(&from_client(100));
+            assert_eq!(talk.show(&from_client(100).payload(said)), Decision::Undecided);
+        }
+    }
+    admitted
+}
+
+#[test]
+fn a_few_slow_banners_and_a_flood_of_half_handshakes_keep_nobody_out() {
+    for on_failure in [OnFailure::Open, OnFailure::Closed] {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_failure = on_failure;
+        setup.config.flow_limit = 400;
+        let mut talk = setup.open();
+        // The first of the slow ones is a forbidden server.
+        assert_eq!(talk.server(&BAD[..9]), Decision::Undecided);
+        assert_eq!(connections(&mut talk, 1000..1100, Some(b"GET / HTTP/1.1\r\nX: ")), 100);
+        assert_eq!(connections(&mut talk, 2000..4000, None), 2000, "{on_failure:?}");
+        assert_eq!(connections(&mut talk, 5000..5100, Some(b"GET / HTTP/1.1\r\nX: ")), 100, "honest ones");
+        assert_eq!(talk.engine.counters().no_room, 0);
+        if on_failure == OnFailure::Closed {
+            assert_eq!(talk.server(&BAD[9..]), Decision::Block, "nothing within a banner gives way");
+        }
     }
 }
 

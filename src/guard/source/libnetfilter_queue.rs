@@ -96,6 +96,10 @@ impl Source for LibnetfilterQueue {
         Ok(self.queue.resume(&self.config, octets)?)
     }
 
+    fn answer_read(&mut self) -> Result<Option<u64>, SourceError> {
+        Ok(self.queue.answer_read(self.config.failure)?)
+    }
+
     fn bind_again(&mut self) -> Result<(), SourceError> {
         Ok(self.queue.bind_again(&self.config)?)
     }

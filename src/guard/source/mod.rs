@@ -341,6 +341,16 @@ pub trait Source: Send {
         self.set_copy_range(octets)
     }
 
+    /// Gives the failure verdict to packets of a queue that was adopted which another process has read, and is gone: nobody else
+    /// answers them. Gives how many there were, where that can be known.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be told.
+    fn answer_read(&mut self) -> Result<Option<u64>, SourceError> {
+        Ok(Some(0))
+    }
+
     /// Binds a queue that was adopted once more, where another process has given it back.
     ///
     /// # Errors

@@ -305,7 +305,7 @@ fn write_decided(body: &mut Vec<u8>, flow: &Remembered) {
     let mark = flow.mark;
     let (initial, opener) = flow.reopening.unzip();
     let is_high = opener == Some(End::High);
-    let there = [low.is_some(), high.is_some(), mark.is_some(), initial.is_some(), is_high];
+    let there = [low.is_some(), high.is_some(), mark.is_some(), initial.is_some(), is_high, flow.told];
     body.push(there.iter().rev().fold(0, |bits, there| bits << 1 | u8::from(*there)));
     for number in [low, high, mark.map(|mark| mark.value), mark.map(|mark| mark.mask), initial] {
         body.extend_from_slice(&number.unwrap_or_default().to_le_bytes());
@@ -334,7 +334,8 @@ fn read_decided(octets: &[u8]) -> Result<Remembered, StateError> {
     let positions = [is_there(0).then_some(low), is_there(1).then_some(high)];
     let mark = is_there(2).then_some(mark);
     let reopening = is_there(3).then_some((initial, opener));
-    Ok(Remembered { transport, key, client, ruling, positions, reopening, mark, age: body.age()? })
+    let told = is_there(5);
+    Ok(Remembered { transport, key, client, ruling, positions, reopening, mark, told, age: body.age()? })
 }
 
 fn write_kept(body: &mut Vec<u8>, kept: &Kept) {
@@ -376,10 +377,12 @@ mod tests {
             positions: [None, Some(7)],
             reopening: Some((77, End::High)),
             mark: Some(Mark { value: 1, mask: 3 }),
+            told: true,
             age: Duration::from_secs(5),
         };
         let plain = Remembered {
             mark: None,
+            told: false,
             reopening: None,
             positions: [Some(9), None],
             ruling: Ruling::Passed,

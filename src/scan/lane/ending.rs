@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use bannerwall_ffi::ring::{RingError, Socket, Unattended};
+use bannerwall_ring::{RingError, Socket, Unattended};
 
 use super::{FIRST_PAUSE, LAST_PAUSE, Lane, Now, at, end};
 use crate::event::PortState;

@@ -16,17 +16,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use bannerwall_ffi::ring::{
+use bannerwall_ring::{
     Completed, Completion, Family, Link, Operation, Options, Ring, RingError, Socket, Unattended,
 };
 
 use super::outcome::{Reason, Report};
 use super::probe::{Closed, Probe};
 use super::table::{Connection, Fitness, Session};
-use super::timers::{Nanos, Timers};
 use super::window::Answers;
 use super::{Close, Config, Target};
 use crate::event::{PortState, Timestamp};
+use bannerwall_ring::timers::{Nanos, Timers};
 
 /// Operations handed to the kernel in one call. A small batch keeps both sides' entries in cache;
 /// 4,096 costs up to 30 % more.

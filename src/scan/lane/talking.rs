@@ -1,6 +1,6 @@
 //! What is sent and received on a connection once it is made.
 
-use bannerwall_ffi::ring::{Link, Operation, RingError, Socket};
+use bannerwall_ring::{Link, Operation, RingError, Socket};
 
 use super::{Lane, Now, Phase, Token, at, end};
 use crate::scan::outcome::Report;

@@ -18,13 +18,10 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::web::{Peer, Rates, Users, credentials};
+use crate::web::{Failures, Peer, Rates, Users, credentials};
 
 /// Requests of one address: so many at once, and a second.
 const REQUESTS: (f64, f64) = (200.0, 40.0);
-
-/// Wrong logins of one address: so many at once, and a second.
-const FAILURES: (f64, f64) = (10.0, 1.0 / 6.0);
 
 /// The longest that a request is worked on.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +76,9 @@ pub(super) struct Access {
     /// The address that is listened on.
     own: IpAddr,
     requests: Rates,
-    failures: Rates,
+    /// Those of logins that have proved right: nobody else's are counted among them.
+    proven: Rates,
+    failures: Failures,
 }
 
 /// Who has sent a request, for the journal.
@@ -115,43 +114,54 @@ fn read(path: &Path) -> Result<String, AccessError> {
 
 impl Access {
     pub(super) fn new(login: Login, own: IpAddr) -> Self {
-        Self { login, own, requests: Rates::new(REQUESTS), failures: Rates::new(FAILURES) }
+        let (requests, proven) = (Rates::new(REQUESTS), Rates::new(REQUESTS));
+        Self { login, own, requests, proven, failures: Failures::new() }
     }
 
     /// Why a request is refused, if it is.
     async fn refusal(&self, peer: IpAddr, request: &Parts) -> Option<Response> {
         let now = Instant::now();
-        if !self.requests.admits(peer, now) {
+        let secret = request.secret();
+        let is_proven =
+            secret.as_ref().is_some_and(|(name, secret)| self.has_proved(name.as_deref(), secret));
+        let requests = if is_proven { &self.proven } else { &self.requests };
+        if !requests.admits(peer, now) {
             return Some(refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests\n"));
         }
         if !request.is_question && !is_own(&request.headers) {
             return Some(refuse(StatusCode::FORBIDDEN, "a request of another site is not taken\n"));
         }
-        match &self.login {
-            Login::Local if !self.is_local(&request.headers) => Some(refuse(
+        match (&self.login, secret) {
+            (Login::Local, _) if !self.is_local(&request.headers) => Some(refuse(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this page is on localhost; ask for it by that name\n",
             )),
-            Login::Local => None,
-            Login::Token(_) | Login::Users(_) if !self.failures.has_room(peer, now) => {
-                Some(refuse(StatusCode::TOO_MANY_REQUESTS, "too many wrong logins; wait a minute\n"))
+            (Login::Local, _) => None,
+            _ if is_proven => None,
+            (Login::Token(_) | Login::Users(_), None) => Some(challenge()),
+            (login, Some((name, secret))) => {
+                let digest = Users::digest(name.as_deref().unwrap_or_default(), &secret);
+                if !self.failures.may_try(peer, digest, now) {
+                    let why = "too many wrong logins; wait a minute\n";
+                    return Some(refuse(StatusCode::TOO_MANY_REQUESTS, why));
+                }
+                if let (Login::Users(users), Some(name)) = (login, name)
+                    && users.admit(name, secret).await
+                {
+                    return None;
+                }
+                self.failures.count(peer, Instant::now());
+                Some(challenge())
             }
-            Login::Token(digest) => {
-                let told = request.secret();
-                let admitted = told
-                    .as_ref()
-                    .is_some_and(|(_, token)| bool::from(Sha256::digest(token).as_slice().ct_eq(digest)));
-                self.outcome(peer, told.is_some(), admitted)
-            }
-            Login::Users(users) => {
-                let told = request.secret();
-                let is_told = told.is_some();
-                let admitted = match told {
-                    Some((Some(name), password)) => users.admit(name, password).await,
-                    _ => false,
-                };
-                self.outcome(peer, is_told, admitted)
-            }
+        }
+    }
+
+    /// Whether a login is known to be right, for next to nothing: the token, or a password that was right before.
+    fn has_proved(&self, name: Option<&str>, secret: &str) -> bool {
+        match &self.login {
+            Login::Local => false,
+            Login::Token(digest) => Sha256::digest(secret).as_slice().ct_eq(digest).into(),
+            Login::Users(users) => name.is_some_and(|name| users.has_seen(&Users::digest(name, secret))),
         }
     }
 
@@ -163,24 +173,6 @@ impl Access {
             Login::Local => "somebody".to_owned(),
         };
         Who(format!("{name} at {}", peer.to_canonical()))
-    }
-
-    fn outcome(&self, peer: IpAddr, is_told: bool, admitted: bool) -> Option<Response> {
-        if admitted {
-            return None;
-        }
-        if is_told {
-            self.failures.admits(peer, Instant::now());
-        }
-        let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"bannerwall\", charset=\"UTF-8\"")];
-        Some(
-            (
-                StatusCode::UNAUTHORIZED,
-                challenge,
-                "log in: any name and the token, or your name and password\n",
-            )
-                .into_response(),
-        )
     }
 
     /// Whether a request names this very machine.
@@ -200,6 +192,13 @@ fn host_of(host: &str) -> &str {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     }
+}
+
+/// Asks for a login.
+fn challenge() -> Response {
+    let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"bannerwall\", charset=\"UTF-8\"")];
+    let what = "log in: any name and the token, or your name and password\n";
+    (StatusCode::UNAUTHORIZED, challenge, what).into_response()
 }
 
 fn refuse(status: StatusCode, why: &'static str) -> Response {

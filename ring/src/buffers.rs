@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 
-use super::RingError;
+use crate::RingError;
 
 /// The group's number, in a ring that has only one.
 pub(super) const GROUP: u16 = 0;

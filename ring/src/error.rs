@@ -19,6 +19,12 @@ pub enum RingError {
     /// More operations than the ring was created for.
     #[error("the ring is full")]
     Full,
+    /// No place of the ring's table of sockets.
+    #[error("the ring has no socket {socket}")]
+    NoSocket {
+        /// The number that was given.
+        socket: u32,
+    },
     /// A system call failed.
     #[error("{call}: {source}")]
     Call {

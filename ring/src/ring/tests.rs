@@ -197,6 +197,19 @@ fn more_operations_than_asked_for_are_refused() {
 }
 
 #[test]
+fn a_socket_outside_the_table_is_refused() {
+    let mut ring = ring();
+    for place in [OPTIONS.sockets, u32::MAX] {
+        let socket = Socket(place);
+        let opened = ring.push_unattended(Unattended::Open { socket, family: Family::Inet }, false);
+        assert!(matches!(opened, Err(RingError::NoSocket { socket }) if socket == place));
+        let received = ring.push(Operation::Receive { socket }, Link::End, 8);
+        assert!(matches!(received, Err(RingError::NoSocket { socket }) if socket == place));
+    }
+    assert_eq!((ring.queued(), ring.in_flight()), (0, 0));
+}
+
+#[test]
 fn a_ring_that_cannot_have_its_sockets_is_not_made() {
     let options = Options { sockets: u32::MAX, ..OPTIONS };
     let error = Ring::<u32>::new(&options).expect_err("more sockets than the kernel allows");

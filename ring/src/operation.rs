@@ -5,10 +5,10 @@ use std::ptr;
 
 use io_uring::{opcode, squeue, types};
 
-use super::buffers::GROUP;
-use super::slab::{Address, Key, Slab};
+use crate::buffers::GROUP;
+use crate::slab::{Address, Key, Slab};
 
-/// Operations that [`super::Ring::new`] insists on.
+/// Operations that [`crate::Ring::new`] insists on.
 pub(super) const REQUIRED: [(u8, &str); 6] = [
     (opcode::Socket::CODE, "IORING_OP_SOCKET (Linux 5.19)"),
     (opcode::Connect::CODE, "IORING_OP_CONNECT (Linux 5.5)"),
@@ -77,7 +77,7 @@ pub enum Operation {
         address: SocketAddr,
     },
     /// Receives what there is into one of the ring's buffers; read it with
-    /// [`super::Ring::received`].
+    /// [`crate::Ring::received`].
     Receive {
         /// A connected socket.
         socket: Socket,
@@ -94,6 +94,13 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The socket that it is about.
+    pub(super) fn socket(&self) -> Socket {
+        match self {
+            Self::Connect { socket, .. } | Self::Receive { socket } | Self::Send { socket, .. } => *socket,
+        }
+    }
+
     /// Moves what the operation owns to `key`'s place and makes an entry that points there.
     pub(super) fn prepare<T>(self, slab: &mut Slab<T>, key: Key) -> squeue::Entry {
         match self {
@@ -130,7 +137,7 @@ pub enum Unattended {
     },
     /// Lets a socket send small segments at once (`TCP_NODELAY`), whatever is unacknowledged; it
     /// stays so when the socket is disconnected. Does nothing on a ring that was not made for it
-    /// ([`super::Options::no_delay`]) or on a kernel that is not able to (before Linux 6.7), and is
+    /// ([`crate::Options::no_delay`]) or on a kernel that is not able to (before Linux 6.7), and is
     /// never told to have failed: octets only arrive later.
     NoDelay {
         /// The socket.
@@ -187,6 +194,17 @@ impl Unattended {
             }
             Self::Close { socket } => opcode::Close::new(types::Fixed(socket.0)).build(),
             Self::Cancel { operation } => opcode::AsyncCancel::new(operation.user_data()).build(),
+        }
+    }
+
+    /// The socket that it is about; none for a cancellation.
+    pub(super) fn socket(self) -> Option<Socket> {
+        match self {
+            Self::Open { socket, .. }
+            | Self::NoDelay { socket }
+            | Self::Disconnect { socket }
+            | Self::Close { socket } => Some(socket),
+            Self::Cancel { .. } => None,
         }
     }
 

@@ -1,12 +1,24 @@
 //! Timeouts of one constant length: a list in the order of starting, threaded through a table.
 //!
 //! What starts last ends last, so starting, stopping and finding the next to expire are each a few
-//! stores; no heap, no wheel.
+//! stores; no heap, no wheel. The clock is the caller's: any that never goes back.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use bannerwall_ring::timers::Timers;
+//!
+//! let mut silent = Timers::new(Duration::from_nanos(100), 2);
+//! silent.start(0, 1_000);
+//! silent.start(1, 1_050);
+//! assert_eq!(silent.deadline(), Some(1_100));
+//! assert_eq!((silent.expired(1_120), silent.expired(1_120)), (Some(0), None));
+//! ```
 
 use std::time::Duration;
 
-/// Nanoseconds since the worker started.
-pub(super) type Nanos = u64;
+/// Nanoseconds since a time that the caller chose, the same for all calls.
+pub type Nanos = u64;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -22,9 +34,11 @@ struct Entry {
 /// A deadline that never comes.
 const STOPPED: Nanos = Nanos::MAX;
 
-/// Running timeouts, named by small numbers.
+/// Running timeouts, named by small numbers: memory grows with the highest that was started.
+///
+/// `u32::MAX` names none.
 #[derive(Debug)]
-pub(super) struct Timers {
+pub struct Timers {
     length: Nanos,
     entries: Vec<Entry>,
     first: u32,
@@ -32,14 +46,18 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Timeouts of `length`, for numbers below `capacity`.
-    pub(super) fn new(length: Duration, capacity: usize) -> Self {
+    /// Timeouts of `length`; numbers below `capacity` need no further memory.
+    pub fn new(length: Duration, capacity: usize) -> Self {
         let length = Nanos::try_from(length.as_nanos()).unwrap_or(STOPPED);
         Self { length, entries: Vec::with_capacity(capacity), first: NONE, last: NONE }
     }
 
     /// Starts (or starts again) the timeout of `number`.
-    pub(super) fn start(&mut self, number: u32, now: Nanos) {
+    #[inline]
+    pub fn start(&mut self, number: u32, now: Nanos) {
+        if number == NONE {
+            return;
+        }
         self.stop(number);
         let index = at(number);
         if index >= self.entries.len() {
@@ -57,14 +75,16 @@ impl Timers {
     }
 
     /// Starts the timeout of `number` again, if it runs.
-    pub(super) fn restart(&mut self, number: u32, now: Nanos) {
+    #[inline]
+    pub fn restart(&mut self, number: u32, now: Nanos) {
         if self.entries.get(at(number)).is_some_and(|entry| entry.deadline != STOPPED) {
             self.start(number, now);
         }
     }
 
     /// Stops the timeout of `number`, if it runs.
-    pub(super) fn stop(&mut self, number: u32) {
+    #[inline]
+    pub fn stop(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(at(number)) else { return };
         if entry.deadline == STOPPED {
             return;
@@ -82,7 +102,8 @@ impl Timers {
     }
 
     /// Stops and names one whose time is over.
-    pub(super) fn expired(&mut self, now: Nanos) -> Option<u32> {
+    #[inline]
+    pub fn expired(&mut self, now: Nanos) -> Option<u32> {
         let number = self.first;
         if self.deadline()? > now {
             return None;
@@ -92,7 +113,8 @@ impl Timers {
     }
 
     /// When the next one ends.
-    pub(super) fn deadline(&self) -> Option<Nanos> {
+    #[inline]
+    pub fn deadline(&self) -> Option<Nanos> {
         self.entries.get(at(self.first)).map(|entry| entry.deadline)
     }
 }
@@ -109,6 +131,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_number_that_names_none_starts_nothing() {
+        let mut timers = Timers::new(Duration::from_nanos(100), 0);
+        timers.start(NONE, 0);
+        assert_eq!(timers.deadline(), None);
+    }
 
     proptest! {
         /// Whatever is started, restarted and stopped, each ends once, in time, in order.

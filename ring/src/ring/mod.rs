@@ -1,24 +1,7 @@
-//! A completion ring (`io_uring(7)`) that cannot be misused.
-//!
-//! What an operation needs while the kernel works on it (an address, the octets to send, a buffer
-//! to receive into) is owned by the ring from [`Ring::push`] until its completion has been taken
-//! with [`Ring::pop`], which gives it back with the `T` that was pushed along. So no memory can be
-//! freed or used again while the kernel holds it, whatever the caller does; dropping the ring
-//! cancels what is in flight and waits for it, and leaks the memory should the kernel not let go.
+//! The ring: what is queued, submitted, waited for and taken.
 //!
 //! Sockets are direct descriptors: numbers in a table that belongs to the ring. Everything is
 //! allocated when the ring is created.
-//!
-//! | module | what it owns |
-//! |---|---|
-//! | [`operation`] | what can be asked of the kernel |
-//! | `slab` | the values in flight |
-//! | `buffers` | the memory that receives write into |
-
-mod buffers;
-mod error;
-pub mod operation;
-mod slab;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -26,13 +9,10 @@ use std::time::Duration;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
-pub use error::RingError;
-use operation::{Ended, Kind};
-pub use operation::{Family, Link, Operation, Socket, Unattended};
-
-use buffers::Buffers;
-pub use slab::Key;
-use slab::Slab;
+use crate::buffers::Buffers;
+use crate::operation::{self, Ended, Kind};
+use crate::slab::Slab;
+use crate::{Family, Key, Link, Operation, RingError, Socket, Unattended};
 
 /// Sizes of a ring, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +65,8 @@ pub struct Ring<T> {
     ring: Inner,
     slab: Slab<T>,
     buffers: Buffers,
+    /// Places in the table of sockets.
+    sockets: u32,
     /// `TCP_NODELAY` can be set on direct sockets.
     no_delay: bool,
 }
@@ -112,7 +94,7 @@ impl<T> Ring<T> {
             .map_err(|source| RingError::call("io_uring_register(FILES2)", source))?;
         let buffers = Buffers::register(&ring, options.buffers, options.buffer_size)?;
         let slab = Slab::with_capacity(options.operations);
-        let mut ring = Self { ring: Inner(ring), slab, buffers, no_delay: false };
+        let mut ring = Self { ring: Inner(ring), slab, buffers, sockets: options.sockets, no_delay: false };
         ring.no_delay = options.no_delay && ring.try_no_delay()?;
         Ok(ring)
     }
@@ -149,8 +131,9 @@ impl<T> Ring<T> {
     /// # Errors
     ///
     /// [`RingError::Full`] when no room was [reserved](Ring::reserve), or when more than
-    /// [`Options::operations`] would be in flight.
+    /// [`Options::operations`] would be in flight; [`RingError::NoSocket`] beyond [`Options::sockets`].
     pub fn push(&mut self, operation: Operation, link: Link, state: T) -> Result<Key, RingError> {
+        self.check(operation.socket())?;
         let key = self.slab.insert(state).ok_or(RingError::Full)?;
         let entry = operation.prepare(&mut self.slab, key).flags(link.flags()).user_data(key.user_data());
         match self.enqueue(&entry) {
@@ -170,8 +153,12 @@ impl<T> Ring<T> {
     ///
     /// # Errors
     ///
-    /// [`RingError::Full`] when no room was [reserved](Ring::reserve).
+    /// [`RingError::Full`] when no room was [reserved](Ring::reserve); [`RingError::NoSocket`] beyond
+    /// [`Options::sockets`].
     pub fn push_unattended(&mut self, operation: Unattended, chained: bool) -> Result<(), RingError> {
+        if let Some(socket) = operation.socket() {
+            self.check(socket)?;
+        }
         if matches!(operation, Unattended::NoDelay { .. }) && !self.no_delay {
             return Ok(());
         }
@@ -180,6 +167,12 @@ impl<T> Ring<T> {
             flags |= squeue::Flags::IO_HARDLINK;
         }
         self.enqueue(&operation.prepare().flags(flags).user_data(operation.user_data()))
+    }
+
+    /// Refuses a socket outside the table: the kernel would make an ordinary descriptor for the highest number,
+    /// which nobody would ever close.
+    fn check(&self, Socket(socket): Socket) -> Result<(), RingError> {
+        if socket < self.sockets { Ok(()) } else { Err(RingError::NoSocket { socket }) }
     }
 
     fn enqueue(&mut self, entry: &squeue::Entry) -> Result<(), RingError> {
