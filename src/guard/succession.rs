@@ -28,7 +28,7 @@ impl Successor {
     /// Says that loops are told to stop now.
     fn serve(&self) {
         if let Self::Guard(heir) = self {
-            heir.serve();
+            heir.note_served();
         }
     }
 
