@@ -95,9 +95,9 @@ impl Run {
         mut estate: Estate,
         mut waiting: Vec<Queue>,
     ) -> Result<Option<RunState>, GuardError> {
-        if let Err(error) = estate.begin() {
+        if let Err(why) = estate.begin() {
             let path = self.config.takeover.clone().unwrap_or_default();
-            return Err(GuardError::Takeover { path, why: format!("the guard there is gone: {error}") });
+            return Err(GuardError::Takeover { path, why });
         }
         let (mut run, mut is_whole) = (None::<RunState>, true);
         loop {
@@ -110,7 +110,7 @@ impl Run {
                 Heard::Last => break,
                 Heard::Refused(why) => {
                     let path = self.config.takeover.clone().unwrap_or_default();
-                    return Err(GuardError::Takeover { path, why: format!("refused: {why}") });
+                    return Err(GuardError::Takeover { path, why });
                 }
             };
             match legacy {
