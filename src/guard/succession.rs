@@ -12,6 +12,7 @@ use super::supervise::{MOMENT, Run, failure};
 use super::takeover::{Estate, Heard, Heir, Legacy, RunState, Store, run_name, sealed, state_name};
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
+use crate::rules::Rule;
 
 /// How long loops may take to answer what they have in hand.
 const LOOPS_END: Duration = Duration::from_secs(5);
@@ -70,7 +71,10 @@ impl Run {
         self.workers.sort_by_key(|worker| worker.number);
         let has_state = state.is_some();
         let state = state.unwrap_or_default();
-        self.registry.go_on_from(&state.counts);
+        let rules = self.rules.load();
+        let ids = rules.rules().iter().map(Rule::id).chain(rules.policies().iter().map(|policy| policy.id()));
+        self.registry.go_on_from(&state.counts, &ids.collect());
+        drop(rules);
         self.account = Some(state.account);
         self.metrics.note_takeover();
         tell(match (of_a_guard, has_state) {
