@@ -24,6 +24,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, prlimit};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
@@ -447,6 +448,27 @@ fn give(stream: &UnixStream, word: &str, descriptor: &OwnedFd) {
 }
 
 #[test]
+fn who_could_not_be_heard_for_want_of_descriptors_is_heard_later() {
+    as_root(|| {
+        let stage = Stage::new();
+        let mut guard = stage.guard(NO_SQLMAP);
+        let limit = |descriptors: u64| {
+            let process = Pid::from_raw(guard.process.id().cast_signed());
+            let limit = Rlimit { current: Some(descriptors), ..getrlimit(Resource::Nofile) };
+            prlimit(process, Resource::Nofile, limit).expect("it lives");
+        };
+        limit(3);
+        let _unheard = UnixStream::connect(stage.socket()).expect("it listens");
+        // It tries, and there is no descriptor.
+        std::thread::sleep(Duration::from_millis(500));
+        limit(1024);
+        let next = stage.guard(NO_SQLMAP);
+        assert_ended_well(&mut guard);
+        assert!(next.process.stderr().contains("goes on in the place of"), "{}", next.process.stderr());
+    });
+}
+
+#[test]
 fn a_queue_that_was_given_back_meanwhile_is_not_taken_for_one_without_packets() {
     as_root(|| {
         let stage = Stage::new();
@@ -528,17 +550,20 @@ struct Manager {
     folder: TempDir,
     kept: Arc<Mutex<Vec<(String, OwnedFd)>>>,
     told: Arc<Mutex<String>>,
+    /// Whether it takes its time to let go of something.
+    is_slow: Arc<AtomicBool>,
 }
 
 impl Manager {
     fn new() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let socket = UnixDatagram::bind(folder.path().join("notify")).expect("the folder is ours");
-        let manager = Self { folder, kept: Arc::default(), told: Arc::default() };
+        let manager = Self { folder, kept: Arc::default(), told: Arc::default(), is_slow: Arc::default() };
         let (kept, told) = (Arc::clone(&manager.kept), Arc::clone(&manager.told));
+        let is_slow = Arc::clone(&manager.is_slow);
         std::thread::spawn(move || {
             loop {
-                hear(&socket, &kept, &told);
+                hear(&socket, &kept, &told, is_slow.load(Ordering::Relaxed));
             }
         });
         manager
@@ -609,7 +634,7 @@ impl Manager {
 }
 
 /// Takes one message of a service.
-fn hear(socket: &UnixDatagram, kept: &Mutex<Vec<(String, OwnedFd)>>, told: &Mutex<String>) {
+fn hear(socket: &UnixDatagram, kept: &Mutex<Vec<(String, OwnedFd)>>, told: &Mutex<String>, is_slow: bool) {
     let mut octets = [0; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -627,6 +652,9 @@ fn hear(socket: &UnixDatagram, kept: &Mutex<Vec<(String, OwnedFd)>>, told: &Mute
     let name = value("FDNAME=").to_owned();
     let mut kept = kept.lock().unwrap();
     if value("FDSTOREREMOVE=") == "1" {
+        if is_slow {
+            std::thread::sleep(Duration::from_millis(200));
+        }
         kept.retain(|(there, _)| *there != name);
     } else if value("FDSTORE=") == "1" {
         // The same file is kept once (systemd compares them by device and inode).
@@ -829,5 +857,93 @@ fn what_is_kept_is_given_back_where_no_guard_comes_of_a_start_or_it_is_not_asked
         assert!(is_served("curl/8.0") && !is_served("sqlmap/1.7"), "{}", guard.stderr());
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+    });
+}
+
+/// Begins so many connections of which nobody need hear.
+fn knock(network: &Namespace, times: usize) -> Vec<Socket> {
+    let knock = |_| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_nonblocking(true).expect("a socket");
+        socket.bind(&SocketAddr::from((ALLOWED.0, 0)).into()).expect("an address");
+        // It is under way.
+        let _ = socket.connect(&SocketAddr::from(SERVER).into());
+        socket
+    };
+    network.inside(|| (0..times).map(knock).collect())
+}
+
+#[test]
+fn what_goes_by_between_two_guards_is_counted_whether_the_second_one_goes_on_or_begins() {
+    as_root(|| {
+        let network = Namespace::new();
+        let _nginx = Nginx::start(&network, 8080, "");
+        let manager = Manager::new();
+        let rules = manager.path("rules.toml");
+        std::fs::write(&rules, NO_SQLMAP).expect("the folder is ours");
+        let flags = format!("--fd-store --queue-length 4 {}", FLAGS.replace("closed", "open"));
+        let uninspected = || {
+            eventually("the accounts", || {
+                counters(&network).get("bannerwall_uninspected_packets_total").copied()
+            })
+        };
+        let stop = |guard: &mut Running| {
+            guard.signal(Signal::TERM);
+            assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+        };
+        let mut guard = manager.judging(&network, &rules, &flags);
+        assert!(is_served(&network, "curl/8.0"));
+        let before = uninspected();
+        stop(&mut guard);
+        // Eight wait in the two queues, the others go by.
+        let knocked = knock(&network, 40);
+        let mut guard = manager.judging(&network, &rules, &flags);
+        let after = eventually("what went by", || Some(uninspected()).filter(|now| now - before > 20.5));
+        drop(knocked);
+        // A stop after which the manager gives the queues back: the hook lets everything by.
+        stop(&mut guard);
+        manager.kept.lock().unwrap().clear();
+        assert!(is_served(&network, "sqlmap/1.7"));
+        let mut guard = manager.judging(&network, &rules, &flags);
+        assert!(!guard.stderr().contains("did not end cleanly"), "{}", guard.stderr());
+        guard.wait_stderr("what went by", |text| text.contains("went by uninspected between").then_some(()));
+        assert!(uninspected() > 2.5, "the counters of that one are gone: {after} before");
+        stop(&mut guard);
+    });
+}
+
+#[test]
+fn queues_of_a_run_that_fails_are_given_back_before_its_end_and_nobody_meets_what_is_not_closed_yet() {
+    as_root(|| {
+        let network = Namespace::new();
+        let manager = Manager::new();
+        let rules = manager.path("rules.toml");
+        std::fs::write(&rules, NO_SQLMAP).expect("the folder is ours");
+        let open = format!("--fd-store {}", FLAGS.replace("closed", "open"));
+        let mut guard = manager.judging(&network, &rules, &open);
+        // Other queues, and the metrics at the same place; then these at another one of the same port. Nobody is told when
+        // the manager has let go, unless he asks.
+        manager.is_slow.store(true, Ordering::Relaxed);
+        guard.signal(Signal::TERM);
+        assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+        let others = open.replace("--queue 0:1", "--queue 2:3");
+        let mut guard = manager.judging(&network, &rules, &others);
+        guard.signal(Signal::TERM);
+        assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+        let everywhere = others.replace("127.0.0.1:9464", "0.0.0.0:9464");
+        let mut guard = manager.judging(&network, &rules, &everywhere);
+        assert!(!guard.stderr().contains("goes on without"), "{}", guard.stderr());
+        assert!(!counters(&network).is_empty());
+        manager.told.lock().unwrap().clear();
+        let children = format!("/proc/{0}/task/{0}/children", guard.id());
+        let children = std::fs::read_to_string(children).expect("it lives");
+        let runner: i32 = children.trim().parse().expect("it runs iptables");
+        let runner = Pid::from_raw(runner).expect("a process");
+        kill_process(runner, Signal::KILL).expect("it lives");
+        assert_eq!(guard.wait_exit().code(), Some(2), "{}", guard.stderr());
+        let told = manager.told.lock().unwrap().clone();
+        let at = |word: &str| told.find(word).unwrap_or_else(|| panic!("{word}: {told}"));
+        assert!(at("FDNAME=queue-2") < at("STOPPING=1") && at("FDNAME=queue-3") < at("STOPPING=1"), "{told}");
+        assert!(manager.names().is_empty(), "{:?}", manager.names());
     });
 }

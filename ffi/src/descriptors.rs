@@ -33,18 +33,26 @@ pub fn keep_own() -> Result<(), CallError> {
 /// Descriptors that a service manager may hand over, at most.
 const INHERITED: RawFd = 4096;
 
-/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`): `count` of them, from
-/// 3 on. They are kept from programs that this process starts. Once they were taken there are none.
+/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`), by their names. They
+/// are kept from programs that this process starts. Once they were taken there are none.
 ///
-/// To be called by a process that was told so (`LISTEN_PID` is its own number), before it opens anything itself.
+/// How many there are is read here, of the environment, and only where that speaks of this very process: from 3 on they
+/// were open when it began, and are nobody's until they are taken.
 ///
 /// # Errors
 ///
 /// Where one of them is not open; none is taken then.
-pub fn inherited(count: usize) -> Result<Vec<OwnedFd>, CallError> {
+pub fn inherited() -> Result<Vec<(String, OwnedFd)>, CallError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let count = count(variable("LISTEN_PID"), variable("LISTEN_FDS"), std::process::id());
+    let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+    Ok(named(&names, take(count)?).collect())
+}
+
+/// Takes so many, once.
+fn take(count: RawFd) -> Result<Vec<OwnedFd>, CallError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     const FIRST: RawFd = 3;
-    let count = RawFd::try_from(count).unwrap_or(INHERITED).min(INHERITED);
     if TAKEN.swap(true, Ordering::AcqRel) {
         return Ok(Vec::new());
     }
@@ -55,9 +63,22 @@ pub fn inherited(count: usize) -> Result<Vec<OwnedFd>, CallError> {
             return Err(CallError::last("fcntl(FD_CLOEXEC)"));
         }
     }
-    // SAFETY: these numbers are open, as was just seen; by sd_listen_fds(3) they are this process's to own, which has not
-    // opened anything yet, and the swap above lets nobody take them twice.
+    // SAFETY: these numbers are open, as was just seen; the environment says that this process was started with them, so
+    // that nothing it has opened since can have them, and the swap above lets nobody take them twice.
     Ok((FIRST..FIRST + count).map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
+}
+
+/// How many descriptors are meant for the process `own`.
+fn count(process: Option<String>, count: Option<String>, own: u32) -> RawFd {
+    let number = |text: Option<String>| text.and_then(|text| text.parse::<u32>().ok());
+    let count = number(count).filter(|_| number(process) == Some(own)).unwrap_or_default();
+    RawFd::try_from(count).unwrap_or(INHERITED).min(INHERITED)
+}
+
+/// Descriptors with their names.
+fn named<T>(names: &str, descriptors: Vec<T>) -> impl Iterator<Item = (String, T)> {
+    let names = names.split(':').map(str::to_owned).chain(std::iter::repeat_with(String::new));
+    names.zip(descriptors)
 }
 
 fn block_signals() -> Result<(), CallError> {
@@ -76,6 +97,28 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     use super::*;
+
+    #[test]
+    fn only_what_is_meant_for_this_process_is_taken_and_each_has_its_name() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(count(text("7"), text("3"), 7), 3);
+        for (process, number) in
+            [(text("8"), text("3")), (None, text("3")), (text("7"), None), (text("7"), text("-1"))]
+        {
+            assert_eq!(count(process, number, 7), 0);
+        }
+        assert_eq!(count(text("7"), text("4000000000"), 7), INHERITED);
+        let names: Vec<_> = named("queue-0:metrics", vec![3, 4, 5]).collect();
+        assert_eq!(names, [("queue-0".into(), 3), ("metrics".into(), 4), (String::new(), 5)]);
+    }
+
+    #[test]
+    fn nobody_is_given_what_this_process_has_opened_itself() {
+        let mine = File::open("/dev/null").expect("it is there");
+        // This process was not told of any.
+        assert!(inherited().expect("nothing is looked for").is_empty());
+        assert!(mine.metadata().is_ok());
+    }
 
     #[test]
     fn a_thread_of_its_own_opens_files_and_closes_nobodys() {

@@ -1,7 +1,7 @@
 //! Which network namespace this is.
 
 use std::mem::size_of_val;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::ptr;
 
@@ -21,6 +21,16 @@ const SO_NETNS_COOKIE: c_int = 71;
 pub fn cookie() -> Result<u64, CallError> {
     let socket = UnixDatagram::unbound()
         .map_err(|error| CallError::of("socket(AF_UNIX)", error.raw_os_error().unwrap_or_default()))?;
+    cookie_of(socket.as_fd())
+}
+
+/// Whether a socket belongs to the calling thread's network namespace, as far as the kernel can tell: before 5.14 it
+/// can't.
+pub(crate) fn is_own(socket: BorrowedFd<'_>) -> bool {
+    cookie_of(socket).ok().zip(cookie().ok()).is_none_or(|(its, own)| its == own)
+}
+
+fn cookie_of(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
     let mut cookie = 0_u64;
     let mut length = socklen_t::try_from(size_of_val(&cookie)).unwrap_or_default();
     // SAFETY: `cookie` is live and writable, of `length` octets that may be any; both outlive the call.

@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bannerwall_ffi::queue::{KernelCounters, Queue, QueueConfig, Verdict};
 use bannerwall_test_support::{Namespace, as_root};
@@ -100,13 +100,24 @@ fn what_waits_in_a_queue_is_answered_by_whoever_has_its_socket() {
             // Another process that has the socket gives the queue back.
             let third = Queue::adopt(duplicate(second.as_fd()), &config, true).expect("it is this queue's");
             third.unbind().expect("it is ours, too");
+            assert!(!second.is_lost());
+            second.resume(&config, 128).expect("the kernel hears, and answers");
+            let lost = Instant::now() + Duration::from_secs(60);
+            while !second.is_lost() {
+                assert!(Instant::now() < lost, "it says so");
+                drop(second.receive().expect("an answer is no failure"));
+            }
             second.bind_again(&config).expect("nobody has it");
-            assert!(second.bind_again(&config).is_err(), "it is bound");
+            assert!(!second.is_lost() && second.bind_again(&config).is_err(), "it is bound");
             client.send_to(b"again", "127.0.0.1:9").expect("loopback is up");
             answer(&mut second, |packet| packet.verdict(Verdict::Accept, None, None));
             assert_eq!(server.recv(&mut [0; 16]).expect("it arrives"), 5);
             let counters = second.unbind().expect("it is ours");
-            assert_eq!((counters.packets, counters.missed, counters.refused), (3, 0, 0));
+            assert_eq!(
+                (counters.packets, counters.missed, counters.refused),
+                (3, 0, 2),
+                "of the queue that was gone"
+            );
         });
     });
 }
@@ -160,6 +171,30 @@ fn what_somebody_has_read_and_does_not_answer_any_more_is_answered_and_nothing_e
             let counters = third.unbind().expect("it is ours");
             assert_eq!((counters.refused, counters.late_verdicts), (0, 0));
         });
+    });
+}
+
+#[test]
+fn what_nobody_has_found_out_of_a_kernel_is_found_out_by_whoever_goes_on() {
+    as_root(|| {
+        Namespace::new().inside(|| {
+            let first = bind(5);
+            let duplicate = first.as_fd().try_clone_to_owned().expect("room");
+            let second = Queue::adopt(duplicate, &QueueConfig::new(5), false).expect("it is this queue's");
+            assert_eq!(second.marks_connections(), first.marks_connections());
+            assert_eq!(first.counters().refused, 0);
+        });
+    });
+}
+
+#[test]
+fn a_socket_of_another_network_is_not_gone_on_with() {
+    as_root(|| {
+        let first = Namespace::new().inside(|| bind(5));
+        let (config, duplicate) = (QueueConfig::new(5), first.as_fd().try_clone_to_owned().expect("room"));
+        let refused = Namespace::new().inside(|| Queue::adopt(duplicate, &config, false));
+        let refused = refused.expect_err("another network").to_string();
+        assert!(refused.contains("SO_NETNS_COOKIE"), "{refused}");
     });
 }
 

@@ -62,7 +62,7 @@ impl Engine {
             Ruling::Passed => Class::Passed,
             Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Class::Blocked,
         };
-        let seen = Timestamp::from_nanos(now.as_nanos().saturating_sub(nanos(flow.age)));
+        let seen = now.before(flow.age);
         let marks = &mut self.bench.desk.marks;
         match flow.transport {
             Transport::Tcp => {
@@ -126,10 +126,6 @@ fn place<C>(table: &mut FlowTable<C>, flow: &Remembered, class: Class, seen: Tim
 
 fn is_undecided<C>(table: &FlowTable<C>, key: &FlowKey) -> bool {
     table.find(key).is_some_and(|id| table.get(id).ruling == Ruling::Undecided)
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 //! octets and time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Message;
 use super::private_socket::{PrivateSocket, is_trusted};
-use crate::privileges::{User, give_up_all};
+use crate::privileges::User;
 
 /// Octets of a request.
 const REQUEST: u64 = 4 << 10;
@@ -134,34 +134,19 @@ fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
 /// The socket of a guard, and the thread that serves it; both end with this value.
 #[derive(Debug)]
 pub(super) struct Control {
-    socket: PrivateSocket,
-    thread: Option<JoinHandle<()>>,
+    _socket: PrivateSocket,
 }
 
 impl Control {
     /// Listens at `path`, in place of a socket that a dead guard left there.
     pub(super) fn start(path: &Path, messages: Sender<Message>) -> io::Result<Self> {
-        let socket = PrivateSocket::bind(path)?;
-        let served = socket.listener()?;
-        let serve = move || {
-            give_up_all("control");
-            for stream in served.incoming() {
-                // Fails once the socket is shut down, and only then for good.
-                let Ok(stream) = stream else { return };
-                // A peer that goes away or asks nonsense is its own affair.
-                let _ = answer(&stream, &messages);
-            }
-        };
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
-        Ok(Self { socket, thread: Some(thread) })
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.socket.close();
-        // One that waits for an answer of the guard, which has none any more, ends with the process.
-        let _ = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
+        let mut socket = PrivateSocket::bind(path)?;
+        socket.serve("control", move |stream| {
+            // A peer that goes away or asks nonsense is its own affair.
+            let _ = answer(&stream, &messages);
+            ControlFlow::Continue(())
+        })?;
+        Ok(Self { _socket: socket })
     }
 }
 
@@ -193,6 +178,7 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixListener;
+    use std::thread::JoinHandle;
 
     use super::*;
 

@@ -224,7 +224,7 @@ impl Upkeep {
     pub fn finish(self) {
         self.tick();
         self.inside.lock().finish();
-        finish_readers(self.writers, self.inventory);
+        finish_readers(self.writers, self.inventory, &self.shown, &self.inside.metrics);
     }
 }
 

@@ -48,6 +48,12 @@ impl Ledger {
         Self { path: folder(user).join(format!("accounts-{queues}.{namespace}")) }
     }
 
+    /// One at a path.
+    #[cfg(test)]
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// What the last run left; nothing where there was none, or its file can't be read.
     pub(super) fn read(&self) -> Option<Previous> {
         let text = std::fs::read_to_string(&self.path).ok()?;

@@ -33,8 +33,8 @@ pub(super) struct Loss {
     is_open: bool,
     /// Why the number is not known, as it was told last.
     told: Option<Unknown>,
-    /// Whether the hook led here at the last look.
-    was_here: bool,
+    /// Whether the hook led here at the last look; nothing before the first one.
+    was_here: Option<bool>,
 }
 
 /// Why the hook's counters can't be compared with ours.
@@ -96,7 +96,7 @@ impl Loss {
             ledger: Ledger::of(config.queues, config.user.as_ref()),
             is_open: false,
             told: None,
-            was_here: false,
+            was_here: None,
         }
     }
 
@@ -104,11 +104,19 @@ impl Loss {
     pub(super) fn going_on(mut self, account: Option<AccountState>) -> Self {
         self.is_open = true;
         self.account = account.unwrap_or_default();
+        self.ledger.write(Previous::Open);
         self
     }
 
     /// The accounts, for the process that goes on; they stay open.
     pub(super) fn hand_over(&self) -> AccountState {
+        self.account.clone()
+    }
+
+    /// The accounts, for a process that may never go on: they are closed besides, so that the next run begins where this
+    /// one ends in any case. Nothing may be received any more.
+    pub(super) fn leave(&mut self, look: &Look, seen: impl FnOnce() -> Seen) -> AccountState {
+        self.close(look, seen);
         self.account.clone()
     }
 
@@ -202,9 +210,13 @@ impl Loss {
             (None, None, Some((_, other, _))) => Err(Unknown::Elsewhere(other.queues, self.queues)),
             (None, None, None) => Err(Unknown::NoHook(self.queues)),
         };
-        if std::mem::replace(&mut self.was_here, reached.is_ok()) != reached.is_ok() {
-            // What there was to compare with is gone, and the next hook counts from zero.
-            self.account.rebase();
+        let was_here = self.was_here.replace(reached.is_ok());
+        if was_here != Some(reached.is_ok()) {
+            // What there was to compare with is gone, and the next hook counts from zero. What another process has left
+            // goes with the hook that the first look finds.
+            if was_here.is_some() || reached.is_err() {
+                self.account.rebase();
+            }
             for (family, hook, _) in look.hooks.iter().filter(|(_, hook, _)| hook.queues == self.queues) {
                 self.tell_disagreement(*family, hook);
             }
@@ -270,9 +282,73 @@ impl AccountState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hook::Counters;
+    use crate::metrics::Registry;
 
     const fn seen(received: u64, waiting: u64, dropped: u64) -> Seen {
         Seen { received, waiting, dropped, is_blind: false }
+    }
+
+    /// Accounts of queue 0, with a ledger of their own.
+    fn loss(folder: &tempfile::TempDir) -> Loss {
+        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        Loss {
+            queues: "0".parse().unwrap(),
+            mark: HookConfig::default().mark,
+            on_failure: OnFailure::Open,
+            uninspected: metrics.uninspected_packets.clone(),
+            metrics,
+            account: AccountState::default(),
+            ledger: Ledger::at(folder.path().join("accounts")),
+            is_open: false,
+            told: None,
+            was_here: None,
+        }
+    }
+
+    /// A hook that has led so many packets to queue 0.
+    fn led(queued: u64) -> Look {
+        let hook = HookConfig { queues: "0".parse().unwrap(), ..HookConfig::default() };
+        Look {
+            hooks: vec![(Family::V4, hook, Counters { queued, ..Counters::default() })],
+            ..Look::default()
+        }
+    }
+
+    #[test]
+    fn what_went_by_while_one_process_followed_another_is_counted_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = loss(&folder);
+        first.update(&led(1000), || seen(50, 0, 0));
+        first.update(&led(1020), || seen(60, 0, 0));
+        assert_eq!(first.uninspected.get(), Some(10));
+        for account in [first.hand_over(), first.leave(&led(1020), || seen(60, 0, 0))] {
+            let mut next = loss(&folder).going_on(Some(account));
+            assert_eq!(next.ledger.read(), Some(Previous::Open));
+            next.update(&led(5020), || seen(1060, 0, 0));
+            assert_eq!(next.uninspected.get(), Some(3000), "those before are counted already");
+            // Another hook counts from zero.
+            next.update(&Look::default(), || seen(1060, 0, 0));
+            next.update(&led(9000), || seen(1060, 0, 0));
+            assert_eq!(next.uninspected.get(), Some(3000));
+        }
+        // A hook that is gone meanwhile.
+        let mut next = loss(&folder).going_on(Some(first.hand_over()));
+        next.update(&Look::default(), || seen(60, 0, 0));
+        next.update(&led(9000), || seen(60, 0, 0));
+        assert_eq!(next.uninspected.get(), Some(0));
+    }
+
+    #[test]
+    fn accounts_that_nobody_goes_on_with_are_closed_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = loss(&folder);
+        first.update(&led(1000), || seen(50, 0, 0));
+        first.leave(&led(1010), || seen(60, 0, 0));
+        assert_eq!(first.ledger.read(), Some(Previous::Closed(1010)));
+        let mut later = loss(&folder);
+        later.update(&led(1110), || seen(1, 0, 0));
+        assert_eq!(later.uninspected.get(), Some(99));
     }
 
     #[test]

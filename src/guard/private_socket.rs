@@ -2,19 +2,30 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::control::FOLDER;
+use crate::privileges::give_up_all;
 
-/// A listener of mode 0600; its file goes with this value.
+/// How long nobody is heard where one could not be: descriptors may be short just now.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener of mode 0600, and the thread that serves it; its file goes with this value.
 #[derive(Debug)]
 pub(super) struct PrivateSocket {
     path: PathBuf,
     /// Device and inode of the socket, so that another guard's that took its place stays.
     file: (u64, u64),
     listener: UnixListener,
+    is_closed: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl PrivateSocket {
@@ -30,16 +41,47 @@ impl PrivateSocket {
         let listener = UnixListener::bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         let metadata = std::fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), file: (metadata.dev(), metadata.ino()), listener })
+        Ok(Self {
+            path: path.to_owned(),
+            file: (metadata.dev(), metadata.ino()),
+            listener,
+            is_closed: Arc::default(),
+            thread: None,
+        })
     }
 
-    /// The listener, for the thread that serves it.
-    pub(super) fn listener(&self) -> io::Result<UnixListener> {
-        self.listener.try_clone()
+    /// Has a thread of this name hear one peer after the other, until `hear` breaks it off or the socket is closed. It
+    /// may do nothing else.
+    ///
+    /// # Errors
+    /// Where the system has no thread or descriptor left.
+    pub(super) fn serve(
+        &mut self,
+        name: &'static str,
+        mut hear: impl FnMut(UnixStream) -> ControlFlow<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (listener, is_closed) = (self.listener.try_clone()?, Arc::clone(&self.is_closed));
+        let serve = move || {
+            give_up_all(name);
+            loop {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        if hear(stream).is_break() {
+                            return;
+                        }
+                    }
+                    Err(_) if is_closed.load(Ordering::Acquire) => return,
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
+            }
+        };
+        self.thread = Some(std::thread::Builder::new().name(name.to_owned()).spawn(serve)?);
+        Ok(())
     }
 
     /// Takes the file away, and wakes the thread that waits for a peer.
     pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         let ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == self.file;
         if std::fs::symlink_metadata(&self.path).is_ok_and(ours) {
             // One that stays is taken for what a dead guard left.
@@ -52,6 +94,8 @@ impl PrivateSocket {
 impl Drop for PrivateSocket {
     fn drop(&mut self) {
         self.close();
+        // One that waits for a word of a peer, or for the guard's, ends with the process.
+        let _ = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
     }
 }
 

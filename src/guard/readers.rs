@@ -18,33 +18,50 @@ pub(super) struct ReadersShown([AtomicU64; 4]);
 impl ReadersShown {
     /// Shows in the metrics what is new.
     pub(super) fn show(&self, metrics: &GuardMetrics, writers: &[Writer], inventory: Option<&Inventory>) {
-        let lost: u64 = writers.iter().map(|writer| writer.handle().lost()).sum();
-        let written: u64 = writers.iter().map(|writer| writer.handle().written()).sum();
+        let lost = writers.iter().map(|writer| writer.handle().lost()).sum();
+        let written = writers.iter().map(|writer| writer.handle().written()).sum();
         let unkept = inventory.map_or(0, Inventory::lost);
         let displaced = inventory.map_or(0, Inventory::displaced);
+        self.show_all(metrics, [lost, written, unkept, displaced]);
+    }
+
+    /// Events that were lost and written, sightings that were lost and displaced, all in all.
+    fn show_all(&self, metrics: &GuardMetrics, counts: [u64; 4]) {
         let counters = [
-            (&metrics.events_dropped, lost),
-            (&metrics.events_written, written),
-            (&metrics.inventory_lost, unkept),
-            (&metrics.inventory_displaced, displaced),
+            &metrics.events_dropped,
+            &metrics.events_written,
+            &metrics.inventory_lost,
+            &metrics.inventory_displaced,
         ];
-        for ((counter, now), shown) in counters.into_iter().zip(&self.0) {
+        for ((counter, now), shown) in counters.into_iter().zip(counts).zip(&self.0) {
             counter.inc_by(now.saturating_sub(shown.fetch_max(now, Ordering::Relaxed)));
         }
     }
 }
 
-/// Waits, not for long, until everybody has what there was to tell.
-pub(super) fn finish_readers(writers: Vec<Writer>, inventory: Option<Inventory>) {
+/// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
+pub(super) fn finish_readers(
+    writers: Vec<Writer>,
+    inventory: Option<Inventory>,
+    shown: &ReadersShown,
+    metrics: &GuardMetrics,
+) {
+    shown.show(metrics, &writers, inventory.as_ref());
+    let (mut lost_events, mut written, mut unkept) = (0, 0, 0);
     match inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
         Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
-        Some(Some(lost)) if lost > 0 => {
-            tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
+        Some(Some(lost)) => {
+            unkept = lost;
+            if lost > 0 {
+                tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
+            }
         }
-        _ => {}
+        None => {}
     }
     for writer in writers {
         let report = writer.finish_within(WRITERS_END);
+        lost_events += report.overflowed + report.failed + report.stuck;
+        written += report.written;
         if report.stuck > 0 {
             tell(format_args!("bannerwall: the last {} events are lost: nobody takes them", report.stuck));
         }
@@ -53,4 +70,5 @@ pub(super) fn finish_readers(writers: Vec<Writer>, inventory: Option<Inventory>)
             tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
+    shown.show_all(metrics, [lost_events, written, unkept, 0]);
 }

@@ -24,7 +24,7 @@ use super::readers::ReadersShown;
 use super::recent::Recent;
 use super::resets::{Allowance, Injector};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
-use super::supervise::{Run, load_rules};
+use super::supervise::{Beginning, Run, load_rules};
 use super::takeover::{Estate, Gift, Kept, Store, queue_name};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
@@ -121,7 +121,7 @@ pub(super) fn start(
         predecessor,
         facade: None,
         front: Front::default(),
-        account: None,
+        beginning: Beginning::Fresh,
         store,
         _listener: signals,
         _stamps: stamps,

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use super::front::Front;
 use super::keeper::Keeper;
 use super::queue::Queue;
-use super::supervise::{MOMENT, Run, failure};
+use super::supervise::{Beginning, MOMENT, Run, failure};
 use super::takeover::{Estate, Heard, Heir, Legacy, RunState, Store, run_name, sealed, state_name};
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
+use crate::rules::Rule;
 
 /// How long loops may take to answer what they have in hand.
 const LOOPS_END: Duration = Duration::from_secs(5);
@@ -25,10 +26,10 @@ pub(super) enum Successor {
 }
 
 impl Successor {
-    /// Says that loops are told to stop now.
-    fn serve(&self) {
+    /// Notes that loops are told to stop now.
+    fn note_served(&self) {
         if let Self::Guard(heir) = self {
-            heir.serve();
+            heir.note_served();
         }
     }
 
@@ -70,8 +71,11 @@ impl Run {
         self.workers.sort_by_key(|worker| worker.number);
         let has_state = state.is_some();
         let state = state.unwrap_or_default();
-        self.registry.go_on_from(&state.counts);
-        self.account = Some(state.account);
+        let rules = self.rules.load();
+        let ids = rules.rules().iter().map(Rule::id).chain(rules.policies().iter().map(|policy| policy.id()));
+        self.registry.go_on_from(&state.counts, &ids.collect());
+        drop(rules);
+        self.beginning = Beginning::Succeeds(state.account);
         self.metrics.note_takeover();
         tell(match (of_a_guard, has_state) {
             (true, _) => "bannerwall: goes on in the place of the guard that ran",
@@ -95,9 +99,9 @@ impl Run {
         mut estate: Estate,
         mut waiting: Vec<Queue>,
     ) -> Result<Option<RunState>, GuardError> {
-        if let Err(error) = estate.begin() {
+        if let Err(why) = estate.begin() {
             let path = self.config.takeover.clone().unwrap_or_default();
-            return Err(GuardError::Takeover { path, why: format!("the guard there is gone: {error}") });
+            return Err(GuardError::Takeover { path, why });
         }
         let (mut run, mut is_whole) = (None::<RunState>, true);
         loop {
@@ -110,7 +114,7 @@ impl Run {
                 Heard::Last => break,
                 Heard::Refused(why) => {
                     let path = self.config.takeover.clone().unwrap_or_default();
-                    return Err(GuardError::Takeover { path, why: format!("refused: {why}") });
+                    return Err(GuardError::Takeover { path, why });
                 }
             };
             match legacy {
@@ -165,10 +169,18 @@ impl Run {
     }
 
     /// Stops, and leaves all that is known to `successor`.
-    pub(super) fn hand_over(&mut self, keeper: &Keeper, successor: &Successor) -> Result<(), GuardError> {
-        successor.serve();
+    pub(super) fn hand_over(
+        &mut self,
+        keeper: &Keeper,
+        successor: &Successor,
+        started: Instant,
+    ) -> Result<(), GuardError> {
+        successor.note_served();
         // Before the other one's loops begin: what they receive is in no account here.
-        let account = keeper.hand_over();
+        let mut account = match successor {
+            Successor::Guard(_) => keeper.hand_over(),
+            Successor::Stored(_) => None,
+        };
         self.leaves.store(true, Ordering::Relaxed);
         self.stop.store(true, Ordering::Release);
         let deadline = Instant::now() + LOOPS_END;
@@ -178,6 +190,11 @@ impl Run {
                     lost(&state_name(queue), left.and_then(|left| successor.give(state_name(queue), &left)));
                 }
                 Ok(Message::Stop) => return Err(GuardError::Forced),
+                Ok(Message::Ended(queue, outcome)) => {
+                    if let Some(failed) = failure(queue, outcome) {
+                        tell(format_args!("bannerwall: {failed}; what it knew is lost to whoever goes on"));
+                    }
+                }
                 Ok(_) => {}
                 // Its last words come before a worker's end.
                 Err(_) if self.workers.iter().all(|worker| worker.thread.is_finished()) => break,
@@ -189,11 +206,17 @@ impl Run {
             successor.outlive();
             return Err(GuardError::Hung(hung.number));
         }
+        if let Successor::Stored(_) = successor {
+            // Nobody reads before the next process, if there ever is one.
+            account = keeper.leave();
+        }
         self.front = Front::default();
         if let Some(page) = &mut self.page {
             page.close();
         }
-        self.count_lost_events();
+        self.emit_stats(started);
+        // What becomes of the last events counts, too.
+        self.finish_readers();
         let state = RunState { counts: self.registry.counts(), account };
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
         lost(&run_name(), state.and_then(|state| successor.give(run_name(), &state)));

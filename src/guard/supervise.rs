@@ -71,13 +71,20 @@ pub(super) struct Run {
     /// What opens the front once that process is gone.
     pub(super) facade: Option<Facade>,
     pub(super) front: Front,
-    /// The accounts of that process, if it had any.
-    pub(super) account: Option<Option<AccountState>>,
+    pub(super) beginning: Beginning,
     /// Where the next process finds what this one leaves.
     pub(super) store: Option<Store>,
     pub(super) _listener: Listener,
     /// As long as it lives the kernel stamps packets, for the time that they wait in the queue.
     pub(super) _stamps: Option<PacketStamps>,
+}
+
+/// How a run begins.
+pub(super) enum Beginning {
+    /// By itself.
+    Fresh,
+    /// In another process's place, with its accounts, if it had any.
+    Succeeds(Option<AccountState>),
 }
 
 /// A worker on its thread.
@@ -130,13 +137,16 @@ impl Run {
             Err(error) => (None, Err(error)),
         };
         let ended = match (&served, &keeper) {
-            (Ok(End::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor),
+            (Ok(End::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor, started),
             (served, _) => {
                 // Nobody may begin to read a queue that is given back.
                 self.front.close_to_heirs();
                 self.end_workers(matches!(served, Err(GuardError::Hung(_))))
             }
         };
+        if ended.is_err() {
+            self.let_pass();
+        }
         if matches!(ended, Err(GuardError::Forced)) {
             // Whatever does not end is left to the end of the process.
             return ended;
@@ -145,8 +155,17 @@ impl Run {
             keeper.close();
         }
         self.emit_stats(started);
-        self.finish_writers();
+        self.finish_workers();
+        self.finish_readers();
         served.and(ended)
+    }
+
+    /// Has the service manager forget queues of a run that fails under `open`: packets pass where nobody has them, and
+    /// the rest of the end may take its time.
+    fn let_pass(&self) {
+        if let (Some(store), OnFailure::Open) = (&self.store, self.config.on_failure) {
+            store.let_go(&self.config, &[]);
+        }
     }
 
     /// Where events go, for one thread.
@@ -160,7 +179,7 @@ impl Run {
         let config = &self.config;
         let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), self.sinks());
         let mut loss = Loss::new(config, &self.metrics);
-        if let Some(account) = &self.account {
+        if let Beginning::Succeeds(account) = &self.beginning {
             loss = loss.going_on(account.clone());
         }
         let tallies: Vec<(u16, Arc<Tally>)> =
@@ -180,11 +199,16 @@ impl Run {
         let ready = self.ready_line();
         tell(&ready);
         // A manager that has started another process is told which one is its guard now.
-        let own =
-            if self.account.is_some() { format!("\nMAINPID={}", std::process::id()) } else { String::new() };
+        let own = match self.beginning {
+            Beginning::Succeeds(_) => format!("\nMAINPID={}", std::process::id()),
+            Beginning::Fresh => String::new(),
+        };
         self.notify(&format!("READY=1\nSTATUS={ready}{own}"));
         let watched = self.watch(started);
         self.health.set_ready(false);
+        if watched.is_err() {
+            self.let_pass();
+        }
         if !matches!(watched, Ok(End::Leave(Successor::Guard(_)))) {
             self.front.close_to_heirs();
         }
@@ -204,7 +228,9 @@ impl Run {
 
     /// Puts the hook up. Where another guard is gone already there is no way back: then the hook that is there serves.
     fn raise(&self, keeper: &Keeper) -> Result<(), GuardError> {
-        let Some(_) = &self.account else { return keeper.raise(false) };
+        if let Beginning::Fresh = self.beginning {
+            return keeper.raise(false);
+        }
         if let Err(error) = keeper.raise(true) {
             tell(format_args!("bannerwall: the hook is not put up, and tried again: {error}"));
         }
@@ -363,7 +389,7 @@ impl Run {
         self.shown.show(&self.metrics, &self.writers, self.inventory.as_ref());
     }
 
-    fn emit_stats(&self, started: Instant) {
+    pub(super) fn emit_stats(&self, started: Instant) {
         self.count_lost_events();
         let latest = self.workers.iter().map(|worker| worker.tally.latest());
         let mut counters = super::stats::counters(latest);
@@ -382,13 +408,18 @@ impl Run {
         }
     }
 
-    fn finish_writers(self) {
+    fn finish_workers(&mut self) {
         // One that hangs ends with the process.
-        for worker in self.workers.into_iter().filter(|worker| worker.thread.is_finished()) {
+        for worker in self.workers.drain(..).filter(|worker| worker.thread.is_finished()) {
             // How it ended was told by its farewell.
             let _ = worker.thread.join();
         }
-        finish_readers(self.writers, self.inventory);
+    }
+
+    /// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
+    pub(super) fn finish_readers(&mut self) {
+        let (writers, inventory) = (std::mem::take(&mut self.writers), self.inventory.take());
+        finish_readers(writers, inventory, &self.shown, &self.metrics);
     }
 }
 

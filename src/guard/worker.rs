@@ -330,7 +330,8 @@ impl Worker {
     /// Binds a queue anew that nothing would ever come to.
     fn check_queue(&mut self) -> Result<(), SourceError> {
         let number = self.shared.number;
-        if self.is_doubtful && matches!(KernelCounters::of(number), Ok(None)) {
+        let is_lost = || self.source.is_lost() || matches!(KernelCounters::of(number), Ok(None));
+        if self.is_doubtful && is_lost() {
             tell(format_args!(
                 "bannerwall: queue {number} is bound anew: the process that had it has given it back"
             ));

@@ -5,6 +5,8 @@
 //! times less than a command a rule. A restore waits for the lock that iptables programs share for five
 //! seconds.
 
+use std::path::Path;
+
 use super::plan::TABLE;
 use super::programs::{Call, Ended, Program, Programs};
 use super::{Family, HookError, Variant};
@@ -32,7 +34,7 @@ impl Tables {
     }
 
     /// The other variant, where its program is installed and, so that no kernel table is made by
-    /// merely asking, where the kernel has such a table already.
+    /// merely asking, where the kernel has such a table already, or its module where that is all that can be known.
     pub(super) fn other(&self) -> Option<Self> {
         let variant = match self.variant {
             Variant::Legacy => Variant::Nft,
@@ -91,16 +93,25 @@ impl Tables {
 }
 
 /// Whether the legacy kernel interface has our table already (read without making it). Where the names are kept from
-/// this user it is asked itself: a hook must not stay because nobody looked.
+/// this user it is taken for one that is there where it can be: a hook must not stay because nobody looked.
 fn legacy_table_exists(family: Family) -> bool {
-    let names = match family {
-        Family::V4 => "/proc/thread-self/net/ip_tables_names",
-        Family::V6 => "/proc/thread-self/net/ip6_tables_names",
+    let (names, modules) = match family {
+        Family::V4 => ("/proc/thread-self/net/ip_tables_names", ["ip_tables", "iptable_mangle"]),
+        Family::V6 => ("/proc/thread-self/net/ip6_tables_names", ["ip6_tables", "ip6table_mangle"]),
     };
     match std::fs::read_to_string(names) {
         Ok(text) => text.lines().any(|name| name == TABLE),
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        Err(error) => {
+            error.kind() == std::io::ErrorKind::PermissionDenied
+                && may_be_loaded(Path::new("/sys/module"), modules)
+        }
     }
+}
+
+/// Whether a table can be there whose names can't be read: its module is loaded, or may be part of the kernel, as the
+/// interface then is that it depends on. To ask for a table that is not there makes one, before every packet's way.
+fn may_be_loaded(modules: &Path, [interface, table]: [&str; 2]) -> bool {
+    !modules.join(interface).exists() || modules.join(table).exists()
 }
 
 /// What a table holds.
@@ -182,6 +193,17 @@ impl Listing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_whose_name_is_kept_back_is_asked_for_only_where_its_module_is() {
+        let modules = tempfile::tempdir().unwrap();
+        let may_be = || may_be_loaded(modules.path(), ["ip_tables", "iptable_mangle"]);
+        assert!(may_be(), "both may be part of the kernel");
+        std::fs::create_dir(modules.path().join("ip_tables")).unwrap();
+        assert!(!may_be(), "nothing has loaded it");
+        std::fs::create_dir(modules.path().join("iptable_mangle")).unwrap();
+        assert!(may_be());
+    }
 
     #[test]
     fn a_saved_table_is_read_with_its_counters() {

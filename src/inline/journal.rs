@@ -57,9 +57,8 @@ pub struct Kept {
 impl Kept {
     /// The packet as it was shown, with its time as somebody else's clock has it.
     pub fn packet(&self, now: Timestamp) -> PacketInput<'_> {
-        let age = u64::try_from(self.age.as_nanos()).unwrap_or(u64::MAX);
         PacketInput {
-            now: Timestamp::from_nanos(now.as_nanos().saturating_sub(age)),
+            now: now.before(self.age),
             ip: &self.octets,
             wire_length: self.wire_length,
             checksums: self.checksums,

@@ -1,6 +1,6 @@
 //! Counters that go on in another process: what they say is taken along, and added there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::Collector as _;
@@ -9,6 +9,7 @@ use prometheus::{IntCounter, IntCounterVec};
 use serde::{Deserialize, Serialize};
 
 use super::{Latency, Registry};
+use crate::diagnostics::tell;
 
 /// Series that are taken along, at most: a rule has a few.
 const SERIES: usize = 1 << 16;
@@ -58,6 +59,32 @@ impl Carried {
     }
 }
 
+impl Counts {
+    /// Leaves series of rules out where there are too many, and says so.
+    fn cut_to(&mut self, limit: usize) {
+        let mut surplus = self.series.len().saturating_sub(limit);
+        if surplus == 0 {
+            return;
+        }
+        tell(format_args!(
+            "bannerwall: more than {limit} counters: of the others' rules what they have counted is lost"
+        ));
+        self.series.retain(|series| {
+            let goes = surplus > 0 && series.id().is_some();
+            surplus -= usize::from(goes);
+            !goes
+        });
+    }
+}
+
+impl Series {
+    /// The rule or policy that it counts for.
+    fn id(&self) -> Option<&str> {
+        let ids = self.labels.iter().filter(|(label, _)| matches!(&**label, "rule" | "policy"));
+        ids.map(|(_, id)| &**id).next()
+    }
+}
+
 impl Registry {
     /// What all counters say now.
     pub fn counts(&self) -> Counts {
@@ -76,14 +103,18 @@ impl Registry {
                 }
             }
         }
-        counts.series.truncate(SERIES);
+        // Most rules never match anything, and some are gone.
+        counts.series.retain(|series| series.value > 0 || series.id().is_none());
+        counts.cut_to(SERIES);
         counts
     }
 
-    /// Adds what the counters of another process said. What is not counted here is left out.
-    pub fn go_on_from(&self, counts: &Counts) {
+    /// Adds what the counters of another process said. What is not counted here is left out, and so is what counts for a
+    /// rule or policy that is none of `ids`.
+    pub fn go_on_from(&self, counts: &Counts, ids: &HashSet<&str>) {
         let carried = self.carried.lock();
-        for series in counts.series.iter().take(SERIES) {
+        let in_force = counts.series.iter().filter(|series| series.id().is_none_or(|id| ids.contains(id)));
+        for series in in_force {
             for counting in carried.iter() {
                 match counting {
                     Counting::One(name, counter) if *name == series.name && series.labels.is_empty() => {
@@ -134,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::event::Action;
-    use crate::metrics::{GuardMetrics, QueueDrop, ReloadResult, Verdict};
+    use crate::metrics::{GuardMetrics, QueueDrop, ReloadResult, TakeoverResult, Verdict};
 
     fn guard() -> (Registry, GuardMetrics) {
         let registry = Registry::new().expect("families agree");
@@ -148,6 +179,8 @@ mod tests {
         metrics.bytes.inc_by(1 << 60);
         metrics.packets(3, Verdict::Drop).inc_by(7);
         metrics.rule_matches("a\"rule", Action::Reject).inc();
+        metrics.rule_matches("deleted", Action::Reject).inc();
+        metrics.rule_matches("never matched", Action::Alert).inc_by(0);
         metrics.verdict_latency.observe(Duration::from_micros(7), 5);
         metrics.uninspected_packets.inc_by(2);
         metrics.rules.set(9);
@@ -156,7 +189,7 @@ mod tests {
         let (next, its) = guard();
         its.bytes.inc_by(5);
         its.uninspected_packets.set_known(true);
-        next.go_on_from(&counts);
+        next.go_on_from(&counts, &HashSet::from(["a\"rule", "never matched"]));
         assert_eq!(its.bytes.get(), (1 << 60) + 5);
         assert_eq!(its.packets(3, Verdict::Drop).get(), 7);
         assert_eq!(its.rule_matches("a\"rule", Action::Reject).get(), 1);
@@ -164,7 +197,25 @@ mod tests {
         assert_eq!(its.rules.get(), 0, "what is no counter is not taken along");
         assert_eq!(its.reloads(ReloadResult::Success).get(), 0);
         let shown = next.render().expect("it can be shown");
+        assert!(!shown.contains("deleted") && !shown.contains("never matched"), "{shown}");
         assert!(shown.contains("bannerwall_verdict_latency_seconds_bucket{le=\"0.00001\"} 5\n"), "{shown}");
+    }
+
+    #[test]
+    fn where_there_are_too_many_counters_those_of_rules_go_and_no_others() {
+        let (registry, metrics) = guard();
+        metrics.bytes.inc();
+        metrics.takeovers(TakeoverResult::Success).inc();
+        for rule in ["one", "two", "three"] {
+            metrics.rule_matches(rule, Action::Alert).inc();
+        }
+        let mut counts = registry.counts();
+        let all = counts.series.len();
+        for (limit, left) in [(all, 3), (all - 2, 1), (0, 0)] {
+            counts.cut_to(limit);
+            let rules = counts.series.iter().filter(|series| series.id().is_some()).count();
+            assert_eq!((counts.series.len(), rules), (all - 3 + left, left), "{counts:?}");
+        }
     }
 
     #[test]
@@ -173,7 +224,7 @@ mod tests {
         let odd = r#"{"series":[{"name":"bannerwall_bytes_total","labels":[["a","b"]],"value":1},
             {"name":"bannerwall_queue_dropped_total","labels":[],"value":1},{"name":"nobody","labels":[],"value":1}],
             "spreads":[{"name":"bannerwall_verdict_latency_seconds","buckets":[1],"nanos":18446744073709551615}]}"#;
-        registry.go_on_from(&serde_json::from_str(odd).expect("counts"));
+        registry.go_on_from(&serde_json::from_str(odd).expect("counts"), &HashSet::new());
         assert_eq!(metrics.bytes.get(), 0);
         let drops = [QueueDrop::QueueFull, QueueDrop::NoListener];
         assert!(drops.iter().all(|reason| metrics.queue_dropped(*reason).get() == 0));

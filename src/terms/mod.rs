@@ -43,6 +43,12 @@ impl Timestamp {
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
+
+    /// The time `duration` earlier, not before the epoch.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
 }
 
 impl From<SystemTime> for Timestamp {

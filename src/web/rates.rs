@@ -59,7 +59,7 @@ impl Rates {
 }
 
 /// One network of IPv6 (/64) is one client.
-fn group(address: IpAddr) -> IpAddr {
+pub(super) fn group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((u128::from(address) & !u128::from(u64::MAX)).to_be_bytes()),
         address => address,

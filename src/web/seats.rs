@@ -1,8 +1,10 @@
-//! Who is being answered: so many connections in all, and so many of one address, at once.
+//! Who is being answered: so many connections in all, and so many of one client, at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use super::rates::group;
 
 /// The places of a server.
 #[derive(Debug, Clone)]
@@ -10,7 +12,7 @@ pub(crate) struct Seats {
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
     /// In all.
     all: usize,
-    /// Of one address, so that none can keep all others out.
+    /// Of one address, or network of IPv6, so that none can keep all others out.
     of_one: usize,
 }
 
@@ -26,6 +28,7 @@ impl Seats {
 
     /// A place for a client, where there is one.
     pub(crate) fn take(&self, client: IpAddr) -> Option<Seat> {
+        let client = group(client);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.get(&client).copied().unwrap_or_default();
         if own >= self.of_one || taken.values().sum::<usize>() >= self.all {
@@ -45,5 +48,25 @@ impl Drop for Seat {
                 taken.remove(&self.1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_can_not_keep_all_others_out_by_however_many_addresses() {
+        let seats = Seats::new(4, 2);
+        let take = |address: &str| seats.take(address.parse().unwrap());
+        let own: Vec<Option<Seat>> = (1..=4).map(|last| take(&format!("2001:db8::{last}"))).collect();
+        assert_eq!(own.iter().flatten().count(), 2);
+        let mapped = [take("192.0.2.1"), take("::ffff:192.0.2.1")];
+        assert!(
+            mapped.iter().all(Option::is_some) && take("2001:db8:0:1::1").is_none(),
+            "there are four in all"
+        );
+        drop(own);
+        assert!(take("192.0.2.1").is_none() && take("2001:db8:0:1::1").is_some());
     }
 }

@@ -7,6 +7,7 @@ use super::outgoing::{Outgoing, Settings};
 use super::slots::Wait;
 use super::{KernelCounters, Queue, QueueConfig, Verdict, refusal, send_patiently, socket};
 use crate::error::{CallError, QueueError};
+use crate::namespace;
 use crate::sys;
 
 impl Queue {
@@ -15,16 +16,22 @@ impl Queue {
     ///
     /// Nothing changes for whoever still reads from it, until [`Queue::resume`] is called here.
     ///
+    /// `marks_connections` is what the other process has found out; where that is nothing it is asked again.
+    ///
     /// # Errors
     ///
-    /// When it is no netlink socket to netfilter, or the queue is another socket's.
+    /// When it is no netlink socket to netfilter, or one of another network, or the queue is another socket's.
     pub fn adopt(socket: OwnedFd, config: &QueueConfig, marks_connections: bool) -> Result<Self, QueueError> {
         if !socket::is_netfilter(socket.as_fd()) {
             return Err(CallError::of("getsockopt(SO_PROTOCOL)", libc::EPROTOTYPE).into());
         }
+        if !namespace::is_own(socket.as_fd()) {
+            return Err(CallError::of("getsockopt(SO_NETNS_COOKIE)", libc::EXDEV).into());
+        }
         socket::close_on_exec(socket.as_fd())?;
+        let marks_connections = marks_connections || finds_connections(config.number);
         let queue = Self { marks_connections, ..Self::of(socket, config)? };
-        // Who may not read the table is told by the kernel's refusal of the first verdict.
+        // Who may not read the table is told by the kernel's answer to what `resume` says.
         match KernelCounters::of(config.number).map(|found| found.map(|counters| counters.portid)) {
             Ok(Some(portid)) if portid != queue.portid => {
                 Err(QueueError::AlreadyBound { queue: config.number, portid })
@@ -38,7 +45,7 @@ impl Queue {
     /// the packets that wait were copied by.
     ///
     /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is counted when it
-    /// arrives.
+    /// arrives, and [`Queue::is_lost`] then where nothing comes to this queue.
     ///
     /// # Errors
     ///
@@ -128,6 +135,25 @@ impl Queue {
         };
         self.configure(&settings).map_err(|error| refusal(self.number, self.portid, error))?;
         self.last_packet = None;
+        self.is_lost = false;
         Ok(())
     }
+
+    /// Whether the kernel has said that nobody has bound this queue, or that another socket has: nothing comes to it before
+    /// it is bound again.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+}
+
+/// Whether this kernel takes a connection's mark with a verdict, as [`Queue::bind`] finds out, without a word to the
+/// queue itself: the kernel looks at what is asked for before it looks whose queue that is (`nfqnl_recv_config`), and
+/// the socket that asks has none.
+fn finds_connections(number: u16) -> bool {
+    let config = QueueConfig { batch: 1, receive_buffer: 1 << 16, ..QueueConfig::new(number) };
+    let flag = sys::NFQA_CFG_F_CONNTRACK;
+    let show = Settings { flags: Some((flag, flag)), ..Settings::default() };
+    let asked = socket::open().map(|socket| Queue::of(socket, &config));
+    let Ok(Ok(mut asker)) = asked else { return false };
+    asker.configure(&show).is_err_and(|error| matches!(error.errno(), Some(libc::EPERM | libc::ENODEV)))
 }

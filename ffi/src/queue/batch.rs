@@ -29,7 +29,7 @@ impl<'queue> Batch<'queue> {
 
     /// The next packet that waits for a verdict.
     pub fn next_packet(&mut self) -> Option<Packet<'_>> {
-        let Queue { socket, slots, outgoing, counters, failure, last_packet, .. } = &mut *self.queue;
+        let Queue { socket, slots, outgoing, counters, failure, last_packet, is_lost, .. } = &mut *self.queue;
         if !outgoing.has_room()
             && let Err(error) = flush(socket, outgoing, counters)
         {
@@ -56,7 +56,10 @@ impl<'queue> Batch<'queue> {
                     *last_packet = Some(message.id);
                     return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
                 }
-                Ok(Message::Answer(answer)) => note_answer(counters, answer),
+                Ok(Message::Answer(answer)) => {
+                    *is_lost |= matches!(answer.errno, libc::ENODEV | libc::EPERM);
+                    note_answer(counters, answer);
+                }
                 Ok(Message::Other(_)) => {}
                 Err(Malformed { packet }) => {
                     counters.malformed += 1;

@@ -193,6 +193,8 @@ pub struct Queue {
     /// Absent where packets came before this process had the queue.
     last_packet: Option<u32>,
     sequence: u32,
+    /// Whether the kernel has said that the queue is not bound by this socket.
+    is_lost: bool,
 }
 
 impl Queue {
@@ -241,6 +243,7 @@ impl Queue {
             counters: Counters::default(),
             last_packet: None,
             sequence: 0,
+            is_lost: false,
         })
     }
 

@@ -66,8 +66,9 @@ impl Outgoing {
     /// The messages, to be sent whole.
     pub(super) fn octets(&self) -> &[u8] {
         let start = self.buffer.as_ptr().cast::<u8>();
-        // SAFETY: the buffer is initialised memory of at least `length` octets (`begin` checks), any
-        // initialised octet is a valid u8, and the borrow of `self` keeps it alive and unchanged.
+        // SAFETY: the buffer is initialised memory of at least `length` octets: `push` makes a message within the
+        // words that it was given and adds no more than that, and the buffer never shrinks. Any initialised octet
+        // is a valid u8, and the borrow of `self` keeps it alive and unchanged.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 
@@ -162,7 +163,11 @@ impl Outgoing {
             return false;
         }
         let Some(&length) = message.first() else { return false };
-        self.length += length.next_multiple_of(4) as usize;
+        let length = length.next_multiple_of(4) as usize;
+        if length > message.len() * 4 {
+            return false;
+        }
+        self.length += length;
         true
     }
 

@@ -298,7 +298,11 @@ impl Datagrams {
 
     fn facts(&self, found: Option<FlowId>, seen: Seen<'_>) -> FlowFacts {
         let known = found.map(|id| self.get(id));
-        let client = known.and_then(|flow| Some(flow.conversation.as_ref()?.client(seen.from)));
+        let client = known.map(|flow| match &flow.conversation {
+            Some(association) => association.client(seen.from),
+            // Another engine has known it.
+            None => flow.end(Side::Client),
+        });
         let started = known.map_or(seen.packet.now, Flow::started);
         FlowFacts::of_datagrams(seen.key, started, client.unwrap_or(seen.from))
     }

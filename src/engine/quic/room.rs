@@ -6,7 +6,7 @@ use crate::engine::bench::{Bench, Desk, Sitting};
 use crate::engine::facts::FlowFacts;
 use crate::engine::flows::nothing;
 use crate::engine::{Counters, Decision, EngineConfig, Inspected, OnFailure, PacketInput};
-use crate::event::{DropReason, FlowEnd, Timestamp};
+use crate::event::{DropReason, FlowEnd, Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, Ruling};
 
 /// A part of the room that TCP's flows have.
@@ -166,8 +166,8 @@ impl Datagrams {
 
     pub(super) fn facts_of(&self, id: FlowId) -> FlowFacts {
         let flow = self.get(id);
-        let low = crate::flow::End::Low;
-        let client = flow.conversation.as_ref().map_or(low, |association| association.client(low));
+        let client = flow.end(Side::Client);
+        let client = flow.conversation.as_ref().map_or(client, |association| association.client(client));
         FlowFacts::of_datagrams(*flow.key(), flow.started(), client)
     }
 

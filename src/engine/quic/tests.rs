@@ -5,10 +5,10 @@ use proptest::prelude::*;
 
 use crate::banner::quic::testing::{InitialBuilder, hello};
 use crate::engine::{
-    AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, OnFailure, PacketInput, Timeouts,
+    AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, OnFailure, PacketInput, Remembered, Timeouts,
 };
 use crate::event::{Application, Endpoint, Event, EventKind, Timestamp, Transport};
-use crate::flow::Anomaly;
+use crate::flow::{Anomaly, Class, End, Ruling};
 use crate::packet::testing::{datagram, endpoint};
 use crate::rules::RuleSet;
 use crate::terms::QuicVersion;
@@ -155,6 +155,35 @@ fn a_forbidden_hello_never_passes_however_often_it_comes() {
     }
     assert_eq!(scene.kinds(), ["alert", "hello", "drop"], "told once");
     assert_eq!(scene.engine.counters().flows_dropped, 1);
+}
+
+#[test]
+fn a_flow_that_another_engine_has_blocked_keeps_its_client() {
+    for turned in [false, true] {
+        let mut first = Scene::new(|_| {});
+        if turned {
+            std::mem::swap(&mut first.client, &mut first.server);
+        }
+        assert_eq!(first.client(&initial(FORBIDDEN).build()), Decision::Drop);
+        let table = first.engine.datagrams.table();
+        let id = Class::ALL.into_iter().find_map(|class| table.by_age(class).next()).expect("it is known");
+        let key = *table.get(id).key();
+        let client = if key.endpoint(End::Low) == first.client { End::Low } else { End::High };
+        let mut next = Scene::new(|_| {});
+        let blocked = Remembered {
+            transport: Transport::Udp,
+            key,
+            client,
+            ruling: Ruling::Blocked,
+            positions: [None; 2],
+            reopening: None,
+            mark: None,
+            age: Duration::ZERO,
+        };
+        next.engine.remember(&blocked, first.now);
+        let id = next.engine.datagrams.table().find(&key).expect("it is known");
+        assert_eq!(next.engine.datagrams.facts_of(id).endpoints().client, first.client, "{turned}");
+    }
 }
 
 #[test]

@@ -39,6 +39,9 @@ const REST: Duration = Duration::from_millis(250);
 /// How long taking the hook down may take: iptables waits five seconds for its lock, a family each.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+/// How long a last look may take while packets wait for another process.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
 /// What the main thread wants, and what the kernel tells.
 enum Order {
     /// Put the hook up, and look after it from then on.
@@ -53,6 +56,8 @@ enum Order {
     Close,
     /// Leave hook and accounts to the process that goes on.
     HandOver(Sender<AccountState>),
+    /// Leave them to one that may never come: nobody reads any more.
+    Leave(Sender<AccountState>),
 }
 
 /// What tells the keeper how much the workers have seen.
@@ -91,6 +96,7 @@ impl Keeper {
             loss,
             seeing,
             is_down: false,
+            is_owed: false,
         };
         let run = move || keeping.run(&orders);
         let thread = std::thread::Builder::new().name("hook".to_owned()).spawn(run)?;
@@ -125,6 +131,13 @@ impl Keeper {
         let (sender, answer) = bounded(1);
         self.order(Order::HandOver(sender));
         answer.recv_timeout(PATIENCE).ok()
+    }
+
+    /// As [`Keeper::hand_over`], once nobody reads any more, to a process that may never come. Packets wait meanwhile.
+    pub(super) fn leave(&self) -> Option<AccountState> {
+        let (sender, answer) = bounded(1);
+        self.order(Order::Leave(sender));
+        answer.recv_timeout(LAST_LOOK).ok()
     }
 
     /// How long [`Keeper::take_down`] may take.
@@ -175,6 +188,8 @@ struct Keeping {
     seeing: Seeing,
     /// Whether the hook was taken down by order.
     is_down: bool,
+    /// Whether it could not be put up and has to be.
+    is_owed: bool,
 }
 
 impl Keeping {
@@ -193,6 +208,7 @@ impl Keeping {
                 Ok(Order::Raise(answer, insists)) => {
                     let raised = self.raise();
                     if raised.is_err() && insists {
+                        self.is_owed = true;
                         self.due = Some(Instant::now() + REST);
                     }
                     // The main thread waits for it.
@@ -210,6 +226,12 @@ impl Keeping {
                     self.due = None;
                     drop(answer.send(self.loss.hand_over()));
                 }
+                // Nobody waits any more where that took too long.
+                Ok(Order::Leave(answer)) => {
+                    self.due = None;
+                    drop(answer.send(self.loss.leave(&self.lookout.look(), &self.seeing)));
+                }
+                Err(RecvTimeoutError::Timeout) if self.is_owed => self.raise_at_last(),
                 Err(RecvTimeoutError::Timeout) => self.look(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -225,8 +247,21 @@ impl Keeping {
         Ok(())
     }
 
+    /// Puts up what could not be put up at first, whether what is lost later is put back or not.
+    fn raise_at_last(&mut self) {
+        match self.raise() {
+            Ok(()) => self.is_owed = false,
+            Err(error) => {
+                self.reporter.cannot(&error);
+                self.look();
+                self.due = self.due.map(|due| due.min(Instant::now() + UNTOLD));
+            }
+        }
+    }
+
     fn take_down(&mut self) -> Result<(), HookError> {
         self.due = None;
+        self.is_owed = false;
         // What the rules have counted goes with them.
         let look = self.lookout.look();
         self.loss.update(&look, &self.seeing);

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::diagnostics::tell;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
 use crate::guard::sinks::Sinks;
-use crate::hook::{Family, HookError, Look, Standing};
+use crate::hook::{Family, Look, Standing};
 use crate::metrics::{GuardMetrics, Health};
 
 /// Tells, and remembers what it has told.
@@ -77,8 +77,8 @@ impl Reporter {
         self.say(&families.join(", "), "restored", "put back".to_owned());
     }
 
-    /// The hook could not be put back.
-    pub(super) fn cannot(&mut self, error: &HookError) {
+    /// The hook could not be put up or back.
+    pub(super) fn cannot(&mut self, error: &impl ToString) {
         let why = error.to_string();
         if self.failure.as_ref() != Some(&why) {
             tell(format_args!("bannerwall: the hook cannot be put back: {why}"));

@@ -104,6 +104,10 @@ impl Source for LibnetfilterQueue {
         Ok(self.queue.bind_again(&self.config)?)
     }
 
+    fn is_lost(&self) -> bool {
+        self.queue.is_lost()
+    }
+
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queue.as_fd())
     }

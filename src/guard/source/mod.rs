@@ -361,6 +361,11 @@ pub trait Source: Send {
         Err(CallError { call: "nfqnl_recv_config", source }.into())
     }
 
+    /// Whether the kernel has said that nothing comes to a queue that was adopted: it is not its socket's any more.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// The socket, where another process can go on with it.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None

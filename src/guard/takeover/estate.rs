@@ -61,7 +61,7 @@ pub(in crate::guard) enum Heard {
     Legacy(Legacy),
     /// It judges no longer, and nothing follows.
     Last,
-    /// It does not let go of its queues, whatever it has offered.
+    /// It does not let go of its queues, whatever it has offered, and says why.
     Refused(String),
 }
 
@@ -111,7 +111,7 @@ impl Estate {
                     sockets.push(Inherited { name, socket, marks_connections });
                 }
                 (Word::Offered, _) => break,
-                (Word::Refused { why }, _) => return Err(format!("refused: {why}")),
+                (Word::Refused { why }, _) => return Err(refused(&why)),
                 _ => return Err("the guard there says what this one does not understand".to_owned()),
             }
         }
@@ -125,6 +125,7 @@ impl Estate {
 
     fn from_store(config: &GuardConfig, store: &Store, kept: Kept) -> Option<Self> {
         let (mut sockets, mut left, mut spent) = (Vec::new(), VecDeque::new(), Vec::new());
+        let mut is_foreign = false;
         for (name, descriptor) in kept.0 {
             if name.starts_with(STATE) {
                 left.extend(legacy(&name, Some(descriptor)));
@@ -139,7 +140,11 @@ impl Estate {
             } else {
                 // As long as somebody has it, packets would wait in a queue that nobody reads.
                 store.remove(&kept.name);
+                is_foreign = true;
             }
+        }
+        if is_foreign {
+            store.wait();
         }
         for legacy in &left {
             if let Legacy::Queue(number, state) = legacy {
@@ -153,7 +158,11 @@ impl Estate {
         }
         // Of flows whose queues are gone nothing is true any more.
         estate.spend();
-        store.remove(METRICS);
+        if !estate.sockets.is_empty() {
+            // Nobody can listen there before the manager has closed it.
+            store.remove(METRICS);
+            store.wait();
+        }
         None
     }
 
@@ -183,6 +192,8 @@ impl Estate {
         let fits = bound.is_some_and(|(bound, wanted)| is_at(bound, wanted));
         if let (false, Some((store, _))) = (fits, &self.store) {
             store.remove(METRICS);
+            // Nobody can listen on every address of that port, say, before the manager has closed it.
+            store.wait();
         }
         fits.then_some(listener)
     }
@@ -195,10 +206,13 @@ impl Estate {
     /// Has the other guard stop.
     ///
     /// # Errors
-    /// It is gone; what becomes of its packets is not known.
-    pub(in crate::guard) fn begin(&self) -> io::Result<()> {
+    /// It has refused meanwhile and goes on, or it is gone, and what becomes of its packets is not known.
+    pub(in crate::guard) fn begin(&self) -> Result<(), String> {
         match &self.left {
-            Left::Guard(stream) => say(stream, &Word::Go, None),
+            Left::Guard(stream) => say(stream, &Word::Go, None).map_err(|error| match hear(stream) {
+                Ok((Word::Refused { why }, _)) => refused(&why),
+                _ => format!("the guard there is gone: {error}"),
+            }),
             Left::Unintelligible(_) => Ok(()),
             Left::Nobody(_) => {
                 self.spend();
@@ -233,7 +247,7 @@ impl Estate {
                 legacy(&name, descriptor).map_or(Heard::Nothing, Heard::Legacy)
             }
             Ok((Word::Done, _)) => Heard::Last,
-            Ok((Word::Refused { why }, _)) => Heard::Refused(why),
+            Ok((Word::Refused { why }, _)) => Heard::Refused(refused(&why)),
             Ok(_) => Heard::Nothing,
             Err(error) if is_end(&error) => {
                 tell(format_args!(
@@ -303,6 +317,11 @@ fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<Legacy> {
     })
 }
 
+/// What is said of a refusal.
+fn refused(why: &str) -> String {
+    format!("refused: {why}")
+}
+
 /// Whether nobody listens.
 fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
@@ -313,4 +332,23 @@ fn is_of(stream: &UnixStream, config: &GuardConfig) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream.as_fd());
     let peer = peer.map(|credentials| credentials.uid.as_raw());
     peer.ok().zip(config.user.as_ref()).is_some_and(|(peer, user)| peer == user.number())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_refused_while_he_made_himself_ready_says_so() {
+        let ready = |refusal: Option<&str>| {
+            let (own, its) = UnixStream::pair().unwrap();
+            if let Some(why) = refusal {
+                say(&its, &Word::Refused { why: why.to_owned() }, None).unwrap();
+            }
+            drop(its);
+            Estate { sockets: Vec::new(), left: Left::Guard(own), store: None }.begin().unwrap_err()
+        };
+        assert_eq!(ready(Some("this guard ends")), "refused: this guard ends");
+        assert!(ready(None).starts_with("the guard there is gone: "), "{}", ready(None));
+    }
 }

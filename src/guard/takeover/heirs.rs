@@ -1,12 +1,12 @@
 //! The old guard's side: who wants to go on in its place is heard here, and given what there is.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -17,7 +17,6 @@ use crate::diagnostics::tell;
 use crate::guard::Message;
 use crate::guard::private_socket::{PrivateSocket, is_trusted};
 use crate::metrics::{GuardMetrics, TakeoverResult};
-use crate::privileges::give_up_all;
 
 /// How long a peer may take for a word.
 const PEER: Duration = Duration::from_secs(5);
@@ -36,7 +35,6 @@ pub(in crate::guard) struct Gift {
 #[derive(Debug)]
 pub(in crate::guard) struct Heirs {
     socket: PrivateSocket,
-    thread: Option<JoinHandle<()>>,
     /// Set once this guard ends without one that goes on.
     is_over: Arc<AtomicBool>,
 }
@@ -91,25 +89,22 @@ impl Heirs {
         metrics: GuardMetrics,
         has_manager: bool,
     ) -> io::Result<Self> {
-        let socket = PrivateSocket::bind(path)?;
-        let listener = socket.listener()?;
+        let mut socket = PrivateSocket::bind(path)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let reception =
             Reception { terms, gifts, messages, metrics, has_manager, is_over: Arc::clone(&is_over) };
-        let serve = move || {
-            give_up_all("takeover");
-            for stream in listener.incoming() {
-                // Fails once the socket is shut down, and only then for good.
-                let Ok(stream) = stream else { return };
-                match reception.receive(&stream) {
-                    // Nobody else gets anything from then on.
-                    Ok(()) => return drop(reception.messages.send(Message::HandOver(Heir::of(stream)))),
-                    Err(refusal) => reception.refuse(&stream, &refusal),
-                }
+        socket.serve("takeover", move |stream| match reception.receive(&stream) {
+            // Nobody else gets anything from then on; the main thread is gone only when it was forced to end.
+            Ok(()) => {
+                let _ = reception.messages.send(Message::HandOver(Heir::of(stream)));
+                ControlFlow::Break(())
             }
-        };
-        let thread = std::thread::Builder::new().name("takeover".to_owned()).spawn(serve)?;
-        Ok(Self { socket, thread: Some(thread), is_over })
+            Err(refusal) => {
+                reception.refuse(&stream, &refusal);
+                ControlFlow::Continue(())
+            }
+        })?;
+        Ok(Self { socket, is_over })
     }
 
     /// Lets nobody go on in this guard's place any more, who is ready by now neither: its queues are given back.
@@ -122,8 +117,6 @@ impl Heirs {
 impl Drop for Heirs {
     fn drop(&mut self) {
         self.close();
-        // One that waits for a peer's word ends with the process.
-        let _ = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
     }
 }
 
@@ -167,8 +160,9 @@ impl Heir {
         Self { stream, is_served: AtomicBool::new(false) }
     }
 
-    /// Says that this guard's loops are told to stop now: from then on the other one reads the queues.
-    pub(in crate::guard) fn serve(&self) {
+    /// Notes that this guard's loops are told to stop now: from then on the other one reads the queues, and is not
+    /// refused any more.
+    pub(in crate::guard) fn note_served(&self) {
         self.is_served.store(true, Ordering::Relaxed);
     }
 
@@ -215,7 +209,7 @@ mod tests {
             let (own, its) = UnixStream::pair().unwrap();
             let heir = Heir::of(own);
             if served {
-                heir.serve();
+                heir.note_served();
                 heir.finish().unwrap();
             }
             drop(heir);

@@ -16,7 +16,8 @@
 //! name, and how far the accounts of the hook are. No version needs to know how another one remembers. What can't be read
 //! is refused as a whole and told; flows are then picked up in their middle, as those are that are older than a guard.
 //!
-//! Both sides look at each other's user (`SO_PEERCRED`), and sockets are taken only where queue, mark and network are the same.
+//! Both sides look at each other's user (`SO_PEERCRED`), and go on only where queues, mark and network are the same. Of what
+//! a service manager has kept, sockets of the same queues in the same network are taken, whatever else has changed.
 
 mod estate;
 mod heirs;

@@ -355,7 +355,8 @@ fn read_kept(octets: &[u8]) -> Result<Kept, StateError> {
     let checksums = if body.octet()? == 0 { Checksums::NotReady } else { Checksums::Verify };
     let length = usize::from(body.octet()?);
     let name = std::str::from_utf8(body.slice(length)?).map_err(|_| StateError::Malformed("an interface"))?;
-    if body.0.len() > PACKET || wire_length > 2 * PACKET || length > NAME {
+    // Its length on the wire is what the kernel said, and may be far more (BIG TCP).
+    if body.0.len() > PACKET || length > NAME {
         return Err(StateError::Malformed("the length of a packet"));
     }
     let interface = (!name.is_empty()).then(|| Arc::from(name));
@@ -395,7 +396,9 @@ mod tests {
             interface: Some("eth0".into()),
             octets: vec![0x45; 512].into(),
         };
-        let bare = Kept { interface: None, checksums: Checksums::NotReady, ..kept.clone() };
+        // As long as `gro_max_size` lets one become.
+        let bare =
+            Kept { interface: None, checksums: Checksums::NotReady, wire_length: 8 * 65_535, ..kept.clone() };
         let known = Known {
             copy_range: Some(2048),
             marks_connections: true,

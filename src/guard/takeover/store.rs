@@ -48,11 +48,16 @@ impl Store {
     /// Takes everything out that a guard of this configuration has put in, and `names`: as long as somebody has a queue's
     /// socket, packets wait in a queue that nobody reads.
     pub(in crate::guard) fn abandon(&self, config: &GuardConfig, names: &[String]) {
+        self.let_go(config, names);
+        self.wait();
+    }
+
+    /// As [`Store::abandon`], without waiting for the manager.
+    pub(in crate::guard) fn let_go(&self, config: &GuardConfig, names: &[String]) {
         let own = config.queues.numbers().flat_map(|queue| [queue_name(queue), state_name(queue)]);
         let own = own.chain([METRICS.to_owned(), RUN.to_owned()]);
         let all: BTreeSet<String> = own.chain(names.iter().cloned()).collect();
         all.iter().for_each(|name| self.remove(name));
-        self.wait();
     }
 
     /// Waits, not for long, until the manager has heard all that was said (`sd_notify_barrier(3)`).
@@ -76,11 +81,8 @@ impl Kept {
     /// What is there, whether it is asked for or not: no program that this process starts is to have it. There is nothing
     /// the second time.
     pub(in crate::guard) fn take() -> Self {
-        let variable = |name: &str| std::env::var(name).ok();
-        let names = variable("LISTEN_FDNAMES").unwrap_or_default();
-        let count = count(variable("LISTEN_PID"), variable("LISTEN_FDS"), std::process::id());
-        match descriptors::inherited(count) {
-            Ok(descriptors) => Self(named(&names, descriptors).filter(|(name, _)| is_ours(name)).collect()),
+        match descriptors::inherited() {
+            Ok(descriptors) => Self(descriptors.into_iter().filter(|(name, _)| is_ours(name)).collect()),
             Err(error) => {
                 tell(format_args!("bannerwall: what the service manager gives is not open: {error}"));
                 Self::default()
@@ -122,35 +124,4 @@ impl Kept {
 /// Whether a guard has put something of this name in.
 fn is_ours(name: &str) -> bool {
     name == METRICS || name.starts_with(QUEUE) || name.starts_with(STATE)
-}
-
-/// How many descriptors are meant for the process `own`.
-fn count(process: Option<String>, count: Option<String>, own: u32) -> usize {
-    let number = |text: Option<String>| text.and_then(|text| text.parse::<u32>().ok());
-    let count = number(count).filter(|_| number(process) == Some(own));
-    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
-}
-
-/// Descriptors with their names.
-fn named<T>(names: &str, descriptors: Vec<T>) -> impl Iterator<Item = (String, T)> {
-    let names = names.split(':').map(str::to_owned).chain(std::iter::repeat_with(String::new));
-    names.zip(descriptors)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_meant_for_this_process_is_taken_and_each_has_its_name() {
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(count(text("7"), text("3"), 7), 3);
-        for (process, number) in
-            [(text("8"), text("3")), (None, text("3")), (text("7"), None), (text("7"), text("-1"))]
-        {
-            assert_eq!(count(process, number, 7), 0);
-        }
-        let names: Vec<_> = named("queue-0:metrics", vec![3, 4, 5]).collect();
-        assert_eq!(names, [("queue-0".into(), 3), ("metrics".into(), 4), (String::new(), 5)]);
-    }
 }
