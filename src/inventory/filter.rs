@@ -30,6 +30,8 @@ pub(super) enum Test {
     Says(String),
     /// The version is one of these; what has none is not.
     Version(Requirement),
+    /// The host key has this fingerprint.
+    HostKey(String),
     /// The address is in this network.
     Net(IpNet),
     /// The port.
@@ -59,7 +61,7 @@ pub enum FilterError {
 }
 
 /// The fields.
-const NAMES: &str = "product, version, vendor, cpe, os, patch, protocol, side, state, net, port, seen, first, finding, sensor and banner";
+const NAMES: &str = "product, version, vendor, cpe, os, patch, protocol, side, state, net, port, hostkey, seen, first, finding, sensor and banner";
 
 /// Fields that are columns of text.
 const COLUMNS: [(&str, &str); 8] = [
@@ -160,6 +162,7 @@ fn term(word: &str) -> Result<Term, FilterError> {
             Test::Version(Requirement::parse(&bounds).map_err(|error| fault(&error.message))?)
         }
         "net" | "host" => Test::Net(network(value).ok_or_else(|| fault("no address or network"))?),
+        "hostkey" => Test::HostKey(text),
         "port" => Test::Port(value.parse().map_err(|_| fault("no port"))?),
         "seen" => return within("s.last_seen", value, holds).ok_or_else(|| fault(AGES)),
         "first" => return within("s.first_seen", value, holds).ok_or_else(|| fault(AGES)),
@@ -209,9 +212,9 @@ mod tests {
     #[test]
     fn words_are_read_or_refused() {
         let good = "product:openssh version:<9.6 version:9.6 net:198.51.100.7/24 host:2001:db8::1 !port:22 seen:>7d \
-                    first:<24h finding:critical sensor:edge side:client state:gone debian banner:x:y";
+                    first:<24h finding:critical sensor:edge side:client state:gone debian banner:x:y hostkey:SHA256:x";
         let filter = Filter::parse(good.split(' ')).unwrap();
-        assert_eq!(filter.terms.len(), 14);
+        assert_eq!(filter.terms.len(), 15);
         assert!(matches!(&filter.terms[3].test, Test::Net(net) if net.to_string() == "198.51.100.0/24"));
         assert!(!filter.terms[5].holds && !filter.terms[6].holds && filter.terms[7].holds);
         for bad in ["colour:red", "port:ssh", "net:here", "seen:7d", "seen:>soon", "version:<", "product:"] {

@@ -65,6 +65,8 @@ pub struct Service {
     pub hassh: Option<String>,
     /// SHA-256 (hexadecimal digits) and subject of the certificate that it showed last.
     pub certificate: Option<String>,
+    /// Fingerprint and type of the host key that it showed last.
+    pub host_key: Option<String>,
     /// When it was first seen.
     pub first_seen: Time,
     /// When it was last seen.
@@ -108,9 +110,10 @@ impl Service {
 /// Columns and tables of a service, in whichever order is quickest.
 const SERVICES: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
-  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, s.first_seen, s.last_seen
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, z.text, s.first_seen, s.last_seen
   FROM services s JOIN hosts h ON h.id = s.host JOIN banners b ON b.id = s.banner
-  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate";
+  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
+  LEFT JOIN banners z ON z.id = s.host_key";
 
 /// What several sensors saw is told once, and is open (the greater word) where it is for one of them.
 const FOUND: &str =
@@ -223,8 +226,9 @@ fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
         os: row.get(13)?,
         hassh: row.get(14)?,
         certificate: row.get(15)?,
-        first_seen: Time(row.get(16)?),
-        last_seen: Time(row.get(17)?),
+        host_key: row.get(16)?,
+        first_seen: Time(row.get(17)?),
+        last_seen: Time(row.get(18)?),
         sensors: Vec::new(),
         findings: Vec::new(),
     })
@@ -258,6 +262,13 @@ fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String
             "instr(lower(b.text), ?) > 0".to_owned()
         }
         Test::Version(_) => return None,
+        Test::HostKey(text) => {
+            // A text begins with it: `!` is what comes next behind a space.
+            values.extend([text.clone().into(), format!("{text} ").into(), format!("{text}!").into()]);
+            "s.host_key IN (SELECT k.id FROM banners k WHERE k.protocol = 'ssh' AND k.side = 'server' AND k.kind = 'host_key'
+               AND (k.text = ? OR (k.text > ? AND k.text < ?)))"
+                .to_owned()
+        }
         Test::Net(network) => {
             let (first, last) = range(network);
             values.extend([first.clone().into(), last.into(), (first.len() as i64).into()]);

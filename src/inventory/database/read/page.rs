@@ -38,9 +38,10 @@ const NAMED: i64 = 6;
 /// [`SERVICES`], host by host, as their index has them: the first of a million are there at once.
 const BY_ADDRESS: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
-  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, s.first_seen, s.last_seen
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, z.text, s.first_seen, s.last_seen
   FROM hosts h CROSS JOIN services s ON s.host = h.id CROSS JOIN banners b ON b.id = s.banner
-  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate";
+  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
+  LEFT JOIN banners z ON z.id = s.host_key";
 
 /// Services with banners that a filter is about: so many are found by these and sorted, more host by host.
 const SORTED: i64 = 10_000;

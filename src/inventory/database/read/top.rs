@@ -19,7 +19,7 @@ pub struct Count {
 }
 
 /// Fields that can be counted, and the column of each.
-const FIELDS: [(&str, &str); 15] = [
+const FIELDS: [(&str, &str); 16] = [
     ("product", "b.product"),
     ("version", "b.product || ' ' || b.version"),
     ("vendor", "b.vendor"),
@@ -33,6 +33,7 @@ const FIELDS: [(&str, &str); 15] = [
     ("address", "h.address"),
     ("hassh", "(SELECT text FROM banners x WHERE x.id = s.hassh)"),
     ("certificate", "(SELECT text FROM banners x WHERE x.id = s.certificate)"),
+    ("hostkey", "(SELECT text FROM banners x WHERE x.id = s.host_key)"),
     ("finding", "f.rule"),
     ("severity", "f.severity"),
 ];
