@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use tokio::sync::Mutex;
 
-use crate::inventory::{Count, Database, Filter, Overview, PastRun, StoreError, Time};
+use crate::inventory::{Count, Database, Overview, PastRun, StoreError, Time};
 use crate::serve::answer::{Fault, page};
 use crate::serve::plot::{Column, HEIGHT, STEP, columns, percent};
 use crate::serve::reader::Reader;
@@ -88,17 +88,11 @@ async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
 }
 
 fn facts(inventory: &Database, now: Time) -> Result<Facts, StoreError> {
-    let servers = Filter::default();
+    let (products, versions) = inventory.products(VALUES)?;
     let mut runs = inventory.runs()?;
     runs.reverse();
     runs.truncate(RUNS);
-    Ok(Facts {
-        now,
-        overview: inventory.overview(now)?,
-        products: inventory.top("product", &servers, VALUES)?,
-        versions: inventory.top("version", &servers, VALUES)?,
-        runs,
-    })
+    Ok(Facts { now, overview: inventory.overview(now)?, products, versions, runs })
 }
 
 fn bars(counts: Vec<Count>, query: impl Fn(&str) -> Option<String>) -> Vec<Bar> {

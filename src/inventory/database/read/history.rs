@@ -177,6 +177,7 @@ impl Database {
         filter: &Filter,
         mut show: impl FnMut(Change) -> Result<(), E>,
     ) -> Result<(), E> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let text = format!(
             "{CHANGES} WHERE c.at > {} AND c.at <= {} AND {condition} ORDER BY c.at, c.id",

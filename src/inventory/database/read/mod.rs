@@ -130,6 +130,7 @@ impl Database {
         filter: &Filter,
         mut show: impl FnMut(Service) -> Result<(), E>,
     ) -> Result<(), E> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let text = format!(
             "{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side, s.protocol"
@@ -169,6 +170,15 @@ impl Database {
         })
     }
 
+    /// A filter as SQL can be asked by it: each text of a version is compared once, and not that of each service.
+    fn settled(&self, filter: &Filter) -> Result<Filter, DatabaseError> {
+        if !filter.asks_versions() {
+            return Ok(filter.clone());
+        }
+        let query = "SELECT DISTINCT version FROM banners WHERE version IS NOT NULL";
+        Ok(filter.naming(&self.link.all(query, &[], |row| row.get(0))?))
+    }
+
     /// What was asked, or an error that says where.
     fn read<T>(&self, asked: Result<T, DatabaseError>) -> Result<T, StoreError> {
         asked.map_err(|error| self.fault(error))
@@ -203,9 +213,12 @@ fn found(row: &Row<'_>) -> Result<Found, DatabaseError> {
     })
 }
 
+/// The names of severities, the gravest last.
+const SEVERITIES: [&str; 5] = ["info", "low", "medium", "high", "critical"];
+
 /// How grave, from its name.
 fn rank(severity: &str) -> usize {
-    ["info", "low", "medium", "high", "critical"].iter().position(|name| *name == severity).unwrap_or(0)
+    SEVERITIES.iter().position(|name| *name == severity).unwrap_or(0)
 }
 
 fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
@@ -234,19 +247,27 @@ fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
     })
 }
 
-/// A filter as a condition of SQL, but for versions.
+/// A filter as a condition of SQL, but for versions that are not [named](Database::settled).
 fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
     let mut values = Vec::new();
-    let mut text = String::from("TRUE");
-    for Term { holds, test } in &filter.terms {
-        let Some(condition) = one(test, now.0, &mut values) else { continue };
-        text.push_str(&match (holds, test.is_of_banners()) {
-            // Of a million services those with one of a few banners are found by the index.
-            (true, true) => format!(" AND s.banner IN (SELECT b.id FROM banners b WHERE {condition})"),
-            (true, false) => format!(" AND {condition}"),
-            // What is not known is not so.
-            (false, _) => format!(" AND NOT coalesce({condition}, FALSE)"),
-        });
+    let mut asked = |Term { holds, test }: &Term| {
+        let condition = one(test, now.0, &mut values)?;
+        // What is not known is not so.
+        Some(if *holds { condition } else { format!("NOT coalesce({condition}, FALSE)") })
+    };
+    // Of a million services those with one of a few banners are found by the index: all that is asked of banners at once,
+    // unless it is only said which are not meant.
+    let is_of_some = filter.names_banners();
+    let (banners, others): (Vec<&Term>, Vec<&Term>) =
+        filter.terms.iter().partition(|term| is_of_some && term.test.is_of_banners());
+    let banners: Vec<String> = banners.into_iter().filter_map(&mut asked).collect();
+    let mut text = match banners.as_slice() {
+        [] => String::from("TRUE"),
+        banners => format!("s.banner IN (SELECT b.id FROM banners b WHERE {})", banners.join(" AND ")),
+    };
+    for condition in others.into_iter().filter_map(asked) {
+        text.push_str(" AND ");
+        text.push_str(&condition);
     }
     (text, values)
 }
@@ -262,6 +283,11 @@ fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String
             "instr(lower(b.text), ?) > 0".to_owned()
         }
         Test::Version(_) => return None,
+        Test::OneOf(versions) if versions.is_empty() => "FALSE".to_owned(),
+        Test::OneOf(versions) => {
+            values.extend(versions.iter().map(|version| version.clone().into()));
+            format!("b.version IN ({})", vec!["?"; versions.len()].join(", "))
+        }
         Test::HostKey(text) => {
             // A text begins with it: `!` is what comes next behind a space.
             values.extend([text.clone().into(), format!("{text} ").into(), format!("{text}!").into()]);

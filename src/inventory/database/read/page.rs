@@ -137,6 +137,7 @@ impl Database {
         before: Option<i64>,
         most: usize,
     ) -> Result<Vec<Change>, StoreError> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let before = before.unwrap_or(i64::MAX);
         let query = format!("{CHANGES} WHERE c.id < {before} AND {condition} ORDER BY c.id DESC");
@@ -154,6 +155,7 @@ impl Database {
         behind: i64,
         most: usize,
     ) -> Result<(Vec<Change>, i64), StoreError> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let query = format!("{CHANGES} WHERE c.id > {behind} AND {condition} ORDER BY c.id");
         let latest = self.latest_change()?;
@@ -218,6 +220,7 @@ impl Database {
         behind: Option<&Cursor>,
         mut show: impl FnMut(Service) -> bool,
     ) -> Result<(), DatabaseError> {
+        let filter = &self.settled(filter)?;
         let tables = if self.is_of_few(filter)? { SERVICES } else { BY_ADDRESS };
         let behind = behind.map(|cursor| (cursor, octets(cursor.address)));
         let mut is_enough = false;
