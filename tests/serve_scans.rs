@@ -276,13 +276,16 @@ fn what_a_killed_page_ran_is_closed_by_another_one_and_what_a_living_one_runs_is
 
 /// The processes that one has started.
 fn children(process: u32) -> Vec<u32> {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    texts
+        .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 #[test]
-fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
+fn scans_end_with_the_process_that_starts_them_and_the_page_starts_another_one() {
     let place = Place::new(None);
     let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
     place.scan(&format!("ssh 127.7.1.1 -p {port}"));
@@ -294,8 +297,7 @@ fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
     assert_eq!(name.trim(), "bannerwall-scn");
     let scan = eventually("the scan", || children(runner).first().copied());
     eventually("progress", || (scan_is(&url, 1, "running")["asked"].as_u64() >= Some(1)).then_some(()));
-    let kill = Command::new("kill").args(["-KILL", &runner.to_string()]).status().expect("it runs");
-    assert!(kill.success());
+    assert!(kill(runner));
 
     let failed = scan_is(&url, 1, "failed");
     assert!(failed["said"].as_str().is_some_and(|said| said.contains("has ended")), "{failed}");
@@ -306,12 +308,41 @@ fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
     process.wait_stderr("what has happened", |told| {
         told.contains("the process that starts scans for this page has ended").then_some(())
     });
-    let (refused, answer) = post(&format!("{url}api/scans"), &slow);
-    assert_eq!((refused, answer["error"].as_str().is_some_and(|why| why.contains("anew"))), (503, true));
-    assert!(get_json(&format!("{url}api/scans"))["fault"].as_str().is_some_and(|why| why.contains("ended")));
-    let page = curl(&[&format!("{url}scans")]).1;
-    assert!(page.contains("No scan can be started"), "{page}");
+    // Another one is started, and starts scans as the first one did.
+    let told = "another process starts scans for this page now";
+    process.wait_stderr("another one", |said| said.contains(told).then_some(()));
+    let [other] = children(process.id())[..] else { panic!("one process starts the scans") };
+    assert_ne!(other, runner);
+    assert_eq!(get_json(&format!("{url}api/scans"))["fault"], Value::Null);
+    let quick = json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string() });
+    assert_eq!(post(&format!("{url}api/scans"), &quick).1["scan"], 2);
+    scan_is(&url, 2, "done");
+    assert_eq!(scan_is(&url, 1, "failed")["said"], failed["said"], "it is not told of again");
+
+    // Where it ends again and again it is started ever more rarely; the page says so, and shows all else.
+    let fault = eventually("a pause", || {
+        let fault = get_json(&format!("{url}api/scans"))["fault"].as_str().map(str::to_owned);
+        if fault.is_none() {
+            children(process.id()).into_iter().for_each(|runner| {
+                kill(runner);
+            });
+        }
+        let is_pause = process.stderr().matches(told).count() >= 4;
+        let is_told = curl(&[&format!("{url}scans")]).1.contains("No scan can be started");
+        fault.filter(|_| is_pause && is_told)
+    });
+    assert!(fault.contains("another one is started"), "{fault}");
     assert_eq!(status(&[&url]), 200, "all else is shown");
+    eventually("it to be started after the pause", || {
+        get_json(&format!("{url}api/scans"))["fault"].is_null().then_some(())
+    });
+    assert_eq!(post(&format!("{url}api/scans"), &quick).0, 200);
+}
+
+/// Ends a process at once.
+fn kill(process: u32) -> bool {
+    let status = Command::new("kill").args(["-KILL", &process.to_string()]).status().expect("it runs");
+    status.success()
 }
 
 #[test]

@@ -20,6 +20,7 @@ impl From<&Identification<'_>> for SshSide {
             software_version,
             banner: text(line),
             hassh: None,
+            host_key: None,
             fingerprint: None,
         }
     }

@@ -15,8 +15,10 @@ pub const PACKET_LIMIT: usize = 64 * 1024;
 
 const MESSAGE_IGNORE: u8 = 2;
 const MESSAGE_DEBUG: u8 = 4;
-const MESSAGE_KEXINIT: u8 = 20;
-const COOKIE_LENGTH: usize = 16;
+/// The number of the message.
+pub const MESSAGE_KEXINIT: u8 = 20;
+/// Octets of chance that it begins with.
+pub const COOKIE_LENGTH: usize = 16;
 
 /// What the packet is that stands behind an identification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub fn parse(behind_identification: &[u8]) -> Progress<KexInit<'_>> {
 /// Reads one unencrypted binary packet at the start of `octets`, RFC 4253 section 6, so that who reads a
 /// stream goes over each packet once.
 pub fn packet(octets: &[u8]) -> Packet<'_> {
-    let (payload, consumed) = match binary_packet(octets) {
+    let (payload, consumed) = match binary_packet(octets, MESSAGE_KEXINIT) {
         Progress::Done { value, consumed } => (value, consumed),
         Progress::More => return Packet::More(packet_length(octets).max(octets.len() + 1)),
         Progress::Never(reason) => return Packet::Never(reason),
@@ -61,7 +63,7 @@ pub fn packet(octets: &[u8]) -> Packet<'_> {
             Some(lists) => Packet::KexInit(lists, consumed),
             None => Packet::Never(Reason::BrokenNameList),
         },
-        Some((&(MESSAGE_IGNORE | MESSAGE_DEBUG), _)) => Packet::Other(consumed),
+        Some((message, _)) if is_filler(*message) => Packet::Other(consumed),
         _ => Packet::Never(Reason::NotKexInit),
     }
 }
@@ -76,8 +78,25 @@ fn packet_length(octets: &[u8]) -> usize {
     }
 }
 
-/// The payload of the packet at the start of `octets`.
-fn binary_packet(octets: &[u8]) -> Progress<&[u8]> {
+/// The payload of the KEXINIT that [`parse`] has read, as both sides sign it.
+pub fn payload(behind_identification: &[u8]) -> Option<&[u8]> {
+    let mut rest = behind_identification;
+    loop {
+        let Progress::Done { value, consumed } = binary_packet(rest, MESSAGE_KEXINIT) else { return None };
+        if value.first() == Some(&MESSAGE_KEXINIT) {
+            return Some(value);
+        }
+        rest = rest.get(consumed..)?;
+    }
+}
+
+/// Whether a message may stand before any other.
+pub(super) const fn is_filler(message: u8) -> bool {
+    matches!(message, MESSAGE_IGNORE | MESSAGE_DEBUG)
+}
+
+/// The payload of the packet at the start of `octets`, which is to be a `wanted` message or one that may stand before it.
+pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> Progress<&[u8]> {
     let Some((length, rest)) = octets.split_first_chunk::<4>() else { return Progress::More };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if !(2..=PACKET_LIMIT).contains(&length) {
@@ -85,7 +104,8 @@ fn binary_packet(octets: &[u8]) -> Progress<&[u8]> {
     }
     // Say no at the first octets that tell, so that nobody waits for 64 KiB of something else.
     if let Some(&message) = rest.get(1)
-        && ![MESSAGE_KEXINIT, MESSAGE_IGNORE, MESSAGE_DEBUG].contains(&message)
+        && message != wanted
+        && !is_filler(message)
     {
         return Progress::Never(Reason::NotKexInit);
     }

@@ -7,6 +7,7 @@ mod convert;
 pub mod disclosure;
 pub mod framing;
 pub mod greeting;
+pub mod host_key;
 pub mod http;
 pub mod kex;
 mod known_lines;

@@ -2,6 +2,7 @@
 //! in common.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use super::TlsFacts;
@@ -107,6 +108,11 @@ pub struct SshFacts {
 }
 
 impl SshFacts {
+    /// The key that the server has shown.
+    pub fn host_key(&self) -> Option<&HostKey> {
+        self.server.as_ref()?.host_key.as_ref()
+    }
+
     fn summary(&self) -> Summary<'_> {
         let shown = self.server.as_ref().or(self.client.as_ref());
         let other = self.server.as_ref().and(self.client.as_ref());
@@ -133,8 +139,61 @@ pub struct SshSide {
     pub banner: String,
     /// HASSH of the KEXINIT, where it was seen.
     pub hassh: Option<Hassh>,
+    /// The key of a server, where it was asked for it.
+    pub host_key: Option<HostKey>,
     /// What the fingerprint database calls it.
     pub fingerprint: Option<ProductFacts>,
+}
+
+/// The public key by which clients know an SSH server, RFC 4253 section 8.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKey {
+    /// Its type: `ssh-ed25519`.
+    pub algorithm: &'static str,
+    /// As OpenSSH shows it: `SHA256:` and base64 without padding.
+    pub fingerprint: String,
+    /// What the signature says that came with it.
+    pub signature: Signature,
+}
+
+/// Whether a server has shown that a key is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signature {
+    /// It has signed with it.
+    Good,
+    /// The signature is another key's, or none.
+    Bad,
+    /// It was not tried: of its kind none can be.
+    Untried,
+}
+
+impl HostKey {
+    /// What tells it from others: `SHA256:… ssh-ed25519`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.fingerprint, self.algorithm)
+    }
+}
+
+/// Its name, and what its signature is worth where that is not all.
+impl fmt::Display for HostKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())?;
+        match self.signature {
+            Signature::Good => Ok(()),
+            other => write!(f, " (signature {})", other.name()),
+        }
+    }
+}
+
+impl Signature {
+    /// A stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Bad => "bad",
+            Self::Untried => "untried",
+        }
+    }
 }
 
 /// A HASSH fingerprint: MD5 (hexadecimal) and the algorithm lists that it was made of.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::application::{
-    Application, GreetingFacts, Hassh, HeaderField, HttpFacts, HttpRequestFacts, HttpResponseFacts,
-    OtherFacts, ProductFacts, SshFacts, SshSide,
+    Application, GreetingFacts, Hassh, HeaderField, HostKey, HttpFacts, HttpRequestFacts, HttpResponseFacts,
+    OtherFacts, ProductFacts, Signature, SshFacts, SshSide,
 };
 pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
 pub use self::stopped::{DropFacts, DropReason, PacketHeader, ResetFacts, ResetOutcome};
@@ -208,7 +208,7 @@ pub struct HookFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeFacts {
     /// A stable name: `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`,
-    /// `certificate_changed`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
+    /// `certificate_changed`, `host_key_changed`, `new_host_key`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
     pub address: String,

@@ -110,6 +110,9 @@ fn passes(test: &Test, alert: &Alert) -> bool {
             "b.side" => is(Some(&alert.side), wanted),
             _ => is(Some("open"), wanted),
         },
+        Test::OneOf(versions) => alert.version.as_ref().is_some_and(|version| versions.contains(version)),
+        // An alert tells of what was said, not of who said it.
+        Test::HostKey(_) => false,
         Test::Says(text) => alert.banner.to_lowercase().contains(&text.to_lowercase()),
         Test::Version(_) | Test::Within(..) => true,
         Test::Net(network) => {

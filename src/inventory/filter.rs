@@ -30,6 +30,10 @@ pub(super) enum Test {
     Says(String),
     /// The version is one of these; what has none is not.
     Version(Requirement),
+    /// The same, by their names.
+    OneOf(Vec<String>),
+    /// The host key has this fingerprint.
+    HostKey(String),
     /// The address is in this network.
     Net(IpNet),
     /// The port.
@@ -59,7 +63,10 @@ pub enum FilterError {
 }
 
 /// The fields.
-const NAMES: &str = "product, version, vendor, cpe, os, patch, protocol, side, state, net, port, seen, first, finding, sensor and banner";
+const NAMES: &str = "product, version, vendor, cpe, os, patch, protocol, side, state, net, port, hostkey, seen, first, finding, sensor and banner";
+
+/// Versions that a question names, at most: databases bound the values of one.
+const NAMED: usize = 4_096;
 
 /// Fields that are columns of text.
 const COLUMNS: [(&str, &str); 8] = [
@@ -97,10 +104,16 @@ impl Filter {
         Self::parse(words.iter().map(String::as_str))
     }
 
-    /// The terms that ask for banners, whatever else is asked.
+    /// Whether it says which banners are meant, and not only which are not.
+    pub(super) fn names_banners(&self) -> bool {
+        self.terms.iter().any(|term| term.holds && term.test.is_of_banners())
+    }
+
+    /// The terms that say which banners are meant, whatever else is asked.
     pub(super) fn of_banners(&self) -> Self {
+        let names = self.names_banners();
         let asks =
-            |term: &&Term| term.holds && term.test.is_of_banners() && !matches!(term.test, Test::Version(_));
+            |term: &&Term| names && term.test.is_of_banners() && !matches!(term.test, Test::Version(_));
         Self { terms: self.terms.iter().filter(asks).cloned().collect() }
     }
 
@@ -112,6 +125,21 @@ impl Filter {
     /// Whether versions are asked for.
     pub(super) fn asks_versions(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.test, Test::Version(_)))
+    }
+
+    /// The same with the names of the versions that are asked for, of all that there are: SQL can look these up and cannot
+    /// compare them. Where they are too many it stays as it is.
+    pub(super) fn naming(&self, versions: &[String]) -> Self {
+        let named = |term: &Term| match &term.test {
+            Test::Version(wanted) => {
+                let is_wanted = |version: &&String| wanted.admits(version.as_bytes());
+                let names: Vec<String> = versions.iter().filter(is_wanted).cloned().collect();
+                let test = if names.len() > NAMED { term.test.clone() } else { Test::OneOf(names) };
+                Term { holds: term.holds, test }
+            }
+            _ => term.clone(),
+        };
+        Self { terms: self.terms.iter().map(named).collect() }
     }
 
     /// The versions that are asked for, which SQL cannot compare.
@@ -160,6 +188,7 @@ fn term(word: &str) -> Result<Term, FilterError> {
             Test::Version(Requirement::parse(&bounds).map_err(|error| fault(&error.message))?)
         }
         "net" | "host" => Test::Net(network(value).ok_or_else(|| fault("no address or network"))?),
+        "hostkey" => Test::HostKey(text),
         "port" => Test::Port(value.parse().map_err(|_| fault("no port"))?),
         "seen" => return within("s.last_seen", value, holds).ok_or_else(|| fault(AGES)),
         "first" => return within("s.first_seen", value, holds).ok_or_else(|| fault(AGES)),
@@ -179,7 +208,7 @@ impl Test {
     pub(super) fn is_of_banners(&self) -> bool {
         match self {
             Self::Is(column, _) => column.starts_with("b."),
-            Self::Says(_) | Self::Version(_) => true,
+            Self::Says(_) | Self::Version(_) | Self::OneOf(_) => true,
             _ => false,
         }
     }
@@ -209,9 +238,9 @@ mod tests {
     #[test]
     fn words_are_read_or_refused() {
         let good = "product:openssh version:<9.6 version:9.6 net:198.51.100.7/24 host:2001:db8::1 !port:22 seen:>7d \
-                    first:<24h finding:critical sensor:edge side:client state:gone debian banner:x:y";
+                    first:<24h finding:critical sensor:edge side:client state:gone debian banner:x:y hostkey:SHA256:x";
         let filter = Filter::parse(good.split(' ')).unwrap();
-        assert_eq!(filter.terms.len(), 14);
+        assert_eq!(filter.terms.len(), 15);
         assert!(matches!(&filter.terms[3].test, Test::Net(net) if net.to_string() == "198.51.100.0/24"));
         assert!(!filter.terms[5].holds && !filter.terms[6].holds && filter.terms[7].holds);
         for bad in ["colour:red", "port:ssh", "net:here", "seen:7d", "seen:>soon", "version:<", "product:"] {
@@ -228,6 +257,17 @@ mod tests {
         assert!(words("  \"\" ").is_empty());
         assert!(Filter::from_text("").unwrap().is_empty());
         assert!(Filter::from_text("product:ssh colour:red").is_err());
+    }
+
+    #[test]
+    fn versions_are_named_where_they_are_not_too_many() {
+        let versions = |count: usize| (0..count).map(|it| format!("9.{it}")).collect::<Vec<_>>();
+        let filter = Filter::parse(["!version:<9.6", "product:openssh"]).unwrap();
+        let few = filter.naming(&versions(10));
+        assert!(matches!(&few.terms[0].test, Test::OneOf(names) if *names == versions(6)), "{few:?}");
+        assert!(!few.terms[0].holds && !few.asks_versions() && few.is_of_banners());
+        let many = Filter::parse(["version:>=9"]).unwrap().naming(&versions(NAMED + 1));
+        assert!(many.asks_versions() && !many.admits(Some("8")));
     }
 
     #[test]

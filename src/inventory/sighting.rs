@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::product::named;
 use crate::event::{
     AlertFacts, Application, Endpoint, Endpoints, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
-    Source, SshSide, Timestamp,
+    Signature, Source, SshFacts, SshSide, Timestamp,
 };
 
 /// Characters of a text that are kept, at most.
@@ -63,6 +63,8 @@ pub(super) enum Kind {
     Hassh,
     /// SHA-256 and subject of the certificate that a server shows.
     Certificate,
+    /// Fingerprint and type of an SSH server's key.
+    HostKey,
 }
 
 impl Kind {
@@ -72,6 +74,7 @@ impl Kind {
             Self::Banner => "banner",
             Self::Hassh => "hassh",
             Self::Certificate => "certificate",
+            Self::HostKey => "host_key",
         }
     }
 }
@@ -180,6 +183,7 @@ impl Teller<'_> {
                 let banner = Banner::new(Kind::Hassh, &hassh.hash);
                 self.tell(asset, What::Said(banner), Software::default());
             }
+            self.host_key(facts);
         }
         if let Application::Tls(facts) = said
             && let Some(shown) = facts.server.as_ref().and_then(|server| server.certificates.first())
@@ -193,6 +197,16 @@ impl Teller<'_> {
         if self.event.source != Source::Scan {
             let asset = self.server(name_of(said));
             self.tell(asset, What::Met(canonical(self.ends.client)), Software::default());
+        }
+    }
+
+    /// The key of an SSH server; none that another's signature came with, which anybody can show.
+    fn host_key(&mut self, facts: &SshFacts) {
+        if let Some(key) = facts.host_key().filter(|key| key.signature != Signature::Bad)
+            && let Some(asset) = self.asset(Side::Server, "ssh")
+        {
+            let banner = Banner::new(Kind::HostKey, &key.name());
+            self.tell(asset, What::Said(banner), Software::default());
         }
     }
 

@@ -16,7 +16,7 @@ use super::time::EveTime;
 use super::{Format, escape};
 
 /// The columns in order; new ones are only ever added behind the last.
-pub const COLUMNS: [&str; 29] = [
+pub const COLUMNS: [&str; 30] = [
     "timestamp",
     "source",
     "event_type",
@@ -46,6 +46,7 @@ pub const COLUMNS: [&str; 29] = [
     "verdict",
     "fixed",
     "marker",
+    "host_key",
 ];
 
 /// CSV records as a [`Format`].
@@ -109,6 +110,7 @@ struct Row<'a> {
     verdict: &'static str,
     fixed: &'a str,
     marker: &'static str,
+    host_key: String,
 }
 
 impl<'a> Row<'a> {
@@ -165,6 +167,9 @@ impl<'a> Row<'a> {
         self.reason = summary.reason.unwrap_or_default();
         self.protocol_version = summary.protocol_version.unwrap_or_default();
         self.url = summary.url.unwrap_or_default();
+        if let Application::Ssh(facts) = said {
+            self.host_key = facts.host_key().map(ToString::to_string).unwrap_or_default();
+        }
         self.detail = match (summary.client, said) {
             (Some((banner, _)), _) => format!("client={banner}").into(),
             (None, Application::Tls(facts)) => facts.certified().unwrap_or_default().into(),
@@ -272,6 +277,7 @@ impl<'a> Row<'a> {
             self.verdict.into(),
             self.fixed.into(),
             self.marker.into(),
+            self.host_key.as_str().into(),
         ]
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::identity::Identity;
 use crate::event::{
-    AlertFacts, Application, ConnectFacts, Endpoint, Event, EventKind, HttpFacts, HttpResponseFacts,
+    AlertFacts, Application, ConnectFacts, Endpoint, Event, EventKind, HostKey, HttpFacts, HttpResponseFacts,
     PortState, ProductFacts, SshSide, Timestamp, TlsFacts,
 };
 
@@ -115,6 +115,11 @@ impl<'a> Finding<'a> {
             Application::Http(_) => None,
             said => said.summary().banner,
         }
+    }
+
+    /// The key of an SSH server.
+    pub(super) fn host_key(&self) -> Option<&'a HostKey> {
+        self.ssh().and_then(|side| side.host_key.as_ref())
     }
 
     /// The identification of an SSH server.

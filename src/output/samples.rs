@@ -63,6 +63,11 @@ pub(super) fn ssh() -> Vec<Event> {
             cpe: Some("cpe:/a:openbsd:openssh:9.2p1".to_owned()),
             ..ProductFacts::default()
         }),
+        host_key: Some(HostKey {
+            algorithm: "ssh-ed25519",
+            fingerprint: "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU".to_owned(),
+            signature: Signature::Good,
+        }),
         ..SshSide::default()
     };
     let facts = SshFacts { client: None, server: Some(side) };

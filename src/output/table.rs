@@ -58,7 +58,8 @@ impl Table {
             Some(said) => write!(out, "{}", Escaped(&said.summary().banner.unwrap_or_default()))?,
             None => write!(out, "{}", Connect(finding.connect))?,
         }
-        writeln!(out, "{}", Product(finding.product()))
+        writeln!(out, "{}", Product(finding.product()))?;
+        finding.host_key().map_or(Ok(()), |key| writeln!(out, "{:33}host key {key}", ""))
     }
 
     fn alert(&self, facts: &AlertFacts, out: &mut Vec<u8>) -> io::Result<()> {
@@ -169,6 +170,7 @@ mod tests {
             "[2001:db8::9]:22       filtered  no-response\n",
             "192.0.2.10:22          error     EADDRNOTAVAIL\n",
             "192.0.2.20:2222        open      SSH-2.0-OpenSSH_9.2p1 <&\"'>\\x07/x  (OpenSSH 9.2p1)\n",
+            "                                 host key SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU ssh-ed25519\n",
             "                       high      openssh-regresshion: OpenSSH 8.5p1 to 9.7p1 [CVE-2024-6387]\n",
             "[2001:db8::20]:8080    open      HTTP/1.1 200 Fine  nginx/1.22  \"Welcome & <so on>\"\n",
             "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",

@@ -129,7 +129,7 @@ impl Line<'_> {
             write!(f, "  {name} {}", Escaped(banner))?;
             product(fingerprint.as_ref(), f)?;
         }
-        Ok(())
+        facts.host_key().map_or(Ok(()), |key| write!(f, "  host key {key}"))
     }
 
     fn http(&self, facts: &HttpFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -86,12 +86,7 @@ pub enum ProbeOptions {
     /// Nothing: the port is open or not.
     Connect,
     /// Its SSH identification.
-    Ssh {
-        /// Octets of a server that are read at most before it is given up.
-        byte_limit: usize,
-        /// Read the KEXINIT, too, though no rule asks for it: its fingerprint is told.
-        hassh: bool,
-    },
+    Ssh(SshOptions),
     /// What it says first, in a protocol of greetings.
     Greeting {
         /// The protocol that is expected; else the port and the words tell.
@@ -103,6 +98,17 @@ pub enum ProbeOptions {
     Tls(TlsOptions),
     /// HTTP requests within TLS.
     Https(HttpOptions, TlsOptions),
+}
+
+/// What the SSH probe reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SshOptions {
+    /// Octets of a server that are read at most before it is given up.
+    pub byte_limit: usize,
+    /// Read the KEXINIT, too, though no rule asks for it: its fingerprint is told.
+    pub hassh: bool,
+    /// Exchange keys as far as the server's reply, which shows its host key.
+    pub host_key: bool,
 }
 
 /// What the HTTP probe asks and how.

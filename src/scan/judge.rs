@@ -10,7 +10,8 @@ use crate::banner::disclosure::Disclosure;
 use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner, TlsBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
-    GreetingFacts, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide, TlsFacts, Transport,
+    GreetingFacts, HostKey, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide, TlsFacts,
+    Transport,
 };
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Occasion, Rule, RuleSet};
@@ -59,8 +60,14 @@ impl Judge {
         &self.rules
     }
 
-    /// Reports a server's SSH identification and the rules that match it.
-    pub(super) fn ssh(&self, banner: &SshBanner<'_>, known: &mut KnownLines<Known>, scene: &mut Scene<'_>) {
+    /// Reports a server's SSH identification and the rules that match it, with the key that it has shown.
+    pub(super) fn ssh(
+        &self,
+        banner: &SshBanner<'_>,
+        host_key: Option<HostKey>,
+        known: &mut KnownLines<Known>,
+        scene: &mut Scene<'_>,
+    ) {
         let mut tell = |known: &Known| {
             emit(
                 scene,
@@ -80,14 +87,14 @@ impl Judge {
         };
         match banner.kex {
             // A KEXINIT is its host's own.
-            Some(_) => tell(&self.know(banner)),
-            None => known.know(banner.identification.line, || self.know(banner), tell),
+            Some(_) => tell(&self.know(banner, host_key)),
+            None => known.know(banner.identification.line, || self.know(banner, None), tell),
         }
     }
 
     /// Works out what is told of an SSH identification, wherever it comes from.
-    fn know(&self, banner: &SshBanner<'_>) -> Known {
-        let mut side = SshSide::from(banner);
+    fn know(&self, banner: &SshBanner<'_>, host_key: Option<HostKey>) -> Known {
+        let mut side = SshSide { host_key, ..SshSide::from(banner) };
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());
         }

@@ -65,7 +65,7 @@ pub mod target;
 pub mod targets;
 pub mod tls;
 
-pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions};
+pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions, SshOptions};
 pub use outcome::{Conversation, Outcome, Reason, Report};
 pub use target::{Next, Target, Targets};
 
@@ -119,9 +119,7 @@ where
     let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone(), config.disclosure);
     match &config.probe {
         ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
-        ProbeOptions::Ssh { byte_limit, hassh } => {
-            run_probe(config, parts, || probe::Ssh::new(judge.clone(), *byte_limit, *hassh))
-        }
+        ProbeOptions::Ssh(options) => run_probe(config, parts, || probe::Ssh::new(judge.clone(), *options)),
         ProbeOptions::Greeting { expected } => {
             run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))
         }

@@ -150,6 +150,8 @@ struct Wanted {
     #[serde(default)]
     ports: String,
     rate: Option<u32>,
+    #[serde(default)]
+    host_key: bool,
     /// Again and again; at once where nothing is said.
     #[serde(default)]
     when: Option<String>,
@@ -166,9 +168,10 @@ async fn scan(
     wanted: String,
 ) -> Answer {
     let scans = reader.scans()?;
-    let Wanted { mode, targets, ports, rate, when } = serde_json::from_str(&wanted).map_err(Fault::bad)?;
+    let Wanted { mode, targets, ports, rate, host_key, when } =
+        serde_json::from_str(&wanted).map_err(Fault::bad)?;
     let rate = rate.unwrap_or_else(|| scans.bounds.usual_rate());
-    let order = Order { mode, targets, ports, rate };
+    let order = Order { mode, targets, ports, rate, host_key };
     let Some(when) = when else {
         let number = on(&scans, move |scans| scans.begin(&order, &who)).await?;
         return Ok(json(&json!({ "scan": number })));

@@ -3,12 +3,14 @@
 //! A leaf: it knows no packet, no rule and no event.
 
 mod anomaly;
+mod backoff;
 mod greeting;
 pub mod hash;
 mod quic;
 mod tls;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
+pub use self::backoff::Backoff;
 pub use self::greeting::{Dialect, Greeting};
 pub use self::quic::{QuicVersion, Transport};
 pub use self::tls::{AlertCode, CipherSuite, TlsVersion, Verification, is_grease};

@@ -235,6 +235,7 @@ const SERVICE: &[&str] = &[
     "os",
     "hassh",
     "certificate",
+    "host_key",
     "first_seen",
     "last_seen",
     "sensors",

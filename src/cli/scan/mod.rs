@@ -23,7 +23,7 @@ use crate::scan::pacing::Rate;
 use crate::scan::report::Pattern;
 use crate::scan::targets::{Ports, Shard};
 use crate::scan::tls::With;
-use crate::scan::{Close, ProbeOptions};
+use crate::scan::{Close, ProbeOptions, SshOptions};
 use crate::terms::Greeting;
 use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
@@ -65,7 +65,7 @@ enum Mode {
     /// Read SSH identifications and judge them by the rules.
     #[command(
         args_override_self = true,
-        after_help = "Examples:\n  bannerwall scan ssh 192.0.2.0/24\n  bannerwall scan ssh -i hosts.txt -p 22,2222 --match 'OpenSSH_[1-7]\\.' --format json"
+        after_help = "Examples:\n  bannerwall scan ssh 192.0.2.0/24\n  bannerwall scan ssh -i hosts.txt -p 22,2222 --match 'OpenSSH_[1-7]\\.' --format json\n  bannerwall scan ssh 192.0.2.0/24 --host-key --inventory net.db --change-events"
     )]
     Ssh {
         /// Ports and ranges of ports.
@@ -81,6 +81,10 @@ enum Mode {
         /// Read the key exchange, too, and tell its fingerprint (`hassh_server`), whether or not a rule asks for it.
         #[arg(long)]
         hassh: bool,
+        /// Exchange keys with the server as far as its host key, and tell that: one more answer to wait for, and some
+        /// computing for both.
+        #[arg(long)]
+        host_key: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -299,15 +303,20 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             own: Vec::new(),
             common,
         },
-        Mode::Ssh { ports, matches, max_bytes, hassh, common } => Request {
+        Mode::Ssh { ports, matches, max_bytes, hassh, host_key, common } => Request {
             name: "ssh",
             ports: ports.clone(),
-            probe: ProbeOptions::Ssh { byte_limit: octets(*max_bytes), hassh: *hassh },
+            probe: ProbeOptions::Ssh(SshOptions {
+                byte_limit: octets(*max_bytes),
+                hassh: *hassh,
+                host_key: *host_key,
+            }),
             patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
             own: vec![
                 ("--match", format!("{matches:?}")),
                 ("--max-bytes", max_bytes.to_string()),
                 ("--hassh", hassh.to_string()),
+                ("--host-key", host_key.to_string()),
             ],
             common,
         },

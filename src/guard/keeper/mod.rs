@@ -5,7 +5,6 @@
 //! and it has a descriptor table of its own, so that it can run programs when the rest of the process has
 //! no descriptor left; where another process runs them, it has the pipes to that one.
 
-mod backoff;
 mod bell;
 mod report;
 
@@ -17,7 +16,6 @@ use bannerwall_ffi::descriptors;
 use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use self::backoff::Backoff;
 use self::bell::Bell;
 pub(super) use self::report::Reporter;
 use super::GuardError;
@@ -27,6 +25,7 @@ use crate::diagnostics::tell;
 use crate::hook::{
     self, Family, HookConfig, HookError, Installed, Look, Lookout, Programs, Scope, Standing, Up,
 };
+use crate::terms::Backoff;
 
 /// How often the rules are looked at where the kernel tells of changes: a precaution.
 const PRECAUTION: Duration = Duration::from_secs(5);

@@ -95,7 +95,8 @@ pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
 
 /// Takes out texts that nothing names.
 const UNNAMED: &str = "DELETE FROM banners WHERE id IN (SELECT id FROM banners EXCEPT SELECT banner FROM services
-  EXCEPT SELECT hassh FROM services EXCEPT SELECT certificate FROM services EXCEPT SELECT banner FROM sightings
+  EXCEPT SELECT hassh FROM services EXCEPT SELECT certificate FROM services EXCEPT SELECT host_key FROM services
+  EXCEPT SELECT banner FROM sightings
   EXCEPT SELECT banner FROM findings EXCEPT SELECT old FROM changes EXCEPT SELECT new FROM changes)";
 
 fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError> {
@@ -107,7 +108,8 @@ fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError
         "DELETE FROM sightings WHERE last_seen < ?1
          AND banner NOT IN (SELECT banner FROM services WHERE id = service
            UNION SELECT hassh FROM services WHERE id = service AND hassh IS NOT NULL
-           UNION SELECT certificate FROM services WHERE id = service AND certificate IS NOT NULL)",
+           UNION SELECT certificate FROM services WHERE id = service AND certificate IS NOT NULL
+           UNION SELECT host_key FROM services WHERE id = service AND host_key IS NOT NULL)",
     )? + take("DELETE FROM findings WHERE last_seen < ?1 AND state = 'gone'")?
         + take("DELETE FROM contacts WHERE last_seen < ?1")?;
     // The first one says how old the inventory is.

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::said::{canonical, client, hassh, says, server, time};
+use super::said::{canonical, client, hassh, host_key, says, server, time};
 use super::{Ending, Importer, Lines, silent};
-use crate::event::Timestamp;
+use crate::event::{Signature, Timestamp};
 use crate::inventory::sighting::{Asset, Software, What};
 
 pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
@@ -37,7 +37,10 @@ fn tell(event: &Value, importer: &mut Importer) -> Result<bool, Ending> {
     let facts = &event[protocol];
     let ends = (asset, client(text("src_ip"), protocol));
     match protocol {
-        "ssh" => ssh(facts, &ends, importer, at)?,
+        "ssh" => {
+            ssh(facts, &ends, importer, at)?;
+            key(&event["bannerwall"]["host_key"], &ends.0, importer, at)?;
+        }
         "http" => http(facts, &ends, importer, at)?,
         _ => importer.said(&ends.0, silent(), at)?,
     }
@@ -64,6 +67,16 @@ fn ssh(
         }
     }
     Ok(())
+}
+
+/// The host key that a scan of ours has told of.
+fn key(facts: &Value, server: &Asset, importer: &mut Importer, at: Timestamp) -> Result<(), Ending> {
+    let [algorithm, fingerprint, signature] =
+        ["algorithm", "fingerprint", "signature"].map(|name| facts[name].as_str().unwrap_or_default());
+    if fingerprint.is_empty() || signature == Signature::Bad.name() {
+        return Ok(());
+    }
+    Ok(importer.said(server, host_key(&format!("{fingerprint} {algorithm}")), at)?)
 }
 
 fn http(

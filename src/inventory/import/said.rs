@@ -63,6 +63,11 @@ pub(super) fn hassh(hash: &str) -> (Banner, Software) {
     (Banner::new(Kind::Hassh, hash), Software::default())
 }
 
+/// Fingerprint and type of a host key.
+pub(super) fn host_key(name: &str) -> (Banner, Software) {
+    (Banner::new(Kind::HostKey, name), Software::default())
+}
+
 /// A time: seconds since the epoch with a fraction, or RFC 3339, also with an offset without a colon.
 pub(super) fn time(text: &str) -> Option<Timestamp> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {

@@ -97,6 +97,12 @@ fn what_there_is_most_of_is_counted() {
         assert_eq!(top("product", &["port:22"]), ["OpenSSH 1"]);
         assert_eq!(top("port", &[]), ["0 1", "22 1"]);
         assert_eq!(top("finding", &[]), Vec::<String>::new());
+        let values = |counts: Vec<crate::inventory::Count>| -> Vec<String> {
+            counts.into_iter().map(|count| format!("{} {}", count.value, count.services)).collect()
+        };
+        let (products, versions) = place.open().products(9).unwrap();
+        assert_eq!(values(products), top("product", &[]));
+        assert_eq!(values(versions), top("version", &[]));
         for field in Database::fields() {
             place.open().top(field, &Filter::default(), 9).unwrap_or_else(|error| panic!("{field}: {error}"));
         }

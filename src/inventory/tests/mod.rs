@@ -263,6 +263,11 @@ fn filters_find_what_they_ask_for() {
             ("!product:openssh", 0),
             ("version:<9.6", 1),
             ("version:>9.6", 0),
+            ("!version:<9.6", 0),
+            ("!version:>9.6", 1),
+            ("!version:>9.6 product:openssh version:<9.6", 1),
+            ("!version:<9.6 product:openssh", 0),
+            ("product:openssh !patch:x net:198.51.100.1", 1),
             ("cpe:x", 0),
             ("!cpe:x", 1),
             ("net:198.51.100.0/24", 1),
@@ -284,7 +289,8 @@ fn filters_find_what_they_ask_for() {
             ("state:open", 1),
             ("side:client", 0),
         ] {
-            assert_eq!(place.list(&[filter]).len(), found, "{filter}");
+            let words: Vec<&str> = filter.split(' ').collect();
+            assert_eq!(place.list(&words).len(), found, "{filter}");
         }
     });
 }

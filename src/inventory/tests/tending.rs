@@ -120,6 +120,47 @@ fn a_certificate_that_is_another_one_is_a_change() {
     });
 }
 
+fn shows(at: u64, fingerprint: &str, algorithm: &'static str, signature: Signature) -> Event {
+    let host_key = HostKey { algorithm, fingerprint: fingerprint.to_owned(), signature };
+    let server = SshSide { banner: "SSH-2.0-a".to_owned(), host_key: Some(host_key), ..SshSide::default() };
+    let facts = SshFacts { client: None, server: Some(server) };
+    event(Source::Scan, at, EventKind::Application(Application::Ssh(Arc::new(facts))))
+}
+
+#[test]
+fn a_host_key_that_is_another_one_of_its_type_is_a_change() {
+    on_both(|place| {
+        let good =
+            |at: u64, fingerprint: &str, kind: &'static str| shows(at, fingerprint, kind, Signature::Good);
+        place.see(
+            Source::Scan,
+            &[good(0, "a", "ssh-ed25519"), good(60, "a", "ssh-ed25519"), good(120, "b", "ssh-ed25519")],
+        );
+        assert_eq!(place.changes(), "new_host\nnew_service\nhost_key_changed");
+        // Another type's is another key; each type has its own history.
+        place.see(Source::Scan, &[good(180, "r", "ssh-rsa"), good(240, "b", "ssh-ed25519")]);
+        assert!(place.changes().ends_with("host_key_changed\nnew_host_key"), "{}", place.changes());
+        place.see(Source::Scan, &[good(300, "s", "ssh-rsa")]);
+        assert!(place.changes().ends_with("new_host_key\nhost_key_changed"), "{}", place.changes());
+        let told = "SELECT o.text, n.text FROM changes c JOIN banners o ON o.id = c.old JOIN banners n ON n.id = c.new
+                    WHERE c.kind LIKE '%host_key%' ORDER BY c.id";
+        let told = place.ask(told);
+        let lines = ["a ssh-ed25519|b ssh-ed25519", "b ssh-ed25519|r ssh-rsa", "r ssh-rsa|s ssh-rsa"];
+        assert_eq!(told, lines.join("\n"));
+        // What anybody can show is no key; what cannot be tried is one.
+        place.see(Source::Scan, &[shows(360, "x", "ssh-rsa", Signature::Bad)]);
+        assert_eq!(place.list(&["hostkey:s"])[0].host_key.as_deref(), Some("s ssh-rsa"));
+        place.see(Source::Scan, &[shows(420, "y", "ssh-dss", Signature::Untried)]);
+        assert_eq!(place.list(&["hostkey:y"]).len(), 1);
+        let found = |filter: &str| place.list(&[filter]).len();
+        assert_eq!(["hostkey:s", "hostkey:Y", "!hostkey:s", "hostkey:y ssh-dss"].map(found), [0, 0, 1, 1]);
+        // What was seen later is not changed by what was seen before.
+        let count = place.changes().lines().count();
+        place.see(Source::Scan, &[good(30, "z", "ssh-dss")]);
+        assert_eq!((place.changes().lines().count(), found("hostkey:y")), (count, 1));
+    });
+}
+
 #[test]
 fn a_file_stays_below_its_bound_and_keeps_what_was_seen_last() {
     const BOUND: u64 = 16 << 20;

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::handshake::Handshake;
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
-    EventKind, FlowRecord, HookFacts, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts, Severity,
-    VerdictFacts,
+    EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts,
+    Severity, VerdictFacts,
 };
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
@@ -41,6 +41,8 @@ pub(super) struct Own<'a> {
     greeting: Option<Greeted<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<Handshake<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_key: Option<Key<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,6 +179,21 @@ impl Resets {
     }
 }
 
+/// The key that an SSH server has shown.
+#[derive(Debug, Serialize)]
+struct Key<'a> {
+    algorithm: &'static str,
+    fingerprint: &'a str,
+    signature: &'static str,
+}
+
+impl<'a> Key<'a> {
+    fn new(facts: &'a HostKey) -> Self {
+        let HostKey { algorithm, fingerprint, signature } = facts;
+        Self { algorithm, fingerprint, signature: signature.name() }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Client<'a> {
     banner: &'a str,
@@ -254,6 +271,10 @@ impl<'a> Own<'a> {
             first: other.map(First::new),
             tls: match said {
                 Application::Tls(facts) => Some(Handshake::new(facts)),
+                _ => None,
+            },
+            host_key: match said {
+                Application::Ssh(facts) => facts.host_key().map(Key::new),
                 _ => None,
             },
             greeting: match said {

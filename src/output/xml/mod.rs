@@ -16,7 +16,7 @@ use std::io::{self, Write as _};
 use quick_xml::events::{BytesDecl, BytesStart, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
-use crate::event::{AlertFacts, Certificate, Event, PortState, Timestamp, TlsFacts};
+use crate::event::{AlertFacts, Certificate, Event, HostKey, PortState, Timestamp, TlsFacts};
 
 use super::finding::Finding;
 use super::identity::Identity;
@@ -261,7 +261,25 @@ fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     if let Some(certificate) = finding.tls().find_map(TlsFacts::certificate) {
         empty(xml, "script", &[("id", "ssl-cert"), ("output", &ssl_cert(certificate))])?;
     }
+    if let Some(key) = finding.host_key() {
+        host_key_script(xml, key)?;
+    }
     finding.alerts.iter().try_for_each(|alert| alert_script(xml, alert))
+}
+
+/// A host key as nmap's script tells it, but for the fingerprint, which is OpenSSH's, and the signature.
+fn host_key_script(xml: &mut Out<'_>, key: &HostKey) -> io::Result<()> {
+    start(xml, "script", &[("id", "ssh-hostkey"), ("output", &format!("\n  {key}"))])?;
+    start(xml, "table", &[])?;
+    let HostKey { algorithm, fingerprint, signature } = key;
+    for (key, value) in [("type", *algorithm), ("fingerprint", fingerprint), ("signature", signature.name())]
+    {
+        start(xml, "elem", &[("key", key)])?;
+        xml.write_event(Xml::Text(BytesText::new(value)))?;
+        end(xml, "elem")?;
+    }
+    end(xml, "table")?;
+    end(xml, "script")
 }
 
 /// A certificate as nmap's script tells it.

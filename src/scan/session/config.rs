@@ -65,7 +65,7 @@ fn connections_each(probe: &ProbeOptions) -> u64 {
             u64::try_from(options.host_connections).unwrap_or(u64::MAX)
         }
         ProbeOptions::Connect
-        | ProbeOptions::Ssh { .. }
+        | ProbeOptions::Ssh(_)
         | ProbeOptions::Greeting { .. }
         | ProbeOptions::Tls(_) => 1,
     }

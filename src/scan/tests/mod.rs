@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::event::{Application, Event, EventKind, EventSink, PortState};
 
-const SSH: ProbeOptions = ProbeOptions::Ssh { byte_limit: 65_536, hassh: false };
+const SSH: ProbeOptions = ProbeOptions::Ssh(READING);
+
+const READING: SshOptions = SshOptions { byte_limit: 65_536, hassh: false, host_key: false };
 
 /// Everything that a scan reported.
 #[derive(Default)]
@@ -226,7 +228,7 @@ fn what_no_ssh_server_does_is_told_apart() {
     let other = server(|mut stream| drop((stream.write_all(b"220 mail\r\n"), stream.read(&mut [0; 1]))));
     let brief = server(drop);
     let endless = server(|mut stream| while stream.write_all(&[b'a'; 4096]).is_ok() {});
-    let config = config(ProbeOptions::Ssh { byte_limit: 20_000, hassh: false });
+    let config = config(ProbeOptions::Ssh(SshOptions { byte_limit: 20_000, ..READING }));
     let config = Config { first_byte_timeout: Duration::from_secs(2), ..config };
     for (address, expected) in [
         (silent, Conversation::Silent),

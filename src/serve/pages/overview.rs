@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use futures_util::future::join;
 use tokio::sync::Mutex;
 
-use crate::inventory::{Count, Database, Filter, Overview, PastRun, StoreError, Time};
+use crate::inventory::{Count, Database, Overview, PastRun, StoreError, Time};
 use crate::serve::answer::{Fault, page};
 use crate::serve::plot::{Column, HEIGHT, STEP, columns, percent};
 use crate::serve::reader::Reader;
@@ -82,23 +83,25 @@ async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
     if let Some((_, facts)) = recent.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH) {
         return Ok(facts.clone());
     }
-    let facts = reader.ask(move |inventory| facts(inventory, Time::now())).await?;
+    let now = Time::now();
+    // Two questions that take as long as each other, at the same time.
+    let counts = reader.ask(|inventory| inventory.products(VALUES));
+    let rest = reader.ask(move |inventory| -> Result<_, StoreError> {
+        Ok((inventory.overview(now)?, last_runs(inventory)?))
+    });
+    let (counts, rest) = join(counts, rest).await;
+    let ((products, versions), (overview, runs)) = (counts?, rest?);
+    let facts = Facts { now, overview, products, versions, runs };
     *recent = Some((Instant::now(), facts.clone()));
     Ok(facts)
 }
 
-fn facts(inventory: &Database, now: Time) -> Result<Facts, StoreError> {
-    let servers = Filter::default();
+/// The runs that began last, the latest first.
+fn last_runs(inventory: &Database) -> Result<Vec<PastRun>, StoreError> {
     let mut runs = inventory.runs()?;
     runs.reverse();
     runs.truncate(RUNS);
-    Ok(Facts {
-        now,
-        overview: inventory.overview(now)?,
-        products: inventory.top("product", &servers, VALUES)?,
-        versions: inventory.top("version", &servers, VALUES)?,
-        runs,
-    })
+    Ok(runs)
 }
 
 fn bars(counts: Vec<Count>, query: impl Fn(&str) -> Option<String>) -> Vec<Bar> {

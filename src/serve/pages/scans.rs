@@ -35,6 +35,9 @@ pub(super) struct Sent {
     #[serde(default)]
     ports: String,
     rate: String,
+    /// Ticked.
+    #[serde(default)]
+    host_key: bool,
     /// Empty for at once.
     #[serde(default)]
     when: String,
@@ -51,12 +54,14 @@ impl Sent {
     fn usual(reader: &Reader) -> Self {
         let rate =
             reader.scans().map_or_else(|_| String::new(), |scans| scans.bounds.usual_rate().to_string());
-        Self { mode: Mode::Ssh, targets: String::new(), ports: String::new(), rate, when: String::new() }
+        let [targets, ports, when] = [(); 3].map(|()| String::new());
+        Self { mode: Mode::Ssh, targets, ports, rate, host_key: false, when }
     }
 
     fn order(&self) -> Result<Order, Fault> {
         let rate = self.rate.trim().parse().map_err(|_| Fault::bad("rate: a number of targets a second"))?;
-        Ok(Order { mode: self.mode, targets: self.targets.clone(), ports: self.ports.clone(), rate })
+        let (targets, ports) = (self.targets.clone(), self.ports.clone());
+        Ok(Order { mode: self.mode, targets, ports, rate, host_key: self.host_key })
     }
 }
 

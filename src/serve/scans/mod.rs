@@ -2,6 +2,7 @@
 //! journal of it in the inventory.
 
 mod heartbeat;
+mod keeper;
 mod order;
 mod rhythm;
 pub(crate) mod runner;
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use self::heartbeat::Heartbeat;
+use self::keeper::Keeper;
 pub use self::order::Bounds;
 pub(super) use self::order::{Mode, Order};
 pub(super) use self::rhythm::Rhythm;
-use self::runner::{Job, Runner};
+use self::runner::{Job, Setup};
 use super::answer::Fault;
 use crate::diagnostics::tell;
 use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
@@ -49,7 +51,7 @@ pub struct ScanConfig {
 /// Starts scans, and knows of them.
 #[derive(Debug)]
 pub(super) struct Scans {
-    runner: Runner,
+    keeper: Keeper,
     place: Place,
     /// Which page this is, in the journal.
     page: String,
@@ -92,7 +94,7 @@ pub(super) struct Planned {
 pub(super) struct Board {
     #[serde(flatten)]
     pub(super) bounds: Bounds,
-    /// Why nothing can be started any more.
+    /// Why nothing can be started at the moment.
     pub(super) fault: Option<&'static str>,
     pub(super) scans: Vec<Shown>,
     pub(super) schedules: Vec<Planned>,
@@ -104,9 +106,9 @@ impl Scans {
     /// # Errors
     /// It cannot be started.
     pub(super) fn start(config: &ScanConfig, place: &Place, page: String) -> std::io::Result<Self> {
-        let runner = Runner::start(place, &config.bounds, &config.rules)?;
+        let keeper = Keeper::start(Setup::new(place, &config.bounds, &config.rules))?;
         Ok(Self {
-            runner,
+            keeper,
             place: place.clone(),
             page,
             bounds: config.bounds.clone(),
@@ -132,10 +134,10 @@ impl Scans {
         self.run(&inventory, number, order, who)
     }
 
-    /// Refuses what may not be, and all where nothing can be started any more.
+    /// Refuses what may not be, and all where nothing can be started at the moment.
     fn judge(&self, order: &Order) -> Result<(), Fault> {
         order.words(&self.bounds).map_err(Fault::Bad)?;
-        if self.runner.is_gone() { Err(Fault::Lame(runner::GONE)) } else { Ok(()) }
+        if self.keeper.runner().is_gone() { Err(Fault::Lame(runner::GONE)) } else { Ok(()) }
     }
 
     /// Has a scan started again and again; the schedule's number.
@@ -159,7 +161,7 @@ impl Scans {
     /// # Errors
     /// It does not run.
     pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), Fault> {
-        self.runner.stop(number).map_err(Fault::bad)?;
+        self.keeper.runner().stop(number).map_err(Fault::bad)?;
         tell(format_args!("bannerwall: {who} has ended scan #{number}"));
         Ok(())
     }
@@ -196,7 +198,7 @@ impl Scans {
         let planned = |schedule: Schedule| Planned { order: read(&schedule.about), schedule };
         Ok(Board {
             bounds: self.bounds.clone(),
-            fault: self.runner.is_gone().then_some(runner::GONE),
+            fault: self.keeper.runner().is_gone().then_some(runner::GONE),
             scans: inventory.orders(SHOWN)?.into_iter().map(show).collect(),
             schedules: inventory.schedules()?.into_iter().map(planned).collect(),
         })
@@ -255,9 +257,11 @@ impl Scans {
     }
 
     fn note_ends(&self, inventory: &Database) -> Result<(), String> {
-        let looked = self.runner.look(Vec::new());
-        if looked.is_err() && self.runner.is_gone() {
+        let looked = self.keeper.runner().look(Vec::new());
+        if looked.is_err() && self.keeper.runner().is_gone() {
+            // Another one starts with nothing that is open of this one.
             self.give_up(inventory).map_err(|error| error.to_string())?;
+            self.keeper.revive();
         }
         let (jobs, mut known) = (looked.map_err(|error| error.to_string())?, Vec::new());
         for job in jobs.iter().filter(|job| job.is_over) {
@@ -269,7 +273,7 @@ impl Scans {
         }
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
         if !known.is_empty() {
-            self.runner.look(known).map_err(|error| error.to_string())?;
+            self.keeper.runner().look(known).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -346,13 +350,16 @@ impl Scans {
 
     /// Has what stands in the journal under a number started; the number.
     fn run(&self, inventory: &Database, number: i64, order: &Order, who: &str) -> Result<i64, Fault> {
-        if let Err(error) = self.runner.begin(number, order) {
+        // Nobody looks meanwhile for what runs, nor gives it up with the process that it was started by.
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.keeper.runner().begin(number, order) {
+            drop(jobs);
             inventory.end_order(number, None, &error.to_string())?;
             return Err(Fault::Busy(error.to_string()));
         }
         // Until the next look tells more.
-        let job = Job { number, ..Job::default() };
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        jobs.push(Job { number, ..Job::default() });
+        drop(jobs);
         tell(format_args!("bannerwall: {who} has started scan #{number}: {order}"));
         Ok(number)
     }

@@ -80,6 +80,9 @@ pub(crate) struct Order {
     pub(crate) ports: String,
     /// Targets a second.
     pub(crate) rate: u32,
+    /// SSH servers are asked for their host keys, too.
+    #[serde(default)]
+    pub(crate) host_key: bool,
 }
 
 impl Order {
@@ -95,6 +98,11 @@ impl Order {
             return Err(format!("rate: from 1 to {} targets a second, as --scan-rate says", bounds.rate));
         }
         let mut words = vec![self.mode.name().to_owned(), "--rate".to_owned(), self.rate.to_string()];
+        match (self.host_key, self.mode) {
+            (true, Mode::Ssh) => words.push("--host-key".to_owned()),
+            (true, _) => return Err("host_key: only what speaks ssh has one".to_owned()),
+            (false, _) => {}
+        }
         match self.ports.trim() {
             "" if self.mode == Mode::Connect => return Err("ports: which? as in 22,80,8000-8010".to_owned()),
             "" => {}
@@ -124,7 +132,8 @@ impl fmt::Display for Order {
         if !self.ports.trim().is_empty() {
             write!(f, ", ports {}", self.ports.trim())?;
         }
-        write!(f, ", {} a second", self.rate)
+        let host_key = if self.host_key { ", with host keys" } else { "" };
+        write!(f, "{host_key}, {} a second", self.rate)
     }
 }
 
@@ -150,7 +159,13 @@ mod tests {
     use super::*;
 
     fn order(targets: &str, ports: &str) -> Order {
-        Order { mode: Mode::Ssh, targets: targets.to_owned(), ports: ports.to_owned(), rate: 100 }
+        Order {
+            mode: Mode::Ssh,
+            targets: targets.to_owned(),
+            ports: ports.to_owned(),
+            rate: 100,
+            host_key: false,
+        }
     }
 
     #[test]
@@ -182,6 +197,9 @@ mod tests {
             assert!(told.contains(why), "{targets} {ports}: {told}");
         }
         assert!(order("192.0.2.1", "").words(&Bounds { rate: 5_000, ..Bounds::default() }).is_err());
+        let keys = Order { host_key: true, ..order("192.0.2.1", "") };
+        assert_eq!(keys.words(&bounds).unwrap().join(" "), "ssh --rate 100 --host-key -- 192.0.2.1");
+        assert!(Order { mode: Mode::Http, ..keys }.words(&bounds).is_err());
         assert!(Order { mode: Mode::Connect, ..order("192.0.2.1", "") }.words(&bounds).is_err());
         let at = |rate: u32| Order { rate, ..order("192.0.2.1", "") }.words(&bounds).is_ok();
         assert_eq!([0, 1, 5_000, 5_001].map(at), [false, true, true, false]);

@@ -3,7 +3,8 @@
 //! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing from the
 //! network, and is asked over pipes, a line of JSON each way. All that it starts is `bannerwall scan` with words that it
 //! has made itself of an [`Order`], within what the page's command line allows. It ends with the page, and its scans
-//! with it, even where it is killed: each asks the kernel for a signal then ([`end_with_parent`]).
+//! with it, even where it is killed: each asks the kernel for a signal then ([`end_with_parent`]). Another one is started
+//! then by a thread of the page that hears nothing but that it is wanted ([`keeper`](super::keeper)).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,8 +13,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
@@ -45,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What scans are started with.
 #[derive(Debug, Serialize, Deserialize)]
-struct Setup {
+pub(super) struct Setup {
     inventory: Vec<u8>,
     /// Of its server; not to be shown on a command line.
     password: Option<Vec<u8>>,
@@ -84,18 +85,23 @@ pub(super) struct Job {
     pub(super) said: Vec<String>,
 }
 
-/// The process, as the page sees it; it ends with this value.
-#[derive(Debug)]
+/// The process, as the page sees it; it ends with this value, and with its [pipes](Self::let_go).
+#[derive(Debug, Default)]
 pub(super) struct Runner {
-    child: Mutex<Child>,
+    /// None where it has not answered, or is not started yet.
     pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
-    /// It has not answered.
-    is_gone: AtomicBool,
+}
+
+impl Setup {
+    pub(super) fn new(inventory: &Place, bounds: &Bounds, rules: &[PathBuf]) -> Self {
+        let (word, password) = inventory.word();
+        Self { inventory: word.into_vec(), password, bounds: bounds.clone(), rules: rules.to_vec() }
+    }
 }
 
 impl Runner {
-    /// Starts the process, with what this one may do now.
-    pub(super) fn start(inventory: &Place, bounds: &Bounds, rules: &[PathBuf]) -> io::Result<Self> {
+    /// Starts the process, with what the calling thread may do.
+    pub(super) fn start(&self, setup: &Setup) -> io::Result<Child> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("bannerwall")
             .arg(SUBCOMMAND)
@@ -106,13 +112,24 @@ impl Runner {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let mut pipes = pipes.map(|(calls, answers)| (calls, BufReader::new(answers)));
-        let (word, password) = inventory.word();
-        let (bounds, rules) = (bounds.clone(), rules.to_vec());
-        let setup = Setup { inventory: word.into_vec(), password, bounds, rules };
-        if let Some((calls, _)) = &mut pipes {
-            write_line(calls, &setup)?;
+        let told = pipes.as_mut().map_or(Ok(()), |(calls, _)| write_line(calls, setup));
+        if let Err(error) = told {
+            drop(pipes);
+            child.wait()?;
+            return Err(error);
         }
-        Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes), is_gone: AtomicBool::new(false) })
+        *self.pipes() = pipes;
+        Ok(child)
+    }
+
+    /// Has the process end.
+    pub(super) fn let_go(&self) {
+        // It ends with its input.
+        *self.pipes() = None;
+    }
+
+    fn pipes(&self) -> MutexGuard<'_, Option<(ChildStdin, BufReader<ChildStdout>)>> {
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn begin(&self, number: i64, order: &Order) -> io::Result<()> {
@@ -127,13 +144,13 @@ impl Runner {
         self.call(&Call::Look { known })
     }
 
-    /// Whether it has ended before its page. Nothing starts it anew: the page may not, once it is confined.
+    /// Whether it has ended, and no other one is there yet.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+        self.pipes().is_none()
     }
 
     fn call(&self, call: &Call) -> io::Result<Vec<Job>> {
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipes = self.pipes();
         let Some((calls, answers)) = pipes.as_mut() else { return Err(gone()) };
         let answer = write_line(calls, call).and_then(|()| read_line(answers)?.ok_or_else(gone));
         match answer {
@@ -141,24 +158,14 @@ impl Runner {
             Ok(Answer::Refused(why)) => Err(io::Error::other(why)),
             Err(_) => {
                 *pipes = None;
-                self.is_gone.store(true, Ordering::Relaxed);
                 Err(gone())
             }
         }
     }
 }
 
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // It ends with its input.
-        *self.pipes.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
-    }
-}
-
 /// What is said where it has ended.
-pub(super) const GONE: &str =
-    "the process that starts scans for this page has ended; start `bannerwall serve` anew";
+pub(super) const GONE: &str = "the process that starts scans for this page has ended; another one is started";
 
 fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, GONE)

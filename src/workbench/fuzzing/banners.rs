@@ -5,7 +5,7 @@ use crate::banner::disclosure::Disclosure;
 use crate::banner::framing::{BodyReader, Framing, of_request, of_response};
 use crate::banner::other::{self as others, Fit, Name, Naming, OtherBanner};
 use crate::banner::{
-    Progress, Recognition, Side, greeting as greetings, http as heads, kex, recognise,
+    Progress, Recognition, Side, greeting as greetings, host_key, http as heads, kex, recognise,
     ssh as identifications, title,
 };
 use crate::event::{GreetingFacts, SshSide};
@@ -32,7 +32,7 @@ fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
     );
 }
 
-/// SSH identifications, KEXINIT and recognition.
+/// SSH identifications, KEXINIT, the reply to a key exchange, and recognition.
 pub fn ssh(data: &[u8]) {
     let mut choices = Choices(data);
     let from = if choices.octet() & 1 == 0 { Side::Server } else { Side::Client };
@@ -40,6 +40,7 @@ pub fn ssh(data: &[u8]) {
     let octets = choices.0;
     holds_for_prefixes(octets, cut, |octets| identifications::identify(from, octets));
     holds_for_prefixes(octets, cut, kex::parse);
+    holds_for_prefixes(octets, cut, host_key::reply);
     recognition_is_final(from, octets, cut);
     let settled = identifications::settled(octets);
     assert!(settled <= octets.len(), "settled more than there was");

@@ -23,7 +23,7 @@ pub struct Change {
     pub id: i64,
     /// When.
     pub at: Time,
-    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`,
+    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`, `host_key_changed`, `new_host_key`,
     /// `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
@@ -106,7 +106,7 @@ pub struct History {
 /// Something that a service has said.
 #[derive(Debug, Clone, Serialize)]
 pub struct Said {
-    /// `banner` or `hassh`.
+    /// `banner`, `hassh`, `certificate` or `host_key`.
     pub kind: String,
     /// The text, perhaps empty.
     pub text: String,
@@ -177,6 +177,7 @@ impl Database {
         filter: &Filter,
         mut show: impl FnMut(Change) -> Result<(), E>,
     ) -> Result<(), E> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let text = format!(
             "{CHANGES} WHERE c.at > {} AND c.at <= {} AND {condition} ORDER BY c.at, c.id",

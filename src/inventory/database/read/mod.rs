@@ -65,6 +65,8 @@ pub struct Service {
     pub hassh: Option<String>,
     /// SHA-256 (hexadecimal digits) and subject of the certificate that it showed last.
     pub certificate: Option<String>,
+    /// Fingerprint and type of the host key that it showed last.
+    pub host_key: Option<String>,
     /// When it was first seen.
     pub first_seen: Time,
     /// When it was last seen.
@@ -108,9 +110,10 @@ impl Service {
 /// Columns and tables of a service, in whichever order is quickest.
 const SERVICES: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
-  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, s.first_seen, s.last_seen
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, z.text, s.first_seen, s.last_seen
   FROM services s JOIN hosts h ON h.id = s.host JOIN banners b ON b.id = s.banner
-  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate";
+  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
+  LEFT JOIN banners z ON z.id = s.host_key";
 
 /// What several sensors saw is told once, and is open (the greater word) where it is for one of them.
 const FOUND: &str =
@@ -127,6 +130,7 @@ impl Database {
         filter: &Filter,
         mut show: impl FnMut(Service) -> Result<(), E>,
     ) -> Result<(), E> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let text = format!(
             "{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side, s.protocol"
@@ -166,6 +170,15 @@ impl Database {
         })
     }
 
+    /// A filter as SQL can be asked by it: each text of a version is compared once, and not that of each service.
+    fn settled(&self, filter: &Filter) -> Result<Filter, DatabaseError> {
+        if !filter.asks_versions() {
+            return Ok(filter.clone());
+        }
+        let query = "SELECT DISTINCT version FROM banners WHERE version IS NOT NULL";
+        Ok(filter.naming(&self.link.all(query, &[], |row| row.get(0))?))
+    }
+
     /// What was asked, or an error that says where.
     fn read<T>(&self, asked: Result<T, DatabaseError>) -> Result<T, StoreError> {
         asked.map_err(|error| self.fault(error))
@@ -200,9 +213,12 @@ fn found(row: &Row<'_>) -> Result<Found, DatabaseError> {
     })
 }
 
+/// The names of severities, the gravest last.
+const SEVERITIES: [&str; 5] = ["info", "low", "medium", "high", "critical"];
+
 /// How grave, from its name.
 fn rank(severity: &str) -> usize {
-    ["info", "low", "medium", "high", "critical"].iter().position(|name| *name == severity).unwrap_or(0)
+    SEVERITIES.iter().position(|name| *name == severity).unwrap_or(0)
 }
 
 fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
@@ -223,26 +239,35 @@ fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
         os: row.get(13)?,
         hassh: row.get(14)?,
         certificate: row.get(15)?,
-        first_seen: Time(row.get(16)?),
-        last_seen: Time(row.get(17)?),
+        host_key: row.get(16)?,
+        first_seen: Time(row.get(17)?),
+        last_seen: Time(row.get(18)?),
         sensors: Vec::new(),
         findings: Vec::new(),
     })
 }
 
-/// A filter as a condition of SQL, but for versions.
+/// A filter as a condition of SQL, but for versions that are not [named](Database::settled).
 fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
     let mut values = Vec::new();
-    let mut text = String::from("TRUE");
-    for Term { holds, test } in &filter.terms {
-        let Some(condition) = one(test, now.0, &mut values) else { continue };
-        text.push_str(&match (holds, test.is_of_banners()) {
-            // Of a million services those with one of a few banners are found by the index.
-            (true, true) => format!(" AND s.banner IN (SELECT b.id FROM banners b WHERE {condition})"),
-            (true, false) => format!(" AND {condition}"),
-            // What is not known is not so.
-            (false, _) => format!(" AND NOT coalesce({condition}, FALSE)"),
-        });
+    let mut asked = |Term { holds, test }: &Term| {
+        let condition = one(test, now.0, &mut values)?;
+        // What is not known is not so.
+        Some(if *holds { condition } else { format!("NOT coalesce({condition}, FALSE)") })
+    };
+    // Of a million services those with one of a few banners are found by the index: all that is asked of banners at once,
+    // unless it is only said which are not meant.
+    let is_of_some = filter.names_banners();
+    let (banners, others): (Vec<&Term>, Vec<&Term>) =
+        filter.terms.iter().partition(|term| is_of_some && term.test.is_of_banners());
+    let banners: Vec<String> = banners.into_iter().filter_map(&mut asked).collect();
+    let mut text = match banners.as_slice() {
+        [] => String::from("TRUE"),
+        banners => format!("s.banner IN (SELECT b.id FROM banners b WHERE {})", banners.join(" AND ")),
+    };
+    for condition in others.into_iter().filter_map(asked) {
+        text.push_str(" AND ");
+        text.push_str(&condition);
     }
     (text, values)
 }
@@ -258,6 +283,18 @@ fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String
             "instr(lower(b.text), ?) > 0".to_owned()
         }
         Test::Version(_) => return None,
+        Test::OneOf(versions) if versions.is_empty() => "FALSE".to_owned(),
+        Test::OneOf(versions) => {
+            values.extend(versions.iter().map(|version| version.clone().into()));
+            format!("b.version IN ({})", vec!["?"; versions.len()].join(", "))
+        }
+        Test::HostKey(text) => {
+            // A text begins with it: `!` is what comes next behind a space.
+            values.extend([text.clone().into(), format!("{text} ").into(), format!("{text}!").into()]);
+            "s.host_key IN (SELECT k.id FROM banners k WHERE k.protocol = 'ssh' AND k.side = 'server' AND k.kind = 'host_key'
+               AND (k.text = ? OR (k.text > ? AND k.text < ?)))"
+                .to_owned()
+        }
         Test::Net(network) => {
             let (first, last) = range(network);
             values.extend([first.clone().into(), last.into(), (first.len() as i64).into()]);

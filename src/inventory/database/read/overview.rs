@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Database, DatabaseError, Time, rank, values};
+use super::{Database, DatabaseError, SEVERITIES, Time, values};
 use crate::inventory::store::StoreError;
 
 /// How much there is, and what is new.
@@ -68,24 +68,21 @@ impl Database {
 
     fn sum_up(&self, now: Time) -> Result<Overview, DatabaseError> {
         let link = &self.link;
+        let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
+        // Most are servers that are there: the others are looked up by their index, and these are what is left.
+        let all = count("SELECT count(*) FROM services")?;
         let mut overview = Overview {
-            hosts: link.sole("SELECT count(*) FROM hosts", &[], |row| row.get(0))?,
+            hosts: count("SELECT count(*) FROM hosts")?,
+            clients: count("SELECT count(*) FROM services WHERE side = 'client'")?,
+            gone: count("SELECT count(*) FROM services WHERE side = 'server' AND state = 'gone'")?,
             ..Overview::default()
         };
-        let states = "SELECT side, state, count(*) FROM services GROUP BY 1, 2";
-        let states = link.all(states, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get::<i64>(2)?)))?;
-        for (side, state, count) in states {
-            let (side, state): (String, String) = (side, state);
-            *match (side.as_str(), state.as_str()) {
-                ("client", _) => &mut overview.clients,
-                (_, "gone") => &mut overview.gone,
-                _ => &mut overview.servers,
-            } += count;
+        overview.servers = all - overview.clients - overview.gone;
+        for severity in SEVERITIES.iter().rev() {
+            let query = "SELECT count(DISTINCT service) FROM findings WHERE state = 'open' AND severity = ?1";
+            let count: i64 = link.sole(query, values![*severity], |row| row.get(0))?;
+            overview.severities.extend((count > 0).then(|| ((*severity).to_owned(), count)));
         }
-        let severities = "SELECT severity, count(*)
-            FROM (SELECT DISTINCT severity, service FROM findings WHERE state = 'open') found GROUP BY 1";
-        overview.severities = link.all(severities, &[], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        overview.severities.sort_by_key(|(severity, _)| std::cmp::Reverse(rank(severity)));
         self.count_changes(now.before(Duration::from_secs(24 * 3_600)).millis(), &mut overview)?;
         let stopped = "SELECT rule, title, severity, blocked, services + gone, last_seen
              FROM rules WHERE blocked > 0 ORDER BY last_seen DESC LIMIT ?1";

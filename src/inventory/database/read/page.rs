@@ -38,9 +38,10 @@ const NAMED: i64 = 6;
 /// [`SERVICES`], host by host, as their index has them: the first of a million are there at once.
 const BY_ADDRESS: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
-  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, s.first_seen, s.last_seen
+  b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, z.text, s.first_seen, s.last_seen
   FROM hosts h CROSS JOIN services s ON s.host = h.id CROSS JOIN banners b ON b.id = s.banner
-  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate";
+  LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
+  LEFT JOIN banners z ON z.id = s.host_key";
 
 /// Services with banners that a filter is about: so many are found by these and sorted, more host by host.
 const SORTED: i64 = 10_000;
@@ -136,6 +137,7 @@ impl Database {
         before: Option<i64>,
         most: usize,
     ) -> Result<Vec<Change>, StoreError> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let before = before.unwrap_or(i64::MAX);
         let query = format!("{CHANGES} WHERE c.id < {before} AND {condition} ORDER BY c.id DESC");
@@ -153,6 +155,7 @@ impl Database {
         behind: i64,
         most: usize,
     ) -> Result<(Vec<Change>, i64), StoreError> {
+        let filter = &self.read(self.settled(filter))?;
         let (condition, values) = condition(filter, Time::now());
         let query = format!("{CHANGES} WHERE c.id > {behind} AND {condition} ORDER BY c.id");
         let latest = self.latest_change()?;
@@ -217,6 +220,7 @@ impl Database {
         behind: Option<&Cursor>,
         mut show: impl FnMut(Service) -> bool,
     ) -> Result<(), DatabaseError> {
+        let filter = &self.settled(filter)?;
         let tables = if self.is_of_few(filter)? { SERVICES } else { BY_ADDRESS };
         let behind = behind.map(|cursor| (cursor, octets(cursor.address)));
         let mut is_enough = false;

@@ -52,7 +52,7 @@ impl Database {
     }
 
     fn rules_of(&self, filter: &Filter) -> Result<Vec<Rule>, DatabaseError> {
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(&self.settled(filter)?, Time::now());
         let query = format!(
             "SELECT f.rule, max(f.title), max(f.severity), count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),
                count(DISTINCT f.service) - count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),

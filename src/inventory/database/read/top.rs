@@ -18,10 +18,17 @@ pub struct Count {
     pub services: i64,
 }
 
+/// Product and version in one word.
+const PRODUCT_AND_VERSION: &str = "b.product || ' ' || b.version";
+
+/// Banners, and how many services say each.
+const BY_BANNER: &str =
+    "(SELECT banner, count(*) AS number FROM services GROUP BY banner) s JOIN banners b ON b.id = s.banner";
+
 /// Fields that can be counted, and the column of each.
-const FIELDS: [(&str, &str); 15] = [
+const FIELDS: [(&str, &str); 16] = [
     ("product", "b.product"),
-    ("version", "b.product || ' ' || b.version"),
+    ("version", PRODUCT_AND_VERSION),
     ("vendor", "b.vendor"),
     ("banner", "b.text"),
     ("cpe", "b.cpe"),
@@ -33,6 +40,7 @@ const FIELDS: [(&str, &str); 15] = [
     ("address", "h.address"),
     ("hassh", "(SELECT text FROM banners x WHERE x.id = s.hassh)"),
     ("certificate", "(SELECT text FROM banners x WHERE x.id = s.certificate)"),
+    ("hostkey", "(SELECT text FROM banners x WHERE x.id = s.host_key)"),
     ("finding", "f.rule"),
     ("severity", "f.severity"),
 ];
@@ -52,7 +60,17 @@ impl Database {
         self.read(self.count(column, filter, most))
     }
 
+    /// The `most` frequent products, and products with their versions, of all services: a million are counted once for
+    /// both.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn products(&self, most: usize) -> Result<(Vec<Count>, Vec<Count>), StoreError> {
+        self.read(self.count_all(most))
+    }
+
     fn count(&self, column: &str, filter: &Filter, most: usize) -> Result<Vec<Count>, DatabaseError> {
+        let filter = &self.settled(filter)?;
         let (condition, values) = condition(filter, Time::now());
         let asks =
             |table: &str| column.contains(table) || condition.contains(table) || filter.asks_versions();
@@ -60,7 +78,7 @@ impl Database {
             // Each banner stands once, whoever says it.
             _ if column.starts_with("b.") && filter.is_of_banners() => (
                 "CAST(sum(s.number) AS INTEGER)",
-                "(SELECT banner, count(*) AS number FROM services GROUP BY banner) s JOIN banners b ON b.id = s.banner",
+                BY_BANNER,
             ),
             _ if column.starts_with("f.") => (
                 "count(DISTINCT s.id)",
@@ -86,12 +104,31 @@ impl Database {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        let mut counts: Vec<Count> =
-            counts.into_iter().map(|(value, services)| Count { value, services }).collect();
-        counts.sort_by(|one, other| {
-            other.services.cmp(&one.services).then_with(|| one.value.cmp(&other.value))
-        });
-        counts.truncate(most);
-        Ok(counts)
+        Ok(first(counts, most))
     }
+
+    fn count_all(&self, most: usize) -> Result<(Vec<Count>, Vec<Count>), DatabaseError> {
+        let query = format!(
+            "SELECT b.product, {PRODUCT_AND_VERSION}, CAST(sum(s.number) AS INTEGER) FROM {BY_BANNER} GROUP BY 1, 2"
+        );
+        let (mut products, mut versions) = (HashMap::<String, i64>::new(), HashMap::<String, i64>::new());
+        self.link.each(&query, &[], |row| -> Result<_, DatabaseError> {
+            let count: i64 = row.get(2)?;
+            for (at, counts) in [&mut products, &mut versions].into_iter().enumerate() {
+                let value: Option<String> = row.get(at)?;
+                *counts.entry(value.unwrap_or_default()).or_default() += count;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((first(products, most), first(versions, most)))
+    }
+}
+
+/// The values that are most frequent, in that order.
+fn first(counts: HashMap<String, i64>, most: usize) -> Vec<Count> {
+    let mut counts: Vec<Count> =
+        counts.into_iter().map(|(value, services)| Count { value, services }).collect();
+    counts.sort_by(|one, other| other.services.cmp(&one.services).then_with(|| one.value.cmp(&other.value)));
+    counts.truncate(most);
+    counts
 }

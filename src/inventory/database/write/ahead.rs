@@ -122,7 +122,11 @@ impl Memory {
         for record in batch {
             texts.extend(text(link, record).and_then(|text| self.banners.get(&text)));
             if let Some(known) = self.services.get(&record.asset) {
-                texts.extend([Some(known.banner), known.hassh, known.certificate].into_iter().flatten());
+                texts.extend(
+                    [Some(known.banner), known.hassh, known.certificate, known.host_key]
+                        .into_iter()
+                        .flatten(),
+                );
                 services.insert(known.id);
             }
             hosts.extend(addresses(record).filter_map(|address| self.hosts.get(&address)));
@@ -176,15 +180,17 @@ impl Memory {
             assets.keys().map(|(.., port)| *port).collect(),
         ];
         // Of a host with services at many ports no others are read.
-        let services = "SELECT s.id, banner, hassh, certificate, last_seen, state = 'gone', banners,
+        let services =
+            "SELECT s.id, banner, hassh, certificate, host_key, last_seen, state = 'gone', banners,
                coalesce(text = '', true), asked.octets, s.side, s.port, s.protocol
              FROM unnest(?1::bytea[], ?2::text[], ?3::bigint[]) AS asked (octets, side, port)
              JOIN hosts h ON h.octets = asked.octets
              JOIN services s ON s.host = h.id AND s.side = asked.side AND s.port = asked.port
              LEFT JOIN banners b ON b.id = s.banner";
         let known = link.all(services, &asked, |row| {
-            let side = if row.get::<String>(9)? == Side::Server.name() { Side::Server } else { Side::Client };
-            Ok(((address_of(row, 8)?, side, row.get(10)?), row.get::<String>(11)?, Known::read(row)?))
+            let side =
+                if row.get::<String>(10)? == Side::Server.name() { Side::Server } else { Side::Client };
+            Ok(((address_of(row, 9)?, side, row.get(11)?), row.get::<String>(12)?, Known::read(row)?))
         })?;
         for (spot, protocol, known) in known {
             self.ahead.services.remove(&spot);
@@ -237,6 +243,7 @@ impl Memory {
                 Kind::Banner => Some(known.banner),
                 Kind::Hassh => known.hassh,
                 Kind::Certificate => known.certificate,
+                Kind::HostKey => known.host_key,
             };
             if row != before || self.counts_once {
                 asked.extend([row, before].into_iter().flatten().map(|row| (known.id, row)));

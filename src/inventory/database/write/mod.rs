@@ -73,6 +73,7 @@ struct Known {
     banner: i64,
     hassh: Option<i64>,
     certificate: Option<i64>,
+    host_key: Option<i64>,
     last: i64,
     gone: bool,
     banners: i64,
@@ -229,10 +230,11 @@ impl Known {
             banner: row.get(1)?,
             hassh: row.get(2)?,
             certificate: row.get(3)?,
-            last: row.get(4)?,
-            gone: row.get(5)?,
-            banners: row.get(6)?,
-            says_nothing: row.get(7)?,
+            host_key: row.get(4)?,
+            last: row.get(5)?,
+            gone: row.get(6)?,
+            banners: row.get(7)?,
+            says_nothing: row.get(8)?,
         })
     }
 }

@@ -91,6 +91,7 @@ impl<'a> Pen<'a> {
             Kind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
             Kind::Hassh => self.now_exchanges(asset, known, text, span)?,
             Kind::Certificate => self.now_shows(asset, known, (text, &banner.text), span)?,
+            Kind::HostKey => self.now_has(asset, known, (text, &banner.text), span)?,
         }
         let query = "INSERT INTO sightings (service, banner, sensor, first_seen, last_seen, count)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -191,6 +192,43 @@ impl<'a> Pen<'a> {
         self.link.put(query, values![known.id, hassh, more])?;
         self.remember(asset, Known { hassh: Some(hassh), banners: known.banners + more, ..known });
         Ok(())
+    }
+
+    /// A server has a host key now. It may have one of each type, of which it shows but one: a key of a type that was never
+    /// seen is new, one of another type than last is compared with what was seen of its own.
+    fn now_has(
+        &mut self,
+        asset: &Asset,
+        known: Known,
+        (key, text): (i64, &str),
+        span: Span,
+    ) -> Result<(), DatabaseError> {
+        if known.host_key == Some(key) || span.last < known.last {
+            return Ok(());
+        }
+        if let Some(last) = known.host_key {
+            let (kind, old) = match self.key_before(known.id, text)? {
+                Some(old) => ("host_key_changed", old),
+                None => ("new_host_key", last),
+            };
+            if old != key {
+                self.change(span.last, kind, known.id, (Some(old), Some(key)), None)?;
+            }
+        }
+        let more = i64::from(self.said_before(known.id, key)?.is_none());
+        let query = "UPDATE services SET host_key = ?2, banners = banners + ?3 WHERE id = ?1";
+        self.link.put(query, values![known.id, key, more])?;
+        self.remember(asset, Known { host_key: Some(key), banners: known.banners + more, ..known });
+        Ok(())
+    }
+
+    /// The key of a text's type that a service showed last.
+    fn key_before(&self, service: i64, text: &str) -> Result<Option<i64>, DatabaseError> {
+        let kind = |text: &str| text.split_once(' ').map(|(_, kind)| kind.to_owned());
+        let query = "SELECT b.id, b.text FROM sightings s JOIN banners b ON b.id = s.banner
+             WHERE s.service = ?1 AND b.kind = 'host_key' ORDER BY s.last_seen DESC, b.id DESC";
+        let keys = self.link.all(query, values![service], |row| Ok((row.get(0)?, row.get::<String>(1)?)))?;
+        Ok(keys.into_iter().find(|(_, known)| kind(known) == kind(text)).map(|(id, _)| id))
     }
 
     /// A server shows a certificate now. One address may show a different one for each name that it is asked for:

@@ -16,13 +16,14 @@ impl Pen<'_> {
         if self.memory.ahead.has_no_service(asset) {
             return Ok(None);
         }
-        let query = "SELECT services.id, banner, hassh, certificate, last_seen, state = 'gone', banners,
+        let query =
+            "SELECT services.id, banner, hassh, certificate, host_key, last_seen, state = 'gone', banners,
                coalesce((SELECT text = '' FROM banners WHERE id = banner), true), protocol
              FROM services JOIN hosts ON hosts.id = host
              WHERE octets = ?1 AND side = ?2 AND port = ?3 AND (protocol IN (?4, ?5) OR ?4 = ?5)
              ORDER BY protocol = ?4 DESC, last_seen DESC LIMIT 1";
         let values = values![octets(asset.address), asset.side.name(), asset.port, asset.protocol, UNKNOWN];
-        let found = self.link.one(query, values, |row| Ok((Known::read(row)?, row.get::<String>(8)?)))?;
+        let found = self.link.one(query, values, |row| Ok((Known::read(row)?, row.get::<String>(9)?)))?;
         let Some((known, protocol)) = found else { return Ok(None) };
         if protocol == UNKNOWN && asset.protocol != UNKNOWN {
             self.link
@@ -63,8 +64,8 @@ impl Pen<'_> {
         let kind = if asset.side == Side::Server { "new_service" } else { "new_client" };
         self.change(span.first, kind, id, (None, Some(banner)), None)?;
         let (last, gone) = (span.last, false);
-        let (hassh, certificate) = (None, None);
-        let known = Known { id, banner, hassh, certificate, last, gone, banners: 1, says_nothing };
+        let (hassh, certificate, host_key) = (None, None, None);
+        let known = Known { id, banner, hassh, certificate, host_key, last, gone, banners: 1, says_nothing };
         self.memory.ahead.enter(asset, id);
         self.memory.services.insert(asset.clone(), known);
         Ok(known)

@@ -1,26 +1,26 @@
-//! How often the hook is put back where something takes it away again and again.
+//! How often something is mended that breaks again and again.
 
 use std::time::{Duration, Instant};
 
-/// Repairs in a row that are made at once: one reload of a firewall can be several changes.
+/// Repairs in a row that are made at once: what breaks once may do so in several steps, as a firewall's reload does.
 const AT_ONCE: u32 = 4;
-/// How long the hook must have stayed for all earlier repairs to be forgotten.
+/// How long it must have held for all earlier repairs to be forgotten.
 const QUIET: Duration = Duration::from_secs(90);
 /// The first wait; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(32);
 
-/// Remembers repairs, so that bannerwall and another program do not fight over the rules without end.
+/// Remembers repairs, so that they do not go on without a pause where they do not last.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub struct Backoff {
     /// How many in a row, and when the last one was.
     repairs: Option<(u32, Instant)>,
 }
 
 impl Backoff {
     /// How long to wait before the next repair; `None` when it may be made now.
-    pub(super) fn wait(&mut self, now: Instant) -> Option<Duration> {
+    pub fn wait(&mut self, now: Instant) -> Option<Duration> {
         let (count, last) = self.repairs?;
         if now.saturating_duration_since(last) >= QUIET {
             self.repairs = None;
@@ -31,7 +31,7 @@ impl Backoff {
     }
 
     /// A repair was tried.
-    pub(super) fn tried(&mut self, now: Instant) {
+    pub fn tried(&mut self, now: Instant) {
         let count = self.repairs.map_or(0, |(count, _)| count);
         self.repairs = Some((count.saturating_add(1), now));
     }

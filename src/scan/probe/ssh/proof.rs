@@ -1,0 +1,116 @@
+//! What the signature of an SSH server's reply is worth.
+
+use ring::signature::{
+    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519,
+    RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+    RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, RsaPublicKeyComponents, UnparsedPublicKey,
+    VerificationAlgorithm,
+};
+
+use super::agreement::{is_among, without_zeros};
+use crate::banner::host_key::string;
+use crate::event::Signature;
+
+/// A signature algorithm of host keys.
+#[derive(Debug)]
+pub(super) struct Algorithm {
+    /// Its name in a KEXINIT.
+    pub(super) name: &'static str,
+    /// The type of the keys that it is for.
+    pub(super) key: &'static str,
+    trial: Trial,
+}
+
+/// How a signature is tried.
+#[derive(Debug, Clone, Copy)]
+enum Trial {
+    Ed25519,
+    /// With so many octets of each of its two numbers.
+    Curve(&'static dyn VerificationAlgorithm, usize),
+    Rsa(&'static signature::RsaParameters),
+    /// Not at all.
+    None,
+}
+
+/// The first that a server has, too, is taken, so that it shows the same key each time.
+pub(super) static ALGORITHMS: [Algorithm; 8] = [
+    Algorithm { name: "ssh-ed25519", key: "ssh-ed25519", trial: Trial::Ed25519 },
+    Algorithm {
+        name: "ecdsa-sha2-nistp256",
+        key: "ecdsa-sha2-nistp256",
+        trial: Trial::Curve(&ECDSA_P256_SHA256_FIXED, 32),
+    },
+    Algorithm {
+        name: "ecdsa-sha2-nistp384",
+        key: "ecdsa-sha2-nistp384",
+        trial: Trial::Curve(&ECDSA_P384_SHA384_FIXED, 48),
+    },
+    Algorithm { name: "ecdsa-sha2-nistp521", key: "ecdsa-sha2-nistp521", trial: Trial::None },
+    Algorithm {
+        name: "rsa-sha2-512",
+        key: "ssh-rsa",
+        trial: Trial::Rsa(&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY),
+    },
+    Algorithm {
+        name: "rsa-sha2-256",
+        key: "ssh-rsa",
+        trial: Trial::Rsa(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
+    },
+    Algorithm {
+        name: "ssh-rsa",
+        key: "ssh-rsa",
+        trial: Trial::Rsa(&RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY),
+    },
+    Algorithm { name: "ssh-dss", key: "ssh-dss", trial: Trial::None },
+];
+
+impl Algorithm {
+    /// The one that a server's list leads to.
+    pub(super) fn of(offered: &[u8]) -> Option<&'static Self> {
+        ALGORITHMS.iter().find(|algorithm| is_among(algorithm.name, offered))
+    }
+
+    /// What a signature of `message` is worth that came with a key.
+    pub(super) fn weigh(&self, key: &[u8], signature: &[u8], message: &[u8]) -> Signature {
+        match self.tries(key, signature, message) {
+            _ if matches!(self.trial, Trial::None) => Signature::Untried,
+            Some(true) => Signature::Good,
+            Some(false) | None => Signature::Bad,
+        }
+    }
+
+    /// Whether a signature holds; none where key or signature are not what they are to be.
+    fn tries(&self, mut key: &[u8], mut signature: &[u8], message: &[u8]) -> Option<bool> {
+        let is_of = |field: &[u8], name: &str| field == name.as_bytes();
+        if !is_of(string(&mut key)?, self.key) || !is_of(string(&mut signature)?, self.name) {
+            return None;
+        }
+        let mut signed = string(&mut signature)?;
+        Some(match self.trial {
+            Trial::Ed25519 => {
+                UnparsedPublicKey::new(&ED25519, string(&mut key)?).verify(message, signed).is_ok()
+            }
+            Trial::Curve(curve, length) => {
+                let _name = string(&mut key)?;
+                let both = [string(&mut signed)?, string(&mut signed)?];
+                let both = both.map(|number| padded(number, length));
+                let [Some(one), Some(other)] = both else { return None };
+                let signature = [one, other].concat();
+                UnparsedPublicKey::new(curve, string(&mut key)?).verify(message, &signature).is_ok()
+            }
+            Trial::Rsa(parameters) => {
+                let e = without_zeros(string(&mut key)?);
+                let n = without_zeros(string(&mut key)?);
+                RsaPublicKeyComponents { n, e }.verify(parameters, message, signed).is_ok()
+            }
+            Trial::None => return None,
+        })
+    }
+}
+
+/// A number of so many octets; none where it has more.
+fn padded(number: &[u8], length: usize) -> Option<Vec<u8>> {
+    let digits = without_zeros(number);
+    let zeros = length.checked_sub(digits.len())?;
+    Some([vec![0; zeros].as_slice(), digits].concat())
+}
