@@ -199,11 +199,14 @@ fn what_fails_again_and_again_is_parked_and_can_be_retried() {
     assert_eq!(psql(&url, "SELECT state FROM fleet_scans"), "done");
 }
 
-/// SSH servers that note when who was connected to; their port.
-fn counting_servers() -> (String, Arc<Mutex<Vec<(Instant, IpAddr)>>>) {
+/// Who was connected to, and when.
+type Accepted = Arc<Mutex<Vec<(Instant, IpAddr)>>>;
+
+/// SSH servers that note it; their port.
+fn counting_servers() -> (String, Accepted) {
     let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port().to_string();
-    let accepted = Arc::new(Mutex::new(Vec::new()));
+    let accepted = Accepted::default();
     let noted = Arc::clone(&accepted);
     std::thread::spawn(move || {
         for mut connection in listener.incoming().flatten() {
