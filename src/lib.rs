@@ -9,6 +9,7 @@
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
+//! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
@@ -43,6 +44,7 @@ mod doctor;
 mod engine;
 mod event;
 mod files;
+mod fleet;
 mod flow;
 mod guard;
 mod hook;

@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod flags;
+mod fleet;
 mod guard;
 mod hook;
 mod import;
@@ -76,6 +77,8 @@ enum Command {
     Reload(reload::ReloadArgs),
     /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
     Scan(Box<scan::ScanArgs>),
+    /// Have networks scanned by many workers, which find one truth in a PostgreSQL database.
+    Fleet(Box<fleet::FleetArgs>),
     /// Read capture files and tell what the guard would have told.
     #[command(
         after_help = "Examples:\n  bannerwall replay capture.pcap\n  bannerwall replay --format json *.pcapng.gz > events.json\n  tcpdump -w - tcp | bannerwall replay -\n\nExit code 2 where a file is damaged or no capture; what could be read of it was."
@@ -147,6 +150,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
         Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
         Command::Scan(arguments) => scan::run(arguments, &cli.global),
+        Command::Fleet(arguments) => fleet::run(arguments, &cli.global),
         Command::Replay(arguments) => replay::run(arguments, cli.global.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -86,6 +86,11 @@ impl RulesFlag {
         })
     }
 
+    /// These files and no others, for the uses that these flags say.
+    pub(super) fn only(&self, rules: Vec<PathBuf>, local: Vec<PathBuf>, by: Use) -> Selection {
+        Selection { rules, partial: true, local, profiles: self.profiles(by), complete: false }
+    }
+
     /// Whether there are rules to load.
     pub(super) fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
         if !self.rules.is_empty() {

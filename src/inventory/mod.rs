@@ -22,9 +22,11 @@ mod store;
 mod tests;
 
 pub use alert::Alert;
+pub(crate) use database::values;
 pub use database::{
-    Change, Contact, Count, Cursor, Database, Found, History, HostRecord, HostRow, Interrupter, Overview,
-    PastOrder, PastRun, Place, Rule, Said, Schedule, Service, Time, shown,
+    Beside, Change, Contact, Count, Cursor, Database, DatabaseError, Desk, Findings, Found, History,
+    HostRecord, HostRow, Interrupter, Keeper, Overview, PastOrder, PastRun, Place, Row, Rule, Said, Schedule,
+    Service, Time, Value, shown,
 };
 pub use filter::Filter;
 pub use impact::{Impact, impact};

@@ -17,6 +17,9 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Picoseconds a second: fine enough that a million a second is exact to a millionth.
 const PICOSECONDS: u128 = 1_000_000_000_000;
 
+/// The pause where there are no permissions at all: a year.
+const NEVER: u128 = PICOSECONDS * 366 * 86_400;
+
 /// How many targets a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
@@ -85,6 +88,26 @@ impl Bucket {
             }),
         };
         Self { schedule }
+    }
+
+    /// Holds another rate from now on: so many permissions in a thousand seconds, none where that is 0.
+    pub fn adjust(&mut self, per_thousand: u64, now: Instant) {
+        let interval = match per_thousand {
+            0 => NEVER,
+            rate => PICOSECONDS * 1000 / u128::from(rate),
+        };
+        let schedule = self.schedule.get_or_insert(Schedule { interval: 0, start: None, due: 0 });
+        if schedule.interval == interval {
+            return;
+        }
+        let start = *schedule.start.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(start).as_nanos() * 1000;
+        // Of a slower pace the whole pause is waited for, so that to change it often makes it no faster.
+        let ahead = match schedule.interval > interval {
+            true => schedule.due.saturating_sub(elapsed).min(interval),
+            false => interval,
+        };
+        (schedule.due, schedule.interval) = (elapsed + ahead, interval);
     }
 
     /// Takes a permission.
@@ -170,6 +193,30 @@ mod tests {
         let later = start + Duration::from_secs(60);
         let burst = (0..1_000_000).take_while(|_| bucket.take(later).is_ok()).count();
         assert!(burst <= 52, "{burst} at once after a minute's stall");
+    }
+
+    #[test]
+    fn another_rate_holds_from_where_it_is_told() {
+        let (mut bucket, start) = (bucket(1000, 1), Instant::now());
+        let mut now = start;
+        let mut taken_by = |bucket: &mut Bucket, end: u64| {
+            let mut taken = 0_u64;
+            while now < start + Duration::from_secs(end) {
+                match bucket.take(now) {
+                    Ok(()) => taken += 1,
+                    Err(wait) => now += wait,
+                }
+            }
+            taken
+        };
+        let at = |second: u64| start + Duration::from_secs(second);
+        assert!((1_990..=2_010).contains(&taken_by(&mut bucket, 2)));
+        bucket.adjust(0, at(2));
+        assert_eq!(taken_by(&mut bucket, 4), 0);
+        bucket.adjust(100_000, at(4));
+        assert!((198..=202).contains(&taken_by(&mut bucket, 6)), "a hundred a second");
+        bucket.adjust(2_500, at(6));
+        assert!((24..=27).contains(&taken_by(&mut bucket, 16)), "five in two seconds");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `bannerwall inventory`: questions to what guard, scan and replay have kept.
 
 mod exchange;
-mod rows;
+pub(super) mod rows;
 mod text;
 
 use std::collections::BTreeMap;

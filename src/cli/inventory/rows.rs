@@ -15,7 +15,7 @@ use crate::output::csv::plain;
 
 /// How results are written, and where.
 #[derive(Debug, Args)]
-pub(super) struct Output {
+pub(in crate::cli) struct Output {
     /// How results are written; `json` is one object a line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
@@ -26,25 +26,25 @@ pub(super) struct Output {
 
 impl Output {
     /// The file to write to, if any.
-    pub(super) fn path(&self) -> Option<&Path> {
+    pub(in crate::cli) fn path(&self) -> Option<&Path> {
         self.output.as_deref()
     }
 
     /// Whether results are rows of columns.
-    pub(super) fn has_columns(&self) -> bool {
+    pub(in crate::cli) fn has_columns(&self) -> bool {
         self.format == FormatName::Csv
     }
 }
 
 /// A file, made anew, or stdout.
-pub(super) fn create(output: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
+pub(in crate::cli) fn create(output: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
     let Some(path) = output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::Usage)?)))
 }
 
 /// Writes results of one kind.
-pub(super) struct Rows {
+pub(in crate::cli) struct Rows {
     format: FormatName,
     columns: &'static [&'static str],
     out: Box<dyn Write>,
@@ -54,12 +54,12 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Begins; `columns` are the fields of a result that CSV has, in their order.
-    pub(super) fn start(output: &Output, columns: &'static [&'static str]) -> Result<Self, Failure> {
+    pub(in crate::cli) fn start(output: &Output, columns: &'static [&'static str]) -> Result<Self, Failure> {
         Self::open(output.format, output.output.as_deref(), columns)
     }
 
     /// The same, in a format and into a file, or to stdout.
-    pub(super) fn open(
+    pub(in crate::cli) fn open(
         format: FormatName,
         output: Option<&Path>,
         columns: &'static [&'static str],
@@ -73,7 +73,7 @@ impl Rows {
     }
 
     /// Writes a result; `text` is what a person is told.
-    pub(super) fn add(
+    pub(in crate::cli) fn add(
         &mut self,
         result: &impl Serialize,
         text: impl FnOnce() -> String,
@@ -89,7 +89,7 @@ impl Rows {
     }
 
     /// Everything was added.
-    pub(super) fn finish(mut self) -> Result<Exit, Failure> {
+    pub(in crate::cli) fn finish(mut self) -> Result<Exit, Failure> {
         let flushed = self.out.flush();
         self.forgive(flushed).map(|()| Exit::Done)
     }

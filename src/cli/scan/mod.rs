@@ -1,6 +1,7 @@
 //! `bannerwall scan`: flags to the options of a session, and the terminal that looks on.
 
 mod http;
+pub(super) mod ordered;
 mod progress;
 mod resume;
 mod run;
@@ -286,6 +287,20 @@ struct Request<'a> {
     /// What of the mode's own flags decides the results, for the checkpoint.
     own: Vec<(&'static str, String)>,
     common: &'a Common,
+}
+
+impl Mode {
+    /// What all modes share.
+    fn common(&self) -> &Common {
+        match self {
+            Self::Connect { common, .. }
+            | Self::Ssh { common, .. }
+            | Self::Greeting { common, .. }
+            | Self::Tls { common, .. }
+            | Self::Https { common, .. }
+            | Self::Http { common, .. } => common,
+        }
+    }
 }
 
 /// Runs `bannerwall scan`.

@@ -63,8 +63,16 @@ impl From<SessionError> for Failure {
 }
 
 fn options(request: &Request<'_>, global: &Global) -> Result<Options, Failure> {
+    options_judged_by(judges(request, global.quiet)?, request, global)
+}
+
+/// The same, judged by rules and fingerprints that are there already.
+pub(super) fn options_judged_by(
+    (rules, fingerprints): (RuleSet, Option<Arc<Fingerprints>>),
+    request: &Request<'_>,
+    global: &Global,
+) -> Result<Options, Failure> {
     let common = request.common;
-    let (rules, fingerprints) = judges(request, global.quiet)?;
     let targets = Named {
         words: common.targets.clone(),
         file: common.input.clone(),

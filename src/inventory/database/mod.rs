@@ -4,6 +4,7 @@
 //! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not wait for each
 //! other, and a process that is killed leaves a whole database behind.
 
+mod beside;
 mod link;
 mod orders;
 mod place;
@@ -17,8 +18,10 @@ use std::net::IpAddr;
 
 use rusqlite::OpenFlags;
 
-pub use self::link::{DatabaseError, Interrupter};
-use self::link::{File, Link, Session, values};
+pub use self::beside::{Beside, Desk};
+pub(crate) use self::link::values;
+pub use self::link::{DatabaseError, Interrupter, Row, Value};
+use self::link::{File, Link, Session};
 pub use self::orders::{PastOrder, Schedule};
 pub use self::place::{Place, shown};
 pub use self::read::{
@@ -26,6 +29,7 @@ pub use self::read::{
     Service, Time,
 };
 pub(super) use self::write::Writer;
+pub use self::write::{Findings, Keeper};
 use super::store::StoreError;
 use crate::event::Timestamp;
 

@@ -4,16 +4,15 @@
 //! Results go to the writer by the batch, every few milliseconds at least: waking its thread for each
 //! would cost more than all else that is done for a target.
 
+mod collected;
 mod held;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ahash::AHashMap;
 use regex::bytes::Regex;
 
-use super::here::Here;
 use super::targets::{Finished, Plan, Tracker};
 use super::{Conversation, Outcome, Report};
 use crate::event::{
@@ -22,7 +21,7 @@ use crate::event::{
 };
 use crate::inventory::Observer;
 use crate::output::Handle;
-use held::Held;
+pub use collected::Collected;
 
 /// Octets of an answer in a foreign protocol that are shown.
 const SHOWN: usize = 256;
@@ -88,16 +87,15 @@ pub struct ScanReport {
     writer: Handle,
     inventory: Option<Observer>,
     selection: Arc<Selection>,
-    /// Events of targets that are not over, by the target's index: what is stopped halfway is asked
-    /// again when the scan is resumed, and must not be reported twice.
-    pending: AHashMap<u64, Held>,
+    /// Events of targets that are not over: what is stopped halfway is asked again when the scan is resumed, and must
+    /// not be reported twice.
+    collected: Collected,
     /// Results to hand over, and all targets that are over since that was last done.
     groups: Vec<Vec<Event>>,
     /// What the inventory is to be shown, whether or not it is written.
     seen: Vec<Vec<Event>>,
     over: Vec<Finished>,
     handed_over: Instant,
-    here: Here,
 }
 
 impl ScanReport {
@@ -109,12 +107,11 @@ impl ScanReport {
             writer,
             inventory: None,
             selection,
-            pending: AHashMap::new(),
+            collected: Collected::default(),
             groups: Vec::new(),
             seen: Vec::new(),
             over: Vec::with_capacity(BATCH),
             handed_over: Instant::now(),
-            here: Here::default(),
         }
     }
 
@@ -141,46 +138,46 @@ impl ScanReport {
         self.inventory.as_ref().filter(|inventory| wants(inventory))?;
         Some(std::iter::once(connect_event(outcome)).chain(events.iter().cloned()).collect())
     }
+}
 
-    fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
-        let selection = &self.selection;
+impl Selection {
+    /// Whether a target matches: `--match` where it is given, else any rule.
+    pub fn is_matched(&self, outcome: &Outcome<'_>, events: &[Event]) -> bool {
+        match self.patterns.is_empty() {
+            true => outcome.matches > 0,
+            false => self.patterns.iter().all(|pattern| pattern.matches(events)),
+        }
+    }
+
+    /// Whether a target is told of.
+    pub fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
         let hidden = match outcome.state {
             PortState::Open => false,
-            PortState::Closed | PortState::Filtered => selection.open_only || selection.hide_unanswered,
-            PortState::Error => selection.open_only,
+            PortState::Closed | PortState::Filtered => self.open_only || self.hide_unanswered,
+            PortState::Error => self.open_only,
         };
-        !hidden && (matched || selection.patterns.is_empty())
+        !hidden && (matched || self.patterns.is_empty())
     }
 }
 
 impl EventSink for ScanReport {
     fn emit(&mut self, event: Event) {
-        let Some(flow) = &event.flow else { return };
-        self.pending.entry(flow.id).or_default().push(event);
+        self.collected.emit(event);
     }
 }
 
 impl Report for ScanReport {
     fn finished(&mut self, outcome: &Outcome<'_>) {
-        let mut events = match self.pending.is_empty() {
-            true => Vec::new(),
-            false => self.pending.remove(&outcome.target.index).map(Held::into_events).unwrap_or_default(),
-        };
+        let mut events = self.collected.take(outcome);
         if let Some(seen) = self.seen(outcome, &events) {
             self.seen.push(seen);
         }
-        let patterns = &self.selection.patterns;
-        let matched = match patterns.is_empty() {
-            true => outcome.matches > 0,
-            false => patterns.iter().all(|pattern| pattern.matches(&events)),
-        };
-        if self.is_shown(outcome, matched) {
+        let matched = self.selection.is_matched(outcome, &events);
+        if self.selection.is_shown(outcome, matched) {
             if self.selection.always_connect || events.is_empty() {
                 events.insert(0, connect_event(outcome));
             }
-            let here = self.here.toward(outcome.target.address.ip());
-            let flows = events.iter_mut().filter_map(|event| event.flow.as_mut());
-            flows.for_each(|flow| flow.endpoints.client.address = here);
+            self.collected.sign(outcome, &mut events);
             self.groups.push(events);
         }
         self.over.push(Finished::new(outcome, matched));
@@ -204,7 +201,7 @@ impl Report for ScanReport {
 }
 
 /// The `connect` event of a target.
-fn connect_event(outcome: &Outcome<'_>) -> Event {
+pub fn connect_event(outcome: &Outcome<'_>) -> Event {
     let mut facts = outcome.facts();
     if outcome.conversation != Conversation::None {
         facts.reason = outcome.conversation.name().into();

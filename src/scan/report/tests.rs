@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Mutex;
 
+use super::held::Held;
 use super::*;
 use crate::event::{
     Action, AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, ProductFacts, Severity, SshFacts, SshSide,

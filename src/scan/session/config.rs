@@ -14,7 +14,7 @@ const WINDOW: u64 = 65_536;
 const LEAST: u64 = 64;
 
 /// Threads for so many targets.
-pub(super) fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
+pub fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
     let chosen = match (wanted, rate) {
         (Some(threads), _) => threads.into(),
         (None, Rate::Max) => std::thread::available_parallelism().map_or(1, usize::from),
@@ -25,6 +25,14 @@ pub(super) fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
 
 /// The scan's configuration for what `plan` has to ask.
 pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionError> {
+    config_of(options, plan.remaining())
+}
+
+/// The same for so many targets, whoever hands them out.
+///
+/// # Errors
+/// The limit of descriptors could not be raised.
+pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError> {
     let wanted = match (options.concurrency, options.rate) {
         (Some(concurrency), _) => concurrency.into(),
         (None, Rate::Max) => WINDOW,
@@ -36,7 +44,7 @@ pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionEr
     let descriptors = descriptors().map_err(SessionError::Descriptors)?;
     // Each ring is a descriptor itself, outside of its table; others are for files and libraries.
     let most = descriptors.saturating_mul((descriptors / 4).max(1));
-    let useful = plan.remaining().saturating_mul(connections_each(&options.probe));
+    let useful = targets.saturating_mul(connections_each(&options.probe));
     let window = usize::try_from(wanted.min(useful).max(1)).unwrap_or(usize::MAX).min(most);
     Ok(Config {
         probe: options.probe.clone(),

@@ -25,6 +25,7 @@ use crate::inventory::{Inventory, StoreError};
 use crate::metrics::MetricsError;
 use crate::output::{self, Handle, Writer};
 
+pub use config::{config_of, threads as threads_for};
 use metrics::Metrics;
 pub use options::{Keep, Named, Options};
 pub use results::Results;
@@ -254,7 +255,10 @@ impl Session {
 }
 
 /// Reads and looks up all targets, and has the onlooker told what of them is left out.
-fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<TargetSet, SessionError> {
+///
+/// # Errors
+/// A word is none, or there is none.
+pub fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<TargetSet, SessionError> {
     let named = &options.targets;
     let mut builder = Builder::default();
     named.words.iter().try_for_each(|word| builder.target(word))?;
@@ -263,12 +267,18 @@ fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<TargetSet,
     named.exclude_file.iter().try_for_each(|file| builder.exclude_file(file))?;
     builder.resolve()?;
     builder.unresolved().iter().for_each(|name| onlooker.unresolved(name));
-    let ask_each_name =
-        matches!(options.probe, ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_));
-    let how = SetOptions { include_reserved: named.include_reserved, ask_each_name };
+    let how = SetOptions {
+        include_reserved: named.include_reserved,
+        ask_each_name: asks_each_name(&options.probe),
+    };
     let set = builder.build(&options.ports, how)?;
     set.left_out().iter().for_each(|out| onlooker.left_out(out));
     if set.input() == 0 { Err(SessionError::NoTargets) } else { Ok(set) }
+}
+
+/// Whether an address is asked once for each of its names.
+pub fn asks_each_name(probe: &ProbeOptions) -> bool {
+    matches!(probe, ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_))
 }
 
 /// What looks after a scan while its threads run.

@@ -155,6 +155,11 @@ impl Builder {
         self.file("--exclude-file", file, true)
     }
 
+    /// Adds an address by the name that was found to have it.
+    pub fn named_target(&mut self, address: IpAddr, name: &str) {
+        self.wanted.named.push((address, name.into()));
+    }
+
     /// Looks all names up, many at once.
     ///
     /// # Errors
@@ -387,6 +392,24 @@ impl TargetSet {
         Some((SocketAddr::new(address, port), host))
     }
 
+    /// The ranges of addresses that are asked, as words that are read so again.
+    pub fn ranges(&self) -> Vec<String> {
+        let v4 =
+            self.v4.ranges().iter().map(|(first, last)| {
+                word(Ipv4Addr::from_bits(*first).into(), Ipv4Addr::from_bits(*last).into())
+            });
+        let v6 =
+            self.v6.ranges().iter().map(|(first, last)| {
+                word(Ipv6Addr::from_bits(*first).into(), Ipv6Addr::from_bits(*last).into())
+            });
+        v4.chain(v6).collect()
+    }
+
+    /// The addresses that are asked by a name.
+    pub fn named(&self) -> &[(IpAddr, Arc<str>)] {
+        &self.named
+    }
+
     /// A name for exactly these targets, to tell a checkpoint of others.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha1::new();
@@ -412,6 +435,11 @@ impl TargetSet {
     fn checked_len(&self) -> Option<u64> {
         self.addresses()?.checked_mul(self.ports.len() as u64)
     }
+}
+
+/// A range, as a word.
+fn word(first: IpAddr, last: IpAddr) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
 #[cfg(test)]

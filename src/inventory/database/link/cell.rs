@@ -19,10 +19,14 @@ pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
 
 /// A value for a parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::inventory::database) enum Value<'a> {
+pub enum Value<'a> {
+    /// None.
     Null,
+    /// A number.
     Integer(i64),
+    /// A text.
     Text(Cow<'a, str>),
+    /// Octets.
     Octets(Cow<'a, [u8]>),
     /// Several of them, which SQLite has no type for.
     Many(Vec<Value<'a>>),
@@ -30,9 +34,9 @@ pub(in crate::inventory::database) enum Value<'a> {
 
 /// Values for parameters, in their order.
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { &[$(crate::inventory::database::link::Value::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$(crate::inventory::Value::from($value)),*] };
 }
-pub(in crate::inventory::database) use values;
+pub(crate) use values;
 
 impl Value<'_> {
     /// The same, for longer.
@@ -157,10 +161,14 @@ impl ToSql for Value<'_> {
 
 /// A value in a row.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::inventory::database) enum Cell<'a> {
+pub enum Cell<'a> {
+    /// None.
     Null,
+    /// A number, or a truth as 0 or 1.
     Integer(i64),
+    /// A text.
     Text(&'a str),
+    /// Octets.
     Octets(&'a [u8]),
 }
 
@@ -185,14 +193,16 @@ impl<'a> FromSql<'a> for Cell<'a> {
 }
 
 /// A row of an answer.
-pub(in crate::inventory::database) enum Row<'a> {
+pub enum Row<'a> {
+    /// Of a file.
     Sqlite(&'a rusqlite::Row<'a>),
+    /// Of a server.
     Postgres(&'a tokio_postgres::Row),
 }
 
 impl Row<'_> {
     /// What stands in a column, counted from 0.
-    pub(in crate::inventory::database) fn get<T: FromCell>(&self, column: usize) -> Result<T> {
+    pub fn get<T: FromCell>(&self, column: usize) -> Result<T> {
         let cell = match self {
             Self::Sqlite(row) => match row.get_ref(column)? {
                 ValueRef::Null => Cell::Null,
@@ -210,7 +220,8 @@ impl Row<'_> {
 }
 
 /// What can be read from a column.
-pub(in crate::inventory::database) trait FromCell: Sized {
+pub trait FromCell: Sized {
+    /// The value, where it is one of these.
     fn from_cell(cell: Cell<'_>) -> Option<Self>;
 }
 

@@ -16,7 +16,8 @@ use std::ops::ControlFlow;
 
 use tokio_postgres::CancelToken;
 
-pub(super) use self::cell::{Row, Value, values};
+pub(crate) use self::cell::values;
+pub use self::cell::{Row, Value};
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
 pub(super) use self::tls::{Tls, tls};
@@ -216,6 +217,20 @@ impl Link {
             Self::Postgres(session) => session.begin()?,
         }
         Ok(Transaction { link: self, is_over: false })
+    }
+
+    /// Begins a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
+    pub(super) fn transaction_of_own(&self) -> Result<Transaction<'_>> {
+        self.batch("BEGIN")?;
+        Ok(Transaction { link: self, is_over: false })
+    }
+
+    /// From here to the end of the transaction nobody else writes.
+    pub(super) fn wait_for_turn(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(session) => session.wait_for_turn(),
+        }
     }
 
     /// What ends a question from another thread.

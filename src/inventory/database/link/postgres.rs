@@ -210,6 +210,11 @@ impl Session {
         begun
     }
 
+    /// Has nobody else write until the transaction ends.
+    pub(super) fn wait_for_turn(&self) -> Result<()> {
+        self.batch(&format!("SELECT pg_advisory_xact_lock({WRITING})"))
+    }
+
     pub(super) fn roll_back(&self) {
         self.waiting.take();
         // Where that cannot be told the connection is lost, and so the transaction over.

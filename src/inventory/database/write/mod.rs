@@ -1,6 +1,7 @@
 //! Batches into the tables, and what of them is a change.
 
 mod ahead;
+mod beside;
 mod findings;
 mod pen;
 mod rows;
@@ -20,6 +21,7 @@ use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
 use ahead::Ahead;
+pub use beside::{Findings, Keeper};
 use pen::{CHANGE, Pen};
 
 /// Hosts, services and banners whose rows are remembered; when there are more, they are looked up anew.

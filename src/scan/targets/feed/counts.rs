@@ -40,7 +40,8 @@ impl Counts {
         self.open + self.refused + self.timed_out + self.unreachable + self.local_error
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    /// Adds those of others.
+    pub fn add(&mut self, other: &Self) {
         self.shortages.add(&other.shortages);
         self.open += other.open;
         self.refused += other.refused;
@@ -55,7 +56,8 @@ impl Counts {
         self.tls_refused += other.tls_refused;
     }
 
-    pub(super) fn count(&mut self, finished: &Finished) {
+    /// Counts one that is over.
+    pub fn count(&mut self, finished: &Finished) {
         match finished.state {
             PortState::Open => self.open += 1,
             PortState::Closed => self.refused += 1,
@@ -133,7 +135,8 @@ impl Shortages {
 /// What is counted of a target that is over.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished {
-    pub(super) index: u64,
+    /// Which.
+    pub index: u64,
     state: PortState,
     reason: Reason,
     conversation: Conversation,

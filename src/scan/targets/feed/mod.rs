@@ -37,9 +37,19 @@ impl Shard {
     /// Everything.
     pub const WHOLE: Self = Self { index: 1, count: 1 };
 
+    /// The part of that number, counted from 0; none where there are not so many.
+    pub fn numbered(number: u64, count: u64) -> Option<Self> {
+        (number < count).then_some(Self { index: number + 1, count })
+    }
+
     /// How many of `length` positions are this shard's.
-    fn share(self, length: u64) -> u64 {
+    pub fn share(self, length: u64) -> u64 {
         length.saturating_sub(self.index - 1).div_ceil(self.count)
+    }
+
+    /// The position among all that one of this shard's stands for.
+    pub fn position(self, own: u64) -> u64 {
+        own * self.count + (self.index - 1)
     }
 }
 
@@ -236,7 +246,7 @@ impl Plan {
     }
 
     fn target(&self, ordinal: u64) -> Option<Target> {
-        let position = self.position(ordinal)? * self.shard.count + (self.shard.index - 1);
+        let position = self.shard.position(self.position(ordinal)?);
         let (address, host) = self.set.at(self.permutation.at(position))?;
         Some(Target { address, index: ordinal, host })
     }

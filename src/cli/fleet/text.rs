@@ -1,0 +1,81 @@
+//! Scans of a fleet for a person.
+
+use std::fmt::Write as _;
+
+use crate::fleet::{Planned, ScanState, Status};
+use crate::output::Escaped;
+
+/// The columns of a scan.
+pub(super) const SCAN: &[&str] = &[
+    "scan", "state", "about", "who", "made", "ended", "targets", "over", "shards", "ready", "leased", "done",
+    "parked",
+];
+
+/// The columns of a schedule.
+pub(super) const SCHEDULE: &[&str] =
+    &["schedule", "cron", "about", "who", "due", "missed", "missed_at", "missed_why"];
+
+/// A scan on a line.
+pub(super) fn scan(scan: &ScanState) -> String {
+    let share = 100.0 * scan.over as f64 / scan.targets.max(1) as f64;
+    let parked = if scan.parked > 0 { format!(", {} parked", scan.parked) } else { String::new() };
+    format!(
+        "#{}  {:9} {share:5.1} %  {}/{} targets  {}/{} shards{parked}  {}  {}",
+        scan.scan,
+        scan.state,
+        scan.over,
+        scan.targets,
+        scan.done,
+        scan.shards,
+        scan.made,
+        Escaped(&scan.about)
+    )
+}
+
+/// The same, with what came of it, who works on it, and what failed.
+pub(super) fn status(status: &Status) -> String {
+    let mut text = scan(&status.scan);
+    let counts = &status.counts;
+    // Text takes whatever is written.
+    let _ = write!(
+        text,
+        "\n  open {}, matched {}, refused {}, timed out {}, unreachable {}, local error {}",
+        counts.open, counts.matched, counts.refused, counts.timed_out, counts.unreachable, counts.local_error
+    );
+    for worker in &status.workers {
+        let rate = worker.rate.map_or_else(String::new, |rate| format!(", {rate} targets a second"));
+        let _ = write!(
+            text,
+            "\n  {} has {} shards{rate}, seen {}",
+            Escaped(&worker.name),
+            worker.shards,
+            worker.seen
+        );
+    }
+    for error in &status.errors {
+        let _ = write!(
+            text,
+            "\n  shard {} ({}, failed {} times): {}",
+            error.shard,
+            error.state,
+            error.attempts,
+            Escaped(&error.error)
+        );
+    }
+    text
+}
+
+/// A schedule on a line.
+pub(super) fn planned(planned: &Planned) -> String {
+    let missed = match (&planned.missed_at, &planned.missed_why) {
+        (Some(at), Some(why)) => format!("  missed {} times, last noticed {at}: {why}", planned.missed),
+        _ => String::new(),
+    };
+    format!(
+        "#{}  {}  due {}  {}{missed}",
+        planned.schedule,
+        Escaped(&planned.cron),
+        planned.due,
+        Escaped(&planned.about)
+    )
+}

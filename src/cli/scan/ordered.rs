@@ -1,0 +1,317 @@
+//! Scans that others make: what `scan` takes, as an order for the workers of a fleet and back.
+//!
+//! An order holds flags by their names and values, as `scan` reads them. Which may stand in one is a list: none that
+//! reads or writes a file, or runs a program, for whoever can write the table decides about every worker.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use clap::{ArgMatches, Command, FromArgMatches, Parser, Subcommand, parser::ValueSource};
+
+use super::run::options_judged_by;
+use super::{Mode, Request, request};
+use crate::cli::rule_paths::{LOCAL_FLAG, RulesFlag, Use};
+use crate::cli::{Failure, Global};
+use crate::diagnostics::tell;
+use crate::fleet::{FileKind, Order, RuleFile, Task};
+use crate::output::eve::EveOptions;
+use crate::rules::RuleSet;
+use crate::scan::ProbeOptions;
+use crate::scan::pacing::Rate;
+use crate::scan::session::{self, Named, Onlooker, Options, Wish};
+use crate::scan::targets::{Counts, LeftOut};
+
+/// Flags that an order holds, by their ids.
+const HELD: [&str; 26] = [
+    "ports",
+    "matches",
+    "max_bytes",
+    "hassh",
+    "protocol",
+    "starttls",
+    "alpn",
+    "sni",
+    "when",
+    "method",
+    "paths",
+    "headers",
+    "no_pipeline",
+    "host_connections",
+    "body_limit",
+    "rate",
+    "concurrency",
+    "connect_timeout",
+    "read_timeout",
+    "total_timeout",
+    "retries",
+    "close",
+    "log_headers",
+    "profile",
+    "open",
+    "seed",
+];
+
+/// Flags that are seen to where the order is made: what they name is read there.
+const READ: [&str; 8] =
+    ["targets", "input", "exclude", "exclude_file", "include_reserved", "rules", LOCAL_FLAG, "no_local"];
+
+/// Octets of rules in an order, at most.
+const RULES: usize = 32 << 20;
+
+/// A scan that is to be made by others: the mode's flags as they were given.
+#[derive(Debug)]
+pub(in crate::cli) struct Given {
+    mode: Mode,
+    name: String,
+    flags: Vec<String>,
+}
+
+/// A scan's flags by themselves.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Alone {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mode = Mode::from_arg_matches(matches)?;
+        let (name, own) = matches.subcommand().unwrap_or(("", matches));
+        let command = Mode::augment_subcommands(Command::new("scan"));
+        let mut flags = Vec::new();
+        for argument in command.find_subcommand(name).into_iter().flat_map(Command::get_arguments) {
+            let id = argument.get_id().as_str();
+            if own.value_source(id) != Some(ValueSource::CommandLine) || READ.contains(&id) {
+                continue;
+            }
+            let flag = argument.get_long().unwrap_or(id);
+            if !HELD.contains(&id) {
+                let told = format!("--{flag} is not of a scan that others make\n");
+                return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, told));
+            }
+            if !argument.get_action().takes_values() {
+                flags.push(format!("--{flag}"));
+                continue;
+            }
+            for value in own.get_raw(id).into_iter().flatten() {
+                flags.push(format!("--{flag}={}", value.to_string_lossy()));
+            }
+        }
+        Ok(Self { mode, name: name.to_owned(), flags })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for Given {
+    fn augment_subcommands(command: Command) -> Command {
+        let names: Vec<String> = Mode::augment_subcommands(Command::new("scan"))
+            .get_subcommands()
+            .map(|mode| mode.get_name().to_owned())
+            .collect();
+        let command = Mode::augment_subcommands(command);
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_others))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Mode::has_subcommand(name)
+    }
+}
+
+/// A mode's help without what an order does not hold.
+fn without_others(mode: Command) -> Command {
+    let others: Vec<String> = mode
+        .get_arguments()
+        .map(|argument| argument.get_id().as_str().to_owned())
+        .filter(|id| !HELD.contains(&id.as_str()) && !READ.contains(&id.as_str()))
+        .collect();
+    let ports = if mode.get_name() == "connect" { " -p 22,80" } else { "" };
+    let example = format!(
+        "Example:\n  bannerwall fleet submit {} 192.0.2.0/24{ports} --database postgresql://ann@db/net",
+        mode.get_name()
+    );
+    let mode = mode.after_help(example);
+    others.into_iter().fold(mode, |mode, id| mode.mut_arg(id, |argument| argument.hide(true)))
+}
+
+/// Tells what is left out, as the scan itself does.
+struct Teller {
+    quiet: bool,
+}
+
+impl Onlooker for Teller {
+    fn unresolved(&mut self, name: &str) {
+        tell(format_args!("bannerwall: {name}"));
+    }
+
+    fn left_out(&mut self, out: &LeftOut) {
+        if !self.quiet {
+            tell(format_args!(
+                "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
+                out.what, out.addresses, out.range
+            ));
+        }
+    }
+
+    fn look_up(&mut self, _counts: &Counts) -> Wish {
+        Wish::GoOn
+    }
+
+    fn blame(&mut self, fault: &dyn std::fmt::Display) {
+        tell(format_args!("bannerwall: {fault}"));
+    }
+
+    fn kept(&mut self, _file: &Path, _interrupted: bool) {}
+}
+
+impl Given {
+    /// The order, how many targets that are, and how fast they may be asked; all of it is validated.
+    pub(in crate::cli) fn order(&self, global: &Global) -> Result<(Order, u64, Option<u32>), Failure> {
+        let request = request(&self.mode, global)?;
+        let common = request.common;
+        let judged = judges(&request, global)?;
+        let rules = judged.as_ref().map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, flag))?;
+        let set = judged.map_or_else(RuleSet::empty, |(rules, _)| rules);
+        let options = options_judged_by((set, None), &request, global)?;
+        let targets = session::targets(&options, &mut Teller { quiet: global.quiet })?;
+        if targets.len() == 0 {
+            return Err(Failure::Usage(anyhow!("no target is left to be asked")));
+        }
+        let named = targets.named().iter().map(|(address, name)| (*address, name.to_string()));
+        let seed = common.seed.unwrap_or_else(|| {
+            use std::hash::{BuildHasher as _, RandomState};
+            RandomState::new().hash_one(0)
+        });
+        let order = Order {
+            mode: self.name.clone(),
+            flags: self.flags.clone(),
+            targets: targets.ranges(),
+            named: named.collect(),
+            fingerprint: targets.fingerprint(),
+            seed,
+            rules,
+            every: false,
+            limits: Vec::new(),
+            not_at: Vec::new(),
+        };
+        // What workers will make of it.
+        task(&order).map_err(|why| Failure::Usage(anyhow!(why)))?;
+        let rate = if let Rate::Limited(rate) = options.rate { Some(rate.get()) } else { None };
+        Ok((order, targets.len(), rate))
+    }
+
+    /// For a person: `ssh 192.0.2.0/24 -p22`.
+    pub(in crate::cli) fn about(&self) -> String {
+        let common = self.mode.common();
+        let file = common.input.iter().map(|file| format!("-i {file}"));
+        let words = common.targets.iter().cloned().chain(file).chain(self.flags.iter().cloned());
+        let about: Vec<String> = std::iter::once(self.name.clone()).chain(words).collect();
+        about.join(" ").chars().take(400).collect()
+    }
+}
+
+/// The rules to judge by, and where they are; none where banners are not judged.
+fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet, &'r RulesFlag)>, Failure> {
+    let flag = &request.common.rules;
+    if matches!(request.probe, ProbeOptions::Connect) {
+        return Ok(None);
+    }
+    if let Some(why) = flag.missing()? {
+        tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
+        return Ok(None);
+    }
+    Ok(Some((flag.load(Use::Scan, global.quiet)?, flag)))
+}
+
+/// The files of rules, each below a folder for the place that it was found at.
+fn packed(rules: &RuleSet, flag: &RulesFlag) -> Result<Vec<RuleFile>, Failure> {
+    let selection = flag.selection(Use::Scan)?;
+    let roots = selection.rules.iter().map(|root| (root, FileKind::Rules));
+    let roots: Vec<(&PathBuf, FileKind)> =
+        roots.chain(selection.local.iter().map(|root| (root, FileKind::Local))).collect();
+    let mut octets = 0;
+    let pack = |file: &PathBuf| {
+        let place = roots.iter().enumerate().find_map(|(number, (root, kind))| {
+            let base = if root.is_dir() { root.as_path() } else { root.parent()? };
+            let below = file.strip_prefix(base).ok().filter(|below| is_plain(below))?;
+            let is_rules = root == &file || (root.is_dir() && file.extension() == Some("toml".as_ref()));
+            let is_list = file.extension() != Some("toml".as_ref());
+            let kind = if is_rules { *kind } else { FileKind::List };
+            (is_rules || is_list).then(|| (Path::new(&number.to_string()).join(below), kind))
+        });
+        let shown = file.display();
+        let (path, kind) = place.with_context(|| format!("{shown}: lists have to lie beside the rules"))?;
+        let text = std::fs::read_to_string(file).with_context(|| shown.to_string())?;
+        octets += text.len();
+        anyhow::ensure!(octets <= RULES, "the rules are longer than {} MiB", RULES >> 20);
+        Ok(RuleFile { path: path.to_string_lossy().into_owned(), text, kind })
+    };
+    rules.files().iter().map(pack).collect::<anyhow::Result<_>>().map_err(Failure::Usage)
+}
+
+/// Whether a path leads nowhere but down.
+fn is_plain(path: &Path) -> bool {
+    path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// What a worker is to do for an order.
+///
+/// # Errors
+/// It holds what no order may, or what this program does not know.
+pub(in crate::cli) fn task(order: &Order) -> Result<Task, String> {
+    let words = std::iter::once(&order.mode).chain(&order.flags);
+    let command = <Alone as clap::CommandFactory>::command();
+    let told = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    let matches = command.try_get_matches_from(words).map_err(told)?;
+    // Refuses what is not to stand in an order, as where it was made.
+    let Given { mode, .. } = Given::from_arg_matches(&matches).map_err(told)?;
+    let (name, own) = matches.subcommand().ok_or("no mode")?;
+    if let Some(flag) = READ.iter().find(|id| own.value_source(id) == Some(ValueSource::CommandLine)) {
+        return Err(format!("`{name}` holds {flag}, which no order does"));
+    }
+    let global = Global { config: None, quiet: true, verbose: 0 };
+    let failed = |failure: Failure| match failure {
+        Failure::Clap(error) => told(error),
+        Failure::Usage(error) | Failure::Unsupported(error) => format!("{error:#}"),
+    };
+    let request = request(&mode, &global).map_err(failed)?;
+    let rules = unpacked(&order.rules, &request.common.rules).map_err(failed)?;
+    let options = options_judged_by((rules, None), &request, &global).map_err(failed)?;
+    let eve = EveOptions { strict: false, headers: request.common.log_headers.lists() };
+    Ok(Task { options: Options { targets: Named::default(), ..options }, eve })
+}
+
+/// Loads the rules of an order.
+fn unpacked(files: &[RuleFile], flag: &RulesFlag) -> Result<RuleSet, Failure> {
+    if files.is_empty() {
+        return Ok(RuleSet::empty());
+    }
+    let folder = tempfile::tempdir()?;
+    let (mut rules, mut local) = (Vec::new(), Vec::new());
+    for file in files {
+        let path = Path::new(&file.path);
+        if !is_plain(path) {
+            return Err(Failure::Usage(anyhow!("a rule file of the order is named {path:?}")));
+        }
+        let path = folder.path().join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(&path, &file.text)?;
+        match file.kind {
+            FileKind::Rules => rules.push(path),
+            FileKind::Local => local.push(path),
+            FileKind::List => {}
+        }
+    }
+    let loaded = RuleSet::load(&flag.only(rules, local, Use::Scan)).map_err(Failure::usage)?;
+    Ok(loaded.rules)
+}

@@ -1,0 +1,69 @@
+//! Many scanners and one truth: a scan is cut into shards, which are rows of a PostgreSQL database; workers anywhere take
+//! them, and write what they find into the inventory of the same database.
+//!
+//! A shard is every nth target of the scan's order, as `--shard` has it, so that it needs no list of its targets. Who takes
+//! one gets a token, and holds it as long as he is heard of by the server's clock. Results, the inventory's rows, and which
+//! targets are over are written in one transaction that holds only with the shard's token: whoever dies, however late
+//! somebody wakes, and whenever the server goes away, each target is told of once.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`order`] | what is scanned, as it lies in the database |
+//! | [`over`] | which targets of a shard are over |
+//! | [`pace`] | how fast a worker may be now |
+//! | [`queue`] | every statement to the database |
+//! | [`rhythm`] | when scans begin again, and when nothing is scanned |
+//! | [`worker`] | takes shards, scans, writes |
+
+mod order;
+mod over;
+mod pace;
+mod queue;
+mod rhythm;
+mod worker;
+
+pub use order::{FileKind, NetworkRate, Order, RuleFile};
+pub use queue::{Planned, Queue, ScanState, Status, Submission};
+pub use rhythm::Cron;
+pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
+
+use crate::inventory::{DatabaseError, StoreError};
+
+/// Targets of a shard, unless it is said.
+pub const SHARD: u64 = 1 << 16;
+
+/// Targets of a shard at most: the bits of those that are over are 128 KiB then.
+pub const LARGEST_SHARD: u64 = 1 << 20;
+
+/// Shards of a scan at most.
+pub const SHARDS: u64 = 1_000_000;
+
+/// Why something of a fleet could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The database cannot be used.
+    #[error("--database {0}")]
+    Store(#[from] StoreError),
+    /// What the database said.
+    #[error("--database: {0}")]
+    Database(#[from] DatabaseError),
+    /// There is no fleet in it.
+    #[error("--database: there is no fleet yet; `bannerwall fleet submit` or `fleet init` makes one")]
+    NoFleet,
+    /// A newer program has made it.
+    #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",
+        known = queue::VERSION)]
+    Newer(i64),
+    /// There is no such scan.
+    #[error("there is no scan #{0}")]
+    NoScan(i64),
+    /// There is no such schedule.
+    #[error("there is no schedule #{0}")]
+    NoSchedule(i64),
+    /// It does not do what is asked for any more.
+    #[error("scan #{0} {1}")]
+    Over(i64, &'static str),
+    /// A crontab of days that there are not.
+    #[error("the crontab is never due")]
+    NeverDue,
+}

@@ -1,0 +1,95 @@
+//! How fast a worker may be now: its share of what all workers may be together.
+//!
+//! A share is lent by the database for as long as a lease, counted here from before it was asked for, so that it is over
+//! here before it is there, whatever the clocks say. Who has more than is fair uses less first and says so then; only
+//! what was said to be free is given to others. So the sum is never more than the limit, also while workers come and go.
+
+use std::time::{Duration, Instant};
+
+use super::queue::Share;
+
+/// A worker's part of one limit, in a thousand seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allowance {
+    /// Which of the scan's limits.
+    pub(super) number: i64,
+    rate: u64,
+    fair: u64,
+    until: Option<Instant>,
+}
+
+impl Allowance {
+    pub(super) fn new(number: i64) -> Self {
+        Self { number, rate: 0, fair: 0, until: None }
+    }
+
+    /// What may be used now.
+    pub(super) fn rate(&self, now: Instant) -> u64 {
+        if self.until.is_some_and(|until| now < until) { self.rate } else { 0 }
+    }
+
+    /// When it is over.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// What is used from now on, to be told to the database: no more than what it called fair.
+    pub(super) fn lower(&mut self, now: Instant) -> u64 {
+        self.rate = self.rate(now).min(self.fair);
+        self.rate
+    }
+
+    /// The database has answered what was asked at a time.
+    pub(super) fn take(&mut self, share: Share, asked: Instant, lease: Duration) {
+        (self.rate, self.fair, self.until) = (share.granted, share.fair, Some(asked + lease));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    /// What the database does.
+    fn share(shares: &[(u64, Instant)], me: usize, used: u64, total: u64, now: Instant) -> Share {
+        let there: Vec<u64> = shares
+            .iter()
+            .enumerate()
+            .filter(|(number, (_, until))| *number != me && now < *until)
+            .map(|(_, (rate, _))| *rate)
+            .collect();
+        let fair = total / (there.len() as u64 + 1);
+        Share { granted: (total - there.iter().sum::<u64>()).min(used.max(fair)), fair }
+    }
+
+    #[test]
+    fn workers_that_come_and_go_never_use_more_than_there_is_and_soon_all_of_it() {
+        let (total, start) = (10_000, Instant::now());
+        let mut workers: Vec<Option<Allowance>> = vec![None; 5];
+        let mut shares = vec![(0, start); 5];
+        for second in 0..200_u64 {
+            let now = start + Duration::from_secs(second);
+            for me in 0..workers.len() {
+                // One more each 20 seconds, until the first dies, and then the second.
+                let begins = me as u64 * 20;
+                let dies = if me < 2 { 110 + me as u64 * 30 } else { 1_000 };
+                if second == begins {
+                    workers[me] = Some(Allowance::new(0));
+                }
+                let Some(allowance) = workers[me].as_mut().filter(|_| second < dies) else { continue };
+                let used = allowance.lower(now);
+                let told = share(&shares, me, used, total, now);
+                shares[me] = (told.granted, now + LEASE);
+                allowance.take(told, now, LEASE);
+                let sum: u64 = workers.iter().flatten().map(|it| it.rate(now)).sum();
+                assert!(sum <= total, "{sum} at second {second}");
+            }
+            let alive = workers.iter().flatten().filter(|it| it.rate(now) > 0).count() as u64;
+            let sum: u64 = workers.iter().flatten().map(|it| it.rate(now)).sum();
+            if second % 20 == 19 && second < 100 {
+                assert_eq!((sum, alive), (total / alive * alive, second / 20 + 1), "at second {second}");
+            }
+        }
+    }
+}

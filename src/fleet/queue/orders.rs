@@ -1,0 +1,157 @@
+//! What those ask who give orders: a scan to begin, to end, to be tried again; and what came of it.
+
+use super::Queue;
+use crate::fleet::{FleetError, Order};
+use crate::inventory::{DatabaseError, Desk, Value, values};
+
+/// A scan that is to be entered.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// For a person.
+    pub about: String,
+    /// What is scanned.
+    pub order: Order,
+    /// How many targets that are.
+    pub targets: u64,
+    /// Into how many shards they are cut.
+    pub shards: u64,
+    /// How often a shard may fail before it is parked.
+    pub attempts: u64,
+    /// Targets a second, all workers together; none where there is no limit.
+    pub rate: Option<u32>,
+}
+
+/// As the tables have a scan, without its limits.
+pub(super) struct Entry<'a> {
+    pub(super) about: &'a str,
+    pub(super) what: &'a str,
+    pub(super) targets: i64,
+    pub(super) shards: i64,
+    pub(super) attempts: i64,
+}
+
+impl Queue {
+    /// Enters a scan, cut into shards; its number.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn submit(&self, submission: &Submission) -> Result<i64, FleetError> {
+        let what = submission.what();
+        let entry = submission.entry(&what);
+        self.beside.together(|desk| enter(desk, &entry, None)).map_err(|error| self.fault(error))
+    }
+
+    /// Ends a scan: nothing more of it is taken, and those who work on it stop.
+    ///
+    /// # Errors
+    /// There is none of that number, or it is over.
+    pub fn cancel(&self, scan: i64) -> Result<(), FleetError> {
+        let outcome = self.beside.together(|desk| {
+            let ended = "UPDATE fleet_scans SET state = 'cancelled', ended = fleet_now() WHERE id = ?1 AND state = 'open'";
+            if desk.execute(ended, values![scan])? == 0 {
+                return Ok(false);
+            }
+            let shards = "UPDATE fleet_shards SET state = 'cancelled' WHERE scan = ?1 AND state IN ('ready', 'parked')";
+            desk.execute(shards, values![scan]).map(|_| true)
+        });
+        match outcome.map_err(|error| self.fault(error))? {
+            true => Ok(()),
+            false => Err(self.status(scan).map_or_else(|error| error, |_| FleetError::Over(scan, "is over"))),
+        }
+    }
+
+    /// Has shards taken again that were parked; how many.
+    ///
+    /// # Errors
+    /// There is no such scan, or it was cancelled.
+    pub fn retry(&self, scan: i64) -> Result<usize, FleetError> {
+        if self.status(scan)?.state == "cancelled" {
+            return Err(FleetError::Over(scan, "was cancelled: submit it anew"));
+        }
+        let again = self.beside.together(|desk| {
+            let shards =
+                "UPDATE fleet_shards SET state = 'ready', attempts = 0 WHERE scan = ?1 AND state = 'parked'";
+            let shards = desk.execute(shards, values![scan])?;
+            if shards > 0 {
+                desk.execute(
+                    "UPDATE fleet_scans SET state = 'open', ended = NULL WHERE id = ?1",
+                    values![scan],
+                )?;
+            }
+            Ok(shards)
+        });
+        again.map_err(|error| self.fault(error))
+    }
+
+    /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of the scan.
+    ///
+    /// # Errors
+    /// There is no such scan, or what `show` says.
+    pub fn results(
+        &self,
+        scan: i64,
+        as_csv: bool,
+        mut show: impl FnMut(&str) -> Result<(), FleetError>,
+    ) -> Result<(), FleetError> {
+        self.status(scan)?;
+        let column = if as_csv { "csv" } else { "json" };
+        let query = format!("SELECT {column} FROM fleet_results WHERE scan = ?1 ORDER BY shard, position");
+        self.beside.desk().each(&query, values![scan], |row| show(&row.get::<String>(0)?))
+    }
+}
+
+impl Submission {
+    /// What is scanned, as it lies in the tables.
+    pub(super) fn what(&self) -> String {
+        serde_json::to_string(&What { rate: self.rate, order: self.order.clone() }).unwrap_or_default()
+    }
+
+    pub(super) fn entry<'a>(&'a self, what: &'a str) -> Entry<'a> {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        Entry {
+            about: &self.about,
+            what,
+            targets: number(self.targets),
+            shards: number(self.shards),
+            attempts: number(self.attempts),
+        }
+    }
+}
+
+/// What is scanned, and how fast.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct What {
+    rate: Option<u32>,
+    pub(super) order: Order,
+}
+
+impl What {
+    /// All limits: of which network, none for all targets, and how many in a thousand seconds.
+    fn limits(&self) -> Vec<(i64, Option<String>, i64)> {
+        let all = self.rate.map(|rate| (0, None, i64::from(rate) * 1_000));
+        let networks = self.order.limits.iter().zip(1..);
+        let networks = networks
+            .map(|(limit, number)| (number, Some(limit.network.to_string()), i64::from(limit.rate) * 1_000));
+        all.into_iter().chain(networks).collect()
+    }
+}
+
+/// Enters a scan, its shards and its limits; its number.
+pub(super) fn enter(desk: Desk<'_>, entry: &Entry<'_>, schedule: Option<i64>) -> Result<i64, DatabaseError> {
+    let scan = "INSERT INTO fleet_scans (schedule, about, what, targets, shards, attempts)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING id";
+    let Entry { about, what, targets, shards, attempts } = *entry;
+    let scan: Option<i64> =
+        desk.one(scan, values![schedule, about, what, targets, shards, attempts], |row| row.get(0))?;
+    let scan = scan.ok_or(DatabaseError::Column(0))?;
+    // Of shard n of N the targets are n, n + N, n + 2 N …
+    let cut = "INSERT INTO fleet_shards (scan, number, total)
+         SELECT ?1::bigint, number, (?2::bigint - number + ?3::bigint - 1) / ?3::bigint FROM generate_series(0, ?3::bigint - 1) number";
+    desk.execute(cut, values![scan, targets, shards])?;
+    let limits = serde_json::from_str::<What>(what).map(|what| what.limits()).unwrap_or_default();
+    for (number, network, rate) in limits {
+        let limit = "INSERT INTO fleet_limits (scan, number, network, rate) VALUES (?1, ?2, ?3, ?4)";
+        desk.execute(limit, &[scan.into(), number.into(), Value::from(network), rate.into()])?;
+    }
+    Ok(scan)
+}

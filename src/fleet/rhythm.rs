@@ -1,0 +1,121 @@
+//! When a scan begins again and again, and when nothing is scanned: both as crontabs, with a time zone behind them (UTC
+//! where there is none).
+
+use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
+
+use crate::inventory::Time;
+
+/// A crontab: minute, hour, day, month, day of the week, time zone.
+#[derive(Debug, Clone)]
+pub struct Cron {
+    text: String,
+    read: Crontab,
+}
+
+/// Minutes in which nothing is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Exclusions(Vec<Cron>);
+
+impl std::str::FromStr for Cron {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut options = ParseOptions::default();
+        options.fallback_timezone_option = FallbackTimezoneOption::UTC;
+        let what =
+            "minute, hour, day, month, day of the week and a time zone, as in '30 3 * * 1-5 Europe/Berlin'";
+        let read = parse_crontab_with(text, options).map_err(|_| what.to_owned())?;
+        Ok(Self { text: text.to_owned(), read })
+    }
+}
+
+impl Cron {
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The first time behind another one; none where there is none for years.
+    pub fn next(&self, after: Time) -> Option<Time> {
+        let after = MakeTimestamp::from_millisecond(after.millis()).ok()?;
+        let next = self.read.find_next(after).ok()?;
+        Some(Time::from_millis(next.timestamp().as_millisecond()))
+    }
+
+    /// How often it is due behind a time up to another one, and when last; of `most` at most.
+    pub fn due(&self, after: Time, to: Time, most: u64) -> (u64, Time) {
+        let (mut count, mut last) = (0, after);
+        while let Some(due) = self.next(last).filter(|due| *due <= to && count < most) {
+            (count, last) = (count + 1, due);
+        }
+        (count, last)
+    }
+
+    /// Whether a time is within a minute that it names.
+    fn names(&self, at: Time) -> bool {
+        let minute = at.millis() - at.millis().rem_euclid(60_000);
+        MakeTimestamp::from_millisecond(minute).is_ok_and(|at| self.read.matches(at).unwrap_or(false))
+    }
+}
+
+impl Exclusions {
+    /// Reads crontabs.
+    ///
+    /// # Errors
+    /// One is none.
+    pub fn read(texts: &[String]) -> Result<Self, String> {
+        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether nothing is to be asked at a time.
+    pub fn cover(&self, at: Time) -> bool {
+        self.0.iter().any(|cron| cron.names(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Time {
+        Time::from_millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    }
+
+    #[test]
+    fn a_crontab_is_due_by_its_own_time_zone() {
+        let cron: Cron = "30 3 * * 1-5 Europe/Berlin".parse().unwrap();
+        // A Sunday in winter, and a Friday in summer.
+        assert_eq!(cron.next(time("2026-11-22T12:00:00Z")), Some(time("2026-11-23T02:30:00Z")));
+        assert_eq!(cron.next(time("2026-07-03T01:30:00Z")), Some(time("2026-07-06T01:30:00Z")));
+        let hourly: Cron = "0 * * * *".parse().unwrap();
+        let (from, to) = (time("2026-11-22T12:00:00Z"), time("2026-11-22T15:59:00Z"));
+        assert_eq!(hourly.due(from, to, 100), (3, time("2026-11-22T15:00:00Z")));
+        assert_eq!(hourly.due(from, to, 2), (2, time("2026-11-22T14:00:00Z")));
+        assert_eq!(hourly.due(to, to, 2), (0, to));
+        for wrong in ["", "* * * *", "61 * * * *", "30 3 * * * Europe/Nowhere", "daily"] {
+            assert!(wrong.parse::<Cron>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn excluded_are_the_minutes_that_a_crontab_names() {
+        let office = Exclusions::read(&["* 8-17 * * 1-5 Europe/Berlin".to_owned()]).unwrap();
+        for (at, is_covered) in [
+            ("2026-11-23T06:59:59Z", false),
+            ("2026-11-23T07:00:00Z", true),
+            ("2026-11-23T12:34:56Z", true),
+            ("2026-11-23T16:59:59Z", true),
+            ("2026-11-23T17:00:00Z", false),
+            ("2026-11-22T12:00:00Z", false),
+        ] {
+            assert_eq!(office.cover(time(at)), is_covered, "{at}");
+        }
+        assert!(!Exclusions::default().cover(time("2026-11-23T12:00:00Z")));
+        assert!(Exclusions::read(&["whenever".to_owned()]).is_err());
+    }
+}

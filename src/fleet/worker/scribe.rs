@@ -1,0 +1,261 @@
+//! Writes what came of targets: results, the inventory, and which targets of a shard are over, in one transaction that holds
+//! only while the shards are the worker's. While the server is away it waits, and with it the scan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use super::report::{Answer, Message, Told};
+use crate::diagnostics::tell;
+use crate::event::{Event, EventKind};
+use crate::fleet::queue::{Lease, Rows, Written, write};
+use crate::inventory::{Findings, Keeper, StoreError, Value};
+use crate::output::Format as _;
+use crate::output::csv::Csv;
+use crate::output::eve::{Eve, EveOptions};
+
+/// Answers that are written together without waiting for the clock.
+const BATCH: usize = 4_096;
+
+/// How long an answer waits for others.
+const HELD: Duration = Duration::from_millis(250);
+
+/// How long a server is left alone that took nothing, at first and at last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What the thread that writes shares with the one that leads.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    /// Answers that wait to be written.
+    pub(super) waiting: Arc<AtomicUsize>,
+    /// Shards that are not done.
+    pub(super) held: Arc<AtomicUsize>,
+    /// Targets that were written as over, and shards as done.
+    pub(super) over: Arc<AtomicUsize>,
+    pub(super) done: Arc<AtomicUsize>,
+    /// What is not written is given up: others ask it again.
+    pub(super) give_up: Arc<AtomicBool>,
+}
+
+/// Writes for a scan.
+pub(super) struct Scribe {
+    keeper: Keeper,
+    scan: i64,
+    shards: u64,
+    /// How long the server waits for the rest of a transaction.
+    lease: Duration,
+    eve: Eve,
+    leases: BTreeMap<u64, (Lease, Arc<AtomicBool>)>,
+    batch: BTreeMap<u64, Vec<Answer>>,
+    count: usize,
+    tally: Tally,
+    is_failing: bool,
+}
+
+/// A batch, as the statements take it.
+struct Sending {
+    leases: Vec<Lease>,
+    rows: Rows,
+    findings: Findings,
+}
+
+impl Scribe {
+    pub(super) fn new(
+        keeper: Keeper,
+        (scan, shards): (i64, u64),
+        lease: Duration,
+        eve: EveOptions,
+        tally: Tally,
+    ) -> Self {
+        Self {
+            keeper,
+            scan,
+            shards,
+            lease,
+            eve: Eve(eve),
+            leases: BTreeMap::new(),
+            batch: BTreeMap::new(),
+            count: 0,
+            tally,
+            is_failing: false,
+        }
+    }
+
+    /// Takes answers until nobody has any more.
+    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+        let mut since = None;
+        loop {
+            let patience = since.map_or(HELD, |since: Instant| HELD.saturating_sub(since.elapsed()));
+            match messages.recv_timeout(patience) {
+                Ok(message) => self.take(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.count == 0 {
+                since = None;
+                continue;
+            }
+            let begun = *since.get_or_insert_with(Instant::now);
+            if self.count >= BATCH || begun.elapsed() >= HELD {
+                self.write();
+                since = None;
+            }
+        }
+        self.write();
+        if let Err(error) = self.keeper.end() {
+            tell(format_args!("bannerwall: the inventory does not know that the run is over: {error}"));
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Taken(lease, is_lost) => {
+                self.leases.insert(lease.number, (*lease, is_lost));
+            }
+            Message::Answers(answers) => {
+                for answer in answers {
+                    self.batch.entry(answer.finished.index % self.shards).or_default().push(answer);
+                    self.count += 1;
+                }
+            }
+        }
+    }
+
+    /// Writes all that there is, however long that takes, unless it is to be given up.
+    fn write(&mut self) {
+        let (mut pause, mut sending) = (PAUSES.0, self.sending());
+        while !sending.leases.is_empty() && !self.tally.give_up.load(Relaxed) {
+            match self.attempt(&sending) {
+                Ok(Written::Now | Written::Before) => {
+                    self.settle(sending.leases);
+                    break;
+                }
+                Ok(Written::Lost(numbers)) => {
+                    self.lose(&numbers);
+                    sending = self.sending();
+                }
+                Err(error) if Keeper::refuses(&error) => {
+                    tell(format_args!("bannerwall: the inventory does not take what was found: {error}"));
+                    sending.findings = Findings::default();
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        tell(format_args!("bannerwall: cannot write results: {error}; the scan waits"));
+                    }
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+            }
+        }
+        self.batch.clear();
+        self.tally.waiting.fetch_sub(std::mem::take(&mut self.count), Relaxed);
+        if !self.tally.give_up.load(Relaxed) && std::mem::take(&mut self.is_failing) {
+            tell("bannerwall: results are written again");
+        }
+    }
+
+    fn attempt(&mut self, sending: &Sending) -> Result<Written, StoreError> {
+        let Sending { leases, rows, findings } = sending;
+        let (scan, leases) = (self.scan, leases.iter().collect::<Vec<_>>());
+        let mut said = Written::Now;
+        // Who is stopped in the middle keeps nobody waiting for longer than it may not be heard of.
+        let bound = format!("SET LOCAL idle_in_transaction_session_timeout = {}", self.lease.as_millis());
+        self.keeper.write(findings, &mut |desk| {
+            desk.batch(&bound)?;
+            said = write(desk, scan, &leases, rows)?;
+            Ok(said == Written::Now)
+        })?;
+        Ok(said)
+    }
+
+    /// What is to be written of the batch: of each shard that is the worker's what was not over before.
+    fn sending(&mut self) -> Sending {
+        let (mut leases, mut findings) = (Vec::new(), Findings::default());
+        let mut rows = Rows::new(self.scan);
+        for (number, answers) in &self.batch {
+            let Some((lease, _)) = self.leases.get(number) else { continue };
+            let mut lease = lease.clone();
+            for answer in answers {
+                let position = answer.finished.index / self.shards;
+                if !lease.over.add(position) {
+                    continue;
+                }
+                lease.counts.count(&answer.finished);
+                if let Some(told) = &answer.told {
+                    findings.add(&told.events);
+                    if told.is_shown {
+                        rows.push(row(&mut self.eve, (*number, position), answer, told));
+                    }
+                }
+            }
+            leases.push(lease);
+        }
+        Sending { leases, rows, findings }
+    }
+
+    fn settle(&mut self, written: Vec<Lease>) {
+        for mut lease in written {
+            let Some((known, _)) = self.leases.get_mut(&lease.number) else { continue };
+            let more = lease.over.count() - known.over.count();
+            self.tally.over.fetch_add(usize::try_from(more).unwrap_or_default(), Relaxed);
+            lease.step_on();
+            if lease.is_done() {
+                self.leases.remove(&lease.number);
+                self.tally.held.fetch_sub(1, Relaxed);
+                self.tally.done.fetch_add(1, Relaxed);
+            } else {
+                *known = lease;
+            }
+        }
+    }
+
+    /// Shards are others' by now: what came of their targets is theirs to find.
+    fn lose(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            if let Some((_, is_lost)) = self.leases.remove(number) {
+                is_lost.store(true, Relaxed);
+                self.tally.held.fetch_sub(1, Relaxed);
+                tell(format_args!(
+                    "bannerwall: scan #{}: shard {number} was handed on to others meanwhile; they find what was not written",
+                    self.scan
+                ));
+            }
+        }
+    }
+}
+
+/// A result, as its row has it.
+fn row(eve: &mut Eve, (shard, position): (u64, u64), answer: &Answer, told: &Told) -> [Value<'static>; 8] {
+    let number = |count: u64| Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+    // That it was connected to is told where nothing else is.
+    let shown = match told.events.as_slice() {
+        [_, behind @ ..] if !behind.is_empty() => behind,
+        all => all,
+    };
+    let (mut json, mut csv) = (Vec::new(), Vec::new());
+    // Memory takes whatever is written.
+    let _ = eve.group(shown, &mut json);
+    let _ = Csv.group(shown, &mut csv);
+    let text = |octets: Vec<u8>| Value::Text(String::from_utf8_lossy(&octets).trim_end().to_owned().into());
+    let end = told.events.first().and_then(server).unwrap_or_default();
+    [
+        number(shard),
+        number(position),
+        end.0.into(),
+        end.1.into(),
+        Value::Text(answer.state.name().into()),
+        Value::Text(answer.matched.to_string().into()),
+        text(json),
+        text(csv),
+    ]
+}
+
+/// Who was asked.
+fn server(event: &Event) -> Option<(String, u16)> {
+    let flow = event.flow.as_ref().filter(|_| matches!(event.kind, EventKind::Connect(_)))?;
+    let server = flow.endpoints.server;
+    Some((server.address.to_canonical().to_string(), server.port))
+}

@@ -1,0 +1,39 @@
+//! Events of targets until these are over.
+
+use ahash::AHashMap;
+
+use super::held::Held;
+use crate::event::{Event, EventSink};
+use crate::scan::Outcome;
+use crate::scan::here::Here;
+
+/// Events of targets that are not over, by the target's index.
+#[derive(Debug, Default)]
+pub struct Collected {
+    pending: AHashMap<u64, Held>,
+    here: Here,
+}
+
+impl Collected {
+    /// All that was told of a target that is over.
+    pub fn take(&mut self, outcome: &Outcome<'_>) -> Vec<Event> {
+        match self.pending.is_empty() {
+            true => Vec::new(),
+            false => self.pending.remove(&outcome.target.index).map(Held::into_events).unwrap_or_default(),
+        }
+    }
+
+    /// Puts our own address, as the target sees it, into events.
+    pub fn sign(&mut self, outcome: &Outcome<'_>, events: &mut [Event]) {
+        let here = self.here.toward(outcome.target.address.ip());
+        let flows = events.iter_mut().filter_map(|event| event.flow.as_mut());
+        flows.for_each(|flow| flow.endpoints.client.address = here);
+    }
+}
+
+impl EventSink for Collected {
+    fn emit(&mut self, event: Event) {
+        let Some(flow) = &event.flow else { return };
+        self.pending.entry(flow.id).or_default().push(event);
+    }
+}
