@@ -1,6 +1,7 @@
 //! Scans that are started from the page, at once or again and again: who may have what scanned, what runs, and a
 //! journal of it in the inventory.
 
+mod due;
 mod heartbeat;
 mod order;
 mod rhythm;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use self::due::{Seen, Step, decide};
 use self::heartbeat::Heartbeat;
 pub use self::order::Bounds;
 pub(super) use self::order::{Mode, Order};
@@ -24,12 +26,6 @@ use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
 
 /// How often it is looked what has ended and what is due.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// How much later than it was due a scan may be started: what is due longer was missed.
-const LATE: i64 = 5 * 60_000;
-
-/// How long after a page has begun it may not know yet whether what is said to run does, in milliseconds.
-const UNKNOWN: i64 = 60_000;
 
 /// Orders that are shown.
 const SHOWN: i64 = 50;
@@ -148,6 +144,7 @@ impl Scans {
         if inventory.schedules()?.len() >= SCHEDULES {
             return Err(Fault::bad(format_args!("there are {SCHEDULES} schedules already")));
         }
+        let rhythm = rhythm.settled();
         let due = rhythm.first(Time::now());
         let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
         tell(format_args!("bannerwall: {who} has scheduled #{id}, {rhythm}: {order}"));
@@ -238,20 +235,13 @@ impl Scans {
         if inventory.lasts() {
             *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(inventory);
         }
-        noted.and(failed.map_or(Ok(()), |error| Err(error.to_string())))
+        noted.and(failed.map_or(Ok(()), Err))
     }
 
-    fn look_at(&self, inventory: &Database, schedule: &Schedule, now: Time) -> Result<(), StoreError> {
-        let Ok(rhythm) = schedule.rhythm.parse::<Rhythm>() else { return Ok(()) };
-        let first = rhythm.first(now);
-        if schedule.due <= now {
-            self.start_due(inventory, schedule, rhythm, now)
-        } else if schedule.due > first {
-            // The clock was ahead.
-            inventory.take_due(schedule, first, 0).map(drop)
-        } else {
-            Ok(())
-        }
+    fn look_at(&self, inventory: &Database, schedule: &Schedule, now: Time) -> Result<(), String> {
+        let id = schedule.id;
+        let rhythm: Rhythm = schedule.rhythm.parse().map_err(|why| format!("schedule #{id}: {why}"))?;
+        self.take_step(inventory, schedule, &rhythm, now).map_err(|error| error.to_string())
     }
 
     fn note_ends(&self, inventory: &Database) -> Result<(), String> {
@@ -292,49 +282,47 @@ impl Scans {
         heartbeat.tend(inventory, &own, Instant::now()).map_err(|error| error.to_string())
     }
 
-    /// Starts what a schedule has due, unless that is too late or still runs from before: that was missed then. It waits
-    /// for others to end, and is left to another page where this one may not, until it is too late.
+    fn take_step(
+        &self,
+        inventory: &Database,
+        schedule: &Schedule,
+        rhythm: &Rhythm,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        let (id, order) = (schedule.id, read(&schedule.about));
+        let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
+        let runs = schedule.due <= now && inventory.is_running(id)?;
+        let seen = Seen { now, begun: self.begun, runs, is_full: self.is_full(), is_ours };
+        match (decide(rhythm, schedule.due, seen), order) {
+            (Step::Wait, _) => {}
+            (Step::SetBack(first), _) => _ = inventory.take_due(schedule, first, 0)?,
+            (Step::Missed { count, next, why }, _) => {
+                if inventory.take_due(schedule, next, count)? {
+                    tell(format_args!(
+                        "bannerwall: schedule #{id} was missed {count} times: {why}; next {next}"
+                    ));
+                }
+            }
+            (Step::Start(next), Some(order)) => self.start_due(inventory, schedule, next, &order)?,
+            (Step::Start(next), None) => {
+                if inventory.take_due(schedule, next, 0)? {
+                    tell(format_args!("bannerwall: schedule #{id} was not started: no order stands in it"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn start_due(
         &self,
         inventory: &Database,
         schedule: &Schedule,
-        rhythm: Rhythm,
-        now: Time,
+        next: Time,
+        order: &Order,
     ) -> Result<(), StoreError> {
-        let (next, count) = rhythm.next(schedule.due, now);
-        let order = read(&schedule.about);
-        let runs = inventory.is_running(schedule.id)?;
-        let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
-        let is_full = self.is_full();
-        let waits = is_ours && is_full && schedule.due >= self.begun && count == 1;
-        let is_late = now.millis().saturating_sub(schedule.due.millis()) > LATE && !waits;
-        if runs && now.millis().saturating_sub(self.begun.millis()) < UNKNOWN {
-            return Ok(());
-        }
-        let missed = if runs || is_late { count } else { 0 };
-        let id = schedule.id;
-        if missed > 0 {
-            if !inventory.take_due(schedule, next, missed)? {
-                return Ok(());
-            }
-            let why = if runs { "the one before still runs" } else { "it could not be started in time" };
-            tell(format_args!("bannerwall: schedule #{id} was missed {missed} times: {why}; next {next}"));
-            return Ok(());
-        }
-        if is_full || !is_ours {
-            // With a later look.
-            return Ok(());
-        }
-        let Some(order) = order else {
-            let taken = inventory.take_due(schedule, next, 0)?;
-            if taken {
-                tell(format_args!("bannerwall: schedule #{id} was not started: no order stands in it"));
-            }
-            return Ok(());
-        };
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
-        if let Err(fault) = self.run(inventory, number, &order, &schedule.who) {
-            tell(format_args!("bannerwall: schedule #{id} was not started: {}", fault.why()));
+        if let Err(fault) = self.run(inventory, number, order, &schedule.who) {
+            tell(format_args!("bannerwall: schedule #{} was not started: {}", schedule.id, fault.why()));
         }
         Ok(())
     }
