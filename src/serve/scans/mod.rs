@@ -3,12 +3,13 @@
 
 mod due;
 mod heartbeat;
+mod jobs;
 mod order;
 mod rhythm;
 pub(crate) mod runner;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use self::due::{Seen, Step, decide};
 use self::heartbeat::Heartbeat;
+use self::jobs::{Room, merged};
 pub use self::order::Bounds;
 pub(super) use self::order::{Mode, Order};
 pub(super) use self::rhythm::Rhythm;
@@ -50,14 +52,18 @@ pub(super) struct Scans {
     /// Which page this is, in the journal.
     page: String,
     pub(super) bounds: Bounds,
-    /// A connection to the inventory's server, which is kept.
+    /// A connection to the inventory, which is kept; of whoever looks, or ends.
     kept: Mutex<Option<Database>>,
+    /// The page ends.
+    is_closed: AtomicBool,
     /// Since when this page is there.
     begun: Time,
     /// What a page of before left open is closed in the journal.
     is_cleared: AtomicBool,
     /// How those stand that run, or whose end is not in the journal yet.
     jobs: Mutex<Vec<Job>>,
+    /// How many are about to be started; changed by whoever has the jobs.
+    starting: AtomicUsize,
     /// Which orders of all pages are still told of.
     heartbeat: Mutex<Heartbeat>,
 }
@@ -73,6 +79,9 @@ pub(super) struct Shown {
     pub(super) state: &'static str,
     pub(super) asked: u64,
     pub(super) of: u64,
+    /// It is this page that has started it.
+    #[serde(skip)]
+    pub(super) is_own: bool,
 }
 
 /// A schedule as it is shown.
@@ -107,9 +116,11 @@ impl Scans {
             page,
             bounds: config.bounds.clone(),
             kept: Mutex::default(),
+            is_closed: AtomicBool::new(false),
             begun: Time::now(),
             is_cleared: AtomicBool::new(false),
             jobs: Mutex::default(),
+            starting: AtomicUsize::new(0),
             heartbeat: Mutex::default(),
         })
     }
@@ -120,18 +131,18 @@ impl Scans {
     /// It may not be, too many run, or the inventory cannot be written.
     pub(super) fn begin(&self, order: &Order, who: &str) -> Result<i64, Fault> {
         self.judge(order)?;
-        if self.is_full() {
+        let Some(room) = self.room() else {
             return Err(Fault::Busy(format!("{} scans run already", runner::AT_ONCE)));
-        }
+        };
         let inventory = self.open()?;
         let number = inventory.begin_order(&text(order), (who, &self.page))?;
-        self.run(&inventory, number, order, who)
+        self.run(room, &inventory, (number, order), who)
     }
 
     /// Refuses what may not be, and all where nothing can be started any more.
     fn judge(&self, order: &Order) -> Result<(), Fault> {
         order.words(&self.bounds).map_err(Fault::Bad)?;
-        if self.runner.is_gone() { Err(Fault::Lame(runner::GONE)) } else { Ok(()) }
+        if self.runner.is_gone() { Err(Fault::Gone(runner::GONE)) } else { Ok(()) }
     }
 
     /// Has a scan started again and again; the schedule's number.
@@ -154,9 +165,12 @@ impl Scans {
     /// Ends a scan.
     ///
     /// # Errors
-    /// It does not run.
+    /// It does not run, or another page runs it.
     pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), Fault> {
-        self.runner.stop(number).map_err(Fault::bad)?;
+        if let Some(page) = self.open()?.runs_at(number)?.filter(|page| *page != self.page) {
+            return Err(Fault::Busy(format!("scan #{number} is run by another page: {page}")));
+        }
+        self.runner.stop(number).map_err(|error| self.refused(&error, Fault::Bad))?;
         tell(format_args!("bannerwall: {who} has ended scan #{number}"));
         Ok(())
     }
@@ -185,10 +199,11 @@ impl Scans {
             let state = match (past.ended, past.code) {
                 (None, _) => "running",
                 (Some(_), Some(0)) => "done",
-                (Some(_), Some(130)) => "interrupted",
+                (Some(_), Some(runner::INTERRUPTED)) => "interrupted",
                 (Some(_), _) => "failed",
             };
-            Shown { order: read(&past.about), state, asked, of, past }
+            let is_own = past.page == self.page;
+            Shown { order: read(&past.about), state, asked, of, is_own, past }
         };
         let planned = |schedule: Schedule| Planned { order: read(&schedule.about), schedule };
         Ok(Board {
@@ -215,8 +230,11 @@ impl Scans {
     }
 
     fn look(&self) -> Result<(), String> {
-        let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let inventory = match known.filter(Database::lasts) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let inventory = match kept.take().filter(Database::is_current) {
             Some(inventory) => inventory,
             None => self.open().map_err(|error| error.to_string())?,
         };
@@ -232,9 +250,7 @@ impl Scans {
         // One that fails keeps no other one waiting.
         let looked = schedules.iter().map(|schedule| self.look_at(&inventory, schedule, now));
         let failed = looked.fold(None, |failed, outcome| failed.or(outcome.err()));
-        if inventory.lasts() {
-            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(inventory);
-        }
+        *kept = Some(inventory);
         noted.and(failed.map_or(Ok(()), Err))
     }
 
@@ -245,6 +261,7 @@ impl Scans {
     }
 
     fn note_ends(&self, inventory: &Database) -> Result<(), String> {
+        let before: Vec<i64> = self.own(|_| true);
         let looked = self.runner.look(Vec::new());
         if looked.is_err() && self.runner.is_gone() {
             self.give_up(inventory).map_err(|error| error.to_string())?;
@@ -257,7 +274,9 @@ impl Scans {
             tell(format_args!("bannerwall: scan #{} has ended: {code}", job.number));
             known.push(job.number);
         }
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+        let mut own = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        *own = merged(&own, &before, jobs);
+        drop(own);
         if !known.is_empty() {
             self.runner.look(known).map_err(|error| error.to_string())?;
         }
@@ -276,8 +295,7 @@ impl Scans {
 
     /// Tells other pages of what runs here, and closes in the journal what no page tells of any more.
     fn tend(&self, inventory: &Database) -> Result<(), String> {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let own: Vec<i64> = jobs.iter().filter(|job| !job.is_over).map(|job| job.number).collect();
+        let own = self.own(|job| !job.is_over);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         heartbeat.tend(inventory, &own, Instant::now()).map_err(|error| error.to_string())
     }
@@ -313,6 +331,7 @@ impl Scans {
         Ok(())
     }
 
+    /// Starts what is due, unless there is no room for it any more: it is left to a later look then.
     fn start_due(
         &self,
         inventory: &Database,
@@ -320,34 +339,94 @@ impl Scans {
         next: Time,
         order: &Order,
     ) -> Result<(), StoreError> {
+        let Some(room) = self.room() else { return Ok(()) };
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
-        if let Err(fault) = self.run(inventory, number, order, &schedule.who) {
+        if let Err(fault) = self.run(room, inventory, (number, order), &schedule.who) {
             tell(format_args!("bannerwall: schedule #{} was not started: {}", schedule.id, fault.why()));
         }
         Ok(())
     }
 
     fn is_full(&self) -> bool {
+        self.room().is_none()
+    }
+
+    /// Room for one more scan, where there is any.
+    fn room(&self) -> Option<Room<'_>> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.iter().filter(|job| !job.is_over).count() >= runner::AT_ONCE
+        let running = jobs.iter().filter(|job| !job.is_over).count();
+        if running + self.starting.load(Ordering::Relaxed) >= runner::AT_ONCE {
+            return None;
+        }
+        Some(Room::taken(&self.starting))
+    }
+
+    /// The numbers of those of one's own that are so.
+    fn own(&self, is_so: impl Fn(&Job) -> bool) -> Vec<i64> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.iter().filter(|job| is_so(job)).map(|job| job.number).collect()
+    }
+
+    /// What is said where the process that starts scans does not do what it is told: it is gone, or `other`.
+    fn refused(&self, error: &std::io::Error, other: fn(String) -> Fault) -> Fault {
+        if self.runner.is_gone() { Fault::Gone(runner::GONE) } else { other(error.to_string()) }
     }
 
     /// Has what stands in the journal under a number started; the number.
-    fn run(&self, inventory: &Database, number: i64, order: &Order, who: &str) -> Result<i64, Fault> {
+    fn run(
+        &self,
+        room: Room<'_>,
+        inventory: &Database,
+        (number, order): (i64, &Order),
+        who: &str,
+    ) -> Result<i64, Fault> {
         if let Err(error) = self.runner.begin(number, order) {
             inventory.end_order(number, None, &error.to_string())?;
-            return Err(Fault::Busy(error.to_string()));
+            return Err(self.refused(&error, Fault::Busy));
         }
-        // Until the next look tells more.
-        let job = Job { number, ..Job::default() };
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.iter().all(|job| job.number != number) {
+            // Until the next look tells more.
+            jobs.push(Job { number, ..Job::default() });
+        }
+        drop((room, jobs));
         tell(format_args!("bannerwall: {who} has started scan #{number}: {order}"));
         Ok(number)
+    }
+
+    /// Notes of what runs that it ends with the page, as it does where this value ends. Nobody looks any more then.
+    ///
+    /// # Errors
+    /// The inventory cannot be written.
+    pub(super) fn close(&self) -> Result<(), StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_closed.store(true, Ordering::Relaxed);
+        if self.own(|job| !job.is_over).is_empty() {
+            return Ok(());
+        }
+        let inventory = match kept.take().filter(Database::is_current) {
+            Some(inventory) => inventory,
+            None => self.open()?,
+        };
+        // Some may have ended by themselves since the last look; where that cannot be told, they are interrupted.
+        let _ = self.note_ends(&inventory);
+        let own = self.own(|job| !job.is_over);
+        own.iter()
+            .try_for_each(|id| inventory.end_order(*id, Some(runner::INTERRUPTED), "its page has ended"))
     }
 
     fn open(&self) -> Result<Database, StoreError> {
         Database::open_to_write(&self.place)
     }
+}
+
+/// Does something off the thread that answers requests.
+pub(super) async fn on<T: Send + 'static>(
+    scans: &Arc<Scans>,
+    work: impl FnOnce(&Scans) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let scans = Arc::clone(scans);
+    tokio::task::spawn_blocking(move || work(&scans)).await.unwrap_or(Err(Fault::TooLong))
 }
 
 /// An order as the journal keeps it.
