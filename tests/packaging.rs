@@ -168,6 +168,9 @@ fn a_debian_package_is_installed_upgraded_removed_and_purged_and_nothing_stays()
         machine.run("grep -q quiet /etc/bannerwall/guard.toml");
 
         machine.run("bannerwall hook up");
+        // As systemd does once the timer has run.
+        machine.run("mkdir -p /var/lib/systemd/timers");
+        machine.run(": >/var/lib/systemd/timers/stamp-bannerwall-advisories.timer");
         machine.run("dpkg --remove bannerwall");
         machine.fails("command -v bannerwall");
         assert!(!machine.run("iptables-save").contains("NFQUEUE"), "a hook outlived its program");
@@ -507,6 +510,10 @@ fn listed(words: &[&str], package: &Path) -> BTreeSet<String> {
 #[test]
 fn what_the_container_is_made_of_is_there() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // What is left out by podman, and by docker.
+    let [podman, docker] = [".containerignore", "packaging/Containerfile.dockerignore"]
+        .map(|list| fs::read_to_string(folder.join(list)).expect("it is shipped"));
+    assert_eq!(podman, docker);
     let text = fs::read_to_string(folder.join("packaging/Containerfile")).expect("it is shipped");
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -198,7 +198,20 @@ fn starts_and_ends(place: &Place) {
     process.signal(Signal::INT);
     assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
     let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
-    scan_is(&url, 3, "failed");
+    assert_eq!(scan_is(&url, 3, "interrupted")["said"], "its page has ended");
+}
+
+#[test]
+fn a_page_whose_scans_could_not_read_their_rules_does_not_start() {
+    let place = Place::new(None);
+    let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+    place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
+    command.arg("--inventory").arg(place.inventory()).args(["--scan-rules", "/nowhere.toml"]);
+    let mut process = Running::start(command);
+    assert_eq!(process.wait_exit().code(), Some(2));
+    assert!(process.stderr().contains("/nowhere.toml"), "{}", process.stderr());
 }
 
 #[test]
@@ -271,6 +284,14 @@ fn what_a_killed_page_ran_is_closed_by_another_one_and_what_a_living_one_runs_is
         assert_eq!(get_json(&format!("{other}api/scans"))["schedules"][0]["missed"], 0);
         // By both others, and for longer than one is waited for.
         scan_is(&living, 1, "running");
+        // It is ended by its own page alone.
+        let (refused, answer) = curl(&["-X", "DELETE", &format!("{other}api/scans/1")]);
+        assert_eq!((refused, answer.contains(" 127.0.0.2:")), (409, true), "{answer}");
+        for (page, is_own) in [(&other, false), (&living, true)] {
+            let shown = curl(&[&format!("{page}scans")]).1;
+            assert_eq!(shown.contains("End scan 1<"), is_own, "{shown}");
+        }
+        assert_eq!(status(&["-X", "DELETE", &format!("{living}api/scans/1")]), 200);
     });
 }
 

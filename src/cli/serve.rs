@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::flags::inventory_place;
+use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::inventory::Place;
@@ -69,6 +70,13 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
         },
         flags: ("--listen", "--"),
     };
+    if !arguments.scan_allow.is_empty() {
+        // As each scan reads them.
+        let rules = RulesFlag::default().with_paths(&arguments.scan_rules);
+        if rules.missing()?.is_none() {
+            rules.load(Use::Scan, true)?;
+        }
+    }
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).context("cannot take signals").map_err(Failure::Usage)?;
     let server = config.start(None).map_err(Failure::usage)?;

@@ -360,18 +360,31 @@ mod index {
         let next = prop::option::weighted(0.8, (package(), package()));
         let report =
             prop::sample::select(vec!["'vulnerable'", "'vulnerable', 'unknown'", "'unknown'", "'mended'"]);
-        (report, prop::collection::vec(line, 0..3), next).prop_filter_map("something is said", |(report, lines, next)| {
+        let markers = prop::sample::select(vec![
+            "",
+            "betrayed_by = ['terrapin-chacha20'], ",
+            "mended_by = ['strict-kex-server'], betrayed_by = ['terrapin-chacha20'], ",
+            "mended_by = ['strict-kex-server'], ",
+        ]);
+        let said = (report, markers, prop::collection::vec(line, 0..3), next);
+        said.prop_filter_map("something is said", |(report, markers, lines, next)| {
             let mut seen = std::collections::BTreeSet::new();
             let lines = lines.into_iter().filter(|(release, ..)| seen.insert(*release));
             let lines = lines.map(|(release, newest, affected, state)| {
-                let affected = if affected.is_empty() { String::new() } else { format!("affected = {affected:?}, ") };
+                let affected =
+                    if affected.is_empty() { String::new() } else { format!("affected = {affected:?}, ") };
                 format!("{{ distribution = '{release}', newest = '{newest}', {affected}{state} }}")
             });
             let next = next.map(|(newest, fixed)| {
-                format!("{{ distribution = 'Debian', release = 'sid', newest = '{newest}', fixed = '{fixed}' }}")
+                format!(
+                    "{{ distribution = 'Debian', release = 'sid', newest = '{newest}', fixed = '{fixed}' }}"
+                )
             });
             let lines: Vec<String> = lines.chain(next).collect();
-            let text = format!("advisory = {{ source = 's', report = [{report}], packages = [{}] }}\n", lines.join(", "));
+            let text = format!(
+                "advisory = {{ source = 's', report = [{report}], {markers}packages = [{}] }}\n",
+                lines.join(", ")
+            );
             (!lines.is_empty()).then_some(text)
         })
     }
@@ -386,15 +399,23 @@ mod index {
         #[test]
         fn it_leaves_out_no_advisory_that_has_something_to_say(
             advisories in prop::collection::vec(advisory(), 2..8),
-            banners in prop::collection::vec(shown(), 8),
+            banners in prop::collection::vec((shown(), prop::option::of(any::<bool>())), 8),
         ) {
             let rule = |(number, advisory): (usize, &String)| format!(
                 "[[rule]]\nid = 'r{number}'\nprotocol = 'ssh'\naction = 'alert'\n\
                  match.software = '^a_(?<version>[0-9a-z.~+]+)'\n{advisory}"
             );
             let set = load(&advisories.iter().enumerate().map(rule).collect::<String>());
-            for text in banners {
-                let (banner, context) = (server(&text), Context::default());
+            for (text, is_strict) in banners {
+                let Banner::Ssh(mut banner) = server(&text) else { panic!("one of SSH") };
+                let encryption = b"chacha20-poly1305@openssh.com".as_slice();
+                banner.kex = is_strict.map(|is_strict| KexInit {
+                    kex: if is_strict { b"kex-strict-s-v00@openssh.com" } else { b"a" },
+                    encryption_client_to_server: encryption,
+                    encryption_server_to_client: encryption,
+                    ..KexInit::default()
+                });
+                let (banner, context) = (Banner::Ssh(banner), Context::default());
                 let view = View::new(&banner, &context);
                 let expected: Vec<String> = set
                     .rules()
@@ -402,7 +423,7 @@ mod index {
                     .filter(|rule| judge(rule, &set.patterns, &view, &Memo::default(), Scoped::Yes).is_ok())
                     .map(|rule| rule.id().to_owned())
                     .collect();
-                prop_assert_eq!(ids(&set, &banner, &context), expected, "{}", text);
+                prop_assert_eq!(ids(&set, &banner, &context), expected, "{} {:?}", text, is_strict);
             }
         }
     }

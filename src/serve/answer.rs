@@ -33,7 +33,7 @@ pub(super) enum Fault {
     /// Not now.
     Busy(String),
     /// Not any more.
-    Lame(&'static str),
+    Gone(&'static str),
     /// The inventory takes too long.
     TooLong,
     /// The inventory cannot be read.
@@ -66,7 +66,7 @@ impl Fault {
         match self {
             Self::Bad(why) => (StatusCode::BAD_REQUEST, why.clone()),
             Self::Busy(why) => (StatusCode::CONFLICT, why.clone()),
-            Self::Lame(why) => (StatusCode::SERVICE_UNAVAILABLE, (*why).to_owned()),
+            Self::Gone(why) => (StatusCode::SERVICE_UNAVAILABLE, (*why).to_owned()),
             Self::Missing(what) => (StatusCode::NOT_FOUND, what.clone()),
             Self::TooLong => {
                 (StatusCode::SERVICE_UNAVAILABLE, "This takes too long; ask for less.".to_owned())

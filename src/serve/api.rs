@@ -16,9 +16,8 @@ use serde_json::json;
 use super::access::Who;
 use super::answer::{Fault, JsonFault, json};
 use super::pages::Asked;
-use super::pages::scans::on;
 use super::reader::Reader;
-use super::scans::{Mode, Order, Rhythm};
+use super::scans::{Mode, Order, Rhythm, on};
 use super::{attempt, live};
 use crate::inventory::{Database, Service, Time};
 

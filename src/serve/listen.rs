@@ -1,6 +1,6 @@
 //! The page's server: what it bears, and what its threads may do.
 
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use super::ServeError;
 use super::reader::AT_ONCE;
 use super::scans::Scans;
 use crate::confinement::Confinement;
+use crate::diagnostics::tell;
 use crate::privileges::{FILES, keep_or_tell};
-use crate::web::{File, Limits, Tls, TlsFault, bind};
+use crate::web::{File, Limits, Tls, TlsFault};
 
 /// Live pages stay for an hour and ask anew; threads are for questions to the inventory and for passwords.
 const LIMITS: Limits = Limits {
@@ -26,7 +27,23 @@ const LIMITS: Limits = Limits {
 
 /// The running server; stops when dropped.
 #[derive(Debug)]
-pub struct Server(crate::web::Server);
+pub struct Server {
+    web: crate::web::Server,
+    /// Ends behind it.
+    _scans: Option<Ending>,
+}
+
+/// What starts scans; it notes at its end which are ended by that.
+#[derive(Debug)]
+struct Ending(Arc<Scans>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.close() {
+            tell(format_args!("bannerwall: scans of the page: {error}"));
+        }
+    }
+}
 
 /// Certificates and key, from files in PEM.
 ///
@@ -41,13 +58,13 @@ pub(super) fn tls(flags: &str, certificates: &Path, key: &Path) -> Result<Arc<Se
 
 impl Server {
     pub(super) fn start(
-        (flag, address): (&'static str, SocketAddr),
+        listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
         router: Router,
         (confinement, scans): (Confinement, Option<Arc<Scans>>),
     ) -> Result<Self, ServeError> {
-        let listener = bind(address).map_err(|error| ServeError::Listen { flag, address, error })?;
-        let server = crate::web::Server::start("serve", listener, tls, router, LIMITS, move |runtime| {
+        let ending = scans.clone().map(Ending);
+        let web = crate::web::Server::start("serve", listener, tls, router, LIMITS, move |runtime| {
             // The inventory may be another user's.
             keep_or_tell("serve", FILES);
             // What of it the kernel has: whoever runs us need not hear of it each time.
@@ -56,11 +73,11 @@ impl Server {
                 runtime.spawn(scans.keep());
             }
         });
-        server.map(Self).map_err(ServeError::Start)
+        Ok(Self { web: web.map_err(ServeError::Start)?, _scans: ending })
     }
 
     /// Where the page is.
     pub fn url(&self) -> String {
-        self.0.url()
+        self.web.url()
     }
 }

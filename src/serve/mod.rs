@@ -36,6 +36,7 @@ pub(crate) use self::scans::runner;
 pub use self::scans::{Bounds, ScanConfig};
 use crate::confinement::Confinement;
 use crate::inventory::{Database, Place, StoreError};
+use crate::web::bind;
 
 /// Octets of a request's body, at most: rules that are to be tried.
 const BODY: usize = 1 << 20;
@@ -125,11 +126,15 @@ impl ServeConfig {
     pub fn start(&self, alerts: Option<&Alerts>) -> Result<Server, ServeError> {
         let (address, flags) = (self.listen, self.flags);
         let (login, tls) = self.access()?;
-        let scans = self.scans()?;
+        let listener = bind(address).map_err(|error| {
+            let flag = flags.0;
+            ServeError::Listen { flag, address, error }
+        })?;
+        let scans = self.scans(listener.local_addr().unwrap_or(address))?;
         let access = Access::new(login, address.ip());
         let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board), scans.clone());
         let router = router(Arc::new(reader), access);
-        Server::start((flags.0, address), tls, router, (self.confinement(), scans))
+        Server::start(listener, tls, router, (self.confinement(), scans))
     }
 
     /// Looks whether it would be shown to whom it may: reads what says so, and makes nothing.
@@ -157,14 +162,16 @@ impl ServeConfig {
         self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
     }
 
-    /// What starts scans, where any may be; the inventory is there then, and can be written.
-    fn scans(&self) -> Result<Option<Arc<Scans>>, ServeError> {
+    /// What starts scans, where any may be; the inventory is there then, and can be written. No other page that runs has its
+    /// name: machines may be called alike, and be started at different times.
+    fn scans(&self, listening: SocketAddr) -> Result<Option<Arc<Scans>>, ServeError> {
         if self.scans.bounds.allowed.is_empty() {
             return Ok(Database::open(&self.inventory).map(|_| None)?);
         }
         drop(Database::open_to_write(&self.inventory)?);
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let page = format!("{machine} {}", self.listen);
+        let start = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let page = format!("{machine} {listening} ({})", start.get(..8).unwrap_or("unknown start"));
         let scans = Scans::start(&self.scans, &self.inventory, page).map_err(ServeError::Scans)?;
         Ok(Some(Arc::new(scans)))
     }

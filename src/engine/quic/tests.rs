@@ -178,6 +178,7 @@ fn a_flow_that_another_engine_has_blocked_keeps_its_client() {
             positions: [None; 2],
             reopening: None,
             mark: None,
+            told: false,
             age: Duration::ZERO,
         };
         next.engine.remember(&blocked, first.now);

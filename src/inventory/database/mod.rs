@@ -15,6 +15,7 @@ mod tend;
 mod write;
 
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 
 use rusqlite::OpenFlags;
 
@@ -38,6 +39,8 @@ use crate::event::Timestamp;
 pub struct Database {
     place: Place,
     link: Link,
+    /// Which file it is: its device and its number there.
+    file: Option<(u64, u64)>,
 }
 
 impl Database {
@@ -71,6 +74,14 @@ impl Database {
         matches!(&self.link, Link::Postgres(session) if !session.is_lost())
     }
 
+    /// Whether what is written by it is where others look: the server answers, or the file was not replaced.
+    pub fn is_current(&self) -> bool {
+        match &self.link {
+            Link::Postgres(_) => self.lasts(),
+            Link::Sqlite(_) => self.file.is_some() && self.file == identity(&self.place),
+        }
+    }
+
     fn existing(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
         if let Place::File(path) = place
             && let Err(error) = std::fs::metadata(path)
@@ -95,6 +106,8 @@ impl Database {
     }
 
     fn connect(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
+        // Before it is opened: one that takes its place meanwhile is another one, not the same.
+        let file = identity(place);
         let link = match place {
             Place::File(path) => File::open(path, flags).map(Link::Sqlite),
             Place::Server(server) => {
@@ -102,12 +115,18 @@ impl Database {
             }
         };
         let fault = |error| StoreError::Database { place: place.clone(), error };
-        Ok(Self { link: link.map_err(fault)?, place: place.clone() })
+        Ok(Self { link: link.map_err(fault)?, place: place.clone(), file })
     }
 
     fn fault(&self, error: DatabaseError) -> StoreError {
         StoreError::Database { place: self.place.clone(), error }
     }
+}
+
+/// What tells a file from another one of the same path.
+fn identity(place: &Place) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(place.file()?).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// Milliseconds since the Unix epoch; a 64-bit number of nanoseconds always fits.

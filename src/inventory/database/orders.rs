@@ -21,6 +21,8 @@ pub struct PastOrder {
     pub about: String,
     /// Who has started it.
     pub who: String,
+    /// Machine and address of the page that it was started by.
+    pub page: String,
     /// When.
     pub started: Time,
     /// When it ended; none where it runs.
@@ -130,6 +132,15 @@ impl Database {
         self.change(query, values![page, Time::now().millis(), before.millis()])
     }
 
+    /// The page that runs a scan; none where it does not run.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn runs_at(&self, id: i64) -> Result<Option<String>, StoreError> {
+        let query = "SELECT page FROM orders WHERE id = ?1 AND ended IS NULL";
+        self.link.one(query, values![id], |row| row.get(0)).map_err(|error| self.fault(error))
+    }
+
     /// Whether a scan of a schedule has not ended.
     ///
     /// # Errors
@@ -145,7 +156,7 @@ impl Database {
     /// # Errors
     /// What the database says.
     pub fn orders(&self, most: i64) -> Result<Vec<PastOrder>, StoreError> {
-        let query = "SELECT id, schedule, about, who, started, ended, code, said FROM orders
+        let query = "SELECT id, schedule, about, who, page, started, ended, code, said FROM orders
              ORDER BY CASE WHEN ended IS NULL THEN 0 ELSE 1 END, id DESC LIMIT ?1";
         let read = |row: &Row<'_>| {
             Ok(PastOrder {
@@ -153,24 +164,32 @@ impl Database {
                 schedule: row.get(1)?,
                 about: row.get(2)?,
                 who: row.get(3)?,
-                started: Time::from_millis(row.get(4)?),
-                ended: row.get::<Option<i64>>(5)?.map(Time::from_millis),
-                code: row.get(6)?,
-                said: row.get(7)?,
+                page: row.get(4)?,
+                started: Time::from_millis(row.get(5)?),
+                ended: row.get::<Option<i64>>(6)?.map(Time::from_millis),
+                code: row.get(7)?,
+                said: row.get(8)?,
             })
         };
         self.link.all(query, values![most], read).map_err(|error| self.fault(error))
     }
 
-    /// Has a scan started again and again; its number.
+    /// Has a scan started again and again; its number, which none has had whose scans are still told of.
     ///
     /// # Errors
     /// What the database says.
     pub fn schedule(&self, about: &str, rhythm: &str, who: &str, due: Time) -> Result<i64, StoreError> {
+        let known = "SELECT max(coalesce(max(id), 0), coalesce((SELECT max(schedule) FROM orders), 0)) + 1
+             FROM schedules";
         let query =
-            "INSERT INTO schedules (about, rhythm, who, made, due) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id";
-        let values = values![about, rhythm, who, Time::now().millis(), due.millis()];
-        self.link.sole(query, values, |row| row.get(0)).map_err(|error| self.fault(error))
+            "INSERT INTO schedules (id, about, rhythm, who, made, due) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let enter = || {
+            let step = self.link.transaction()?;
+            let id = step.sole(known, &[], |row| row.get::<i64>(0))?;
+            step.execute(query, values![id, about, rhythm, who, Time::now().millis(), due.millis()])?;
+            step.commit().map(|()| id)
+        };
+        enter().map_err(|error| self.fault(error))
     }
 
     /// Forgets a schedule; whether there was one.

@@ -37,7 +37,7 @@ pub enum Place {
 /// A database of a PostgreSQL server, and who comes to it.
 #[derive(Clone)]
 pub struct Server {
-    /// As it was given, with a password that may stand in it.
+    /// As it was given, but for the password that may have stood in it.
     url: String,
     pub(super) config: Config,
     /// Made with the place, as long as the process may read the system's certificates.
@@ -74,10 +74,11 @@ impl Place {
     pub fn parse(text: OsString) -> Result<Self, PlaceError> {
         match text.to_str().filter(|text| is_url(text)) {
             Some(url) => {
+                let bare = without_password(url)?;
                 let config = config(url, std::env::var("PGPASSWORD").ok())?;
                 let is_verified = config.get_ssl_mode() == SslMode::Require;
                 let tls = tls(is_verified).map_err(|_| PlaceError::Certificates)?;
-                Ok(Self::Server(Box::new(Server { url: url.to_owned(), config, tls })))
+                Ok(Self::Server(Box::new(Server { url: bare, config, tls })))
             }
             None => Ok(Self::File(text.into())),
         }
@@ -89,7 +90,7 @@ impl Place {
             Self::File(path) => (path.into(), None),
             Self::Server(server) => {
                 let password = server.config.get_password().map(<[u8]>::to_vec);
-                (without_password(&server.url).into(), password)
+                (OsString::from(&server.url), password)
             }
         }
     }
@@ -100,18 +101,21 @@ impl Place {
     }
 }
 
-/// A URL of a server, as it is but for the password.
-fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("postgresql", url));
-    let (way, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = way.split_at(way.find('/').unwrap_or(way.len()));
-    let authority = match authority.rsplit_once('@') {
-        Some((user, host)) => format!("{}@{host}", user.split(':').next().unwrap_or_default()),
-        None => authority.to_owned(),
+/// A URL of a server, as it is but for the password. It is taken apart as [`Config`] does: whatever stands before the first
+/// `@` are user and password, also `/` and `?`.
+fn without_password(url: &str) -> Result<String, PlaceError> {
+    let (scheme, rest) = url.split_once("://").ok_or(PlaceError::Url)?;
+    let (user, way) = match rest.split_once('@') {
+        Some((credentials, way)) => (credentials.split(':').next().map(|user| format!("{user}@")), way),
+        None => (None, rest),
     };
+    let (way, query) = way.split_once('?').unwrap_or((way, ""));
     let others: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
     let mark = if others.iter().all(|pair| pair.is_empty()) { "" } else { "?" };
-    format!("{scheme}://{authority}{path}{mark}{}", others.join("&"))
+    let bare = format!("{scheme}://{}{way}{mark}{}", user.unwrap_or_default(), others.join("&"));
+    // What a name is written as (`p%61ssword`), none of ours is to guess.
+    let is_bare = config(&bare, None)?.get_password().is_none();
+    is_bare.then_some(bare).ok_or(PlaceError::Url)
 }
 
 impl From<PathBuf> for Place {
@@ -221,6 +225,26 @@ mod tests {
             let Place::Server(again) = Place::parse(named.into()).unwrap() else { panic!("a server") };
             assert_eq!(again.config.get_user(), Some("ann"));
         }
+    }
+
+    #[test]
+    fn whatever_stands_in_a_password_is_on_no_command_line() {
+        for password in ["s3/cret", "s3?cret", "s3:cret", "/?&=#", "s3?password=cret"] {
+            let url = format!("postgresql://ann:{password}@db.example/net?sslmode=disable");
+            let place = Place::parse(url.into()).unwrap();
+            let (word, told) = place.word();
+            assert_eq!(word, "postgresql://ann@db.example/net?sslmode=disable");
+            assert_eq!(told.as_deref(), Some(password.as_bytes()));
+        }
+        // A user of that name, and no password.
+        let place = Place::parse("postgresql:///net?user=ann@db".into()).unwrap();
+        let Place::Server(server) = &place else { panic!("a server") };
+        let Place::Server(again) = Place::parse(place.word().0).unwrap() else { panic!("a server") };
+        assert_eq!((again.config.get_user(), &*server), (server.config.get_user(), &again));
+        assert_eq!(
+            Place::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
+            PlaceError::Url
+        );
     }
 
     #[test]

@@ -28,11 +28,41 @@ fn what_is_due_is_started_by_one_page_alone_and_never_taken_without_being_noted(
 }
 
 #[test]
+fn no_schedule_has_the_number_of_one_whose_scans_are_told_of() {
+    on_both(|place| {
+        place.see(Source::Scan, &[]);
+        let database = Database::open_to_write(&place.place).unwrap();
+        let make = || database.schedule("{}", "every 6h", "ann", Time::from_millis(5)).unwrap();
+        assert_eq!([make(), make()], [1, 2]);
+        let last = database.schedules().unwrap().remove(1);
+        database.begin_due(&last, Time::from_millis(9), "one").unwrap().expect("it is due");
+        assert!(database.unschedule(2).unwrap());
+        assert_eq!(make(), 3);
+        assert!(!database.is_running(3).unwrap());
+    });
+}
+
+#[test]
+fn a_connection_to_a_file_that_was_replaced_is_none_to_write_by() {
+    let place = Place::new();
+    place.see(Source::Scan, &[]);
+    let database = Database::open_to_write(&place.place).unwrap();
+    assert!(database.is_current());
+    let file = place.place.file().unwrap();
+    let other = file.with_extension("other");
+    std::fs::copy(file, &other).unwrap();
+    std::fs::rename(&other, file).unwrap();
+    assert!(!database.is_current());
+    assert!(Database::open_to_write(&place.place).unwrap().is_current());
+}
+
+#[test]
 fn a_scan_is_closed_that_nobody_tells_of_and_taken_back_by_a_page_that_was_slow() {
     on_both(|place| {
         place.see(Source::Scan, &[]);
         let database = Database::open_to_write(&place.place).unwrap();
         let id = database.begin_order("{}", ("ann", "one")).unwrap();
+        assert_eq!(database.runs_at(id).unwrap().as_deref(), Some("one"));
         assert_eq!(database.beats().unwrap(), [(id, 0)]);
         database.beat(id).unwrap();
         assert!(!database.end_silent((id, 0)).unwrap(), "it was told of meanwhile");
@@ -46,6 +76,7 @@ fn a_scan_is_closed_that_nobody_tells_of_and_taken_back_by_a_page_that_was_slow(
             (None, "")
         );
         database.end_order(id, Some(0), "done").unwrap();
+        assert_eq!(database.runs_at(id).unwrap(), None);
         assert!(database.beats().unwrap().is_empty());
     });
 }

@@ -8,9 +8,14 @@ use super::{Advisory, Line, State, Status};
 use crate::event::Verdict;
 
 impl Advisory {
-    /// Versions outside of these are worth no match, whatever else the banner shows; none where any may be.
+    /// Versions outside of these are worth no match, whatever else the banner and its key exchange show; none where any
+    /// may be.
     pub(in crate::rules) fn bounds(&self) -> Option<Requirement> {
         if self.reports(Verdict::Mended) || !self.spelled.is_empty() {
+            return None;
+        }
+        if self.reports(Verdict::Unknown) && self.betrayed_by.iter().any(|marker| !marker.is_of_packages()) {
+            // The key exchange may deny that a version is mended, whichever it is.
             return None;
         }
         // What cannot be told by its version may be by its key exchange.

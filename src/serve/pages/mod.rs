@@ -4,7 +4,7 @@ mod attempt;
 mod changes;
 mod hosts;
 mod overview;
-pub(super) mod scans;
+mod scans;
 mod services;
 
 use std::net::IpAddr;

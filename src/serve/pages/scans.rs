@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::serve::access::Who;
 use crate::serve::answer::{Fault, page};
 use crate::serve::reader::Reader;
-use crate::serve::scans::{Board, Mode, Order, Rhythm, Scans};
+use crate::serve::scans::{Board, Mode, Order, Rhythm, on};
 
 #[derive(Template)]
 #[template(path = "scans.html")]
@@ -89,7 +89,7 @@ pub(super) async fn start(
     };
     match outcome {
         Ok(_) => Ok(Redirect::to("/scans?watch=1").into_response()),
-        Err(fault @ (Fault::Bad(_) | Fault::Busy(_) | Fault::Lame(_))) => {
+        Err(fault @ (Fault::Bad(_) | Fault::Busy(_) | Fault::Gone(_))) => {
             let status = fault.status();
             let shown = filled(&reader, sent, Some(fault.why()), false).await?;
             Ok((status, shown).into_response())
@@ -129,13 +129,4 @@ async fn filled(
     let watches =
         watches && board.as_ref().is_some_and(|board| board.scans.iter().any(|it| it.state == "running"));
     Ok(page(&Page { here: "scans", board, sent, refused, modes: Mode::ALL, watches }))
-}
-
-/// Does something off the thread that answers requests.
-pub(in crate::serve) async fn on<T: Send + 'static>(
-    scans: &Arc<Scans>,
-    work: impl FnOnce(&Scans) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    let scans = Arc::clone(scans);
-    tokio::task::spawn_blocking(move || work(&scans)).await.unwrap_or(Err(Fault::TooLong))
 }

@@ -1,20 +1,24 @@
 //! Scans that are started from the page, at once or again and again: who may have what scanned, what runs, and a
 //! journal of it in the inventory.
 
+mod due;
 mod heartbeat;
+mod jobs;
 mod keeper;
 mod order;
 mod rhythm;
 pub(crate) mod runner;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use self::due::{Seen, Step, decide};
 use self::heartbeat::Heartbeat;
+use self::jobs::{Room, merged};
 use self::keeper::Keeper;
 pub use self::order::Bounds;
 pub(super) use self::order::{Mode, Order};
@@ -26,12 +30,6 @@ use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
 
 /// How often it is looked what has ended and what is due.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// How much later than it was due a scan may be started: what is due longer was missed.
-const LATE: i64 = 5 * 60_000;
-
-/// How long after a page has begun it may not know yet whether what is said to run does, in milliseconds.
-const UNKNOWN: i64 = 60_000;
 
 /// Orders that are shown.
 const SHOWN: i64 = 50;
@@ -56,14 +54,18 @@ pub(super) struct Scans {
     /// Which page this is, in the journal.
     page: String,
     pub(super) bounds: Bounds,
-    /// A connection to the inventory's server, which is kept.
+    /// A connection to the inventory, which is kept; of whoever looks, or ends.
     kept: Mutex<Option<Database>>,
+    /// The page ends.
+    is_closed: AtomicBool,
     /// Since when this page is there.
     begun: Time,
     /// What a page of before left open is closed in the journal.
     is_cleared: AtomicBool,
     /// How those stand that run, or whose end is not in the journal yet.
     jobs: Mutex<Vec<Job>>,
+    /// How many are about to be started; changed by whoever has the jobs.
+    starting: AtomicUsize,
     /// Which orders of all pages are still told of.
     heartbeat: Mutex<Heartbeat>,
 }
@@ -79,6 +81,9 @@ pub(super) struct Shown {
     pub(super) state: &'static str,
     pub(super) asked: u64,
     pub(super) of: u64,
+    /// It is this page that has started it.
+    #[serde(skip)]
+    pub(super) is_own: bool,
 }
 
 /// A schedule as it is shown.
@@ -113,9 +118,11 @@ impl Scans {
             page,
             bounds: config.bounds.clone(),
             kept: Mutex::default(),
+            is_closed: AtomicBool::new(false),
             begun: Time::now(),
             is_cleared: AtomicBool::new(false),
             jobs: Mutex::default(),
+            starting: AtomicUsize::new(0),
             heartbeat: Mutex::default(),
         })
     }
@@ -126,18 +133,18 @@ impl Scans {
     /// It may not be, too many run, or the inventory cannot be written.
     pub(super) fn begin(&self, order: &Order, who: &str) -> Result<i64, Fault> {
         self.judge(order)?;
-        if self.is_full() {
+        let Some(room) = self.room() else {
             return Err(Fault::Busy(format!("{} scans run already", runner::AT_ONCE)));
-        }
+        };
         let inventory = self.open()?;
         let number = inventory.begin_order(&text(order), (who, &self.page))?;
-        self.run(&inventory, number, order, who)
+        self.run(room, &inventory, (number, order), who)
     }
 
     /// Refuses what may not be, and all where nothing can be started at the moment.
     fn judge(&self, order: &Order) -> Result<(), Fault> {
         order.words(&self.bounds).map_err(Fault::Bad)?;
-        if self.keeper.runner().is_gone() { Err(Fault::Lame(runner::GONE)) } else { Ok(()) }
+        if self.keeper.runner().is_gone() { Err(Fault::Gone(runner::GONE)) } else { Ok(()) }
     }
 
     /// Has a scan started again and again; the schedule's number.
@@ -150,6 +157,7 @@ impl Scans {
         if inventory.schedules()?.len() >= SCHEDULES {
             return Err(Fault::bad(format_args!("there are {SCHEDULES} schedules already")));
         }
+        let rhythm = rhythm.settled();
         let due = rhythm.first(Time::now());
         let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
         tell(format_args!("bannerwall: {who} has scheduled #{id}, {rhythm}: {order}"));
@@ -159,9 +167,12 @@ impl Scans {
     /// Ends a scan.
     ///
     /// # Errors
-    /// It does not run.
+    /// It does not run, or another page runs it.
     pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), Fault> {
-        self.keeper.runner().stop(number).map_err(Fault::bad)?;
+        if let Some(page) = self.open()?.runs_at(number)?.filter(|page| *page != self.page) {
+            return Err(Fault::Busy(format!("scan #{number} is run by another page: {page}")));
+        }
+        self.keeper.runner().stop(number).map_err(|error| self.refused(&error, Fault::Bad))?;
         tell(format_args!("bannerwall: {who} has ended scan #{number}"));
         Ok(())
     }
@@ -190,10 +201,11 @@ impl Scans {
             let state = match (past.ended, past.code) {
                 (None, _) => "running",
                 (Some(_), Some(0)) => "done",
-                (Some(_), Some(130)) => "interrupted",
+                (Some(_), Some(runner::INTERRUPTED)) => "interrupted",
                 (Some(_), _) => "failed",
             };
-            Shown { order: read(&past.about), state, asked, of, past }
+            let is_own = past.page == self.page;
+            Shown { order: read(&past.about), state, asked, of, is_own, past }
         };
         let planned = |schedule: Schedule| Planned { order: read(&schedule.about), schedule };
         Ok(Board {
@@ -220,8 +232,11 @@ impl Scans {
     }
 
     fn look(&self) -> Result<(), String> {
-        let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let inventory = match known.filter(Database::lasts) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let inventory = match kept.take().filter(Database::is_current) {
             Some(inventory) => inventory,
             None => self.open().map_err(|error| error.to_string())?,
         };
@@ -237,26 +252,18 @@ impl Scans {
         // One that fails keeps no other one waiting.
         let looked = schedules.iter().map(|schedule| self.look_at(&inventory, schedule, now));
         let failed = looked.fold(None, |failed, outcome| failed.or(outcome.err()));
-        if inventory.lasts() {
-            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(inventory);
-        }
-        noted.and(failed.map_or(Ok(()), |error| Err(error.to_string())))
+        *kept = Some(inventory);
+        noted.and(failed.map_or(Ok(()), Err))
     }
 
-    fn look_at(&self, inventory: &Database, schedule: &Schedule, now: Time) -> Result<(), StoreError> {
-        let Ok(rhythm) = schedule.rhythm.parse::<Rhythm>() else { return Ok(()) };
-        let first = rhythm.first(now);
-        if schedule.due <= now {
-            self.start_due(inventory, schedule, rhythm, now)
-        } else if schedule.due > first {
-            // The clock was ahead.
-            inventory.take_due(schedule, first, 0).map(drop)
-        } else {
-            Ok(())
-        }
+    fn look_at(&self, inventory: &Database, schedule: &Schedule, now: Time) -> Result<(), String> {
+        let id = schedule.id;
+        let rhythm: Rhythm = schedule.rhythm.parse().map_err(|why| format!("schedule #{id}: {why}"))?;
+        self.take_step(inventory, schedule, &rhythm, now).map_err(|error| error.to_string())
     }
 
     fn note_ends(&self, inventory: &Database) -> Result<(), String> {
+        let before: Vec<i64> = self.own(|_| true);
         let looked = self.keeper.runner().look(Vec::new());
         if looked.is_err() && self.keeper.runner().is_gone() {
             // Another one starts with nothing that is open of this one.
@@ -271,7 +278,9 @@ impl Scans {
             tell(format_args!("bannerwall: scan #{} has ended: {code}", job.number));
             known.push(job.number);
         }
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+        let mut own = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        *own = merged(&own, &before, jobs);
+        drop(own);
         if !known.is_empty() {
             self.keeper.runner().look(known).map_err(|error| error.to_string())?;
         }
@@ -290,83 +299,138 @@ impl Scans {
 
     /// Tells other pages of what runs here, and closes in the journal what no page tells of any more.
     fn tend(&self, inventory: &Database) -> Result<(), String> {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let own: Vec<i64> = jobs.iter().filter(|job| !job.is_over).map(|job| job.number).collect();
+        let own = self.own(|job| !job.is_over);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         heartbeat.tend(inventory, &own, Instant::now()).map_err(|error| error.to_string())
     }
 
-    /// Starts what a schedule has due, unless that is too late or still runs from before: that was missed then. It waits
-    /// for others to end, and is left to another page where this one may not, until it is too late.
+    fn take_step(
+        &self,
+        inventory: &Database,
+        schedule: &Schedule,
+        rhythm: &Rhythm,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        let (id, order) = (schedule.id, read(&schedule.about));
+        let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
+        let runs = schedule.due <= now && inventory.is_running(id)?;
+        let seen = Seen { now, begun: self.begun, runs, is_full: self.is_full(), is_ours };
+        match (decide(rhythm, schedule.due, seen), order) {
+            (Step::Wait, _) => {}
+            (Step::SetBack(first), _) => _ = inventory.take_due(schedule, first, 0)?,
+            (Step::Missed { count, next, why }, _) => {
+                if inventory.take_due(schedule, next, count)? {
+                    tell(format_args!(
+                        "bannerwall: schedule #{id} was missed {count} times: {why}; next {next}"
+                    ));
+                }
+            }
+            (Step::Start(next), Some(order)) => self.start_due(inventory, schedule, next, &order)?,
+            (Step::Start(next), None) => {
+                if inventory.take_due(schedule, next, 0)? {
+                    tell(format_args!("bannerwall: schedule #{id} was not started: no order stands in it"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what is due, unless there is no room for it any more: it is left to a later look then.
     fn start_due(
         &self,
         inventory: &Database,
         schedule: &Schedule,
-        rhythm: Rhythm,
-        now: Time,
+        next: Time,
+        order: &Order,
     ) -> Result<(), StoreError> {
-        let (next, count) = rhythm.next(schedule.due, now);
-        let order = read(&schedule.about);
-        let runs = inventory.is_running(schedule.id)?;
-        let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
-        let is_full = self.is_full();
-        let waits = is_ours && is_full && schedule.due >= self.begun && count == 1;
-        let is_late = now.millis().saturating_sub(schedule.due.millis()) > LATE && !waits;
-        if runs && now.millis().saturating_sub(self.begun.millis()) < UNKNOWN {
-            return Ok(());
-        }
-        let missed = if runs || is_late { count } else { 0 };
-        let id = schedule.id;
-        if missed > 0 {
-            if !inventory.take_due(schedule, next, missed)? {
-                return Ok(());
-            }
-            let why = if runs { "the one before still runs" } else { "it could not be started in time" };
-            tell(format_args!("bannerwall: schedule #{id} was missed {missed} times: {why}; next {next}"));
-            return Ok(());
-        }
-        if is_full || !is_ours {
-            // With a later look.
-            return Ok(());
-        }
-        let Some(order) = order else {
-            let taken = inventory.take_due(schedule, next, 0)?;
-            if taken {
-                tell(format_args!("bannerwall: schedule #{id} was not started: no order stands in it"));
-            }
-            return Ok(());
-        };
+        let Some(room) = self.room() else { return Ok(()) };
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
-        if let Err(fault) = self.run(inventory, number, &order, &schedule.who) {
-            tell(format_args!("bannerwall: schedule #{id} was not started: {}", fault.why()));
+        if let Err(fault) = self.run(room, inventory, (number, order), &schedule.who) {
+            tell(format_args!("bannerwall: schedule #{} was not started: {}", schedule.id, fault.why()));
         }
         Ok(())
     }
 
     fn is_full(&self) -> bool {
+        self.room().is_none()
+    }
+
+    /// Room for one more scan, where there is any.
+    fn room(&self) -> Option<Room<'_>> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.iter().filter(|job| !job.is_over).count() >= runner::AT_ONCE
+        let running = jobs.iter().filter(|job| !job.is_over).count();
+        if running + self.starting.load(Ordering::Relaxed) >= runner::AT_ONCE {
+            return None;
+        }
+        Some(Room::taken(&self.starting))
+    }
+
+    /// The numbers of those of one's own that are so.
+    fn own(&self, is_so: impl Fn(&Job) -> bool) -> Vec<i64> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.iter().filter(|job| is_so(job)).map(|job| job.number).collect()
+    }
+
+    /// What is said where the process that starts scans does not do what it is told: it is gone, or `other`.
+    fn refused(&self, error: &std::io::Error, other: fn(String) -> Fault) -> Fault {
+        if self.keeper.runner().is_gone() { Fault::Gone(runner::GONE) } else { other(error.to_string()) }
     }
 
     /// Has what stands in the journal under a number started; the number.
-    fn run(&self, inventory: &Database, number: i64, order: &Order, who: &str) -> Result<i64, Fault> {
+    fn run(
+        &self,
+        room: Room<'_>,
+        inventory: &Database,
+        (number, order): (i64, &Order),
+        who: &str,
+    ) -> Result<i64, Fault> {
         // Nobody looks meanwhile for what runs, nor gives it up with the process that it was started by.
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.keeper.runner().begin(number, order) {
-            drop(jobs);
+            drop((room, jobs));
             inventory.end_order(number, None, &error.to_string())?;
-            return Err(Fault::Busy(error.to_string()));
+            return Err(self.refused(&error, Fault::Busy));
         }
         // Until the next look tells more.
         jobs.push(Job { number, ..Job::default() });
-        drop(jobs);
+        drop((room, jobs));
         tell(format_args!("bannerwall: {who} has started scan #{number}: {order}"));
         Ok(number)
+    }
+
+    /// Notes of what runs that it ends with the page, as it does where this value ends. Nobody looks any more then.
+    ///
+    /// # Errors
+    /// The inventory cannot be written.
+    pub(super) fn close(&self) -> Result<(), StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_closed.store(true, Ordering::Relaxed);
+        if self.own(|job| !job.is_over).is_empty() {
+            return Ok(());
+        }
+        let inventory = match kept.take().filter(Database::is_current) {
+            Some(inventory) => inventory,
+            None => self.open()?,
+        };
+        // Some may have ended by themselves since the last look; where that cannot be told, they are interrupted.
+        let _ = self.note_ends(&inventory);
+        let own = self.own(|job| !job.is_over);
+        own.iter()
+            .try_for_each(|id| inventory.end_order(*id, Some(runner::INTERRUPTED), "its page has ended"))
     }
 
     fn open(&self) -> Result<Database, StoreError> {
         Database::open_to_write(&self.place)
     }
+}
+
+/// Does something off the thread that answers requests.
+pub(super) async fn on<T: Send + 'static>(
+    scans: &Arc<Scans>,
+    work: impl FnOnce(&Scans) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let scans = Arc::clone(scans);
+    tokio::task::spawn_blocking(move || work(&scans)).await.unwrap_or(Err(Fault::TooLong))
 }
 
 /// An order as the journal keeps it.

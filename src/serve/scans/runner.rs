@@ -37,6 +37,9 @@ const NAME: &std::ffi::CStr = c"bannerwall-scn";
 /// Scans at once.
 pub(super) const AT_ONCE: usize = 2;
 
+/// The exit status of one that was interrupted.
+pub(super) const INTERRUPTED: i32 = 130;
+
 /// Lines of what a scan says that are kept, and octets of a line.
 const LINES: usize = 20;
 const LINE: u64 = 2_048;

@@ -1,0 +1,126 @@
+//! What becomes of a schedule when it is looked at: told from clocks and from what runs, without asking for either.
+
+use super::rhythm::Rhythm;
+use crate::inventory::Time;
+
+/// How much later than it was due a scan may be started: what is due longer was missed, in milliseconds.
+const LATE: i64 = 5 * 60_000;
+
+/// How long after a page has begun it may not know yet whether what is said to run does, in milliseconds.
+const UNKNOWN: i64 = 60_000;
+
+/// What is seen of a schedule, and of the page that looks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) now: Time,
+    /// Since when the page is there.
+    pub(super) begun: Time,
+    /// A scan of it runs, or is said to.
+    pub(super) runs: bool,
+    /// As many scans run as may.
+    pub(super) is_full: bool,
+    /// This page may start it.
+    pub(super) is_ours: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing before a later look.
+    Wait,
+    /// It is started, and due next then.
+    Start(Time),
+    /// It was due so often and was not started, and is due next then.
+    Missed { count: u64, next: Time, why: &'static str },
+    /// It is due then: the clock was ahead.
+    SetBack(Time),
+}
+
+/// A schedule that is due is started, unless that is too late or its scan of before still runs: that was missed then. It
+/// waits for others to end, and is left to another page where this one may not, until it is too late.
+pub(super) fn decide(rhythm: &Rhythm, due: Time, seen: Seen) -> Step {
+    let Seen { now, begun, runs, is_full, is_ours } = seen;
+    let passed = |since: Time| now.millis().saturating_sub(since.millis());
+    if due > now {
+        return if rhythm.is_ahead(due, now) { Step::SetBack(rhythm.first(now)) } else { Step::Wait };
+    }
+    if runs && passed(begun) < UNKNOWN {
+        return Step::Wait;
+    }
+    let (next, count) = rhythm.next(due, now);
+    let has_waited = is_ours && is_full && due >= begun && count == 1;
+    if runs {
+        return Step::Missed { count, next, why: "the one before still runs" };
+    }
+    if passed(due) > LATE && !has_waited {
+        return Step::Missed { count, next, why: "it could not be started in time" };
+    }
+    if is_full || !is_ours { Step::Wait } else { Step::Start(next) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Minutes from some midnight in UTC on.
+    fn at(minutes: i64) -> Time {
+        Time::from_millis(20_000 * 86_400_000 + minutes * 60_000)
+    }
+
+    fn daily() -> Rhythm {
+        "daily 03:30 Etc/UTC".parse().unwrap()
+    }
+
+    const DAY: i64 = 24 * 60;
+    const DUE: i64 = 3 * 60 + 30;
+
+    fn seen(now: i64) -> Seen {
+        Seen { now: at(now), begun: at(-DAY), runs: false, is_full: false, is_ours: true }
+    }
+
+    #[test]
+    fn what_was_started_is_not_started_again_by_a_clock_that_is_behind() {
+        let Step::Start(next) = decide(&daily(), at(DUE), seen(DUE)) else { panic!("it is due") };
+        assert_eq!(next, at(DUE + DAY));
+        for behind in [DUE - 1, DUE - 90, DUE - 13 * 60, DUE] {
+            assert_eq!(decide(&daily(), next, seen(behind)), Step::Wait, "{behind}");
+        }
+        let every: Rhythm = "every 6h".parse().unwrap();
+        assert_eq!(decide(&every, at(DUE), seen(DUE)), Step::Start(at(DUE + 360)));
+        assert_eq!(decide(&every, at(DUE + 360), seen(DUE - 60)), Step::Wait);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_for_long_is_put_right() {
+        assert_eq!(decide(&daily(), at(DUE + 30 * DAY), seen(DUE + 1)), Step::SetBack(at(DUE + DAY)));
+        let every: Rhythm = "every 6h".parse().unwrap();
+        assert_eq!(decide(&every, at(DUE + 30 * DAY), seen(DUE)), Step::SetBack(at(DUE + 360)));
+    }
+
+    #[test]
+    fn what_is_due_is_started_or_waits_or_was_missed() {
+        let next = at(DUE + DAY);
+        let (still, late) = ("the one before still runs", "it could not be started in time");
+        let missed = |count: u64, next: Time, why: &'static str| Step::Missed { count, next, why };
+        let now = |minutes: i64| seen(DUE + minutes);
+        for (seen, expected) in [
+            (now(-1), Step::Wait),
+            (now(5), Step::Start(next)),
+            (now(6), missed(1, next, late)),
+            (now(2 * DAY), missed(3, at(DUE + 3 * DAY), late)),
+            (Seen { runs: true, ..now(1) }, missed(1, next, still)),
+            // It is not known yet.
+            (Seen { runs: true, begun: at(DUE), ..now(0) }, Step::Wait),
+            // Others are waited for, by a page that was there when it was due.
+            (Seen { is_full: true, ..now(1) }, Step::Wait),
+            (Seen { is_full: true, ..now(60) }, Step::Wait),
+            (Seen { is_full: true, begun: at(DUE + 1), ..now(60) }, missed(1, next, late)),
+            (Seen { is_full: true, ..now(DAY) }, missed(2, at(DUE + 2 * DAY), late)),
+            // Another page may start it.
+            (Seen { is_ours: false, ..now(5) }, Step::Wait),
+            (Seen { is_ours: false, ..now(6) }, missed(1, next, late)),
+        ] {
+            assert_eq!(decide(&daily(), at(DUE), seen), expected, "{seen:?}");
+        }
+    }
+}

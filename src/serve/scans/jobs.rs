@@ -1,0 +1,45 @@
+//! What is known of scans that run here, and room for more.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::runner::Job;
+
+/// Room for a scan, which nobody else takes until it is started.
+pub(super) struct Room<'a>(&'a AtomicUsize);
+
+impl<'a> Room<'a> {
+    /// Takes it, of a number that whoever asks holds still meanwhile.
+    pub(super) fn taken(starting: &'a AtomicUsize) -> Self {
+        starting.fetch_add(1, Ordering::Relaxed);
+        Self(starting)
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How those stand that run here: as was seen at a look, and those that were started since one knew of `before`.
+pub(super) fn merged(own: &[Job], before: &[i64], seen: Vec<Job>) -> Vec<Job> {
+    let is_new = |job: &&Job| !before.contains(&job.number) && seen.iter().all(|it| it.number != job.number);
+    let new: Vec<Job> = own.iter().filter(is_new).cloned().collect();
+    seen.into_iter().chain(new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_started_during_a_look_is_not_forgotten() {
+        let job = |number: i64| Job { number, ..Job::default() };
+        let over = Job { is_over: true, ..job(2) };
+        // The first one's end is known; the third one was started before it was looked, the fourth one behind that.
+        let own = [job(1), job(2), job(3), job(4)];
+        let numbers = |jobs: &[Job]| jobs.iter().map(|job| (job.number, job.is_over)).collect::<Vec<_>>();
+        let merged = merged(&own, &[1, 2], vec![over, job(3)]);
+        assert_eq!(numbers(&merged), [(2, true), (3, false), (4, false)]);
+    }
+}
