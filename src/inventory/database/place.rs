@@ -240,7 +240,7 @@ mod tests {
         let place = Place::parse("postgresql:///net?user=ann@db".into()).unwrap();
         let Place::Server(server) = &place else { panic!("a server") };
         let Place::Server(again) = Place::parse(place.word().0).unwrap() else { panic!("a server") };
-        assert_eq!((again.config.get_user(), &*server), (server.config.get_user(), &again));
+        assert_eq!((again.config.get_user(), server), (server.config.get_user(), &again));
         assert_eq!(
             Place::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
             PlaceError::Url
