@@ -3,6 +3,7 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
 //! with what is there. The legacy and the `nf_tables` variant print the same text.
 
+use super::bare::bare_match;
 use super::inspect::{Carried, may_meet};
 use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
@@ -12,7 +13,7 @@ use super::{Chain, HookConfig, MarkState, Ports, Queues};
 pub(super) const TABLE: &str = "mangle";
 /// Decides what is queued.
 pub(super) const MAIN: &str = "BANNERWALL";
-/// Where a packet goes whose flow the guard has decided to let through.
+/// Where a packet goes whose flow the guard has decided to let through, all of it or a body: saves that.
 pub(super) const PASS: &str = "BANNERWALL-PASS";
 /// Where a packet goes whose flow the guard has decided to stop.
 pub(super) const BLOCK: &str = "BANNERWALL-BLOCK";
@@ -58,7 +59,7 @@ fn clean_rules(config: &HookConfig) -> Vec<String> {
     let ours = config.mark.value(MarkState::Ours);
     vec![
         format!("-m mark --mark 0x0/{mask:#x} -j RETURN"),
-        format!("-m mark --mark {ours:#x}/{mask:#x} -j RETURN"),
+        format!("-p tcp -m mark --mark {ours:#x}/{mask:#x} -m tcp --tcp-flags RST RST -j RETURN"),
         format!("-j MARK --set-xmark 0x0/{mask:#x}"),
     ]
 }
@@ -103,7 +104,7 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         // Later packets of connections that may pass, the bulk of all traffic, end here.
         format!("{} -j RETURN", test("connmark", MarkState::Pass)),
         // A reset that the guard sent, which the connection's own mark must not stop.
-        format!("{} -j RETURN", test("mark", MarkState::Ours)),
+        format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("mark", MarkState::Ours)),
         // The same reset without that mark: a rule of others that copies the connection's mark to its packets
         // has taken it off. The ends' own resets may as well tell them that it is over; receivers read no
         // data in them.
@@ -113,12 +114,42 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
     ]);
+    rules.extend(release_rules(config));
     let target = queue_target(config);
     rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
     if let Some(udp) = &config.udp {
         rules.extend(port_matches(Some(udp)).iter().map(|ports| format!("-p udp{ports} {target}")));
     }
     rules
+}
+
+/// What is done with flows whose bodies need not be seen: see [`MarkState::RELEASED`].
+fn release_rules(config: &HookConfig) -> Vec<String> {
+    let mask = config.mark.mask();
+    let value = config.mark.value(MarkState::RELEASED);
+    let [packet, connection] =
+        ["mark", "connmark"].map(|kind| format!("-p tcp -m {kind} --mark {value:#x}/{mask:#x}"));
+    // Whatever a mark says that is no decision of the guard's (others may have restored it) is taken off.
+    let no_decision = format!("{packet} -j MARK --set-xmark 0x0/{mask:#x}");
+    if !config.releases {
+        return vec![no_decision];
+    }
+    let plain = "-m tcp --tcp-flags FIN,SYN,RST,ACK,URG ACK";
+    let bare = bare_match();
+    vec![
+        // The bulk of them: what the server sends. Which end that is the kernel says, not the mark.
+        format!("{connection} -m conntrack --ctdir REPLY {plain} -j RETURN"),
+        // The client has said nothing more.
+        format!("{connection} -m conntrack --ctdir ORIGINAL {plain} {bare} -j RETURN"),
+        // The deciding packet, come back by NF_REPEAT. Only one without octets decides so, and only the client's: none
+        // with a request in it passes here, wherever its mark is from.
+        format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {PASS}"),
+        no_decision,
+        // Anything else of a released connection ends that before it is queued, so that nothing that answers it passes,
+        // and carries the proof to the guard: that this packet came here behind the release, and not before it.
+        format!("{connection} -m tcp ! --tcp-flags RST RST -j MARK --set-xmark {value:#x}/{mask:#x}"),
+        format!("{connection} -j CONNMARK --set-xmark 0x0/{mask:#x}"),
+    ]
 }
 
 fn queue_target(config: &HookConfig) -> String {
@@ -221,7 +252,7 @@ pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
 }
 
 /// Options that rules of ours have.
-const OPTIONS: [&str; 18] = [
+const OPTIONS: [&str; 20] = [
     "-p",
     "-m",
     "-j",
@@ -240,6 +271,8 @@ const OPTIONS: [&str; 18] = [
     "--queue-balance",
     "--queue-bypass",
     "--u32",
+    "--ctdir",
+    "--bytecode",
 ];
 
 /// Whether a rule of one of our chains has options, matches and targets that such have, and no others.
@@ -251,7 +284,7 @@ fn has_our_words(rule: &str) -> bool {
             .all(|pair| pair.first() != Some(&option) || pair.get(1).is_some_and(|word| known.contains(word)))
     };
     words.iter().all(|word| !word.starts_with(['-', '!']) || OPTIONS.contains(word))
-        && follows("-m", &["mark", "connmark", "tcp", "udp", "multiport", "u32"])
+        && follows("-m", &["mark", "connmark", "conntrack", "tcp", "udp", "multiport", "u32", "bpf"])
         && follows("-j", &["RETURN", "DROP", "MARK", "CONNMARK", "NFQUEUE"])
         && follows("-g", &CHAINS)
 }

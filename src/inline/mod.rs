@@ -17,7 +17,7 @@ use crate::rules::fingerprint::Fingerprints;
 
 use self::journal::Journal;
 pub use self::journal::{Kept, State};
-pub use crate::engine::Remembered;
+pub use crate::engine::{Remembered, Unseen};
 
 /// An engine with the rules in force and its own time.
 #[derive(Debug)]
@@ -102,7 +102,8 @@ impl Inspector {
             .journal
             .as_mut()
             .map(|journal| journal.hand_over(now, |transport, key| engine.is_undecided(transport, key)));
-        State { decided: engine.remembered(now, State::DECIDED), kept: kept.unwrap_or_default() }
+        let decided = engine.remembered(now, State::DECIDED);
+        State { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
     }
 
     /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for what
@@ -120,6 +121,7 @@ impl Inspector {
                 told.drain(..).filter(news).for_each(|event| sink.emit(event));
             }
         }
+        state.unseen.iter().for_each(|unseen| self.engine.expect_unseen(unseen));
     }
 
     /// What was counted so far.
