@@ -154,7 +154,7 @@ fn a_long_body_costs_few_packets_and_all_of_them_without_offload() {
 }
 
 /// A forbidden request in one of the ways that there are to say it, and whether it stays without an answer.
-fn forbidden_is_blocked(mut client: Client, way: &str) -> bool {
+fn forbidden_is_blocked(client: &mut Client, way: &str) -> bool {
     let forbidden = get("/", "sqlmap/1.7");
     for _ in 0..if way == "tenth" { 9 } else { 1 } {
         client.send(&get("/long", "curl/8"));
@@ -199,8 +199,8 @@ fn a_forbidden_request_behind_a_released_body_is_blocked_however_it_is_said() {
         for address in addresses() {
             for way in ["second", "tenth", "split", "chunked", "pipelined"] {
                 for _ in 0..5 {
-                    let client = Client::connect(&line.client, address);
-                    assert!(forbidden_is_blocked(client, way), "{way}, {address}");
+                    let mut client = Client::connect(&line.client, address);
+                    assert!(forbidden_is_blocked(&mut client, way), "{way}, {address}");
                 }
             }
         }
@@ -222,8 +222,8 @@ fn clients_and_servers_of_the_guards_own_machine_are_judged_alike() {
             let flags = format!("--hook {hook} --enforce {JUDGES_ALL}");
             let _guard = Guard::start(namespace, PROGRAM, NO_SQLMAP, &flags);
             for address in addresses() {
-                let client = Client::connect(&line.client, address);
-                assert!(forbidden_is_blocked(client, "tenth"), "{hook}, {address}");
+                let mut client = Client::connect(&line.client, address);
+                assert!(forbidden_is_blocked(&mut client, "tenth"), "{hook}, {address}");
             }
         }
     });

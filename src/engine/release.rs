@@ -26,6 +26,12 @@
 //! hook unless it carries the proof that it was led there behind the release. Rules that come into force meanwhile hold from
 //! the next request on.
 //!
+//! # What is queued all the same
+//!
+//! The request, and what the server sends before the acknowledgement of its head is back: as much as its window allows in a
+//! round trip. Between two namespaces of one machine that may be a MiB at once; a body that is much longer than the window goes by
+//! nearly whole. To spare the rest, responses would have to go by unread, which rules about requests alone would allow.
+//!
 //! # Not for requests
 //!
 //! A client's body can't be released by a mark: the next request follows it in the same direction, and the kernel would have to stop

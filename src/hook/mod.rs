@@ -40,7 +40,7 @@
 //! passes (`src/engine/release.rs` says when). A connection has no use for the fourth value of our two bits otherwise, and a
 //! packet only where it is a reset, so that this takes no further bit. Which end sends is the kernel's word (`--ctdir`): where its tracking
 //! took the server for the opener (it was flushed amid a connection), the mark is not saved. Whether a segment has
-//! octets is told by a program of classic BPF (`src/hook/bare.rs`). A kernel without these matches gets the hook without these rules: then all is
+//! octets is told by a program of classic BPF (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules: then all is
 //! queued.
 //!
 //! What the client says next is queued, and the mark is off before it is: no verdict has to come back for that, and what
@@ -61,7 +61,6 @@
 //! kernels that run iptables' `NFQUEUE` need not have, and `nft` takes no iptables target in its stead;
 //! `nft flush ruleset` would take it away all the same. So there is one form of the hook, and it is
 //! watched.
-mod bare;
 mod config;
 pub mod inspect;
 mod lookout;
@@ -69,6 +68,7 @@ mod mark;
 mod notices;
 mod plan;
 mod programs;
+mod release;
 pub(crate) mod runner;
 mod status;
 mod tables;

@@ -3,8 +3,8 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
 //! with what is there. The legacy and the `nf_tables` variant print the same text.
 
-use super::bare::bare_match;
 use super::inspect::{Carried, may_meet};
+use super::release;
 use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
 
@@ -114,42 +114,13 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
     ]);
-    rules.extend(release_rules(config));
+    rules.extend(release::rules(config, PASS));
     let target = queue_target(config);
     rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
     if let Some(udp) = &config.udp {
         rules.extend(port_matches(Some(udp)).iter().map(|ports| format!("-p udp{ports} {target}")));
     }
     rules
-}
-
-/// What is done with flows whose bodies need not be seen: see [`MarkState::RELEASED`].
-fn release_rules(config: &HookConfig) -> Vec<String> {
-    let mask = config.mark.mask();
-    let value = config.mark.value(MarkState::RELEASED);
-    let [packet, connection] =
-        ["mark", "connmark"].map(|kind| format!("-p tcp -m {kind} --mark {value:#x}/{mask:#x}"));
-    // Whatever a mark says that is no decision of the guard's (others may have restored it) is taken off.
-    let no_decision = format!("{packet} -j MARK --set-xmark 0x0/{mask:#x}");
-    if !config.releases {
-        return vec![no_decision];
-    }
-    let plain = "-m tcp --tcp-flags FIN,SYN,RST,ACK,URG ACK";
-    let bare = bare_match();
-    vec![
-        // The bulk of them: what the server sends. Which end that is the kernel says, not the mark.
-        format!("{connection} -m conntrack --ctdir REPLY {plain} -j RETURN"),
-        // The client has said nothing more.
-        format!("{connection} -m conntrack --ctdir ORIGINAL {plain} {bare} -j RETURN"),
-        // The deciding packet, come back by NF_REPEAT. Only one without octets decides so, and only the client's: none
-        // with a request in it passes here, wherever its mark is from.
-        format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {PASS}"),
-        no_decision,
-        // Anything else of a released connection ends that before it is queued, so that nothing that answers it passes,
-        // and carries the proof to the guard: that this packet came here behind the release, and not before it.
-        format!("{connection} -m tcp ! --tcp-flags RST RST -j MARK --set-xmark {value:#x}/{mask:#x}"),
-        format!("{connection} -j CONNMARK --set-xmark 0x0/{mask:#x}"),
-    ]
 }
 
 fn queue_target(config: &HookConfig) -> String {

@@ -1,4 +1,5 @@
-//! What finds a segment without payload, exactly: a program of classic BPF for the `bpf` match (`xt_bpf`).
+//! What lets the bodies of released flows by: rules, and a program of classic BPF for the `bpf` match (`xt_bpf`) that finds a
+//! segment without payload, exactly.
 //!
 //! The match is shown a packet from its IP header on, put together from fragments (conntrack does that before). A segment is
 //! bare where the lengths of its headers add up to the length that IP gives, which its receiver cuts it to. What is none
@@ -6,6 +7,8 @@
 //! elsewhere (BIG TCP).
 
 use std::fmt::Write as _;
+
+use super::{HookConfig, MarkState};
 
 /// An instruction of classic BPF: code, jumps where true and where false, operand (`linux/filter.h`).
 struct Instruction(u16, u8, u8, u32);
@@ -69,8 +72,38 @@ const PROGRAM: [Instruction; 21] = [
     Instruction(RETURN, 0, 0, 0),
 ];
 
+/// The rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save` saves a packet's mark to its
+/// connection.
+pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
+    let mask = config.mark.mask();
+    let value = config.mark.value(MarkState::RELEASED);
+    let [packet, connection] =
+        ["mark", "connmark"].map(|kind| format!("-p tcp -m {kind} --mark {value:#x}/{mask:#x}"));
+    // Whatever a mark says that is no decision of the guard's (others may have restored it) is taken off.
+    let no_decision = format!("{packet} -j MARK --set-xmark 0x0/{mask:#x}");
+    if !config.releases {
+        return vec![no_decision];
+    }
+    let plain = "-m tcp --tcp-flags FIN,SYN,RST,ACK,URG ACK";
+    let bare = bare_match();
+    vec![
+        // The bulk of them: what the server sends. Which end that is the kernel says, not the mark.
+        format!("{connection} -m conntrack --ctdir REPLY {plain} -j RETURN"),
+        // The client has said nothing more.
+        format!("{connection} -m conntrack --ctdir ORIGINAL {plain} {bare} -j RETURN"),
+        // The deciding packet, come back by NF_REPEAT. Only one without octets decides so, and only the client's: none
+        // with a request in it passes here, wherever its mark is from.
+        format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),
+        no_decision,
+        // Anything else of a released connection ends that before it is queued, so that nothing that answers it passes,
+        // and carries the proof to the guard: that this packet came here behind the release, and not before it.
+        format!("{connection} -m tcp ! --tcp-flags RST RST -j MARK --set-xmark {value:#x}/{mask:#x}"),
+        format!("{connection} -j CONNMARK --set-xmark 0x0/{mask:#x}"),
+    ]
+}
+
 /// The match as iptables takes and prints it.
-pub(super) fn bare_match() -> String {
+fn bare_match() -> String {
     let mut text = format!("-m bpf --bytecode \"{}", PROGRAM.len());
     for Instruction(code, jump_true, jump_false, operand) in PROGRAM {
         // Writing to a String cannot fail.
