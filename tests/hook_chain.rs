@@ -239,7 +239,7 @@ fn marks_of_others_survive_on_packet_and_connection() {
 }
 
 #[test]
-fn packets_marked_as_our_own_are_not_queued() {
+fn a_reset_of_our_own_is_not_queued_and_nothing_else_goes_by_with_its_mark() {
     as_root(|| {
         let namespace = Namespace::new();
         up(&namespace, Variant::System, &Chain::ALL);
@@ -252,8 +252,15 @@ fn packets_marked_as_our_own_are_not_queued() {
             socket.set_mark(ours)?;
             socket.connect(&address.into()).map(|()| socket)
         });
-        socket.expect("it listens");
-        let seen = judge.seen();
-        assert!(!seen.iter().any(|packet| packet.syn), "{seen:?}");
+        let socket = socket.expect("it listens");
+        let (mut server, _) = listener.accept().expect("a client");
+        let handshake = eventually("a handshake", || Some(judge.seen()).filter(|seen| seen.len() == 3));
+        assert!(handshake.iter().any(|packet| packet.syn), "{handshake:?}");
+        // A reset with the socket's mark.
+        socket.set_linger(Some(std::time::Duration::ZERO)).expect("a socket");
+        drop(socket);
+        let end = server.read(&mut [0]).expect_err("it is reset");
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(judge.seen(), handshake, "the reset is not queued");
     });
 }

@@ -237,3 +237,31 @@ fn what_holds_no_rule_is_suspicious() {
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("the file holds no rule") && shown.contains("0 rules, 1 warning\n"), "{shown}");
 }
+
+#[test]
+fn what_a_guard_reads_is_told_with_the_rules_that_ask_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let rule = |id: &str, from: &str, field: &str, action: &str| {
+        format!(
+            "[[rule]]\nid = \"{id}\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"{from}\"\nmatch.{field} = 'x'\n\
+             action = \"{action}\"\nseverity = \"low\"\n"
+        )
+    };
+    let alert = rule("watched", "client", "user_agent", "alert");
+    let block = rule("forbidden", "client", "user_agent", "drop");
+    let body = rule("page", "server", "body", "alert");
+    for (rules, client, server) in [
+        (alert.clone(), "the first request", "the first response"),
+        (format!("{alert}{block}"), "every request: forbidden would block one", "the head of every response"),
+        (format!("{body}{block}"), "every request: forbidden would", "every response up to there: page ask"),
+    ] {
+        let file = folder.path().join("rules.toml");
+        std::fs::write(&file, rules).unwrap();
+        let output = bannerwall(&["explain", "--inspection", file.to_str().unwrap()]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(&format!("from the client: {client}")), "{text}");
+        assert!(text.contains(&format!("from the server: {server}")), "{text}");
+        let output = bannerwall(&["explain", "--inspection", "--format", "json", file.to_str().unwrap()]);
+        assert_eq!(json_lines(&output.stdout).len(), 2);
+    }
+}

@@ -11,6 +11,7 @@ import time
 
 from common.commands import RELEASE, ROOT, run
 
+from .kept import PAGES, KeptServer
 from .nginx import TlsServer
 
 ETHR = os.environ.get("ETHR") or shutil.which("ethr") or "ethr"
@@ -100,8 +101,23 @@ def tls(network, _seconds):
     return {"connections": float(rate[1])}
 
 
+def kept_long(network, seconds):
+    """ab and nginx, pages of a MiB over kept-alive connections: bits a second."""
+    with KeptServer(network) as server:
+        return {"throughput, Gbit/s": server.ask("long", seconds) * PAGES["long"] * 8 / 1e9}
+
+
+def kept_short(network, seconds):
+    """The same with pages of a KiB: requests a second."""
+    with KeptServer(network) as server:
+        return {"requests a second": server.ask("short", seconds)}
+
+
 TESTS = {"throughput": throughput, "iperf": iperf, "latency": latency, "banners": banners,
-         "tls": tls, "connections": connections}
+         "tls": tls, "connections": connections, "kept-long": kept_long, "kept-short": kept_short}
+
+# What is measured unless told otherwise.
+DEFAULT = [name for name in TESTS if not name.startswith("kept")]
 
 
 class _ethr_server:

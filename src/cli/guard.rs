@@ -237,6 +237,7 @@ impl GuardArgs {
             queues: self.queue,
             bypass: inspection.on_failure() == OnFailure::Open,
             mark,
+            releases: true,
         };
         let user = self.user.as_ref();
         Ok(GuardConfig {

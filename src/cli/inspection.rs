@@ -37,8 +37,8 @@ pub(super) struct InspectionFlags {
     #[command(flatten)]
     pub(super) on_anomaly: OnAnomalyFlag,
     /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them, for which every packet
-    /// is queued; auto reads all where a rule in force blocks requests and --enforce is given, so that a second request
-    /// is no way around it.
+    /// is queued but those of long bodies of responses; auto reads all where a rule in force blocks requests and --enforce is
+    /// given, so that a second request is no way around it.
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Verdicts")]
     pub(super) http_inspect: HttpExtent,
     /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or two a

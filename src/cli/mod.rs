@@ -7,6 +7,7 @@ mod config;
 mod doctor;
 mod exit;
 mod explain;
+mod extent;
 mod flags;
 mod fleet;
 mod guard;

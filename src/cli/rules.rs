@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::explain::explain;
+use super::extent::{self, ExplainArgs};
 use super::flags::{FormatName, check_output};
 use super::import::{self, ImportArgs};
 use super::rule_paths::{RulesFlag, Use};
@@ -44,6 +45,9 @@ enum RulesCommand {
         after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test debian.toml --banner SSH-2.0-OpenSSH_9.2p1 --kexinit said\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
     )]
     Test(TestArgs),
+    /// Tell what a guard reads for the rules in force, and why.
+    #[command(after_help = "Example:\n  bannerwall rules explain --inspection")]
+    Explain(ExplainArgs),
     /// Turn other projects' databases into our own form.
     #[command(after_help = "Example:\n  bannerwall rules import recog ssh_banners.xml -o fingerprints.toml")]
     Import(ImportArgs),
@@ -115,6 +119,7 @@ pub(super) enum SideName {
 pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
     if let RulesCommand::Check(files)
     | RulesCommand::List(files)
+    | RulesCommand::Explain(ExplainArgs { files, .. })
     | RulesCommand::Test(TestArgs { files, .. }) = &arguments.command
     {
         check_output(files.output.file(), files.paths.iter().map(PathBuf::as_path))?;
@@ -127,6 +132,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
             None if arguments.flow.is_some() => try_flow(arguments, quiet),
             None => test(&arguments.files, quiet, verbose),
         },
+        RulesCommand::Explain(arguments) => extent::explain(arguments, quiet),
         RulesCommand::Import(arguments) => import::run(arguments, quiet),
     }
 }

@@ -72,8 +72,13 @@ fn add_unserved(report: &mut Report, places: &[FamilyStatus], queues: &[KernelCo
 }
 
 fn describe(places: &[FamilyStatus]) -> String {
+    let bodies =
+        |releases: bool| if releases { "" } else { " (bodies are queued: no match bpf or conntrack)" };
     let up: Vec<String> = inspect::hooks(places)
-        .map(|(place, config)| format!("{} ({}) queue {}", place.family, place.variant, config.queues))
+        .map(|(place, config)| {
+            let bodies = bodies(config.releases);
+            format!("{} ({}) queue {}{bodies}", place.family, place.variant, config.queues)
+        })
         .collect();
     format!("up, in its place and served: {}", up.join(", "))
 }

@@ -9,6 +9,7 @@ use super::admission::Admission;
 use super::allowance::Allowance;
 use super::dialogue::{Dialogue, Unfinished};
 use super::judge::{Judge, Stop};
+use super::release::Release;
 use crate::event::{Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, Tracking, distance};
 
@@ -39,6 +40,8 @@ pub(super) struct Conversation {
     /// A segment that was asked for again: who sends it, where it begins, and what its receiver
     /// expected when it came first.
     pub(super) asked: Option<(Side, u32, u32)>,
+    /// A body of the server's that goes by unseen, or did.
+    pub(super) release: Option<Release>,
 }
 
 /// Octets of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
@@ -232,6 +235,18 @@ impl Conversation {
     /// Whether nothing more is to be read of one side.
     pub(super) const fn is_done(&self, from: Side) -> bool {
         self.dialogue.is_done(from)
+    }
+
+    /// The body that could be released now: `streams` are the client's and the server's.
+    pub(super) fn releasable(&self, streams: &[Stream; 2]) -> Option<Release> {
+        let settled = |inlet: &Inlet| inlet.collector.unread().is_empty() && !inlet.collector.is_waiting();
+        let [_, server] = streams;
+        let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
+        let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
+        if !followed || !free || !self.inlets.iter().all(settled) {
+            return None;
+        }
+        Release::of(self.dialogue.rest_of_response()?, server)
     }
 
     /// Whether the two sides speak protocols that do not go together.

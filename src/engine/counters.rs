@@ -47,6 +47,10 @@ pub struct Counters {
     pub overlap_octets: u64,
     /// Segments that came before their turn.
     pub out_of_order: u64,
+    /// Bodies that were released, each as often as it was.
+    pub released: u64,
+    /// Octets of bodies that went by without being seen.
+    pub unseen_octets: u64,
     /// Octets of lines before SSH identifications.
     pub preamble_octets: u64,
     /// Alerts that were not told: their flow had told too many.
@@ -166,7 +170,9 @@ impl Counters {
     pub(super) fn count_decision(&mut self, decision: &Decision) {
         let counts = &mut self.decisions;
         let counter = match decision {
-            Decision::Undecided | Decision::Patch(_) => &mut counts.undecided,
+            Decision::Undecided | Decision::Release | Decision::Regain | Decision::Patch(_) => {
+                &mut counts.undecided
+            }
             Decision::Pass => &mut counts.pass,
             Decision::More { .. } => &mut counts.more,
             Decision::Drop => &mut counts.drop,

@@ -254,6 +254,7 @@ impl Flows {
         if let Some(mut record) = record {
             record.protocol = heard.protocol.or(record.protocol);
             record.alerted |= heard.alerted;
+            record.unseen += heard.unseen;
             tell_record(facts, record, now, sitting);
         }
     }

@@ -24,6 +24,7 @@ mod judge;
 mod policy;
 mod quic;
 mod quota;
+mod release;
 mod remembered;
 mod segment;
 mod silence;
@@ -34,7 +35,7 @@ pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, FlowCounts};
 pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 pub use self::policy::{AnomalyAction, AnomalyPolicy};
-pub use self::remembered::Remembered;
+pub use self::remembered::{Remembered, Unseen};
 pub use crate::flow::{Anomaly, Tracking};
 
 use self::bench::Bench;

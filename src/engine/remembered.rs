@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::bench::Marks;
+use super::release::Release;
 use crate::event::{Side, Timestamp, Transport};
 use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling};
 use crate::rules::Mark;
@@ -33,7 +34,40 @@ pub struct Remembered {
     pub age: Duration,
 }
 
+/// An undecided flow whose body goes by unseen: what an engine that is shown its packets again may not find out, as it may have been
+/// told other things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unseen {
+    /// Which flow.
+    pub key: FlowKey,
+    /// Sequence number behind the body's last octet.
+    pub until: u32,
+}
+
 impl Engine {
+    /// Undecided flows whose bodies go by unseen.
+    pub fn unseen(&self) -> Vec<Unseen> {
+        let table = &self.flows.table;
+        let released = table.by_age(Class::Undecided).filter_map(|id| {
+            let flow = table.get(id);
+            let release = flow.conversation.as_ref()?.release?;
+            Some(Unseen { key: *flow.key(), until: release.until })
+        });
+        released.collect()
+    }
+
+    /// Takes note that the kernel may let a flow's body by.
+    pub fn expect_unseen(&mut self, unseen: &Unseen) {
+        let Some(id) = self.flows.table.find(&unseen.key) else { return };
+        let flow = self.flows.table.get_mut(id);
+        let server = flow.end(Side::Server);
+        let at = flow.stream(server).next();
+        let Some(conversation) = &mut flow.conversation else { return };
+        let Unseen { until, .. } = *unseen;
+        conversation.release.get_or_insert(Release { until, at, stands: true });
+        flow.stream_mut(server).allow(until);
+    }
+
     /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen last.
     pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
         let Self { flows, datagrams, bench, .. } = self;

@@ -56,6 +56,8 @@ pub struct FlowRecord {
     pub alerted: bool,
     /// Whether everything that went by is counted, not only what did until the flow was decided.
     pub whole: bool,
+    /// Octets of bodies that went by without being seen, whose packets are not among the counts.
+    pub unseen: u64,
 }
 
 /// How far a flow got, in EVE's words.
@@ -152,6 +154,10 @@ impl FlowRecord {
 
     /// How much of the flow the counts are of.
     pub const fn counted(&self) -> &'static str {
-        if self.whole { "whole" } else { "until decided" }
+        match (self.whole, self.unseen) {
+            (false, _) => "until decided",
+            (true, 0) => "whole",
+            (true, _) => "outside of bodies",
+        }
     }
 }

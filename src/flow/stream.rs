@@ -150,6 +150,29 @@ impl Stream {
         }
     }
 
+    /// Whether its sender has said where it ends, in order or ahead of its turn.
+    pub const fn has_end(&self) -> bool {
+        self.known.has(Known::END)
+    }
+
+    /// What a number says of octets: where the sender has ended, its FIN is none.
+    pub const fn octets_to(&self, number: u32) -> u32 {
+        if self.has_end() && distance(self.end, number) > 0 { self.end } else { number }
+    }
+
+    /// Notes that the receiver may have allowed octets up to `edge` without being heard.
+    pub const fn allow(&mut self, edge: u32) {
+        if distance(self.edge, edge) > 0 {
+            self.edge = edge;
+        }
+    }
+
+    /// Notes that octets up to `end` were sent and allowed, which were not seen.
+    pub const fn go_unseen(&mut self, end: u32) {
+        self.reach(end);
+        self.allow(end);
+    }
+
     /// Forgets everything but that it was heard.
     pub(super) const fn forget(&mut self) {
         *self = Self::NEW;

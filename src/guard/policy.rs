@@ -6,6 +6,7 @@ use super::recent::Recent;
 use super::source::{Answer, ConnectionMark, MAXIMUM_COPY_RANGE, Queued, Verdict};
 use crate::engine::Decision;
 use crate::hook::{MarkField, MarkState};
+use crate::packet::{self, Parsed};
 use crate::rules::Mark;
 
 /// Answers in a row to packets that still come too short, after which asking for more of them is
@@ -52,13 +53,40 @@ impl Policy {
     pub(super) fn known(&self, queued: &Queued<'_>) -> Option<Answer> {
         match self.mark.read(queued.mark) {
             MarkState::Undecided => None,
+            MarkState::Ours if !is_reset(queued) => None,
             MarkState::Pass | MarkState::Ours => Some(Answer::new(Verdict::Accept)),
             MarkState::Block => Some(Answer::new(Verdict::Drop)),
         }
     }
 
+    /// The answer to a packet that is not judged.
+    pub(super) fn failed(&self, queued: &Queued<'_>) -> Answer {
+        self.cleaned(queued, Answer::new(self.failure))
+    }
+
     /// The answer to a packet that the engine has just judged; `mark` is what a rule wants on it.
     pub(super) fn answer(&mut self, queued: &Queued<'_>, decision: &Decision, mark: Option<Mark>) -> Answer {
+        let answer = self.answer_marked(queued, decision, mark);
+        self.cleaned(queued, answer)
+    }
+
+    /// Takes off a packet that goes on what the hook has marked it with.
+    fn cleaned(&self, queued: &Queued<'_>, answer: Answer) -> Answer {
+        let is_marked = self.was_released(queued);
+        match answer.mark {
+            None if is_marked && answer.verdict != Verdict::Drop => {
+                Answer { mark: Some(self.mark.write(queued.mark, MarkState::Undecided)), ..answer }
+            }
+            _ => answer,
+        }
+    }
+
+    /// Whether a packet comes by the hook's way for what ends a release, so that the release is over.
+    fn was_released(&self, queued: &Queued<'_>) -> bool {
+        self.mark.read(queued.mark) == MarkState::RELEASED && !is_reset(queued)
+    }
+
+    fn answer_marked(&mut self, queued: &Queued<'_>, decision: &Decision, mark: Option<Mark>) -> Answer {
         if let Decision::More { octets } = decision {
             return self.show_again(queued, *octets);
         }
@@ -69,6 +97,8 @@ impl Policy {
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
             Decision::Patch(patch) => Answer { patch: Some(*patch), ..self.accept(queued, mark) },
             Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
+            Decision::Release => self.release(queued),
+            Decision::Regain => self.regain(queued, mark),
             Decision::Block | Decision::Reject(_) => self.decided(queued, MarkState::Block, Verdict::Drop),
             Decision::Drop => Answer::new(Verdict::Drop),
         }
@@ -80,9 +110,30 @@ impl Policy {
             None => Answer::new(Verdict::Accept),
             Some(Mark { value, mask }) => {
                 let mask = mask & !self.mark.mask();
-                Answer::with_mark(Verdict::Accept, (queued.mark & !mask) | (value & mask))
+                let before =
+                    if self.was_released(queued) { queued.mark & !self.mark.mask() } else { queued.mark };
+                Answer::with_mark(Verdict::Accept, (before & !mask) | (value & mask))
             }
         }
+    }
+
+    /// Lets the hook save that a body may go by. It asks the kernel which end has sent the packet, so that
+    /// a mark that goes with the verdict would not do.
+    fn release(&mut self, queued: &Queued<'_>) -> Answer {
+        if self.offload == Offload::Never || self.around.meets_again(queued.hook, queued.payload) {
+            return Answer::new(Verdict::Accept);
+        }
+        Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::RELEASED))
+    }
+
+    /// The answer to a packet from which on nothing may go by unseen: one that was queued before the release was in force is
+    /// sent around, and ends it on its way.
+    fn regain(&mut self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
+        let is_over = self.offload == Offload::Never || self.was_released(queued);
+        if is_over || self.around.meets_again(queued.hook, queued.payload) {
+            return self.accept(queued, mark);
+        }
+        Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::Undecided))
     }
 
     /// The answer to a packet of a decided flow, by which the kernel learns of the decision.
@@ -116,12 +167,19 @@ impl Policy {
     }
 }
 
+/// Whether a packet is a reset: marked as one of ours, it is one that the guard has sent.
+fn is_reset(queued: &Queued<'_>) -> bool {
+    matches!(packet::parse(queued.payload, queued.wire_length), Ok(Parsed::Tcp(segment)) if segment.flags().rst())
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
     use super::*;
     use crate::engine::Resets;
+    use crate::packet::Flags;
+    use crate::packet::testing::{SegmentBuilder, endpoint};
 
     fn queued(payload: &[u8], wire_length: usize, mark: u32) -> Queued<'_> {
         Queued {
@@ -225,7 +283,45 @@ mod tests {
         assert_eq!(known(0x5), None);
         assert_eq!(known(0x4000_0000), Some(Verdict::Accept));
         assert_eq!(known(0x8000_0000), Some(Verdict::Drop));
-        assert_eq!(known(0xC000_0000), Some(Verdict::Accept));
+        assert_eq!(known(0xC000_0000), None, "what is no reset is none of ours");
+        let reset = segment(Flags::RST);
+        let ours = policy(Offload::Hook).known(&queued(&reset, reset.len(), 0xC000_0000));
+        assert_eq!(ours, Some(Answer::new(Verdict::Accept)));
+    }
+
+    fn segment(flags: u8) -> Vec<u8> {
+        SegmentBuilder::new(endpoint("192.0.2.1:4000"), endpoint("192.0.2.2:80")).flags(flags).build()
+    }
+
+    #[test]
+    fn a_release_is_for_the_hook_to_save_whatever_else_the_kernel_can() {
+        let packet = segment(Flags::ACK);
+        for offload in [Offload::Hook, Offload::Verdict] {
+            let mut policy = policy(offload);
+            let packet = queued(&packet, packet.len(), 0x5);
+            let mut answer = || policy.answer(&packet, &Decision::Release, None);
+            assert_eq!(answer(), Answer::with_mark(Verdict::Repeat, 0xC000_0005));
+            assert_eq!(answer(), Answer::new(Verdict::Accept), "it went around");
+        }
+        assert_eq!(answer(Offload::Never, &Decision::Release, None), Answer::new(Verdict::Accept));
+    }
+
+    #[test]
+    fn a_request_goes_around_unless_it_has_come_behind_the_release() {
+        let packet = segment(Flags::ACK);
+        let before = queued(&packet, packet.len(), 0x5);
+        let behind = queued(&packet, packet.len(), 0xC000_0005);
+        let cleaned = Answer::with_mark(Verdict::Accept, 0x5);
+        for decision in [Decision::Regain, Decision::Undecided] {
+            assert_eq!(policy(Offload::Hook).answer(&behind, &decision, None), cleaned, "{decision:?}");
+        }
+        let mut policy = policy(Offload::Verdict);
+        assert_eq!(policy.answer(&before, &Decision::Regain, None), Answer::with_mark(Verdict::Repeat, 0x5));
+        assert_eq!(policy.answer(&before, &Decision::Undecided, None), Answer::new(Verdict::Accept));
+        assert_eq!(policy.failed(&behind), cleaned, "nor does it keep our mark where it is not judged");
+        let mark = Some(Mark { value: 0x10, mask: 0xf0 });
+        assert_eq!(policy.answer(&behind, &Decision::Regain, mark), Answer::with_mark(Verdict::Accept, 0x15));
+        assert_eq!(policy.answer(&behind, &Decision::Drop, None), Answer::new(Verdict::Drop));
     }
 
     #[test]

@@ -57,6 +57,8 @@ fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
         ("flow.memcap", engine.no_room),
         ("flow.evicted", total(engine.evictions) + total(engine.udp_evictions)),
         ("flow.budget_spent", engine.budget_spent),
+        ("http.bodies_released", engine.released),
+        ("http.unseen_octets", engine.unseen_octets),
         ("ssh.preamble_octets", engine.preamble_octets),
         ("detect.alert", engine.matches.iter().sum()),
     ];

@@ -215,6 +215,7 @@ impl Publisher {
             (&self.blocked[1], now.flows_rejected, before.flows_rejected),
             (&metrics.no_room_packets, now.no_room, before.no_room),
             (&metrics.budget_spent_flows, now.budget_spent, before.budget_spent),
+            (&metrics.unseen_bytes, now.unseen_octets, before.unseen_octets),
             (&metrics.suppressed_matches, now.suppressed, before.suppressed),
             (&metrics.udp_packets, now.datagrams, before.datagrams),
             (&metrics.udp_flows_begun, now.udp_flows, before.udp_flows),

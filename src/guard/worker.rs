@@ -113,7 +113,7 @@ impl Judge {
 
     /// The answer to a packet that has waited too long to be judged.
     fn pass_over(&mut self, queued: &Queued<'_>) -> Answer {
-        let answer = self.policy.known(queued).unwrap_or(Answer::new(self.policy.failure));
+        let answer = self.policy.known(queued).unwrap_or_else(|| self.policy.failed(queued));
         self.answers.count(answer.verdict);
         answer
     }

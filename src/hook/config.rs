@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::MarkField;
+#[cfg(doc)]
+use super::MarkState;
 
 /// What to hook, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,16 @@ pub struct HookConfig {
     pub bypass: bool,
     /// Our two bits of packet and connection mark.
     pub mark: MarkField,
+    /// Let the bodies of released flows by ([`MarkState::Released`]), for which the kernel needs the matches `bpf` and
+    /// `conntrack`.
+    pub releases: bool,
+}
+
+impl HookConfig {
+    /// Whether a hook with `other`'s options does what one with these does, if perhaps more slowly.
+    pub(super) fn is_served_by(&self, other: &Self) -> bool {
+        *self == Self { releases: self.releases, ..other.clone() }
+    }
 }
 
 /// Every chain, every port, queue 0, open on failure: an inspector that recognises protocols by
@@ -34,6 +46,7 @@ impl Default for HookConfig {
             queues: Queues::default(),
             bypass: true,
             mark: MarkField::default(),
+            releases: true,
         }
     }
 }

@@ -168,7 +168,7 @@ impl Lookout {
     /// Whether a place holds the hook that is wanted, or any that leads to our queues where none is.
     fn leads_here(&self, place: &FamilyStatus) -> bool {
         match (&place.installed, &self.wanted) {
-            (Installed::Complete(config, _), Some(wanted)) => config == wanted,
+            (Installed::Complete(config, _), Some(wanted)) => wanted.is_served_by(config),
             (Installed::Complete(config, _), None) => overlap(config.queues, self.queues),
             _ => false,
         }

@@ -11,11 +11,16 @@ pub enum MarkState {
     Pass,
     /// 2: decided, drop.
     Block,
-    /// 3: a packet that the guard made itself (a reset); never queued.
+    /// 3 of a packet: a reset that the guard made itself, which is never queued. See [`MarkState::RELEASED`] for others.
     Ours,
 }
 
 impl MarkState {
+    /// 3 of a connection: the body of a response passes, and is not queued up to the client's next octet. Of a packet
+    /// that is no reset, on its way into the hook: the connection is to be released. On its way out of it to the
+    /// queue: the connection was released, and is not any more.
+    pub const RELEASED: Self = Self::Ours;
+
     const fn bits(self) -> u32 {
         match self {
             Self::Undecided => 0,

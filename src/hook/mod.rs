@@ -10,11 +10,16 @@
 //! INPUT, OUTPUT, FORWARD ──tcp──► BANNERWALL
 //!   SYN, connection mark PASS → take it off        what opens a connection is judged
 //!   connection mark PASS    → RETURN               decided before: never queued again
-//!   packet mark OURS        → RETURN               a reset that the guard sent
+//!   RST, packet mark OURS   → RETURN               a reset that the guard sent
 //!   RST, connection mark BLOCK → RETURN            one whose mark others took off, or an end's own
 //!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself
 //!   packet mark BLOCK       → BANNERWALL-BLOCK     save to the connection, DROP
 //!   packet mark PASS        → BANNERWALL-PASS      save to the connection, clear our bits, return
+//!   connection mark RELEASED, from the server, or from the client without octets
+//!                           → RETURN               a body that need not be read, and what acknowledges it
+//!   packet mark RELEASED, from the client, without octets
+//!                           → BANNERWALL-PASS      save to the connection
+//!   connection mark RELEASED → take it off         the client says more, or something ends
 //!   all else                → NFQUEUE
 //! PREROUTING, OUTPUT ──tcp──► BANNERWALL-CLEAN   clear PASS and BLOCK, which others restored
 //! ```
@@ -28,6 +33,19 @@
 //! queued the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first
 //! packets of a connection. What is added behind them later is seen by [`status()`] and [`Lookout`], and the
 //! next [`up`] moves the jumps behind it again.
+//!
+//! # Bodies
+//!
+//! Where every request is read, the flow stays undecided, and the guard releases it for as long as the body of a response
+//! passes (`src/engine/release.rs` says when). A connection has no use for the fourth value of our two bits otherwise, and a
+//! packet only where it is a reset, so that this takes no further bit. Which end sends is the kernel's word (`--ctdir`): where its tracking
+//! took the server for the opener (it was flushed amid a connection), the mark is not saved. Whether a segment has
+//! octets is told by a program of classic BPF (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules: then all is
+//! queued.
+//!
+//! What the client says next is queued, and the mark is off before it is: no verdict has to come back for that, and what
+//! answers it can't be there yet. Such a packet carries the value in its own mark to the queue; by that the guard knows one
+//! that came before the release was in force, and sends it around.
 //!
 //! # Marks of others
 //!
@@ -50,6 +68,7 @@ mod mark;
 mod notices;
 mod plan;
 mod programs;
+mod release;
 pub(crate) mod runner;
 mod status;
 mod tables;
@@ -309,7 +328,18 @@ pub fn up(config: &HookConfig, scope: impl Into<Scope>) -> Result<Up, HookError>
     Ok(done)
 }
 
+/// Puts the hook up with all that the kernel has matches for.
 fn up_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up, HookError> {
+    match change_family(tables, there, config) {
+        Err(HookError::Refused { .. }) if config.releases => {
+            let plain = HookConfig { releases: false, ..config.clone() };
+            change_family(tables, there, &plain)
+        }
+        done => done,
+    }
+}
+
+fn change_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up, HookError> {
     let changes = plan::changes(config, there);
     if changes.is_empty() {
         return Ok(Up::Unchanged);

@@ -4,6 +4,7 @@
 //! with what is there. The legacy and the `nf_tables` variant print the same text.
 
 use super::inspect::{Carried, may_meet};
+use super::release;
 use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
 
@@ -12,7 +13,7 @@ use super::{Chain, HookConfig, MarkState, Ports, Queues};
 pub(super) const TABLE: &str = "mangle";
 /// Decides what is queued.
 pub(super) const MAIN: &str = "BANNERWALL";
-/// Where a packet goes whose flow the guard has decided to let through.
+/// Where a packet goes whose flow the guard has decided to let through, all of it or a body: saves that.
 pub(super) const PASS: &str = "BANNERWALL-PASS";
 /// Where a packet goes whose flow the guard has decided to stop.
 pub(super) const BLOCK: &str = "BANNERWALL-BLOCK";
@@ -58,7 +59,7 @@ fn clean_rules(config: &HookConfig) -> Vec<String> {
     let ours = config.mark.value(MarkState::Ours);
     vec![
         format!("-m mark --mark 0x0/{mask:#x} -j RETURN"),
-        format!("-m mark --mark {ours:#x}/{mask:#x} -j RETURN"),
+        format!("-p tcp -m mark --mark {ours:#x}/{mask:#x} -m tcp --tcp-flags RST RST -j RETURN"),
         format!("-j MARK --set-xmark 0x0/{mask:#x}"),
     ]
 }
@@ -103,7 +104,7 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         // Later packets of connections that may pass, the bulk of all traffic, end here.
         format!("{} -j RETURN", test("connmark", MarkState::Pass)),
         // A reset that the guard sent, which the connection's own mark must not stop.
-        format!("{} -j RETURN", test("mark", MarkState::Ours)),
+        format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("mark", MarkState::Ours)),
         // The same reset without that mark: a rule of others that copies the connection's mark to its packets
         // has taken it off. The ends' own resets may as well tell them that it is over; receivers read no
         // data in them.
@@ -113,6 +114,7 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
     ]);
+    rules.extend(release::rules(config, PASS));
     let target = queue_target(config);
     rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
     if let Some(udp) = &config.udp {
@@ -221,7 +223,7 @@ pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
 }
 
 /// Options that rules of ours have.
-const OPTIONS: [&str; 18] = [
+const OPTIONS: [&str; 20] = [
     "-p",
     "-m",
     "-j",
@@ -240,6 +242,8 @@ const OPTIONS: [&str; 18] = [
     "--queue-balance",
     "--queue-bypass",
     "--u32",
+    "--ctdir",
+    "--bytecode",
 ];
 
 /// Whether a rule of one of our chains has options, matches and targets that such have, and no others.
@@ -251,7 +255,7 @@ fn has_our_words(rule: &str) -> bool {
             .all(|pair| pair.first() != Some(&option) || pair.get(1).is_some_and(|word| known.contains(word)))
     };
     words.iter().all(|word| !word.starts_with(['-', '!']) || OPTIONS.contains(word))
-        && follows("-m", &["mark", "connmark", "tcp", "udp", "multiport", "u32"])
+        && follows("-m", &["mark", "connmark", "conntrack", "tcp", "udp", "multiport", "u32", "bpf"])
         && follows("-j", &["RETURN", "DROP", "MARK", "CONNMARK", "NFQUEUE"])
         && follows("-g", &CHAINS)
 }

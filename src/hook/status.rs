@@ -46,6 +46,8 @@ pub struct Counters {
     pub passed: u64,
     /// Packets of connections that were decided to be blocked before.
     pub blocked: u64,
+    /// Packets of bodies that were let by unread, and acknowledgements of them.
+    pub released: u64,
 }
 
 pub(super) fn of(tables: &Tables) -> Result<FamilyStatus, HookError> {
@@ -107,6 +109,7 @@ pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
         queues: queues.parse::<Queues>().ok()?,
         bypass: queue_rule.ends_with("--queue-bypass"),
         mark,
+        releases: listing.rules(MAIN).any(|rule| rule.contains("--bytecode")),
     })
 }
 
@@ -129,6 +132,7 @@ pub(super) fn read_counters(listing: &Listing) -> Counters {
     for (rule, packets) in listing.counted(MAIN) {
         match option(rule, "-j") {
             Some("NFQUEUE") => counters.queued += packets,
+            Some("RETURN") if rule.contains("--ctdir") => counters.released += packets,
             Some("RETURN") if rule.contains("connmark") => counters.passed += packets,
             Some("DROP") => counters.blocked += packets,
             _ => {}
@@ -157,6 +161,7 @@ mod tests {
                 ..HookConfig::default()
             },
             HookConfig { udp: Some("443,8443".parse().expect("ports")), ..HookConfig::default() },
+            HookConfig { releases: false, ..HookConfig::default() },
         ];
         for config in configs {
             let listing = listing_of(&config);
@@ -194,9 +199,10 @@ mod tests {
             "[1:40] -A BANNERWALL -m mark --mark 0xc0000000/0xc0000000 -j RETURN\n\
              [2:80] -A BANNERWALL -m connmark --mark 0x80000000/0xc0000000 -j DROP\n\
              [3:120] -A BANNERWALL -m connmark --mark 0x40000000/0xc0000000 -j RETURN\n\
+             [6:120] -A BANNERWALL -p tcp -m connmark --mark 0xc0000000/0xc0000000 -m conntrack --ctdir REPLY -j RETURN\n\
              [4:160] -A BANNERWALL -p tcp -m multiport --ports 22 -j NFQUEUE --queue-num 0\n\
              [5:160] -A BANNERWALL -p tcp -m multiport --ports 23 -j NFQUEUE --queue-num 0",
         );
-        assert_eq!(read_counters(&counted), Counters { queued: 9, passed: 3, blocked: 2 });
+        assert_eq!(read_counters(&counted), Counters { queued: 9, passed: 3, blocked: 2, released: 6 });
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Checksums, Decision, PacketInput, Remembered};
+use crate::engine::{Checksums, Decision, PacketInput, Remembered, Unseen};
 use crate::event::{Timestamp, Transport};
 use crate::flow::FlowKey;
 use crate::packet::{self, Parsed};
@@ -32,6 +32,8 @@ pub struct State {
     pub decided: Vec<Remembered>,
     /// Packets of those that are not, in the order in which they came.
     pub kept: Vec<Kept>,
+    /// Those of them whose bodies go by unseen.
+    pub unseen: Vec<Unseen>,
 }
 
 impl State {
@@ -116,7 +118,11 @@ impl Journal {
         match decision {
             // It comes again, with more of it.
             Decision::More { .. } => {}
-            Decision::Undecided | Decision::Drop | Decision::Patch(_) => {
+            Decision::Undecided
+            | Decision::Release
+            | Decision::Regain
+            | Decision::Drop
+            | Decision::Patch(_) => {
                 if let Some(name) = name(packet) {
                     self.note(name, packet);
                 }

@@ -20,7 +20,7 @@ use self::journal::Journal;
 pub use self::journal::{Kept, State};
 use self::taken::{Courses, is_news};
 pub use self::taken::{News, Rejection, Taken};
-pub use crate::engine::Remembered;
+pub use crate::engine::{Remembered, Unseen};
 
 /// An engine with the rules in force and its own time.
 #[derive(Debug)]
@@ -105,7 +105,8 @@ impl Inspector {
             .journal
             .as_mut()
             .map(|journal| journal.hand_over(now, |transport, key| engine.is_undecided(transport, key)));
-        State { decided: engine.remembered(now, State::DECIDED), kept: kept.unwrap_or_default() }
+        let decided = engine.remembered(now, State::DECIDED);
+        State { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
     }
 
     /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for what
@@ -131,6 +132,7 @@ impl Inspector {
                 _ => told.drain(..).for_each(|event| sink.emit(event)),
             }
         }
+        state.unseen.iter().for_each(|unseen| self.engine.expect_unseen(unseen));
         taken.rejections = courses.rejections(state, now);
         taken
     }

@@ -237,6 +237,9 @@ impl Line<'_> {
         let Volume { packets, octets } = facts.to_client;
         write!(f, ", {packets} packets, {octets} octets to the client")?;
         write!(f, " in {}", Span(facts.last.since(facts.start)))?;
+        if facts.unseen > 0 {
+            write!(f, ", and {} octets of bodies", facts.unseen)?;
+        }
         if facts.whole { Ok(()) } else { f.write_str(", until it was decided") }
     }
 

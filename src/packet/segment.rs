@@ -75,6 +75,11 @@ impl Flags {
     pub const fn urg(self) -> bool {
         self.0 & Self::URG != 0
     }
+
+    /// ACK is set, and nothing that begins, ends or hurries a connection.
+    pub const fn is_plain(self) -> bool {
+        self.0 & (Self::FIN | Self::SYN | Self::RST | Self::ACK | Self::URG) == Self::ACK
+    }
 }
 
 impl IpHeader<'_> {

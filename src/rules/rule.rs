@@ -199,7 +199,7 @@ impl Rule {
     }
 
     /// Whether it may stop a flow for an HTTP request.
-    pub(super) fn blocks_requests(&self) -> bool {
+    pub fn blocks_requests(&self) -> bool {
         self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
     }
 

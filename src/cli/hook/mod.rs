@@ -172,6 +172,7 @@ impl HookFlags {
             queues: self.queue,
             bypass: self.on_failure == OnFailureFlag::Open,
             mark: MarkField::new(self.mark).unwrap_or_default(),
+            releases: true,
         }
     }
 }

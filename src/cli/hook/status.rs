@@ -38,11 +38,12 @@ fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> Str
             Installed::Complete(config, counters) => writeln!(
                 text,
                 "{family} ({variant}): up: {}; reached the queue rule {}, passed as decided {}, \
-                 dropped as decided {} packets",
+                 dropped as decided {}, let by within bodies {} packets",
                 describe_config(config),
                 counters.queued,
                 counters.passed,
-                counters.blocked
+                counters.blocked,
+                counters.released
             ),
         };
         for flaw in place.flaws() {
@@ -59,8 +60,10 @@ fn describe_config(config: &HookConfig) -> String {
     let chains: Vec<&str> = config.chains.iter().map(|chain| chain.name()).collect();
     let ports = config.ports.as_ref().map_or("all ports".to_owned(), |ports| format!("ports {ports}"));
     let udp = config.udp.as_ref().map_or(String::new(), |ports| format!(", UDP ports {ports}"));
+    let bodies =
+        if config.releases { "" } else { ", bodies queued (this kernel lacks the match bpf or conntrack)" };
     format!(
-        "chains {}, {ports}{udp}, queue {}, on failure {}, mark {}",
+        "chains {}, {ports}{udp}, queue {}, on failure {}, mark {}{bodies}",
         chains.join(","),
         config.queues,
         if config.bypass { "open" } else { "closed" },

@@ -12,6 +12,8 @@ use crate::packet::Segment;
 pub(super) struct Heard {
     pub(super) protocol: Option<Protocol>,
     pub(super) alerted: bool,
+    /// Octets that turned out to have gone by unseen.
+    pub(super) unseen: u64,
     /// Why a packet was dropped, and by which rule.
     pub(super) dropped: Option<(DropReason, Option<String>)>,
 }
@@ -62,6 +64,7 @@ impl Accounts {
         let own = &mut self.of(id, flow).heard;
         own.protocol = heard.protocol.or(own.protocol);
         own.alerted |= heard.alerted;
+        own.unseen += heard.unseen;
         if own.dropped.is_none() {
             own.dropped = heard.dropped;
         }
@@ -183,6 +186,7 @@ impl Account {
             protocol: self.heard.protocol,
             alerted: self.heard.alerted,
             whole: !handed_over && end != FlowEnd::Stopped,
+            unseen: self.heard.unseen,
         }
     }
 }

@@ -191,6 +191,8 @@ impl Play<'_> {
 const fn name(decision: &Decision) -> &'static str {
     match decision {
         Decision::Undecided => "undecided",
+        Decision::Release => "release",
+        Decision::Regain => "regain",
         Decision::Pass => "pass",
         Decision::More { .. } => "more",
         Decision::Drop => "drop",

@@ -32,6 +32,7 @@ use self::opening::{First, Opening, Spoken};
 use self::ssh::Ssh;
 use self::tls::Tls;
 use super::judge::Judge;
+use super::release::Rest;
 use crate::banner::recognise::FirstWord;
 use crate::event::Side;
 use crate::flow::Tracking;
@@ -319,6 +320,16 @@ impl Dialogue {
             Reading::Done | Reading::Foreign(_) => true,
             Reading::Http(reading) => reading.can_spare(count),
             _ => false,
+        }
+    }
+
+    /// What is left of the response that is being read, if nobody wants any of it and it answers the only request.
+    pub(super) fn rest_of_response(&self) -> Option<Rest> {
+        match (&self.direction(Side::Client).reading, &self.direction(Side::Server).reading) {
+            (Reading::Http(client), Reading::Http(server)) if client.is_behind_message() => {
+                self.http.rest(server).filter(|_| !self.may_speak_ssh(Side::Server))
+            }
+            _ => None,
         }
     }
 

@@ -33,6 +33,9 @@
 //!    those that were silent for longest. Under `--on-failure open` he then passes, under `closed` he is
 //!    blocked.
 //! 7. **What opens a connection is judged** whatever the kernel's mark says, and the mark is taken off.
+//! 8. **No request goes by unseen** where every transaction is read. What the kernel lets by of such a flow is what the server sends
+//!    within a body whose end is known and whose head its client has acknowledged, as long as nothing else is asked, and
+//!    segments of the client without an octet (`src/engine/release.rs`).
 //!
 //! A monitor and a replay tell the same and change nothing; a replay of one direction does not wait for
 //! acknowledgements that it can't have.
@@ -99,6 +102,9 @@
 //!
 //! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in force
 //!   would block a request: a second response is not judged then.
+//! * What a server sends behind the end of such a body before its client asks for more goes by. It answers nothing: a client that takes
+//!   it for the answer to what it asks next has been told so by a server that answers before it is asked, which ends that agree can do
+//!   in other ways. It is told once the client has acknowledged it (`http_unexpected_data`), and what answers a request is read.
 //! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
 //! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has all

@@ -53,6 +53,7 @@ impl Datagrams {
             protocol: association.heard.protocol,
             alerted: association.heard.alerted,
             whole: !handed_over,
+            unseen: 0,
         };
         tell_record(facts, record, now, sitting);
     }

@@ -4,6 +4,7 @@ use super::passage::Passage;
 use super::{class_of, first_octet};
 use crate::engine::conversation::Condemned;
 use crate::engine::judge::Stop;
+use crate::engine::release;
 use crate::engine::{Decision, Inspected, OnFailure, Resets};
 use crate::event::{DropReason, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, Ruling, Tracking};
@@ -56,7 +57,9 @@ impl Passage<'_> {
         if reset == Some(false) {
             self.tell_owed();
         }
-        Inspected { decision: Decision::Undecided, mark }
+        let flow = self.flows.table.get_mut(self.id);
+        let side = flow.side(self.from);
+        Inspected { decision: release::decide(flow, self.segment, side, &mut self.judge), mark }
     }
 
     /// Puts the flow into the class where it stands; where it is over, whether by a reset.

@@ -5,8 +5,9 @@ use super::{Seen, first_octet, refuse_packet};
 use crate::engine::facts::FlowFacts;
 use crate::engine::flows::Flows;
 use crate::engine::judge::Judge;
+use crate::engine::release;
 use crate::engine::{Decision, Engine, Inspected};
-use crate::event::EventSink;
+use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, distance};
 use crate::packet::Segment;
 
@@ -114,6 +115,10 @@ impl<'e> Passage<'e> {
         judge.asks = conversation.admission.asks();
         let mut streams = Streams { own, peer };
         let reads = !segment.payload().is_empty() && !tracked.ignore;
+        std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
+        let caught_up = (!tracked.ignore || segment.flags().rst())
+            && release::catch_up(conversation, streams.server(side), segment, side, judge);
+        let reached = streams.server(side).next();
         let mut anomalies = tracked.anomalies;
         if reads {
             let (sequence, payload) = (first_octet(segment), segment.payload());
@@ -123,7 +128,6 @@ impl<'e> Passage<'e> {
             let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
             anomalies.insert_if(full, Anomaly::ReorderLimit);
         }
-        std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         judge.note(anomalies, reported);
         let mut more = false;
         let refused = judge.outcome.refuse.is_some() && judge.enforces();
@@ -153,6 +157,11 @@ impl<'e> Passage<'e> {
         conversation.account(&mut judge.desk.counters);
         if refused {
             flow.restore(self.origin.before);
+            if caught_up {
+                // What has gone by did, whatever becomes of the segment that tells of it.
+                let stream = flow.stream_mut(flow.end(Side::Server));
+                stream.pass_over(reached, 0);
+            }
         }
         more
     }

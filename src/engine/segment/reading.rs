@@ -15,6 +15,14 @@ pub(super) struct Streams<'f> {
 }
 
 impl Streams<'_> {
+    /// The server's, `own` being that of `side`.
+    pub(super) const fn server(&mut self, side: Side) -> &mut Stream {
+        match side {
+            Side::Client => self.peer,
+            Side::Server => self.own,
+        }
+    }
+
     /// The client's and the server's, `own` being that of `side`.
     pub(super) const fn by_side(&self, side: Side) -> [&Stream; 2] {
         match side {

@@ -20,7 +20,7 @@ use super::super::loss::AccountState;
 use crate::engine::Checksums;
 use crate::event::Transport;
 use crate::flow::{End, FlowKey, Ruling};
-use crate::inline::{Kept, Remembered, State};
+use crate::inline::{Kept, Remembered, State, Unseen};
 use crate::metrics::Counts;
 use crate::rules::Mark;
 
@@ -36,6 +36,7 @@ const NAME: usize = 64;
 const HEAD: u8 = 1;
 const DECIDED: u8 = 2;
 const KEPT: u8 = 3;
+const UNSEEN: u8 = 4;
 const END: u8 = 255;
 
 /// Why a state is refused.
@@ -106,6 +107,13 @@ impl QueueState {
                 Ok(())
             })?;
         }
+        for Unseen { key, until } in &self.flows.unseen {
+            record(&mut octets, UNSEEN, |body| {
+                body.extend_from_slice(&key.octets());
+                body.extend_from_slice(&until.to_le_bytes());
+                Ok(())
+            })?;
+        }
         record(&mut octets, END, |_| Ok(()))?;
         Ok(octets)
     }
@@ -125,6 +133,7 @@ impl QueueState {
                 }
                 DECIDED => state.flows.decided.push(read_decided(body)?),
                 KEPT => state.flows.kept.push(read_kept(body)?),
+                UNSEEN => state.flows.unseen.push(read_unseen(body)?),
                 _ => {}
             }
             Ok(())
@@ -338,6 +347,12 @@ fn read_decided(octets: &[u8]) -> Result<Remembered, StateError> {
     Ok(Remembered { transport, key, client, ruling, positions, reopening, mark, told, age: body.age()? })
 }
 
+fn read_unseen(octets: &[u8]) -> Result<Unseen, StateError> {
+    let mut body = Body(octets);
+    let key = FlowKey::from_octets(&body.number()?).ok_or(StateError::Malformed("ends of a flow"))?;
+    Ok(Unseen { key, until: body.word()? })
+}
+
 fn write_kept(body: &mut Vec<u8>, kept: &Kept) {
     body.extend_from_slice(&nanos(kept.age));
     body.extend_from_slice(&u32::try_from(kept.wire_length).unwrap_or(u32::MAX).to_le_bytes());
@@ -406,7 +421,8 @@ mod tests {
             dropped: Some([1, 2, 3]),
             written: 0,
         };
-        QueueState { known, flows: State { decided: vec![flow, plain], kept: vec![kept, bare] } }
+        let unseen = vec![Unseen { key: flow.key, until: u32::MAX }];
+        QueueState { known, flows: State { decided: vec![flow, plain], kept: vec![kept, bare], unseen } }
     }
 
     #[test]

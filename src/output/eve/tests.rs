@@ -280,6 +280,7 @@ fn a_flow_has_the_fields_of_eves_record() {
         protocol: Some(Protocol::Ssh),
         alerted: true,
         whole: false,
+        unseen: 0,
     };
     let context = FlowContext { protocol: record.protocol, ..flow("192.0.2.2") };
     let event = event(Some(context), EventKind::Flow(Box::new(record)));

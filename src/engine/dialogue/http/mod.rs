@@ -21,6 +21,7 @@ use crate::banner::recognise::{FIRST_LINE_LIMIT, empty_lines};
 use crate::banner::{Beginning, Reason, beginning, ssh as identification};
 use crate::engine::HttpInspect;
 use crate::engine::judge::Judge;
+use crate::engine::release::Rest;
 use crate::event::Side;
 use crate::terms::Anomaly;
 
@@ -46,6 +47,11 @@ impl Default for Reading {
 impl Reading {
     pub(super) const fn is_body(&self) -> bool {
         matches!(self, Self::Body(_))
+    }
+
+    /// Whether another message may follow, and nothing of it is read.
+    pub(super) const fn is_behind_message(&self) -> bool {
+        matches!(self, Self::Next)
     }
 
     /// Whether unread octets may be the beginning of a head.
@@ -110,6 +116,19 @@ fn used(count: usize, reading: Reading) -> Step {
 
 fn wait(need: Need, reading: Reading) -> Step {
     Step::Wait(need, super::Reading::Http(reading))
+}
+
+impl Http {
+    /// What is left of the response that a server is within, if its length is beyond doubt, and it answers the only request.
+    pub(super) fn rest(&self, reading: &Reading) -> Option<Rest> {
+        let Reading::Body(message) = reading else { return None };
+        let exact = matches!(message.framing(), Framing::Length(_)) && !message.is_done();
+        if !exact || !message.is_satisfied() || !self.answers_the_only_request() {
+            return None;
+        }
+        let (left, read) = (message.skippable(), message.content_length());
+        Some(Rest { left, read, judged: message.body().len() })
+    }
 }
 
 impl Dialogue {

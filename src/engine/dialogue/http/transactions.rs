@@ -30,6 +30,8 @@ pub(in crate::engine::dialogue) struct Http {
     asks_tunnel: bool,
     /// The one whose response is being read.
     pub(super) answering: Option<Transaction>,
+    /// Whether readers could disagree about the end of that response.
+    disputed: bool,
     next: u32,
 }
 
@@ -180,6 +182,7 @@ impl Http {
         let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
         let framed = framing::of_response(&message, method);
         note_hostile(framed.hostile, judge);
+        self.disputed = framed.hostile.is_some();
         let head = input.get(..consumed).unwrap_or_default();
         let body = open(framed.framing, || KeptHead::of_response(head, &message), judge);
         let transaction = self.take_response(message, stage(&body), judge);
@@ -218,6 +221,12 @@ impl Http {
         Arc::make_mut(&mut transaction.facts).response = Some(facts);
         ask_response(message, stage, &mut transaction, judge);
         transaction
+    }
+
+    /// Whether the response that is being read answers a request that was seen, ends without dispute, and is awaited alone.
+    pub(super) fn answers_the_only_request(&self) -> bool {
+        let asked = self.answering.as_ref().is_some_and(|it| it.facts.request.is_some());
+        asked && !self.disputed && self.waiting.is_empty() && self.overdue.is_empty()
     }
 
     /// Reads what there is of a head whose end will not come.

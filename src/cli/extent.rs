@@ -1,0 +1,92 @@
+//! `bannerwall rules explain --inspection`: how much of each direction of an HTTP connection a guard reads for the rules in
+//! force, and for which of them.
+
+use clap::Args;
+use serde_json::json;
+
+use super::rule_paths::Use;
+use super::rules::Files;
+use super::table::Table;
+use super::{Exit, Failure};
+use crate::rules::{BODY_OCTETS, Rule, RuleSet};
+
+/// Rules that are named; the others are counted.
+const NAMED: usize = 3;
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Tell how much of HTTP connections a guard reads with --enforce, and which rules ask for it.
+    #[arg(long, required = true)]
+    inspection: bool,
+    #[command(flatten)]
+    pub(super) files: Files,
+}
+
+/// What is read of one direction.
+struct Extent {
+    direction: &'static str,
+    read: &'static str,
+    reason: String,
+}
+
+/// Tells of both directions.
+pub(super) fn explain(arguments: &ExplainArgs, quiet: bool) -> Result<Exit, Failure> {
+    let set = arguments.files.flag().load(Use::Rules, quiet)?;
+    let mut table = Table::new(&["direction", "read", "reason"]);
+    for Extent { direction, read, reason } in [of_client(&set), of_server(&set)] {
+        table.add(
+            json!({"direction": direction, "read": read, "reason": reason}),
+            format!("{direction}: {read}: {reason}"),
+        );
+    }
+    table.write(&arguments.files.output)?;
+    Ok(Exit::Done)
+}
+
+fn of_client(set: &RuleSet) -> Extent {
+    let blocking = named(set, Rule::blocks_requests);
+    let (read, reason) = match blocking {
+        Some(rules) => (
+            "every request",
+            format!("{rules} would block one (--http-inspect first reads one a connection)"),
+        ),
+        None => (
+            "the first request",
+            "no rule in force would block a later one (--http-inspect all reads them all)".to_owned(),
+        ),
+    };
+    Extent { direction: "from the client", read, reason }
+}
+
+fn of_server(set: &RuleSet) -> Extent {
+    let direction = "from the server";
+    if !set.needs().every_request {
+        let reason = "the kernel passes the rest on once both ends have it".to_owned();
+        return Extent { direction, read: "the first response", reason };
+    }
+    match named(set, Rule::needs_body) {
+        Some(rules) => {
+            let reason = format!(
+                "{rules} ask for the first {BODY_OCTETS} octets of a body; the rest of a long one passes in the kernel"
+            );
+            Extent { direction, read: "every response up to there", reason }
+        }
+        None => {
+            let reason =
+                "it belongs to a request; no rule asks for bodies, and a long one passes in the kernel"
+                    .to_owned();
+            Extent { direction, read: "the head of every response", reason }
+        }
+    }
+}
+
+/// The rules in force of which `asks` is true, the first of them by name.
+fn named(set: &RuleSet, asks: impl Fn(&Rule) -> bool) -> Option<String> {
+    let rules: Vec<&str> = set.rules().iter().filter(|rule| asks(rule)).map(Rule::id).collect();
+    let (first, others) = rules.split_at(rules.len().min(NAMED));
+    match (first, others.len()) {
+        ([], _) => None,
+        (first, 0) => Some(first.join(", ")),
+        (first, count) => Some(format!("{} and {count} more", first.join(", "))),
+    }
+}

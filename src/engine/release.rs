@@ -1,0 +1,192 @@
+//! Bodies that need not be seen: a flow of which every request is read is released while a long response passes.
+//!
+//! The kernel lets by then what the server sends, and what of the client has no octets: its acknowledgements (`src/hook`).
+//! Whatever else comes ends that by itself before it is queued: the client's next octet, a FIN, a reset. So no request is
+//! ever let by, and nothing that answers one: there is none to answer.
+//!
+//! # When
+//!
+//! A body whose length its head gives exactly, with no two readings; [`WORTH`] of it are still to come, and less than [`LIMIT`],
+//! so that sequence numbers stay unambiguous. Its request was seen whole, and no other one: nothing of the client's is
+//! unread or out of order. Both directions were followed from their SYN on. Rules have what they want of the body, no policy
+//! and no mark still needs the flow, and its packets may be let by at all (offload).
+//!
+//! The release is decided by an acknowledgement of the client that covers the head and all that was judged of the body:
+//! until then other octets could take their place. A segment with octets decides none.
+//!
+//! # Behind it
+//!
+//! The body's end is known by its sequence number. What the next segment that is queued says of the server's
+//! octets (its own number, or the client's acknowledgement) tells how many have gone by, and up to the body's end they are
+//! gone over like octets that a capture lacks: the transaction is told as if they had been read. Up to there, numbers that
+//! were not seen are nothing odd. The first octet behind the body is the next response's. What went by behind that end while the
+//! flow was released answers no request; it is told (`http_unexpected_data`) and gone over.
+//!
+//! A request that was queued before the release was in force may pass when it is: [`Decision::Regain`] has it sent around by the
+//! hook unless it carries the proof that it was led there behind the release. Rules that come into force meanwhile hold from
+//! the next request on.
+//!
+//! # What is queued all the same
+//!
+//! The request, and what the server sends before the acknowledgement of its head is back: as much as its window allows in a
+//! round trip. Between two namespaces of one machine that may be a MiB at once; a body that is much longer than the window goes by
+//! nearly whole. To spare the rest, responses would have to go by unread, which rules about requests alone would allow.
+//!
+//! # Not for requests
+//!
+//! A client's body can't be released by a mark: the next request follows it in the same direction, and the kernel would have to stop
+//! at a sequence number. What it can count are octets of a connection (`connbytes`), and those say nothing of their place: a client
+//! that sends the next request first, ahead of its turn, and the rest of the body behind it, has sent as many
+//! (`tests/bodies.rs` shows it).
+
+use super::conversation::Conversation;
+use super::judge::Judge;
+use super::{Decision, HttpInspect};
+use crate::event::Side;
+use crate::flow::{Anomaly, Flow, Stream, Tracking, distance};
+use crate::packet::Segment;
+
+/// So many octets must be left: fewer would pass in a few packets.
+const WORTH: u64 = 64 << 10;
+
+/// So many octets are too many.
+const LIMIT: u64 = 1 << 30;
+
+/// So far behind the body's end octets may have gone by: the largest window that Linux has by itself (`tcp_rmem`) is 6 MiB.
+const BEHIND: i32 = 1 << 24;
+
+/// A body that passes without being seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Sequence number behind its last octet.
+    pub until: u32,
+    /// What was read when it was released.
+    pub at: u32,
+    /// Nobody knows yet that the kernel has taken the release back.
+    pub stands: bool,
+}
+
+/// What of a response is left, as its head says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rest {
+    /// Octets that are to come.
+    pub(super) left: u64,
+    /// Octets that were read.
+    pub(super) read: u64,
+    /// Octets, from the first on, that were judged.
+    pub(super) judged: usize,
+}
+
+impl Release {
+    /// One of the rest of a body, of which `stream` was read so far, if that is worth it and its head can't be replaced any more.
+    pub(super) fn of(rest: Rest, stream: &Stream) -> Option<Self> {
+        let at = stream.next();
+        let Rest { left, read, judged } = rest;
+        if !(WORTH..LIMIT).contains(&left) || read >= LIMIT {
+            return None;
+        }
+        let number = |count: u64| u32::try_from(count).ok();
+        let judged = at.wrapping_sub(number(read)?).wrapping_add(u32::try_from(judged).ok()?);
+        let fixed = stream.is_acknowledged_to(judged);
+        fixed.then_some(Self { until: at.wrapping_add(number(left)?), at, stands: true })
+    }
+
+    /// Whether it says no more than one that stands, and so was said before.
+    fn repeats(&self, standing: &Self) -> bool {
+        let worth = i32::try_from(WORTH).unwrap_or(i32::MAX);
+        standing.stands && standing.until == self.until && distance(standing.at, self.at) < worth
+    }
+
+    /// Whether octets up to `at` may have gone by unseen.
+    fn covers(&self, stream: &Stream, at: u32) -> bool {
+        let behind = if self.stands { BEHIND } else { 0 };
+        distance(stream.next(), at) > 0 && distance(at, self.until.wrapping_add(behind.unsigned_abs())) >= 0
+    }
+}
+
+/// Up to where the server has sent octets, as far as a segment of one side tells.
+fn told(segment: &Segment<'_>, side: Side, stream: &Stream) -> Option<u32> {
+    let flags = segment.flags();
+    match side {
+        _ if flags.syn() => None,
+        Side::Server => Some(segment.sequence()),
+        Side::Client => flags.ack().then(|| stream.octets_to(segment.acknowledgement())),
+    }
+}
+
+/// Takes note of what a segment says to have gone by, before it is compared with what was seen.
+pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
+    let Some(release) = flow.conversation.as_ref().and_then(|it| it.release) else { return };
+    let stream = flow.stream_mut(flow.end(Side::Server));
+    if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
+        stream.go_unseen(at);
+    }
+}
+
+/// Goes over what has gone by, before a segment is read; whether anything has.
+pub(super) fn catch_up(
+    conversation: &mut Conversation,
+    stream: &mut Stream,
+    segment: &Segment<'_>,
+    side: Side,
+    judge: &mut Judge<'_>,
+) -> bool {
+    let Some(release) = conversation.release else { return false };
+    let before = stream.next();
+    if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
+        let end = if distance(release.until, at) > 0 { release.until } else { at };
+        go_over(conversation, stream, end, judge);
+        if distance(end, at) > 0 {
+            judge.note_application(Anomaly::UnexpectedData);
+            go_over(conversation, stream, at, judge);
+        }
+    }
+    if !release.stands && distance(release.until, stream.next()) >= 0 {
+        conversation.release = None;
+    }
+    stream.next() != before
+}
+
+fn go_over(conversation: &mut Conversation, stream: &mut Stream, end: u32, judge: &mut Judge<'_>) {
+    let Ok(count @ 1..) = usize::try_from(distance(stream.next(), end)) else { return };
+    judge.desk.counters.unseen_octets += count as u64;
+    judge.desk.heard.unseen += count as u64;
+    conversation.lose(Side::Server, stream, count, judge);
+}
+
+/// What a segment that passes means for the body that does: whether it is to be released, or is not any more.
+pub(super) fn decide(
+    flow: &mut Flow<Conversation>,
+    segment: &Segment<'_>,
+    side: Side,
+    judge: &mut Judge<'_>,
+) -> Decision {
+    if side == Side::Server {
+        return Decision::Undecided;
+    }
+    if segment.wire_payload_length() > 0 {
+        let release = flow.conversation.as_mut().and_then(|it| it.release.as_mut());
+        let stood = release.is_some_and(|release| std::mem::take(&mut release.stands));
+        return if stood { Decision::Regain } else { Decision::Undecided };
+    }
+    let law = judge.law;
+    let may =
+        law.config.hands_over && law.tracking == Tracking::Inline && law.http_inspect == HttpInspect::All;
+    if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
+        return Decision::Undecided;
+    }
+    let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
+    let Some(conversation) = &mut flow.conversation else { return Decision::Undecided };
+    let Some(release) = conversation.releasable(&streams) else { return Decision::Undecided };
+    if conversation.release.is_some_and(|standing| release.repeats(&standing)) {
+        return Decision::Undecided;
+    }
+    conversation.release = Some(release);
+    judge.desk.counters.released += 1;
+    let server = flow.end(Side::Server);
+    flow.stream_mut(server).allow(release.until);
+    Decision::Release
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! What lets the bodies of released flows by: rules, and a program of classic BPF for the `bpf` match (`xt_bpf`) that finds a
+//! segment without payload, exactly.
+//!
+//! The match is shown a packet from its IP header on, put together from fragments (conntrack does that before). A segment is
+//! bare where the lengths of its headers add up to the length that IP gives, which its receiver cuts it to. What is none
+//! for certain counts as one with payload: IPv6 behind extension headers, packets so long that their length is given
+//! elsewhere (BIG TCP).
+
+use std::fmt::Write as _;
+
+use super::{HookConfig, MarkState};
+
+/// An instruction of classic BPF: code, jumps where true and where false, operand (`linux/filter.h`).
+struct Instruction(u16, u8, u8, u32);
+
+const LOAD_BYTE: u16 = 0x30;
+const LOAD_BYTE_INDEXED: u16 = 0x50;
+const LOAD_HALF: u16 = 0x28;
+/// X becomes four times the low four bits of an octet.
+const LOAD_HEADER_LENGTH: u16 = 0xb1;
+const AND: u16 = 0x54;
+const SHIFT_RIGHT: u16 = 0x74;
+const ADD_X: u16 = 0x0c;
+const A_TO_X: u16 = 0x07;
+const JUMP: u16 = 0x05;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_EQUAL_X: u16 = 0x1d;
+const RETURN: u16 = 0x06;
+
+const PROGRAM: [Instruction; 21] = [
+    //  0: ldb [0]                version
+    Instruction(LOAD_BYTE, 0, 0, 0),
+    //  1: rsh #4
+    Instruction(SHIFT_RIGHT, 0, 0, 4),
+    //  2: jeq #6, 11, 3
+    Instruction(JUMP_EQUAL, 8, 0, 6),
+    //  3: ldxb 4*([0]&0xf)       IPv4: length of its header
+    Instruction(LOAD_HEADER_LENGTH, 0, 0, 0),
+    //  4: ldb [x+12]             data offset, in 32-bit words, in the upper four bits
+    Instruction(LOAD_BYTE_INDEXED, 0, 0, 12),
+    //  5: and #0xf0
+    Instruction(AND, 0, 0, 0xf0),
+    //  6: rsh #2                 in octets
+    Instruction(SHIFT_RIGHT, 0, 0, 2),
+    //  7: add x
+    Instruction(ADD_X, 0, 0, 0),
+    //  8: tax
+    Instruction(A_TO_X, 0, 0, 0),
+    //  9: ldh [2]                total length
+    Instruction(LOAD_HALF, 0, 0, 2),
+    // 10: ja 18
+    Instruction(JUMP, 0, 0, 7),
+    // 11: ldb [6]                IPv6: what follows its header
+    Instruction(LOAD_BYTE, 0, 0, 6),
+    // 12: jeq #6, 13, 20         TCP
+    Instruction(JUMP_EQUAL, 0, 7, 6),
+    // 13: ldb [52]               data offset
+    Instruction(LOAD_BYTE, 0, 0, 52),
+    // 14: and #0xf0
+    Instruction(AND, 0, 0, 0xf0),
+    // 15: rsh #2
+    Instruction(SHIFT_RIGHT, 0, 0, 2),
+    // 16: tax
+    Instruction(A_TO_X, 0, 0, 0),
+    // 17: ldh [4]                payload length
+    Instruction(LOAD_HALF, 0, 0, 4),
+    // 18: jeq x, 19, 20
+    Instruction(JUMP_EQUAL_X, 0, 1, 0),
+    // 19: ret #65535
+    Instruction(RETURN, 0, 0, 0xffff),
+    // 20: ret #0
+    Instruction(RETURN, 0, 0, 0),
+];
+
+/// The rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save` saves a packet's mark to its
+/// connection.
+pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
+    let mask = config.mark.mask();
+    let value = config.mark.value(MarkState::RELEASED);
+    let [packet, connection] =
+        ["mark", "connmark"].map(|kind| format!("-p tcp -m {kind} --mark {value:#x}/{mask:#x}"));
+    // Whatever a mark says that is no decision of the guard's (others may have restored it) is taken off.
+    let no_decision = format!("{packet} -j MARK --set-xmark 0x0/{mask:#x}");
+    if !config.releases {
+        return vec![no_decision];
+    }
+    let plain = "-m tcp --tcp-flags FIN,SYN,RST,ACK,URG ACK";
+    let bare = bare_match();
+    vec![
+        // The bulk of them: what the server sends. Which end that is the kernel says, not the mark.
+        format!("{connection} -m conntrack --ctdir REPLY {plain} -j RETURN"),
+        // The client has said nothing more.
+        format!("{connection} -m conntrack --ctdir ORIGINAL {plain} {bare} -j RETURN"),
+        // The deciding packet, come back by NF_REPEAT. Only one without octets decides so, and only the client's: none
+        // with a request in it passes here, wherever its mark is from.
+        format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),
+        no_decision,
+        // Anything else of a released connection ends that before it is queued, so that nothing that answers it passes,
+        // and carries the proof to the guard: that this packet came here behind the release, and not before it.
+        format!("{connection} -m tcp ! --tcp-flags RST RST -j MARK --set-xmark {value:#x}/{mask:#x}"),
+        format!("{connection} -j CONNMARK --set-xmark 0x0/{mask:#x}"),
+    ]
+}
+
+/// The match as iptables takes and prints it.
+fn bare_match() -> String {
+    let mut text = format!("-m bpf --bytecode \"{}", PROGRAM.len());
+    for Instruction(code, jump_true, jump_false, operand) in PROGRAM {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ",{code} {jump_true} {jump_false} {operand}");
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::testing::{SegmentBuilder, endpoint};
+
+    /// What the kernel does with the program.
+    fn runs(packet: &[u8]) -> bool {
+        let octet = |at: u32| packet.get(usize::try_from(at).unwrap()).copied().map(u32::from);
+        let half = |at: u32| Some(octet(at)? << 8 | octet(at + 1)?);
+        let (mut a, mut x, mut at) = (0, 0, 0);
+        loop {
+            let Instruction(code, jump_true, jump_false, operand) = PROGRAM[at];
+            at += 1;
+            // A load beyond the packet ends the program with 0.
+            let loaded = match code {
+                LOAD_BYTE => octet(operand),
+                LOAD_BYTE_INDEXED => octet(x + operand),
+                LOAD_HALF => half(operand),
+                LOAD_HEADER_LENGTH => octet(operand).map(|octet| 4 * (octet & 0xf)),
+                _ => Some(0),
+            };
+            let Some(loaded) = loaded else { return false };
+            let jumps = |taken: bool| usize::from(if taken { jump_true } else { jump_false });
+            match code {
+                LOAD_HEADER_LENGTH => x = loaded,
+                LOAD_BYTE | LOAD_BYTE_INDEXED | LOAD_HALF => a = loaded,
+                AND => a &= operand,
+                SHIFT_RIGHT => a >>= operand,
+                ADD_X => a += x,
+                A_TO_X => x = a,
+                JUMP => at += usize::try_from(operand).unwrap(),
+                JUMP_EQUAL => at += jumps(a == operand),
+                JUMP_EQUAL_X => at += jumps(a == x),
+                RETURN => return operand != 0,
+                _ => panic!("{code}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_segment_whose_headers_are_all_there_is_of_it_is_bare() {
+        let ends = [("192.0.2.1:4000", "198.51.100.2:80"), ("[2001:db8::1]:4000", "[2001:db8::2]:80")];
+        for (client, server) in ends {
+            let segment = || SegmentBuilder::new(endpoint(client), endpoint(server));
+            let options: [&[u8]; 2] = [&[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2], &[1; 40]];
+            for options in options {
+                assert!(runs(&segment().raw_options(options).build()), "{client} {options:?}");
+                for payload in [&b"x"[..], b"GET / HTTP/1.1\r\n\r\n", &[0; 1400]] {
+                    assert!(!runs(&segment().raw_options(options).payload(payload).build()), "{client}");
+                    assert!(!runs(&segment().payload(payload).build()), "{client}");
+                }
+            }
+            let whole = segment().build();
+            assert!(runs(&whole), "{client}");
+            for length in 0..whole.len() - 1 {
+                // Cut before what is looked at.
+                let _ = runs(&whole[..length]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_told_counts_as_payload() {
+        let client = endpoint("[2001:db8::1]:4000");
+        let mut packet = SegmentBuilder::new(client, endpoint("[2001:db8::2]:80")).build();
+        packet[6] = 60;
+        assert!(!runs(&packet), "behind extension headers");
+        packet[6] = 6;
+        (packet[4], packet[5]) = (0, 0);
+        assert!(!runs(&packet), "its length is told elsewhere");
+        assert!(!runs(&[]));
+    }
+
+    #[test]
+    fn the_kernel_takes_programs_of_64_instructions() {
+        let text = bare_match();
+        assert!(text.starts_with("-m bpf --bytecode \"21,48 0 0 0,116 0 0 4,21 8 0 6,177 0 0 0,"));
+        assert!(PROGRAM.len() <= 64 && text.ends_with(",6 0 0 65535,6 0 0 0\""));
+    }
+}
