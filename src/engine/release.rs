@@ -91,10 +91,11 @@ impl Release {
         fixed.then_some(Self { until: at.wrapping_add(number(left)?), at, stands: true })
     }
 
-    /// Whether it says no more than one that stands, and so was said before.
+    /// Whether it says what one that stands has said. One body is released once as long as the client says nothing: it may have
+    /// spoken already, behind acknowledgements that are waiting to be judged, and what comes of the kernel's taking that release back must
+    /// not be undone by another one.
     fn repeats(&self, standing: &Self) -> bool {
-        let worth = i32::try_from(WORTH).unwrap_or(i32::MAX);
-        standing.stands && standing.until == self.until && distance(standing.at, self.at) < worth
+        standing.stands && standing.until == self.until
     }
 
     /// Whether octets up to `at` may have gone by unseen.
