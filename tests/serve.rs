@@ -361,7 +361,7 @@ fn a_guard_shows_its_inventory_and_its_alerts_as_they_come() {
         let begun = Instant::now();
         assert!(stream.read(&mut [0; 64]).is_err(), "it is stopped");
         let told =
-            all.wait_stdout("the alert", |told| told.contains("event: alert").then(|| told.to_owned()));
+            all.wait_stdout("the alert", |told| told.contains("\"blocked\":true").then(|| told.to_owned()));
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         assert!(told.contains("\"rule\":\"any-ssh\"") && told.contains("\"blocked\":true"), "{told}");
         assert!(
