@@ -90,7 +90,7 @@ pub(crate) const FOREIGNERS: &[Foreigner] = &[
     real("svn", "svnserve -d --foreground --listen-host {a} --listen-port 22 -r {d}", &[], b""),
     real(
         "git",
-        "/usr/lib/git-core/git-daemon --reuseaddr --informative-errors --listen={a} --port=22 --export-all --base-path={d} {d}",
+        "/usr/lib/git-core/git-daemon --reuseaddr --informative-errors --init-timeout=20 --listen={a} --port=22 --export-all --base-path={d} {d}",
         &[],
         b"0024git-upload-pack /x\x00host=example\x00",
     ),
