@@ -39,7 +39,7 @@ pub struct PacketInput<'a> {
 pub enum Decision {
     /// Let it through, and show the engine the flow's next packets.
     Undecided,
-    /// As `Undecided`, and a body begins or goes on that need not be seen: up to the client's next octet, what the server
+    /// As `Undecided`, and a body goes on that need not be seen: up to the client's next octet, what the server
     /// sends and what the client acknowledges may go by (see `src/engine/release.rs`).
     Release,
     /// As `Undecided`, but nothing more may go by unseen from this packet on.

@@ -60,8 +60,6 @@ const BEHIND: i32 = 1 << 24;
 pub struct Release {
     /// Sequence number behind its last octet.
     pub until: u32,
-    /// What was read when it was released.
-    pub at: u32,
     /// Nobody knows yet that the kernel has taken the release back.
     pub stands: bool,
 }
@@ -88,7 +86,7 @@ impl Release {
         let number = |count: u64| u32::try_from(count).ok();
         let judged = at.wrapping_sub(number(read)?).wrapping_add(u32::try_from(judged).ok()?);
         let fixed = stream.is_acknowledged_to(judged);
-        fixed.then_some(Self { until: at.wrapping_add(number(left)?), at, stands: true })
+        fixed.then_some(Self { until: at.wrapping_add(number(left)?), stands: true })
     }
 
     /// Whether it says what one that stands has said. One body is released once as long as the client says nothing: it may have

@@ -61,10 +61,9 @@ impl Engine {
         let Some(id) = self.flows.table.find(&unseen.key) else { return };
         let flow = self.flows.table.get_mut(id);
         let server = flow.end(Side::Server);
-        let at = flow.stream(server).next();
         let Some(conversation) = &mut flow.conversation else { return };
         let Unseen { until, .. } = *unseen;
-        conversation.release.get_or_insert(Release { until, at, stands: true });
+        conversation.release.get_or_insert(Release { until, stands: true });
         flow.stream_mut(server).allow(until);
     }
 

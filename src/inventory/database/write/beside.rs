@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ahash::AHashSet;
 
 use super::super::beside::Desk;
-use super::{Ahead, DatabaseError, Link, Pen, Place, Record, Run, StoreError, Writer};
+use super::{Ahead, DatabaseError, Place, Record, Run, StoreError, Writer};
 use crate::event::Event;
 use crate::inventory::sighting;
 use crate::inventory::store::Store as _;
@@ -105,13 +105,7 @@ impl Writer {
         }
         if !batch.is_empty() {
             transaction.wait_for_turn()?;
-            if let Link::Postgres(_) = &*transaction {
-                transaction.look_up_by_keys()?;
-                self.memory.look_up(&transaction, batch, self.sensor)?;
-            }
-            let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor);
-            batch.iter().try_for_each(|record| pen.record(record))?;
-            pen.settle()?;
+            self.memory.write(&transaction, batch, self.sensor)?;
         }
         transaction.commit()?;
         self.memory.ahead = Ahead::default();

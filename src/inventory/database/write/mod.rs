@@ -168,13 +168,7 @@ impl Writer {
             }
         }
         let before = latest_change(&transaction)?;
-        if let Link::Postgres(_) = &*transaction {
-            transaction.look_up_by_keys()?;
-            self.memory.look_up(&transaction, batch, self.sensor)?;
-        }
-        let mut pen = Pen::new(&transaction, &mut self.memory, self.sensor);
-        batch.iter().try_for_each(|record| pen.record(record))?;
-        pen.settle()?;
+        self.memory.write(&transaction, batch, self.sensor)?;
         let changes = if self.tells { changes_since(&transaction, before)? } else { Vec::new() };
         count(&transaction, self.run, self.batches + 1)?;
         self.unanswered = Some(Unanswered { batch: Some((batch.len(), last.clone())), changes });
@@ -359,6 +353,17 @@ impl Writer {
 }
 
 impl Memory {
+    /// Writes a batch by an open transaction, within which nobody else writes.
+    fn write(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
+        if let Link::Postgres(_) = link {
+            link.look_up_by_keys()?;
+            self.look_up(link, batch, sensor)?;
+        }
+        let mut pen = Pen::new(link, self, sensor);
+        batch.iter().try_for_each(|record| pen.record(record))?;
+        pen.settle()
+    }
+
     fn forget(&mut self) {
         *self = Self { counts_once: self.counts_once, ..Self::default() };
     }
