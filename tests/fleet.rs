@@ -149,6 +149,27 @@ fn who_is_told_to_end_gives_back_what_it_has() {
 }
 
 #[test]
+fn a_worker_holds_all_its_threads_to_the_network() {
+    let Some(server) = Postgres::shared() else { return };
+    let url = server.database();
+    submit(&url, "127.30.0.0/24", &servers(), &["--rate", "50"]);
+    let busy = worker(&url, &["--until-empty"]);
+    wait_over(&url, 10);
+    let is_held = |status: &String| status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1");
+    let tasks: Vec<String> = std::fs::read_dir(format!("/proc/{}/task", busy.id()))
+        .expect("it runs")
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok())
+        .collect();
+    assert!(tasks.len() > 2 && tasks.iter().all(is_held), "{tasks:?}");
+    psql(&url, "UPDATE fleet_limits SET rate = 1000000");
+    ends_well(busy);
+    assert_each_once(&url, 256);
+    let loud = Running::start(fleet(&url, &["worker", "--until-empty", "--no-sandbox"]));
+    loud.wait_stderr("it to say so", |text| text.contains("nothing holds").then_some(()));
+    ends_well(loud);
+}
+
+#[test]
 fn what_is_cancelled_is_asked_no_more() {
     let Some(server) = Postgres::shared() else { return };
     let url = server.database();
@@ -180,7 +201,12 @@ fn what_fails_again_and_again_is_parked_and_can_be_retried() {
         (r#""flags":["#, r#""flags":["--input=/etc/passwd","#, "input"),
         (r#""flags":["#, r#""flags":["-o/tmp/x","#, "is not of a scan"),
         (r#""fingerprint":""#, r#""fingerprint":"0"#, "another version has made it"),
-        (r#""rules":[]"#, r#""rules":[{"path":"../../x.toml","text":"","kind":"rules"}]"#, "x.toml"),
+        (
+            r#""rules":[]"#,
+            r#""rules":[{"path":"x.toml","text":"lists.a = '/etc/passwd'","kind":"rules"}]"#,
+            "cannot read /etc/passwd: it was not given",
+        ),
+        (r#""rules":[]"#, r#""rules":[{"path":"x.toml","text":"?","kind":"rules"}]"#, "x.toml:1"),
         (r#""mode""#, r#""made""#, "its order"),
     ] {
         let changed = whole.replacen(old, new, 1);

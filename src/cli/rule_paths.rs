@@ -82,13 +82,13 @@ impl RulesFlag {
             partial: self.local.is_empty() && !self.rules.is_empty(),
             local,
             profiles: self.profiles(by),
-            complete: false,
+            ..Selection::default()
         })
     }
 
     /// These files and no others, for the uses that these flags say.
     pub(super) fn only(&self, rules: Vec<PathBuf>, local: Vec<PathBuf>, by: Use) -> Selection {
-        Selection { rules, partial: true, local, profiles: self.profiles(by), complete: false }
+        Selection { rules, local, partial: true, profiles: self.profiles(by), ..Selection::default() }
     }
 
     /// Whether there are rules to load.

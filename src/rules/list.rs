@@ -6,7 +6,6 @@ use std::path::Path;
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::limits;
 use super::scope::{self, Addresses};
-use super::source::read_text;
 use super::text::SourceFile;
 
 /// A list's entries, kept as they are used: as values, or as networks.
@@ -27,10 +26,12 @@ pub(super) struct Values {
 
 impl List {
     /// Reads the list `name` from the file `path`, which is relative to the rule file `beside`.
-    pub(super) fn read(name: &str, path: &str, beside: &str) -> Result<Self, String> {
-        let path = Path::new(beside).parent().unwrap_or(Path::new("")).join(path);
+    pub(super) fn read(name: &str, path: &str, beside: &SourceFile) -> Result<Self, String> {
+        let path = Path::new(beside.name()).parent().unwrap_or(Path::new("")).join(path);
         let shown = path.display().to_string();
-        let text = read_text(&path, limits::LIST_OCTETS)
+        let text = beside
+            .texts()
+            .text(&path, limits::LIST_OCTETS)
             .map_err(|reason| format!("cannot read {shown}: {reason}"))?;
         let list = Self { name: name.to_owned(), source: SourceFile::new(shown, text) };
         let count = list.entries().count();

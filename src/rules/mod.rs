@@ -91,6 +91,7 @@ pub use self::policy::{Allowed, Opinion, Policy};
 pub use self::probe::ProbeRequest;
 pub use self::rule::{Mark, Rule};
 pub use self::selection::{Profiles, Selection};
+pub use self::source::Texts;
 pub use self::threshold::Thresholds;
 pub use self::version::Requirement;
 pub use self::view::{Context, Stage};
@@ -174,8 +175,8 @@ impl RuleSet {
     fn read(selection: &Selection, depth: Depth) -> Result<Loaded, LoadError> {
         let mut report = Report::default();
         let empty = if selection.complete { Level::Error } else { Level::Warning };
-        let mut sources = source::read(&selection.rules, empty, &mut report);
-        sources.extend(source::read_local(&selection.local, &mut report));
+        let mut sources = source::read(&selection.rules, &selection.texts, empty, &mut report);
+        sources.extend(source::read_local(&selection.local, &selection.texts, &mut report));
         Self::build(&sources, selection, report, depth)
     }
 

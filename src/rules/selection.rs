@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::rule::Rule;
+use super::source::Texts;
 use super::suggest;
 
 /// Where rules come from, and which of them are in force.
@@ -13,6 +14,8 @@ pub struct Selection {
     pub rules: Vec<PathBuf>,
     /// Local files (and folders of them), whose overrides change the rules.
     pub local: Vec<PathBuf>,
+    /// What these paths lead to.
+    pub texts: Texts,
     /// The rules are a part of those that the local files speak of: an override of a rule that is not
     /// there is worth a warning only.
     pub partial: bool,

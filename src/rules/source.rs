@@ -1,19 +1,53 @@
 //! Rule files found, and read within bounds.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::limits;
 use super::text::SourceFile;
 
+/// What the paths of rule files and lists lead to.
+#[derive(Debug, Clone, Default)]
+pub enum Texts {
+    /// Files of this machine.
+    #[default]
+    Files,
+    /// These, and no file.
+    Given(Arc<BTreeMap<PathBuf, String>>),
+}
+
+impl Texts {
+    fn is_folder(&self, path: &Path) -> bool {
+        matches!(self, Self::Files) && path.is_dir()
+    }
+
+    /// The octets at `path`, at most `limit`; else says why not.
+    fn octets(&self, path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Files => read_octets(path, limit),
+            Self::Given(texts) => {
+                let text = texts.get(path).ok_or("it was not given")?;
+                bounded(text.clone().into_bytes(), limit)
+            }
+        }
+    }
+
+    /// As [`read_text`].
+    pub(super) fn text(&self, path: &Path, limit: u64) -> Result<String, String> {
+        as_text(self.octets(path, limit)?)
+    }
+}
+
 /// Reads every rule file of `paths`: files as they are, folders as their `*.toml` in the order of
 /// their names. A folder without any is worth what `empty` says.
-pub(super) fn read(paths: &[PathBuf], empty: Level, report: &mut Report) -> Vec<SourceFile> {
+pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut Report) -> Vec<SourceFile> {
     let mut files = Vec::new();
     for path in paths {
-        if path.is_dir() {
+        if texts.is_folder(path) {
             match folder(path) {
                 Ok(found) if found.is_empty() => {
                     let name = path.display().to_string();
@@ -35,8 +69,8 @@ pub(super) fn read(paths: &[PathBuf], empty: Level, report: &mut Report) -> Vec<
     }
     let mut sources = Vec::with_capacity(files.len());
     for path in files {
-        match read_octets(&path, limits::FILE_OCTETS) {
-            Ok(octets) => sources.extend(decode(&path, octets, report)),
+        match texts.octets(&path, limits::FILE_OCTETS) {
+            Ok(octets) => sources.extend(decode(&path, octets, report).map(|source| source.beside(texts))),
             Err(reason) => report.push(unreadable(&path, &reason)),
         }
     }
@@ -44,10 +78,11 @@ pub(super) fn read(paths: &[PathBuf], empty: Level, report: &mut Report) -> Vec<
 }
 
 /// Reads every local file of `paths`; a folder may be empty, which is how it begins.
-pub(super) fn read_local(paths: &[PathBuf], report: &mut Report) -> Vec<SourceFile> {
-    let holds_some = |path: &&PathBuf| !path.is_dir() || folder(path).map_or(true, |found| !found.is_empty());
+pub(super) fn read_local(paths: &[PathBuf], texts: &Texts, report: &mut Report) -> Vec<SourceFile> {
+    let holds_some =
+        |path: &&PathBuf| !texts.is_folder(path) || folder(path).map_or(true, |found| !found.is_empty());
     let paths: Vec<PathBuf> = paths.iter().filter(holds_some).cloned().collect();
-    read(&paths, Level::Warning, report).into_iter().map(SourceFile::into_local).collect()
+    read(&paths, texts, Level::Warning, report).into_iter().map(SourceFile::into_local).collect()
 }
 
 /// A rule file's octets as text; the first that is no text is reported at its place.
@@ -83,7 +118,11 @@ fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// Reads a regular file of at most `limit` octets as text; else says why not.
 pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
-    String::from_utf8(read_octets(path, limit)?).map_err(|error| {
+    as_text(read_octets(path, limit)?)
+}
+
+fn as_text(octets: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(octets).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(at).filter(|octet| **octet == b'\n').count() + 1;
         format!("not UTF-8 at octet {at} (line {line})")
@@ -100,8 +139,12 @@ pub(super) fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut octets = Vec::new();
     // The limit is kept while reading: a file may grow, and some say a length of 0.
-    let length = file.take(limit + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
-    if u64::try_from(length).unwrap_or(u64::MAX) > limit {
+    file.take(limit + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
+    bounded(octets, limit)
+}
+
+fn bounded(octets: Vec<u8>, limit: u64) -> Result<Vec<u8>, String> {
+    if u64::try_from(octets.len()).unwrap_or(u64::MAX) > limit {
         return Err(format!("larger than {} MiB", limit >> 20));
     }
     Ok(octets)
@@ -123,6 +166,22 @@ mod tests {
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(read_text(&pipe, 10), Err("not a regular file".to_owned()));
+    }
+
+    #[test]
+    fn what_is_given_is_read_and_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("there.toml");
+        std::fs::write(&file, "on disk").unwrap();
+        let given = Path::new("0/a.toml");
+        let texts = Texts::Given(Arc::new(BTreeMap::from([(given.to_owned(), "given".to_owned())])));
+        assert_eq!(texts.text(given, 5).as_deref(), Ok("given"));
+        assert!(texts.text(given, 4).is_err());
+        assert_eq!(texts.text(&file, 100), Err("it was not given".to_owned()));
+        assert_eq!(Texts::Files.text(&file, 100).as_deref(), Ok("on disk"));
+        let mut report = Report::default();
+        let read = read(&[given.to_owned(), folder.path().to_owned()], &texts, Level::Error, &mut report);
+        assert_eq!((read.len(), report.errors()), (1, 1));
     }
 
     #[test]

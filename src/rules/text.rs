@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::source::Texts;
+
 /// A place in a file, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -25,6 +27,8 @@ pub(super) struct SourceFile {
     text: String,
     /// Whether it may change rules of other files.
     local: bool,
+    /// Where the lists that it names are.
+    beside: Texts,
     /// Where each line starts, in octets.
     starts: Vec<usize>,
 }
@@ -33,7 +37,17 @@ impl SourceFile {
     pub(super) fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name: name.into(), text, local: false, starts }
+        Self { name: name.into(), text, local: false, beside: Texts::Files, starts }
+    }
+
+    /// The same, whose lists are among `texts`.
+    pub(super) fn beside(self, texts: &Texts) -> Self {
+        Self { beside: texts.clone(), ..self }
+    }
+
+    /// Where the lists that it names are.
+    pub(super) const fn texts(&self) -> &Texts {
+        &self.beside
     }
 
     /// The same as a local file: one that may change rules of other files.

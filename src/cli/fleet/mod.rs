@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -17,6 +18,7 @@ use super::flags::{duration, inventory_place, output_file};
 use super::inventory::rows::{Output, Rows, create};
 use super::scan::ordered::{Given, task};
 use super::{Exit, Failure, Global};
+use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::fleet::{
     Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, Stop, Submission, Until,
@@ -24,6 +26,7 @@ use crate::fleet::{
 };
 use crate::inventory::Place;
 use crate::output::csv::COLUMNS;
+use crate::privileges::keep_or_tell;
 
 /// Flags of `bannerwall fleet`.
 #[derive(Debug, Args)]
@@ -198,6 +201,10 @@ struct WorkerArgs {
     /// End when every scan is over.
     #[arg(long)]
     until_empty: bool,
+    /// Do not confine the worker to the network, for debugging: what an answer leads astray may then open every file and
+    /// run every program.
+    #[arg(long)]
+    no_sandbox: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -303,6 +310,13 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
             (false, false) => Until::Told,
         },
     };
+    if arguments.no_sandbox {
+        tell("bannerwall: --no-sandbox: nothing holds what an answer may lead astray");
+    } else {
+        // Buffers that the ring locks in memory.
+        keep_or_tell("main", CapabilitySet::IPC_LOCK);
+        Confinement::default().submitting().finding_servers().apply_or_tell(quiet);
+    }
     let stop = Stop(Arc::new(AtomicUsize::new(0)));
     count_signals(Arc::clone(&stop.0))?;
     let Ended { targets, shards } = crate::fleet::run(&config, &task, &stop)?;

@@ -4,6 +4,7 @@
 //! reads or writes a file, or runs a program, for whoever can write the table decides about every worker.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::{ArgMatches, Command, FromArgMatches, Parser, Subcommand, parser::ValueSource};
@@ -15,7 +16,7 @@ use crate::cli::{Failure, Global};
 use crate::diagnostics::tell;
 use crate::fleet::{FileKind, Order, RuleFile, Task};
 use crate::output::eve::EveOptions;
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, Selection, Texts};
 use crate::scan::ProbeOptions;
 use crate::scan::pacing::Rate;
 use crate::scan::session::{self, Named, Onlooker, Options, Wish};
@@ -294,24 +295,13 @@ fn unpacked(files: &[RuleFile], flag: &RulesFlag) -> Result<RuleSet, Failure> {
     if files.is_empty() {
         return Ok(RuleSet::empty());
     }
-    let folder = tempfile::tempdir()?;
-    let (mut rules, mut local) = (Vec::new(), Vec::new());
-    for file in files {
-        let path = Path::new(&file.path);
-        if !is_plain(path) {
-            return Err(Failure::Usage(anyhow!("a rule file of the order is named {path:?}")));
-        }
-        let path = folder.path().join(path);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        std::fs::write(&path, &file.text)?;
-        match file.kind {
-            FileKind::Rules => rules.push(path),
-            FileKind::Local => local.push(path),
-            FileKind::List => {}
-        }
-    }
-    let loaded = RuleSet::load(&flag.only(rules, local, Use::Scan)).map_err(Failure::usage)?;
+    let of =
+        |kind| files.iter().filter(|file| file.kind == kind).map(|file| PathBuf::from(&file.path)).collect();
+    let texts = files.iter().map(|file| (PathBuf::from(&file.path), file.text.clone())).collect();
+    let selection = Selection {
+        texts: Texts::Given(Arc::new(texts)),
+        ..flag.only(of(FileKind::Rules), of(FileKind::Local), Use::Scan)
+    };
+    let loaded = RuleSet::load(&selection).map_err(Failure::usage)?;
     Ok(loaded.rules)
 }

@@ -244,7 +244,7 @@ impl Lists {
     fn read(&mut self, reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) {
         for (name, span, value) in reader.table("lists", value).unwrap_or_default() {
             let Some(path) = reader.text(name, value) else { continue };
-            let list = List::read(name, &path.value, reader.source.name());
+            let list = List::read(name, &path.value, reader.source);
             if let Err(reason) = &list {
                 reader.error(&path.span, reason.clone());
             }
