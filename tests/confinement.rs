@@ -236,6 +236,32 @@ fn a_guard_goes_on_as_another_user() {
     });
 }
 
+/// Numbers of namespaces are given out again: what a guard of root's has left when it was killed in an earlier one may bear
+/// this one's name.
+#[test]
+fn a_guard_of_another_user_is_found_where_a_killed_one_of_root_s_has_left_its_socket() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let mut killed = place.start("");
+        killed.signal(Signal::KILL);
+        killed.wait_exit();
+        let number = place.network.run("stat --dereference --format %i /proc/self/ns/net");
+        let left = format!("/run/bannerwall/guard-0-{}.sock", number.trim());
+        assert!(Path::new(&left).exists(), "a killed guard takes nothing away");
+        fs::remove_file(place.events()).expect("it was made by root");
+
+        let guard = Running::start(place.guard_of_nobody("--user nobody"));
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        let reloaded = place.reload();
+        assert!(reloaded.status.success(), "{reloaded:?} {}", guard.stderr());
+        place.stop(guard);
+        fs::remove_file(left).expect("a guard of another user may not");
+    });
+}
+
 const UNINSPECTED: &str = "\nbannerwall_uninspected_packets_total ";
 
 #[test]
