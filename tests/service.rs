@@ -18,6 +18,9 @@ use packages::{name, package};
 /// How long a systemd may take to start before it is taken for one that cannot here.
 const START: Duration = Duration::from_secs(60);
 
+/// How long one end of a connection waits for the other.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The layer, with nothing of this machine's own that starts, or that would change its kernel.
 const BOOT: &str = r#"set -e
 mount -t tmpfs tmpfs "$1"
@@ -37,6 +40,9 @@ for node in null zero full random urandom tty; do
   mount --bind /dev/$node dev/$node
 done
 mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
+mount -t tmpfs -o mode=1777 tmpfs dev/shm
+ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
 mount --bind "$2" mnt
 rm -rf etc/systemd/system/*.wants
@@ -50,13 +56,13 @@ for unit in dev-hugepages.mount dev-mqueue.mount proc-sys-fs-binfmt_misc.automou
   systemd-udevd-kernel.socket; do
   ln -sf /dev/null etc/systemd/system/$unit
 done
-printf '[Unit]\nRequires=basic.target\nAfter=basic.target\n' >etc/systemd/system/test.target
+printf '[Unit]\nRequires=basic.target\nAfter=basic.target\n' >etc/systemd/system/only-this.target
 mkdir run/old
 pivot_root . run/old
 umount -l /run/old
 exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin \
   setpriv --bounding-set=-sys_time,-sys_module,-sys_boot,-sys_rawio,-syslog \
-  /lib/systemd/systemd --system --unit=test.target"#;
+  /lib/systemd/systemd --system --unit=only-this.target"#;
 
 /// A systemd, and all that it runs.
 struct Machine {
@@ -80,7 +86,11 @@ impl Machine {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("it is there");
         let of_groups = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
         let groups = mounts.lines().find(of_groups).and_then(|line| line.split(' ').nth(1));
-        let group = Path::new(groups?).join(format!("bannerwall-test-{}", std::process::id()));
+        let Some(groups) = groups else {
+            skipped("there are no control groups of version 2");
+            return None;
+        };
+        let group = Path::new(groups).join(format!("bannerwall-test-{}", std::process::id()));
         if let Err(error) = fs::create_dir(&group) {
             skipped(&format!("{}: {error}", group.display()));
             return None;
@@ -95,7 +105,9 @@ impl Machine {
         let systemd = Some(Running::start(command));
         let mut machine = Self { network, systemd, group, _folder: folder };
         let until = Instant::now() + START;
-        while machine.output("systemctl is-system-running").stdout != b"running\n" {
+        // Before the layer is the root, it is the machine's own systemd that answers.
+        let asked = "test -e /etc/systemd/system/only-this.target && systemctl is-system-running";
+        while machine.output(asked).stdout != b"running\n" {
             let systemd = machine.systemd.as_mut().expect("started above");
             if systemd.has_exited() || Instant::now() > until {
                 skipped(&systemd.stderr());
@@ -111,9 +123,9 @@ impl Machine {
         let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
         let first = children.unwrap_or_default().split_whitespace().next().unwrap_or("0").to_owned();
         let mut command = self.network.command("nsenter");
-        command.args(["--mount", "--pid", "--uts", "--ipc", "--cgroup", "--target", &first, "--wd=/"]);
+        command.args(["--mount", "--pid", "--uts", "--ipc", "--cgroup", "--target", &first]);
         command.args(["env", "-i", "DEBIAN_FRONTEND=noninteractive", "SYSTEMD_PAGER="]);
-        command.args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c", words]);
+        command.args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c"]).arg(format!("cd / && {words}"));
         command.output().expect("nsenter starts")
     }
 
@@ -222,14 +234,12 @@ fn its_rules_are_read_again(machine: &Machine) {
 }
 
 fn it_is_started_again_where_it_hangs_or_dies(machine: &Machine) {
-    // The watchdog is what ends the first one.
+    // Nobody but the watchdog ends the one that is stopped.
     for signal in ["STOP", "KILL"] {
         let guard = machine.main_process();
         machine.run(&format!("kill -{signal} {guard}"));
         machine.is_started_again(&guard);
     }
-    let told = machine.run("journalctl --output cat --lines 500");
-    assert!(told.contains("Watchdog timeout"), "{told}");
     // Its second process is the only one that can change the hook.
     let guard = machine.main_process();
     machine.run(&format!("kill -KILL $(cat /proc/{guard}/task/{guard}/children)"));
@@ -240,7 +250,6 @@ fn it_is_started_again_where_it_hangs_or_dies(machine: &Machine) {
 fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
     let drop_in = "/etc/systemd/system/bannerwall.service.d";
     machine.run(&format!("mkdir {drop_in} && printf '[Service]\\nExecStopPost=\\n' >{drop_in}/store.conf"));
-    // Its own file, as the guard has counted what came before.
     machine.configure("fd-store = true\\nmax-wait = \"off\"\\nmetrics = \"127.0.0.1:9464\"\\n");
     machine.run(
         "sed -i 's,^events = .*,events = \"/var/log/bannerwall/store.json\",' /etc/bannerwall/guard.toml",
@@ -248,10 +257,16 @@ fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
     machine.run("systemctl daemon-reload && systemctl restart bannerwall");
     let store = machine.show("NFileDescriptorStore");
     assert_eq!(store, "2", "a queue and the metrics: {}", machine.journal());
-    let (listener, is_over) = (machine.network.listen(([127, 0, 0, 1], 2222)), AtomicBool::new(false));
+    let listener = machine.network.listen(([127, 0, 0, 1], 2222));
+    let [is_over, is_served] = [(); 2].map(|()| AtomicBool::new(false));
+    listener.set_nonblocking(true).expect("it can be asked");
     let asked = std::thread::scope(|scope| {
-        scope.spawn(|| serve(&listener, &is_over));
-        let client = scope.spawn(|| machine.network.inside(|| ask_until(&is_over)));
+        scope.spawn(|| serve(&listener, &is_served));
+        let client = scope.spawn(|| {
+            let _over = Over(&is_served);
+            machine.network.inside(|| ask_until(&is_over))
+        });
+        let over = Over(&is_over);
         for _ in 0..4 {
             let before = machine.main_process();
             machine.run("systemctl restart bannerwall");
@@ -259,7 +274,7 @@ fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
             std::thread::sleep(Duration::from_millis(300));
         }
         machine.run(&format!("dpkg --install /mnt/{upgrade}"));
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         client.join().expect("every connection is served")
     });
     let shown = machine.run("curl --silent --show-error --max-time 20 http://127.0.0.1:9464/metrics");
@@ -270,21 +285,32 @@ fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
         let told = machine.run("grep -c '\"event_type\":\"ssh\"' /var/log/bannerwall/store.json || true");
         (told.trim().parse() == Ok(asked)).then_some(())
     });
+    machine.run(&format!("rm -r {drop_in} && systemctl daemon-reload"));
 }
 
 const SERVER: &[u8] = b"SSH-2.0-OpenSSH_9.2p1\r\n";
 const CLIENT: &[u8] = b"SSH-2.0-OpenSSH_9.3\r\n";
 
-/// Serves one connection after the other until the one behind the end.
+/// Ends an end of the load, also where the test fails amid it.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Serves one connection after the other.
 fn serve(listener: &TcpListener, is_over: &AtomicBool) {
-    for stream in listener.incoming() {
-        let mut stream = stream.expect("a client");
+    while !is_over.load(Ordering::Relaxed) {
+        let Ok((mut stream, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
         let mut said = vec![0; CLIENT.len()];
-        let served = stream.write_all(SERVER).and_then(|()| stream.read_exact(&mut said));
-        // The one that only wakes it says nothing.
-        if is_over.load(Ordering::Relaxed) && served.is_err() {
-            return;
-        }
+        // A client that fails says so itself.
+        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.write_all(SERVER).and_then(|()| stream.read_exact(&mut said));
     }
 }
 
@@ -297,7 +323,7 @@ fn ask_until(is_over: &AtomicBool) -> u64 {
     let mut asked = 0;
     while !is_over.load(Ordering::Relaxed) {
         let mut stream = TcpStream::connect(address).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it takes one");
+        stream.set_read_timeout(Some(PATIENCE)).expect("it takes one");
         let mut said = vec![0; SERVER.len()];
         stream.read_exact(&mut said).expect("a banner");
         assert_eq!(said, SERVER);
@@ -305,7 +331,5 @@ fn ask_until(is_over: &AtomicBool) -> u64 {
         assert_eq!(stream.read_to_end(&mut said).expect("its end"), 0);
         asked += 1;
     }
-    // The server waits for it.
-    drop(TcpStream::connect(address));
     asked
 }
