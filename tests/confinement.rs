@@ -56,15 +56,19 @@ impl Place {
         process
     }
 
-    /// The program as nobody with ambient capabilities, as a unit with `User=` starts it.
-    fn as_nobody(&self) -> Command {
-        let program = self.folder.path().join("bannerwall");
-        fs::copy(PROGRAM, &program).expect("there is room");
+    fn is_open_to_nobody(&self) {
         chown(self.folder.path().join("events"), Some(NOBODY), None).expect("we are root");
         for path in ["", "rules", "rules/a.toml"] {
             let mode = fs::Permissions::from_mode(0o755);
             fs::set_permissions(self.folder.path().join(path), mode).expect("ours");
         }
+    }
+
+    /// The program as nobody with ambient capabilities, as a unit with `User=` starts it.
+    fn as_nobody(&self) -> Command {
+        let program = self.folder.path().join("bannerwall");
+        fs::copy(PROGRAM, &program).expect("there is room");
+        self.is_open_to_nobody();
         let mut command = self.network.command("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args(["--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw"]);
@@ -233,6 +237,33 @@ fn a_guard_goes_on_as_another_user() {
             });
             place.stop(guard);
         }
+    });
+}
+
+/// Numbers of namespaces are given out again: what a guard of root's has left when it was killed in an earlier one may bear
+/// this one's name.
+#[test]
+fn a_guard_of_another_user_is_found_where_a_killed_one_of_root_s_has_left_its_socket() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        // The hook stays up, and is the next guard's.
+        let mut killed = place.start("");
+        killed.signal(Signal::KILL);
+        killed.wait_exit();
+        let number = place.network.run("stat --dereference --format %i /proc/self/ns/net");
+        let left = format!("/run/bannerwall/guard-0-{}.sock", number.trim());
+        assert!(Path::new(&left).exists(), "a killed guard takes nothing away");
+        fs::remove_file(place.events()).expect("it was made by root");
+
+        place.is_open_to_nobody();
+        let guard = place.start("--user nobody");
+        let reloaded = place.reload();
+        assert!(reloaded.status.success(), "{reloaded:?} {}", guard.stderr());
+        place.stop(guard);
+        fs::remove_file(left).expect("a guard of another user may not");
     });
 }
 

@@ -1,5 +1,7 @@
 //! Packages: what is in them, and what they leave, by the package managers themselves over a copy of this machine.
 
+mod packages;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -11,7 +13,7 @@ use bannerwall_test_support::raw::{Flags, Packet};
 use bannerwall_test_support::{Namespace, Running, Signal, as_root};
 use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+use packages::{PROGRAM, name, package};
 
 /// This machine's files with a layer of our own on top, which all that is done here goes to.
 const LAYER: &str = "set -e
@@ -121,15 +123,6 @@ impl Drop for Machine {
     }
 }
 
-/// Packages the program that these tests are of.
-fn package(kind: &str, revision: &str, folder: &Path) -> PathBuf {
-    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/package"));
-    command.args([kind, "--program", PROGRAM, "--compress", "none", "--revision", revision, "--output"]);
-    let output = command.arg(folder).output().expect("python3 is installed");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("a path").trim_end().into()
-}
-
 /// A systemd that runs, as far as scripts see: its `systemctl` tells in `/run/stub/log` what it was asked for, and of all units
 /// that they are (0) or are not active.
 fn let_systemd_seem_to_run(machine: &Machine) {
@@ -146,8 +139,23 @@ fn asked(machine: &Machine) -> String {
     machine.run("cat /run/stub/log; : >/run/stub/log")
 }
 
-fn name(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).expect("packages have names")
+/// What `systemctl enable` makes of both units that can be enabled.
+const ENABLED: [&str; 2] = [
+    "/etc/systemd/system/multi-user.target.wants/bannerwall.service",
+    "/etc/systemd/system/timers.target.wants/bannerwall-advisories.timer",
+];
+
+/// As `systemctl enable` does, where that is a stub.
+fn is_enabled_by_hand(machine: &Machine) {
+    for link in ENABLED {
+        machine.run(&format!("mkdir -p $(dirname {link})"));
+        machine.run(&format!("ln -s /usr/lib/systemd/system/$(basename {link}) {link}"));
+    }
+}
+
+/// Which of [`ENABLED`] are there, whether they lead anywhere or not.
+fn enabled(machine: &Machine) -> Vec<&'static str> {
+    ENABLED.into_iter().filter(|link| machine.output(&format!("test -L {link}")).status.success()).collect()
 }
 
 #[test]
@@ -160,12 +168,15 @@ fn a_debian_package_is_installed_upgraded_removed_and_purged_and_nothing_stays()
         holds_what_it_should(&machine);
         its_service_is_held_tight(&machine);
         its_guard_starts_by_its_configuration(&machine);
+        assert_eq!(enabled(&machine), [""; 0], "nobody enables it but the administrator");
+        machine.run("systemctl enable bannerwall.service bannerwall-advisories.timer");
 
         machine.run("echo 'quiet = true' >> /etc/bannerwall/guard.toml");
         machine.run("echo 'own' > /etc/bannerwall/local.d/own.toml");
         machine.run(&format!("dpkg --install /mnt/{}", name(&second)));
         assert!(machine.run("dpkg-query -W bannerwall").trim_end().ends_with("-2"));
         machine.run("grep -q quiet /etc/bannerwall/guard.toml");
+        assert_eq!(enabled(&machine), ENABLED, "an upgrade keeps what was chosen");
 
         machine.run("bannerwall hook up");
         // As systemd does once the timer has run.
@@ -176,7 +187,14 @@ fn a_debian_package_is_installed_upgraded_removed_and_purged_and_nothing_stays()
         assert!(!machine.run("iptables-save").contains("NFQUEUE"), "a hook outlived its program");
         machine.run("test -e /var/log/bannerwall/events.json && test ! -e /run/bannerwall");
         machine.run("grep -q quiet /etc/bannerwall/guard.toml");
+        assert_eq!(enabled(&machine), [""; 0], "links to units that are gone");
 
+        // One that is not enabled is not after a further installation or upgrade.
+        for package in [&first, &second] {
+            machine.run(&format!("dpkg --install /mnt/{}", name(package)));
+            assert_eq!(enabled(&machine), [""; 0]);
+        }
+        machine.run("systemctl enable bannerwall.service bannerwall-advisories.timer");
         machine.run("dpkg --purge bannerwall");
         machine.fails("getent passwd bannerwall || getent group bannerwall");
         // systemd's own, and empty.
@@ -210,6 +228,7 @@ fn scripts_leave_a_guard_that_works_and_never_a_closed_hook_without_a_program() 
         assert!(!told.contains("restart bannerwall.service"), "{told}");
         machine.run("cp /run/kept /etc/bannerwall/guard.toml");
 
+        is_enabled_by_hand(&machine);
         machine.run("bannerwall hook up --on-failure closed");
         let iptables = "/usr/sbin/xtables-nft-multi";
         machine.run(&format!(
@@ -226,11 +245,13 @@ fn scripts_leave_a_guard_that_works_and_never_a_closed_hook_without_a_program() 
         assert!(stopped.is_some() && stopped < started, "{told}");
         machine.run(&format!("umount {iptables}"));
         assert!(machine.run("iptables-save").contains("NFQUEUE"), "it is closed still");
+        assert_eq!(enabled(&machine), ENABLED, "it stays enabled, as it stays");
 
         machine.run("dpkg --remove bannerwall");
         assert!(!machine.run("iptables-save").contains("NFQUEUE"), "a closed hook outlived its program");
         let told = asked(&machine);
         assert!(told.contains("bannerwall-advisories.service") && !told.contains("\nstart"), "{told}");
+        assert_eq!(enabled(&machine), [""; 0], "links to units that are gone");
         machine.run("dpkg --purge bannerwall");
         machine.fails("getent passwd bannerwall || getent group bannerwall");
         machine.run("test ! -e /run/xtables.lock || test \"$(stat -c '%U:%G %a' /run/xtables.lock)\" = 'root:root 600'");
@@ -405,7 +426,9 @@ fn an_rpm_holds_the_same_and_is_erased_whole() {
         let told = asked(&machine);
         assert!(told.contains("try-restart bannerwall.service\n"), "{told}");
         machine.run("bannerwall hook up --on-failure closed");
+        is_enabled_by_hand(&machine);
         machine.run("rpm --erase bannerwall && userdel bannerwall");
+        assert_eq!(enabled(&machine), [""; 0], "links to units that are gone");
         let told = asked(&machine);
         assert!(told.contains("--no-reload disable --now bannerwall.service"), "{told}");
         assert!(!machine.run("iptables-save").contains("NFQUEUE"), "a closed hook outlived its program");

@@ -28,8 +28,8 @@ pub(super) struct ReloadArgs {
 
 /// Runs `bannerwall reload`.
 pub(super) fn run(arguments: &ReloadArgs, quiet: bool) -> Result<Exit, Failure> {
-    let path = socket(arguments.control.as_ref(), arguments.queue);
-    let answer = control::reload(&path).map_err(|error| match error.is_unsupported() {
+    let sockets = sockets(arguments.control.as_ref(), arguments.queue);
+    let answer = control::reload(&sockets).map_err(|error| match error.is_unsupported() {
         true => Failure::unsupported(error),
         false => Failure::usage(error),
     })?;
@@ -42,8 +42,8 @@ pub(super) fn run(arguments: &ReloadArgs, quiet: bool) -> Result<Exit, Failure> 
     }
 }
 
-/// The control socket of the guard of these queues.
-fn socket(named: Option<&PathBuf>, queues: Queues) -> PathBuf {
+/// Where the guard of these queues may listen.
+fn sockets(named: Option<&PathBuf>, queues: Queues) -> Vec<PathBuf> {
     let first = queues.numbers().next().unwrap_or_default();
-    named.cloned().unwrap_or_else(|| control::find(first))
+    named.map_or_else(|| control::places(first), |path| vec![path.clone()])
 }

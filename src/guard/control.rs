@@ -95,25 +95,51 @@ pub(super) fn folder(user: Option<&User>) -> PathBuf {
     user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
 }
 
-/// Where such a guard listens: at [`default_path`], or in the folder of a user that it has gone on as.
-pub fn find(queue: u16) -> PathBuf {
+/// Where such a guard may listen: at [`default_path`], or in the folder of a user that it has gone on as.
+///
+/// Several where a guard of another user was killed, even long ago in a namespace whose number this one has got:
+/// nobody has taken away its socket.
+pub fn places(queue: u16) -> Vec<PathBuf> {
     let path = default_path(queue, None);
-    if path.exists() {
-        return path;
-    }
-    let folders = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
-    let mut others = folders.filter_map(|folder| Some(folder.path().join(path.file_name()?)));
-    others.find(|other| other.exists()).unwrap_or(path)
+    places_in(Path::new(FOLDER), &path)
 }
 
-/// Has the guard at `path` read its rules again.
+fn places_in(folder: &Path, path: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let others = folders.filter_map(|folder| Some(folder.path().join(path.file_name()?)));
+    let others = others.filter(|other| other.exists());
+    std::iter::once(path.to_owned()).chain(others).collect()
+}
+
+/// Has the guard that listens at one of these places read its rules again.
 ///
 /// # Errors
 /// Where no guard listens or answers; that rules were refused is an answer.
-pub fn reload(path: &Path) -> Result<Answer, ControlError> {
-    let stream =
-        UnixStream::connect(path).map_err(|source| ControlError::Nobody { path: path.to_owned(), source })?;
+pub fn reload(places: &[PathBuf]) -> Result<Answer, ControlError> {
+    let (path, stream) = connect(places)?;
     exchange(&stream).map_err(|source| ControlError::Silent { path: path.to_owned(), source })
+}
+
+/// The first that somebody listens at. What is told of none is that of one which may live, else of one that is there.
+fn connect(places: &[PathBuf]) -> Result<(&Path, UnixStream), ControlError> {
+    let weight = |error: &io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => 0,
+        io::ErrorKind::NotFound => 2,
+        _ => 1,
+    };
+    let mut nobody: Option<(&Path, io::Error)> = None;
+    for path in places.iter().map(PathBuf::as_path) {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok((path, stream)),
+            Err(error) => {
+                if nobody.as_ref().is_none_or(|(_, known)| weight(&error) < weight(known)) {
+                    nobody = Some((path, error));
+                }
+            }
+        }
+    }
+    let (path, source) = nobody.unwrap_or_else(|| (Path::new(FOLDER), io::ErrorKind::NotFound.into()));
+    Err(ControlError::Nobody { path: path.to_owned(), source })
 }
 
 fn exchange(mut stream: &UnixStream) -> io::Result<Answer> {
@@ -196,6 +222,10 @@ mod tests {
         (control, main)
     }
 
+    fn reload_at(path: &Path) -> Result<Answer, ControlError> {
+        reload(&[path.to_owned()])
+    }
+
     #[test]
     fn an_answer_comes_back_whole_and_nonsense_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -203,7 +233,7 @@ mod tests {
         let refused = Answer { ok: false, rules: 3, error: Some("a fault\nin two lines".into()) };
         let (control, main) = guard(&path, refused.clone());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(reload(&path).unwrap(), refused);
+        assert_eq!(reload_at(&path).unwrap(), refused);
         for nonsense in [b"{}\n".to_vec(), vec![b'x'; 10_000], b"\xff\n".to_vec(), Vec::new()] {
             let mut stream = UnixStream::connect(&path).unwrap();
             // The guard may be done with it before all is sent.
@@ -213,11 +243,11 @@ mod tests {
             let _ = stream.read_to_string(&mut said);
             assert!(!said.contains("true"), "{said}");
         }
-        assert_eq!(reload(&path).unwrap(), refused, "it still listens");
+        assert_eq!(reload_at(&path).unwrap(), refused, "it still listens");
         drop(control);
         main.join().unwrap();
         assert!(!path.exists());
-        assert!(matches!(reload(&path), Err(ControlError::Nobody { .. })));
+        assert!(matches!(reload_at(&path), Err(ControlError::Nobody { .. })));
     }
 
     #[test]
@@ -230,11 +260,31 @@ mod tests {
         let (sender, _messages) = bounded(1);
         let second = Control::start(&path, sender.clone()).unwrap_err();
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
-        assert!(reload(&path).unwrap().ok, "the first one was not disturbed");
+        assert!(reload_at(&path).unwrap().ok, "the first one was not disturbed");
         drop(control);
         main.join().unwrap();
         std::fs::write(&path, "mine").unwrap();
         assert_eq!(Control::start(&path, sender).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_guard_of_another_user_is_found_beside_what_dead_ones_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("guard-0-4026532000.sock");
+        for user in ["7", "8", "9"] {
+            std::fs::create_dir(folder.path().join(user)).unwrap();
+        }
+        let [dead, lives] = ["7", "8"].map(|user| folder.path().join(user).join("guard-0-4026532000.sock"));
+        let asks = || reload(&places_in(folder.path(), &shared));
+        let says = |asked: Result<Answer, ControlError>| asked.unwrap_err().to_string();
+        assert!(says(asks()).contains("guard-0-4026532000.sock: No such file"), "{}", says(asks()));
+        drop([&shared, &dead].map(|path| UnixListener::bind(path).unwrap()));
+        assert!(says(asks()).contains("refused"), "{}", says(asks()));
+        let (control, main) = guard(&lives, Answer { ok: true, rules: 7, error: None });
+        assert_eq!(asks().unwrap().rules, 7);
+        drop(control);
+        main.join().unwrap();
+        assert!(says(asks()).contains("refused"), "{}", says(asks()));
     }
 }
