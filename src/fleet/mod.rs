@@ -11,7 +11,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`merge`] | what sensors have sent, into the inventory |
+//! | [`mod@merge`] | what sensors have sent, into the inventory |
 //! | [`order`] | what is scanned, as it lies in the database |
 //! | [`over`] | which targets of a shard are over |
 //! | [`pace`] | how fast a worker may be now |
