@@ -188,6 +188,7 @@ impl InventoryFlags {
         self.inventory.clone().map(|place| RecordConfig {
             place,
             sensor,
+            is_named: self.sensor.is_some(),
             about,
             keep: self.keep,
             gone_after: self.gone_after,

@@ -6,8 +6,12 @@
 //! targets are over are written in one transaction that holds only with the shard's token: whoever dies, however late
 //! somebody wakes, and whenever the server goes away, each target is told of once.
 //!
+//! Sensors elsewhere enter what they see into an inbox of the same database, and read nothing of it; whoever may write
+//! merges it.
+//!
 //! | module | what it owns |
 //! |---|---|
+//! | [`mod@merge`] | what sensors have sent, into the inventory |
 //! | [`order`] | what is scanned, as it lies in the database |
 //! | [`over`] | which targets of a shard are over |
 //! | [`pace`] | how fast a worker may be now |
@@ -15,6 +19,7 @@
 //! | [`rhythm`] | when scans begin again, and when nothing is scanned |
 //! | [`worker`] | takes shards, scans, writes |
 
+mod merge;
 mod order;
 mod over;
 mod pace;
@@ -22,12 +27,18 @@ mod queue;
 mod rhythm;
 mod worker;
 
+pub use merge::{MergeConfig, Merged, merge};
 pub use order::{FileKind, NetworkRate, Order, RuleFile};
-pub use queue::{Planned, Queue, ScanState, Status, Submission};
+pub use queue::{Group, Member, Planned, Queue, ScanState, SensorState, Status, Submission, check_name};
 pub use rhythm::Cron;
 pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
 
 use crate::inventory::{DatabaseError, StoreError};
+
+/// Everything that makes a fleet in an empty database, as `fleet init` does.
+pub fn script(members: &[Member]) -> String {
+    queue::script(members)
+}
 
 /// Targets of a shard, unless it is said.
 pub const SHARD: u64 = 1 << 16;
@@ -50,6 +61,16 @@ pub enum FleetError {
     /// There is no fleet in it.
     #[error("--database: there is no fleet yet; `bannerwall fleet submit` or `fleet init` makes one")]
     NoFleet,
+    /// An older program has made it, and it cannot be brought up to date.
+    #[error("--database: the fleet's tables are version {0}, and cannot be brought to version {known}: {1}; `bannerwall fleet init` by \
+        who has made them does so", known = queue::VERSION)]
+    Older(i64, StoreError),
+    /// A role may do more than a sensor is to.
+    #[error("--sensor {0}: that role is there, and may do everything; a sensor is to have one of its own")]
+    Mighty(String),
+    /// A sensor would be able to read.
+    #[error("--sensor {0}: that role is a member of {1}; a sensor is to have one of its own")]
+    Reads(String, String),
     /// A newer program has made it.
     #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",
         known = queue::VERSION)]

@@ -5,6 +5,7 @@
 //! packet path waits for it.
 
 mod alert;
+mod batch;
 mod database;
 pub mod export;
 mod filter;
@@ -14,6 +15,7 @@ mod moment;
 mod notify;
 mod observer;
 mod outlet;
+mod post;
 mod product;
 mod recorder;
 mod sighting;
@@ -22,11 +24,12 @@ mod store;
 mod tests;
 
 pub use alert::Alert;
+pub use batch::Batch;
 pub(crate) use database::values;
 pub use database::{
     Beside, Change, Contact, Count, Cursor, Database, DatabaseError, Desk, Findings, Found, History,
-    HostRecord, HostRow, Interrupter, Keeper, Overview, PastOrder, PastRun, Place, Row, Rule, Said, Schedule,
-    Service, Time, Value, shown,
+    HostRecord, HostRow, Interrupter, Keeper, Merger, Overview, PastOrder, PastRun, Place, Row, Rule, Said,
+    Schedule, Sent, Service, Time, Value, schema_of_server, shown,
 };
 pub use filter::Filter;
 pub use impact::{Impact, impact};

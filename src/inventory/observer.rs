@@ -9,9 +9,10 @@ use ahash::AHashSet;
 use super::database::{Place, Writer};
 use super::notify::Receiver;
 use super::outlet::Outlet;
+use super::post::{self, Post};
 use super::recorder::{Losses, Recorder};
 use super::sighting::concerns;
-use super::store::{Run, StoreError};
+use super::store::{Run, Store, StoreError};
 use crate::event::{Event, EventSink as _, PortState, Source};
 use crate::output::consumer::Feed;
 use crate::output::{Handle, Overflow, WriterConfig};
@@ -23,6 +24,8 @@ pub struct RecordConfig {
     pub place: Place,
     /// The name of this place of observation.
     pub sensor: String,
+    /// Whether somebody has given it.
+    pub is_named: bool,
     /// What is scanned or read, for a person.
     pub about: String,
     /// How long things are kept since they were last seen; for ever where absent.
@@ -70,17 +73,23 @@ impl RecordConfig {
             let why = "a server has no file whose size could be bounded; --keep bounds what is kept";
             return Err(StoreError::NoFile(self.place.clone(), why));
         }
-        let store = Writer::open(&self.place, &run)?.bounded(self.max_size)?;
-        let known = match source {
-            Source::Scan => Some(Arc::new(store.known_servers()?)),
-            Source::Guard | Source::Replay => None,
-        };
         let channel = match source {
             Source::Guard => Self::COUNTING,
             Source::Replay => WriterConfig::WAITING,
             Source::Scan => WriterConfig::BATCHES,
         };
         let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
+        let losses = Losses::default();
+        if let Some(post) = self.post(&run)? {
+            let recorder = Recorder::new(post, losses.clone());
+            let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
+            return Ok(Inventory { feed, losses, known: None });
+        }
+        let store = Writer::open(&self.place, &run)?.bounded(self.max_size)?;
+        let known = match source {
+            Source::Scan => Some(Arc::new(store.known_servers()?)),
+            Source::Guard | Source::Replay => None,
+        };
         let outlet = if run.tells {
             let outputs = if telling.as_events { outputs } else { Vec::new() };
             let learned =
@@ -89,13 +98,28 @@ impl RecordConfig {
         } else {
             None
         };
-        let losses = Losses::default();
         let recorder = Recorder::new(Box::new(store), losses.clone())
             .keeping(self.keep)
             .giving_up_after(self.gone_after)
             .telling(outlet);
         let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
         Ok(Inventory { feed, losses, known })
+    }
+
+    /// What sends to a fleet, where this is one of its sensors.
+    fn post(&self, run: &Run) -> Result<Option<Box<dyn Store>>, StoreError> {
+        let Some(inbox) = post::find(&self.place, self.is_named.then_some(&*self.sensor))? else {
+            return Ok(None);
+        };
+        let asked = [
+            (run.tells, "changes are told by who may read (`inventory changes`, the page)"),
+            (self.keep.is_some(), "`inventory prune` is for --keep"),
+            (self.gone_after.is_some(), "--gone-after is for who may read"),
+        ];
+        if let Some((_, why)) = asked.into_iter().find(|(is_asked, _)| *is_asked) {
+            return Err(StoreError::Sensor(self.place.clone(), why));
+        }
+        Ok(Some(Box::new(Post::new(inbox, run)?)))
     }
 }
 

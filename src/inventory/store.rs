@@ -126,6 +126,19 @@ pub enum StoreError {
     /// It has no file that something could be done with.
     #[error("{0}: {1}")]
     NoFile(Place, &'static str),
+    /// It is come to as a sensor, which may only enter what it sees.
+    #[error("{0}: its role is a sensor's, which only tells what it sees: {1}")]
+    Sensor(Place, &'static str),
+    /// It knows another sensor by the role that it is come to as.
+    #[error("{place}: its role is that of sensor {known}, and --sensor says {named}")]
+    OtherSensor {
+        /// Where it is.
+        place: Place,
+        /// The sensor whose role it is.
+        known: String,
+        /// The one that was named.
+        named: String,
+    },
     /// What the database said.
     #[error("{place}: {error}")]
     Database {

@@ -1,5 +1,6 @@
 //! `bannerwall fleet`: orders to many workers, and what became of them.
 
+mod init;
 mod text;
 
 use std::io::Write as _;
@@ -35,6 +36,8 @@ use crate::privileges::keep_or_tell;
   bannerwall fleet submit ssh 192.0.2.0/24 198.51.100.0/24 --rate 5000 --database postgresql://ann@db/net
   bannerwall fleet worker --database postgresql://worker@db/net       on as many machines as there are
   bannerwall fleet status 1 --database postgresql://ann@db/net
+  bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
+  sudo bannerwall guard --hook forward --inventory postgresql://gw-1@db/net
   bannerwall fleet results 1 --format csv --database postgresql://ann@db/net > results.csv
   bannerwall inventory list --inventory postgresql://ann@db/net")]
 pub(super) struct FleetArgs {
@@ -44,11 +47,15 @@ pub(super) struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
+    /// Make what a fleet needs: tables, groups of roles, and the roles that are named. What is there stays.
+    Init(init::InitArgs),
+    /// Enter what sensors have sent into the inventory, as workers do beside their scans.
+    Merge(init::MergeArgs),
     /// Have a scan made by the workers: what `scan` takes, cut into shards; prints its number.
     Submit(SubmitArgs),
     /// Take shards, scan them, and write what they say into the database.
     Worker(WorkerArgs),
-    /// Show how scans stand.
+    /// Show how scans stand, and sensors.
     #[command(
         after_help = "Example:\n  bannerwall fleet status 1 --format json --database postgresql://ann@db/net"
     )]
@@ -230,6 +237,8 @@ impl From<FleetError> for Failure {
 /// Runs `bannerwall fleet`.
 pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failure> {
     match &arguments.command {
+        FleetCommand::Init(arguments) => init::run(arguments),
+        FleetCommand::Merge(arguments) => init::merge(arguments, global.quiet),
         FleetCommand::Submit(arguments) => submit(arguments, global),
         FleetCommand::Schedule(arguments) => schedule(arguments, global),
         FleetCommand::Worker(arguments) => worker(arguments, global.quiet),
@@ -350,6 +359,11 @@ fn status(scan: Option<i64>, database: &Database, output: &Output) -> Result<Exi
         None => {
             for scan in queue.scans()? {
                 rows.add(&scan, || text::scan(&scan))?;
+            }
+            // Columns are those of scans.
+            let sensors = if output.has_columns() { Vec::new() } else { queue.sensors()? };
+            for sensor in sensors {
+                rows.add(&sensor, || text::sensor(&sensor))?;
             }
         }
     }

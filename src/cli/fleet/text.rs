@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::fleet::{Planned, ScanState, Status};
+use crate::fleet::{Planned, ScanState, SensorState, Status};
 use crate::output::Escaped;
 
 /// The columns of a scan.
@@ -61,6 +61,32 @@ pub(super) fn status(status: &Status) -> String {
             error.attempts,
             Escaped(&error.error)
         );
+    }
+    text
+}
+
+/// A sensor on a line.
+pub(super) fn sensor(sensor: &SensorState) -> String {
+    let heard = sensor.heard.map_or_else(|| "never".to_owned(), |heard| heard.to_string());
+    let mut text = format!(
+        "sensor {}  last heard {heard}  {} batches with {} sightings",
+        Escaped(&sensor.sensor),
+        sensor.batches,
+        sensor.sightings
+    );
+    let counts = [
+        (sensor.inbox, "in the inbox"),
+        (sensor.waiting, "waiting there"),
+        (sensor.refused, "set aside"),
+        (sensor.lost, "sightings lost"),
+    ];
+    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        // Text takes whatever is written.
+        let _ = write!(text, ", {count} {what}");
+    }
+    if let Some(skew) = sensor.skew {
+        let way = if skew < 0 { "behind" } else { "ahead" };
+        let _ = write!(text, "  clock {:.3} s {way}", skew.unsigned_abs() as f64 / 1_000.0);
     }
     text
 }

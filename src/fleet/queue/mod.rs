@@ -1,11 +1,17 @@
 //! The database of a fleet: every statement. What those who give orders ask stands in [`orders`] and [`status`], what
-//! workers do in [`work`], and what begins by itself in [`schedules`].
+//! workers do in [`work`], what begins by itself in [`schedules`], what sensors send in [`inbox`], and what a fleet is
+//! made by in [`init`].
 
+pub(super) mod inbox;
+mod init;
 mod orders;
 mod schedules;
 mod status;
 mod work;
 
+pub use inbox::SensorState;
+pub(super) use init::script;
+pub use init::{Group, Member, check_name};
 pub use orders::Submission;
 pub use schedules::Planned;
 pub use status::{ScanState, Status};
@@ -15,10 +21,10 @@ use super::FleetError;
 use crate::inventory::{Beside, DatabaseError, Place, Row, Value, values};
 
 /// The version of the tables that this program writes.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = TABLES.len() as i64;
 
-/// What makes them.
-const TABLES: &str = include_str!("../fleet-1.sql");
+/// What makes them: one step a version.
+const TABLES: [&str; 2] = [include_str!("../fleet-1.sql"), include_str!("../fleet-2.sql")];
 
 /// Who makes the tables waits for others who do: `bwfl`.
 const MAKING: i64 = 0x6277_666c;
@@ -36,25 +42,33 @@ impl Queue {
     /// See [`FleetError`].
     pub fn make(place: &Place) -> Result<Self, FleetError> {
         let queue = Self { beside: Beside::make(place)? };
-        if queue.version()? == 0 {
-            queue
-                .beside
-                .together(|desk| {
-                    desk.batch(&format!("SELECT pg_advisory_xact_lock({MAKING})"))?;
-                    // Another one may have been quicker.
-                    if version(&queue.beside)? == 0 { desk.batch(TABLES) } else { Ok(()) }
-                })
-                .map_err(|error| queue.fault(error))?;
-        }
+        queue.climb().map_err(|error| queue.fault(error))?;
         queue.checked()
     }
 
-    /// Comes to a fleet that is there.
+    /// Comes to a fleet that is there. One of an older program is brought up to date.
     ///
     /// # Errors
     /// See [`FleetError`].
     pub fn open(place: &Place) -> Result<Self, FleetError> {
-        Self { beside: Beside::open(place)? }.checked()
+        let queue = Self { beside: Beside::open(place)? };
+        let found = queue.version()?;
+        if (1..VERSION).contains(&found) {
+            queue.climb().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
+        }
+        queue.checked()
+    }
+
+    /// Makes a fleet with its roles, or what of them is not there; what was made, and what was there.
+    ///
+    /// # Errors
+    /// See [`FleetError`].
+    pub fn init(place: &Place, members: &[Member]) -> Result<Vec<String>, FleetError> {
+        // Before there is anything: who asks for what cannot be had gets none of it.
+        let told = init::look(&Beside::open(place)?, members)?;
+        let queue = Self::make(place)?;
+        init::make(&queue.beside, members).map_err(|error| queue.fault(error))?;
+        Ok(told)
     }
 
     fn checked(self) -> Result<Self, FleetError> {
@@ -63,6 +77,19 @@ impl Queue {
             VERSION => Ok(self),
             newer => Err(FleetError::Newer(newer)),
         }
+    }
+
+    /// Takes the steps behind the version that is there.
+    fn climb(&self) -> Result<(), DatabaseError> {
+        if version(&self.beside)? >= VERSION {
+            return Ok(());
+        }
+        self.beside.together(|desk| {
+            desk.batch(&format!("SELECT pg_advisory_xact_lock({MAKING})"))?;
+            // Another one may have been quicker.
+            let found = usize::try_from(version(&self.beside)?).unwrap_or_default();
+            TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))
+        })
     }
 
     fn version(&self) -> Result<i64, FleetError> {

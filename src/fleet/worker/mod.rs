@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::merge::Background;
 use super::queue::{Beat, Queue};
 use super::{FleetError, Order};
 use crate::diagnostics::tell;
-use crate::inventory::{DatabaseError, Place};
+use crate::inventory::{DatabaseError, Place, StoreError};
 use crate::output::eve::EveOptions;
 use crate::scan::session::Options;
 
@@ -95,6 +96,7 @@ pub struct Ended {
 /// The database cannot be used when it begins, or this machine lacks something.
 pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ended, FleetError> {
     let queue = Queue::open(&config.place)?;
+    let _merging = Background::start(&config.place).map_err(StoreError::Create)?;
     let id = queue.join(&config.name, config.lease)?;
     let mut worker = Worker {
         config,

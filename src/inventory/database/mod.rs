@@ -5,6 +5,7 @@
 //! other, and a process that is killed leaves a whole database behind.
 
 mod beside;
+mod inbox;
 mod link;
 mod orders;
 mod place;
@@ -20,6 +21,7 @@ use std::os::unix::fs::MetadataExt as _;
 use rusqlite::OpenFlags;
 
 pub use self::beside::{Beside, Desk};
+pub(super) use self::inbox::{Inbox, Parcel, Standing};
 pub(crate) use self::link::values;
 pub use self::link::{DatabaseError, Interrupter, Row, Value};
 use self::link::{File, Link, Session};
@@ -29,8 +31,9 @@ pub use self::read::{
     Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,
     Service, Time,
 };
+pub use self::schema::schema_of_server;
 pub(super) use self::write::Writer;
-pub use self::write::{Findings, Keeper};
+pub use self::write::{Findings, Keeper, Merger, Sent};
 use super::store::StoreError;
 use crate::event::Timestamp;
 

@@ -1,6 +1,6 @@
 //! The tables, and how those of an older program become today's.
 
-use super::link::{Link, Transaction};
+use super::link::{Link, Transaction, dialect_of_server};
 use super::{Database, DatabaseError, File, StoreError, values};
 
 /// What tells an inventory from other SQLite databases: `bwiv`, its `application_id`.
@@ -44,6 +44,17 @@ CREATE OR REPLACE FUNCTION bannerwall.datetime(bigint, text) RETURNS text LANGUA
   AS $$SELECT to_char(to_timestamp($1) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')$$;
 CREATE TABLE bannerwall.schema_version (version bigint NOT NULL);
 INSERT INTO bannerwall.schema_version VALUES (0)";
+
+/// What makes the tables in an empty database of a server.
+pub fn schema_of_server() -> String {
+    let steps = STEPS.iter().map(|text| dialect_of_server(text));
+    let steps: String = steps.map(|text| format!("{text}\n")).collect();
+    let (newest, (_, untied)) = (newest(), UNTIED);
+    // What sums up findings has none to sum up.
+    format!(
+        "{FUNCTIONS};\nSET search_path = bannerwall;\n{steps}{untied}\nUPDATE schema_version SET version = {newest};\n"
+    )
+}
 
 /// The version that this program writes.
 pub(super) fn newest() -> i64 {

@@ -141,6 +141,7 @@ fn a_run_that_keeps_for_a_time_takes_out_what_is_older() {
         let config = |keep| RecordConfig {
             place: place.place.clone(),
             sensor: "edge".to_owned(),
+            is_named: true,
             about: String::new(),
             keep,
             gone_after: None,

@@ -459,6 +459,7 @@ fn run(place: &super::Place) -> Result<u64, String> {
     let config = RecordConfig {
         place: place.clone(),
         sensor: "edge".to_owned(),
+        is_named: true,
         about: String::new(),
         keep: None,
         gone_after: None,

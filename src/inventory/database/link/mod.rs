@@ -18,6 +18,7 @@ use tokio_postgres::CancelToken;
 
 pub(crate) use self::cell::values;
 pub use self::cell::{Row, Value};
+pub(super) use self::dialect::postgres as dialect_of_server;
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
 pub(super) use self::tls::{Tls, tls};

@@ -3,6 +3,7 @@
 mod ahead;
 mod beside;
 mod findings;
+mod merge;
 mod pen;
 mod rows;
 mod runs;
@@ -22,6 +23,7 @@ use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
 use ahead::Ahead;
 pub use beside::{Findings, Keeper};
+pub use merge::{Merger, Sent};
 use pen::{CHANGE, Pen};
 
 /// Hosts, services and banners whose rows are remembered; when there are more, they are looked up anew.

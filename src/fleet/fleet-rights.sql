@@ -1,0 +1,14 @@
+GRANT USAGE ON SCHEMA bannerwall TO bannerwall_sensor, bannerwall_worker, bannerwall_reader, bannerwall_admin;
+-- Not sensor and received_at: whose a batch is, and when it came, the server knows itself.
+GRANT INSERT (stream, number, sent_at, waiting, lost, version, batch) ON bannerwall.fleet_inbox TO bannerwall_sensor;
+GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_worker, bannerwall_reader, bannerwall_admin;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA bannerwall TO bannerwall_worker, bannerwall_admin;
+GRANT INSERT, UPDATE, DELETE ON bannerwall.sensors, bannerwall.runs, bannerwall.hosts, bannerwall.banners,
+  bannerwall.services, bannerwall.sightings, bannerwall.findings, bannerwall.contacts, bannerwall.changes,
+  bannerwall.rules, bannerwall.schedules, bannerwall.orders TO bannerwall_worker, bannerwall_admin;
+GRANT INSERT, UPDATE, DELETE ON bannerwall.fleet_scans, bannerwall.fleet_shards, bannerwall.fleet_workers,
+  bannerwall.fleet_limits, bannerwall.fleet_shares, bannerwall.fleet_results, bannerwall.fleet_sensors,
+  bannerwall.fleet_streams TO bannerwall_worker, bannerwall_admin;
+GRANT UPDATE, DELETE ON bannerwall.fleet_inbox TO bannerwall_worker, bannerwall_admin;
+GRANT UPDATE ON bannerwall.fleet_schedules TO bannerwall_worker;
+GRANT INSERT, UPDATE, DELETE ON bannerwall.fleet_schedules TO bannerwall_admin;

@@ -1,0 +1,223 @@
+//! What sensors have sent: taken out of the inbox in each one's order, and how they stand.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Queue, values};
+use crate::fleet::FleetError;
+use crate::inventory::{Batch, DatabaseError, Desk, Row, Sent, Time};
+
+/// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
+const FORGOTTEN: i64 = 90 * 86_400_000;
+
+/// How a sensor stands.
+#[derive(Debug, Clone, Serialize)]
+pub struct SensorState {
+    /// Its name, which is its role's.
+    pub sensor: String,
+    /// When the last batch of it came.
+    pub heard: Option<Time>,
+    /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch included.
+    pub skew: Option<i64>,
+    /// Batches of it in the inbox.
+    pub inbox: i64,
+    /// Batches that it kept itself when it sent its last one.
+    pub waiting: i64,
+    /// Batches that cannot be merged.
+    pub refused: i64,
+    /// Batches that were merged, and sightings of which they tell.
+    pub batches: i64,
+    /// The sightings of which they told.
+    pub sightings: i64,
+    /// Sightings that it told to have lost.
+    pub lost: i64,
+}
+
+/// What was taken out of the inbox at once.
+#[derive(Debug, Default)]
+pub(in crate::fleet) struct Taken {
+    /// The rows, whatever they held.
+    pub(in crate::fleet) rows: usize,
+    /// Batches that were merged.
+    pub(in crate::fleet) merged: usize,
+    /// The last row that is to be merged, and its sensor: the one at fault, where it is the only one.
+    pub(in crate::fleet) last: Option<i64>,
+    /// What is told of batches that cannot be read.
+    pub(in crate::fleet) refused: Vec<String>,
+}
+
+/// A row of the inbox.
+struct Letter {
+    id: i64,
+    stream: String,
+    number: i64,
+    sent_at: i64,
+    received_at: i64,
+    waiting: i64,
+    lost: i64,
+    version: i64,
+    text: String,
+    again: bool,
+}
+
+/// How far a run was merged.
+#[derive(Default)]
+struct Stream {
+    number: i64,
+    lost: i64,
+    heard: i64,
+}
+
+/// Takes batches of a sensor that nobody else has in hand, at most so many, in its order; what they tell goes into `sent`.
+pub(in crate::fleet) fn take(
+    desk: Desk<'_>,
+    most: i64,
+    taken: &mut Taken,
+) -> Result<Vec<Sent>, DatabaseError> {
+    *taken = Taken::default();
+    let Some(sensor) = next_sensor(desk)? else { return Ok(Vec::new()) };
+    let letters = letters(desk, &sensor, most)?;
+    let Some(last) = letters.last() else { return Ok(Vec::new()) };
+    taken.rows = letters.len();
+    let (skew, waiting) = (last.sent_at.saturating_sub(last.received_at), last.waiting);
+    let heard = last.received_at;
+    let (mut streams, mut sent, mut lost) = (streams(desk, &sensor, &letters)?, Vec::new(), 0);
+    let (mut over, mut sightings) = (Vec::new(), 0);
+    for letter in letters {
+        let stream = streams.entry(letter.stream.clone()).or_default();
+        lost += (letter.lost - stream.lost).max(0);
+        stream.lost = stream.lost.max(letter.lost);
+        stream.heard = stream.heard.max(letter.received_at);
+        // It was sent once more, since the answer was lost.
+        let is_known = letter.number <= stream.number && !letter.again;
+        stream.number = stream.number.max(letter.number);
+        if is_known {
+            over.push(letter.id);
+            continue;
+        }
+        match Batch::read(letter.version, &letter.text) {
+            Ok(batch) => {
+                sightings += i64::try_from(batch.sightings()).unwrap_or(i64::MAX);
+                taken.last = Some(letter.id);
+                over.push(letter.id);
+                sent.push(Sent { sensor: sensor.clone(), stream: letter.stream, batch, lost: letter.lost });
+            }
+            Err(error) => {
+                let error = error.to_string();
+                refuse(desk, letter.id, &error)?;
+                taken.refused.push(format!("sensor {sensor}: batch {} is set aside: {error}", letter.number));
+            }
+        }
+    }
+    taken.merged = sent.len();
+    desk.execute("DELETE FROM fleet_inbox WHERE id = ANY(?1)", &[over.into_iter().collect()])?;
+    for (name, stream) in &streams {
+        let upsert =
+            "INSERT INTO fleet_streams (sensor, stream, number, heard, lost) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (sensor, stream) DO UPDATE SET number = excluded.number, heard = excluded.heard,
+               lost = excluded.lost";
+        desk.execute(upsert, values![&sensor, name, stream.number, stream.heard, stream.lost])?;
+    }
+    let merged = i64::try_from(taken.merged).unwrap_or(i64::MAX);
+    let update = "UPDATE fleet_sensors SET heard = ?2, skew = ?3, waiting = ?4, merged = fleet_now(),
+           batches = batches + ?5, sightings = sightings + ?6, lost = lost + ?7 WHERE sensor = ?1";
+    desk.execute(update, values![&sensor, heard, skew, waiting, merged, sightings, lost])?;
+    let forget = "DELETE FROM fleet_streams WHERE sensor = ?1 AND heard < fleet_now() - ?2";
+    desk.execute(forget, values![&sensor, FORGOTTEN])?;
+    Ok(sent)
+}
+
+/// Sets a batch aside that cannot be merged.
+pub(in crate::fleet) fn refuse(desk: Desk<'_>, id: i64, why: &str) -> Result<(), DatabaseError> {
+    desk.execute("UPDATE fleet_inbox SET refused = ?2 WHERE id = ?1", values![id, why]).map(drop)
+}
+
+/// Has all batches tried once more that were set aside; how many.
+pub(in crate::fleet) fn retry(desk: Desk<'_>) -> Result<usize, DatabaseError> {
+    desk.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
+}
+
+/// The sensor of which something waits for longest, locked to the end of the transaction.
+fn next_sensor(desk: Desk<'_>) -> Result<Option<String>, DatabaseError> {
+    let query = "SELECT sensor FROM fleet_sensors s WHERE EXISTS (SELECT FROM fleet_inbox i
+           WHERE i.sensor = s.sensor AND i.refused IS NULL)
+         ORDER BY merged NULLS FIRST LIMIT 1 FOR UPDATE SKIP LOCKED";
+    if let Some(sensor) = desk.one(query, &[], |row| row.get(0))? {
+        return Ok(Some(sensor));
+    }
+    // Who was made a sensor without `fleet init` is known from its first batch on.
+    let enter =
+        "INSERT INTO fleet_sensors (sensor) SELECT DISTINCT sensor FROM fleet_inbox i WHERE refused IS NULL
+           AND NOT EXISTS (SELECT FROM fleet_sensors s WHERE s.sensor = i.sensor) ON CONFLICT DO NOTHING";
+    match desk.execute(enter, &[])? {
+        0 => Ok(None),
+        _ => desk.one(query, &[], |row| row.get(0)),
+    }
+}
+
+fn letters(desk: Desk<'_>, sensor: &str, most: i64) -> Result<Vec<Letter>, DatabaseError> {
+    let query = "SELECT id, stream, number, sent_at, received_at, waiting, lost, version, batch, again
+         FROM fleet_inbox WHERE sensor = ?1 AND refused IS NULL ORDER BY id LIMIT ?2";
+    desk.all(query, values![sensor, most], |row| {
+        Ok(Letter {
+            id: row.get(0)?,
+            stream: row.get(1)?,
+            number: row.get(2)?,
+            sent_at: row.get(3)?,
+            received_at: row.get(4)?,
+            waiting: row.get(5)?,
+            lost: row.get(6)?,
+            version: row.get(7)?,
+            text: row.get(8)?,
+            again: row.get(9)?,
+        })
+    })
+}
+
+/// How far the runs were merged of which there are letters.
+fn streams(
+    desk: Desk<'_>,
+    sensor: &str,
+    letters: &[Letter],
+) -> Result<BTreeMap<String, Stream>, DatabaseError> {
+    let query =
+        "SELECT stream, number, lost, heard FROM fleet_streams WHERE sensor = ?1 AND stream = ANY(?2)";
+    let names = letters.iter().map(|letter| letter.stream.as_str()).collect();
+    let found = desk.all(query, &[sensor.into(), names], |row| {
+        Ok((row.get(0)?, Stream { number: row.get(1)?, lost: row.get(2)?, heard: row.get(3)? }))
+    })?;
+    Ok(found.into_iter().collect())
+}
+
+impl Queue {
+    /// All sensors.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn sensors(&self) -> Result<Vec<SensorState>, FleetError> {
+        let query =
+            "SELECT coalesce(s.sensor, i.sensor), greatest(s.heard, i.heard), s.skew, coalesce(i.inbox, 0),
+               coalesce(i.waiting, s.waiting), coalesce(i.refused, 0), coalesce(s.batches, 0),
+               coalesce(s.sightings, 0), coalesce(s.lost, 0)
+             FROM fleet_sensors s FULL JOIN (SELECT sensor, max(received_at) AS heard,
+                 count(*) FILTER (WHERE refused IS NULL) AS inbox, count(refused) AS refused,
+                 (array_agg(waiting ORDER BY id DESC))[1] AS waiting
+               FROM fleet_inbox GROUP BY sensor) i ON i.sensor = s.sensor ORDER BY 1";
+        self.all(query, &[], sensor)
+    }
+}
+
+fn sensor(row: &Row<'_>) -> Result<SensorState, DatabaseError> {
+    Ok(SensorState {
+        sensor: row.get(0)?,
+        heard: row.get::<Option<i64>>(1)?.map(Time::from_millis),
+        skew: row.get(2)?,
+        inbox: row.get(3)?,
+        waiting: row.get(4)?,
+        refused: row.get(5)?,
+        batches: row.get(6)?,
+        sightings: row.get(7)?,
+        lost: row.get(8)?,
+    })
+}

@@ -1,0 +1,400 @@
+//! Batches of a sensor as text: what one program writes and another one, perhaps of another version, reads.
+//!
+//! A line of JSON says whose batch it is, each line behind it is a record. What is read was written by whoever may write
+//! for a sensor: it is checked as whatever comes from a network is.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::sighting::{Asset, Banner, Finding, Kind, Software, UNKNOWN, What};
+use super::store::{Record, Run};
+use crate::banner::other::Name;
+use crate::event::{Action, ProductFacts, Protocol, Severity, Side, Source, Timestamp, Verdict};
+
+/// The version of what is written here.
+pub const FORMAT: i64 = 1;
+
+/// Octets of a batch at most; the table takes four times as many.
+pub(super) const OCTETS: usize = 1 << 20;
+
+/// Octets of a text in a record at most: an index of PostgreSQL takes no row of more than 2,704.
+const TEXT: usize = 2_048;
+
+/// Octets of what is said of a run for a person.
+const ABOUT: usize = 4_096;
+
+/// Why a batch cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// A newer program has written it.
+    #[error("its format is version {0}, and this bannerwall knows up to {FORMAT}")]
+    Newer(i64),
+    /// It is none.
+    #[error("line {line}: {fault}")]
+    Fault {
+        /// Where, from 1.
+        line: usize,
+        /// What is wrong.
+        fault: String,
+    },
+}
+
+/// A batch that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Guard, scan or replay.
+    pub(super) source: &'static str,
+    /// What is scanned or read, for a person.
+    pub(super) about: String,
+    /// What was told of a time before is not counted again.
+    pub(super) once: bool,
+    /// When the run began, and when it ended if this is its last batch: milliseconds by the sensor's clock.
+    pub(super) started: i64,
+    pub(super) ended: Option<i64>,
+    pub(super) records: Vec<Record>,
+}
+
+/// The first line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    source: String,
+    about: String,
+    once: bool,
+    started: i64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ended: Option<i64>,
+}
+
+/// A line behind it. Times are nanoseconds since the epoch.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    address: IpAddr,
+    port: u16,
+    side: String,
+    protocol: String,
+    what: Told,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    software: Vec<Option<String>>,
+    first: u64,
+    last: u64,
+    count: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Told {
+    Said { kind: String, text: String },
+    Found { kind: String, text: String, finding: Alerted },
+    Met(IpAddr),
+    Gone,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alerted {
+    rule: String,
+    title: String,
+    severity: String,
+    action: String,
+    verdict: Option<String>,
+    blocked: bool,
+}
+
+/// Writes batches of a run.
+#[derive(Debug, Clone)]
+pub(super) struct Author(Head);
+
+impl Author {
+    pub(super) fn new(run: &Run, started: i64) -> Self {
+        let about = cut(&run.about, ABOUT).to_owned();
+        Self(Head { source: run.source.to_owned(), about, once: run.once, started, ended: None })
+    }
+
+    /// The records from the first on that have room in a batch: how many, and the batch. At least one.
+    pub(super) fn write(&self, records: &[Record]) -> (usize, String) {
+        let (mut text, mut count) = (line(&self.0), 0);
+        for record in records {
+            let more = line(&Line::from(record));
+            if count > 0 && text.len() + more.len() > OCTETS {
+                break;
+            }
+            text.push_str(&more);
+            count += 1;
+        }
+        (count, text)
+    }
+
+    /// The last batch, which says that the run is over.
+    pub(super) fn end(&self, ended: i64) -> String {
+        line(&Head { ended: Some(ended), ..self.0.clone() })
+    }
+}
+
+/// JSON and the end of the line. Texts and numbers always are JSON.
+fn line(value: &impl Serialize) -> String {
+    let mut text = serde_json::to_string(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+impl Batch {
+    /// Reads a batch of a version.
+    ///
+    /// # Errors
+    /// See [`BatchError`].
+    pub fn read(version: i64, text: &str) -> Result<Self, BatchError> {
+        if version != FORMAT {
+            return Err(BatchError::Newer(version));
+        }
+        let at = |line: usize| move |fault: String| BatchError::Fault { line: line + 1, fault };
+        let mut lines = text.lines().enumerate();
+        let head = lines.next().map_or("", |(_, head)| head);
+        let head: Head = serde_json::from_str(head).map_err(|error| at(0)(error.to_string()))?;
+        let sources = [Source::Guard, Source::Replay, Source::Scan].map(Source::name);
+        let source = one_of(sources, &head.source, "source").map_err(at(0))?;
+        let moments = [Some(head.started), head.ended].into_iter().flatten();
+        if moments.into_iter().any(|moment| !(0..LATEST).contains(&moment)) {
+            return Err(at(0)("no time".to_owned()));
+        }
+        let records = lines.map(|(number, line)| {
+            let line: Line = serde_json::from_str(line).map_err(|error| at(number)(error.to_string()))?;
+            line.record().map_err(at(number))
+        });
+        Ok(Self {
+            source,
+            about: cut(&head.about, ABOUT).to_owned(),
+            once: head.once,
+            started: head.started,
+            ended: head.ended,
+            records: records.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// How many sightings it tells of.
+    pub fn sightings(&self) -> u64 {
+        self.records.iter().map(|record| record.count).sum()
+    }
+}
+
+/// The year 9999, in milliseconds since the epoch.
+const LATEST: i64 = 253_402_300_800_000;
+
+impl From<&Record> for Line {
+    fn from(record: &Record) -> Self {
+        let Asset { address, port, side, protocol } = &record.asset;
+        let said = |banner: &Banner| (banner.kind.name().to_owned(), banner.text.clone());
+        let what = match &record.what {
+            What::Said(banner) => {
+                let (kind, text) = said(banner);
+                Told::Said { kind, text }
+            }
+            What::Found(banner, finding) => {
+                let (kind, text) = said(banner);
+                let finding = Alerted {
+                    rule: cut(&finding.rule, TEXT).to_owned(),
+                    title: cut(&finding.title, TEXT).to_owned(),
+                    severity: finding.severity.to_owned(),
+                    action: finding.action.to_owned(),
+                    verdict: finding.verdict.map(str::to_owned),
+                    blocked: finding.blocked,
+                };
+                Told::Found { kind, text, finding }
+            }
+            What::Met(client) => Told::Met(*client),
+            What::Gone => Told::Gone,
+        };
+        let ProductFacts { vendor, product, version, cpe, os } = &record.software.product;
+        let named = [vendor, product, version, cpe, os, &record.software.patch];
+        let software = named.map(|text| text.as_ref().map(|text| cut(text, TEXT).to_owned()));
+        Self {
+            address: *address,
+            port: *port,
+            side: side.name().to_owned(),
+            protocol: (*protocol).to_owned(),
+            what,
+            software: if software.iter().all(Option::is_none) { Vec::new() } else { software.into() },
+            first: record.first.as_nanos(),
+            last: record.last.as_nanos(),
+            count: u32::try_from(record.count).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Line {
+    fn record(self) -> Result<Record, String> {
+        let side = [Side::Server, Side::Client].into_iter().find(|side| side.name() == self.side);
+        let side = side.ok_or_else(|| format!("no side is named {:?}", self.side))?;
+        if (side == Side::Client) != (self.port == 0) {
+            return Err("a server has a port, and a client has none".to_owned());
+        }
+        let last = i64::try_from(self.last / 1_000_000).unwrap_or(i64::MAX);
+        if self.first > self.last || last >= LATEST {
+            return Err("it was seen last before it was seen first".to_owned());
+        }
+        let what = match self.what {
+            Told::Said { kind, text } => What::Said(banner(&kind, &text)?),
+            Told::Found { kind, text, finding } => What::Found(banner(&kind, &text)?, finding.read()?),
+            Told::Met(client) => What::Met(client.to_canonical()),
+            Told::Gone => What::Gone,
+        };
+        let mut software = self.software.into_iter();
+        let mut next = || bounded(software.next().flatten());
+        let product =
+            ProductFacts { vendor: next()?, product: next()?, version: next()?, cpe: next()?, os: next()? };
+        let software = Software { product, patch: next()? };
+        let protocol = protocol(&self.protocol)?;
+        Ok(Record {
+            asset: Asset { address: self.address.to_canonical(), port: self.port, side, protocol },
+            what,
+            software,
+            first: Timestamp::from_nanos(self.first),
+            last: Timestamp::from_nanos(self.last),
+            count: self.count.into(),
+        })
+    }
+}
+
+impl Alerted {
+    fn read(self) -> Result<Finding, String> {
+        const SEVERITIES: [Severity; 5] =
+            [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
+        const ACTIONS: [Action; 6] =
+            [Action::Accept, Action::Alert, Action::Drop, Action::Reject, Action::Mark, Action::Allow];
+        let verdicts = Verdict::NAMES.map(|(name, _)| name);
+        let verdict = self.verdict.map(|name| one_of(verdicts, &name, "verdict"));
+        Ok(Finding {
+            rule: bounded(Some(self.rule))?.unwrap_or_default(),
+            title: bounded(Some(self.title))?.unwrap_or_default(),
+            severity: one_of(SEVERITIES.map(Severity::name), &self.severity, "severity")?,
+            action: one_of(ACTIONS.map(Action::name), &self.action, "action")?,
+            verdict: verdict.transpose()?,
+            blocked: self.blocked,
+        })
+    }
+}
+
+fn banner(kind: &str, text: &str) -> Result<Banner, String> {
+    let kinds = [Kind::Banner, Kind::Hassh, Kind::Certificate, Kind::HostKey];
+    let kind = kinds.into_iter().find(|known| known.name() == kind);
+    Ok(Banner::new(kind.ok_or("no such kind of a banner")?, text))
+}
+
+fn protocol(name: &str) -> Result<&'static str, String> {
+    let read = Protocol::named(name).map(Protocol::name).or_else(|| Name::named(name).map(Name::name));
+    read.or((name == UNKNOWN).then_some(UNKNOWN)).ok_or_else(|| format!("no protocol is named {name:?}"))
+}
+
+fn one_of<const N: usize>(known: [&'static str; N], name: &str, what: &str) -> Result<&'static str, String> {
+    known.into_iter().find(|known| *known == name).ok_or_else(|| format!("no {what} is named {name:?}"))
+}
+
+/// A text that a table takes.
+fn bounded(text: Option<String>) -> Result<Option<String>, String> {
+    match text {
+        Some(text) if text.len() > TEXT => Err(format!("a text of {} octets", text.len())),
+        text => Ok(text),
+    }
+}
+
+/// As much of a text as so many octets hold.
+fn cut(text: &str, octets: usize) -> &str {
+    let whole = (0..=octets.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..whole.unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Run {
+        Run { source: "guard", once: false, tells: false, sensor: "east".into(), about: "queue 0".into() }
+    }
+
+    fn records() -> Vec<Record> {
+        let asset = |port, side| Asset { address: "192.0.2.1".parse().unwrap(), port, side, protocol: "ssh" };
+        let server = || asset(22, Side::Server);
+        let product = ProductFacts { product: Some("OpenSSH".into()), ..ProductFacts::default() };
+        let finding = Finding {
+            rule: "T-1".into(),
+            title: "old\n\"one\"".into(),
+            severity: "high",
+            action: "drop",
+            verdict: Some("vulnerable"),
+            blocked: true,
+        };
+        let said = || Banner::new(Kind::Banner, "SSH-2.0-OpenSSH_9.2p1\u{0}ü");
+        let whats = [
+            (server(), What::Said(said())),
+            (server(), What::Said(Banner::new(Kind::HostKey, "SHA256:x ssh-ed25519"))),
+            (server(), What::Found(said(), finding)),
+            (server(), What::Met("2001:db8::1".parse().unwrap())),
+            (server(), What::Gone),
+            (asset(0, Side::Client), What::Said(said())),
+        ];
+        whats
+            .into_iter()
+            .map(|(asset, what)| Record {
+                asset,
+                what,
+                software: Software { product: product.clone(), patch: Some("Debian-2".into()) },
+                first: Timestamp::from_nanos(1_700_000_000_000_000_001),
+                last: Timestamp::from_nanos(1_700_000_000_500_000_002),
+                count: 7,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (author, records) = (Author::new(&run(), 1_000), records());
+        let (count, text) = author.write(&records);
+        assert_eq!(count, records.len());
+        let batch = Batch::read(FORMAT, &text).unwrap();
+        assert_eq!((batch.sightings(), &batch.records, batch.ended), (42, &records, None));
+        assert_eq!((batch.source, batch.about.as_str(), batch.started), ("guard", "queue 0", 1_000));
+        assert_eq!(Batch::read(FORMAT, &author.end(2_000)).unwrap().ended, Some(2_000));
+    }
+
+    #[test]
+    fn many_records_are_several_batches() {
+        let records: Vec<Record> = records().into_iter().cycle().take(20_000).collect();
+        let (mut rest, mut batches) = (&records[..], 0);
+        while !rest.is_empty() {
+            let (count, text) = Author::new(&run(), 0).write(rest);
+            assert!(count > 0 && text.len() <= OCTETS);
+            assert_eq!(Batch::read(FORMAT, &text).unwrap().records, rest[..count]);
+            rest = &rest[count..];
+            batches += 1;
+        }
+        assert!(batches > 1);
+    }
+
+    #[test]
+    fn what_is_no_batch_is_refused_with_its_line() {
+        let (_, whole) = Author::new(&run(), 0).write(&records());
+        assert!(Batch::read(FORMAT, &whole).is_ok());
+        for (old, new, said) in [
+            ("guard", "gu4rd", "line 1: no source"),
+            ("\"started\":0", "\"started\":-1", "line 1: no time"),
+            ("\"ssh\"", "\"sssh\"", "line 2: no protocol"),
+            ("\"high\"", "\"hi\"", "line 4: no severity"),
+            ("\"port\":22", "\"port\":0", "line 2: a server has a port"),
+            ("\"count\":7", "\"count\":-7", "line 2: "),
+            ("\"first\":17", "\"first\":18", "line 2: it was seen last"),
+            ("\"met\"", "\"mat\"", "line 5: unknown variant"),
+            ("192.0.2.1", "192.0.2", "line 2: "),
+            ("OpenSSH\"", &format!("{}\"", "x".repeat(3_000)), "line 2: a text of 3000 octets"),
+            ("\n", "\n\n", "line 2: "),
+        ] {
+            let error = Batch::read(FORMAT, &whole.replacen(old, new, 1)).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{old}: {error}");
+        }
+        assert!(Batch::read(2, &whole).unwrap_err().to_string().contains("version 2"));
+        for text in ["", "\n", "{}", "[]", "\u{0}"] {
+            assert!(Batch::read(FORMAT, text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Where a sensor puts its batches: a table of the fleet in which it may enter rows, and nothing else. Here stands what a
+//! sensor says to the server; what is done with its batches is the fleet's.
+
+use super::{Beside, Place, values};
+use crate::inventory::batch::FORMAT;
+use crate::inventory::store::StoreError;
+
+/// Those who are members of it are sensors.
+const SENSORS: &str = "bannerwall_sensor";
+
+/// A batch on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::inventory) struct Parcel {
+    /// The run that has written it.
+    pub(in crate::inventory) stream: String,
+    /// Counts the batches of the run, from 1.
+    pub(in crate::inventory) number: u64,
+    /// How many sightings it tells of.
+    pub(in crate::inventory) sightings: u64,
+    pub(in crate::inventory) text: String,
+}
+
+/// How it stands with a sensor that sends a batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::inventory) struct Standing {
+    /// Sightings that its run has lost.
+    pub(in crate::inventory) lost: u64,
+    /// Batches that wait behind this one.
+    pub(in crate::inventory) waiting: u64,
+}
+
+/// The way of a sensor to the server.
+#[derive(Debug)]
+pub(in crate::inventory) struct Inbox {
+    beside: Beside,
+}
+
+impl Inbox {
+    /// Comes to a server.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(in crate::inventory) fn open(place: &Place) -> Result<Self, StoreError> {
+        Beside::open(place).map(|beside| Self { beside })
+    }
+
+    /// The sensor as which the server knows who has come; none where that is not one that may only enter batches.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn sensor(&self) -> Result<Option<String>, StoreError> {
+        // A superuser would count as a member of everything.
+        let query = "SELECT r.rolname::text FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+             JOIN pg_roles r ON r.oid = m.member WHERE g.rolname = ?1 AND r.rolname = session_user";
+        let found = self.beside.desk().one(query, values![SENSORS], |row| row.get(0));
+        found.map_err(|error| self.beside.fault(error))
+    }
+
+    /// Enters a batch, unless it is there already. Where the answer is lost it may be all the same.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn put(
+        &mut self,
+        parcel: &Parcel,
+        standing: Standing,
+    ) -> Result<(), StoreError> {
+        // No target: who names one must be allowed to read.
+        let query = "INSERT INTO fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let outcome = self.beside.revive().and_then(|()| {
+            let values = values![
+                &parcel.stream,
+                signed(parcel.number),
+                super::Time::now().millis(),
+                signed(standing.waiting),
+                signed(standing.lost),
+                FORMAT,
+                &parcel.text
+            ];
+            self.beside.desk().execute(query, values)
+        });
+        outcome.map(drop).map_err(|error| self.beside.fault(error))
+    }
+}

@@ -1,0 +1,122 @@
+//! The store of a sensor: what is seen goes as batches to the inbox of a fleet, whose workers enter it.
+//!
+//! A batch that could not be sent is sent again as it was, with its number, by which the server knows it.
+
+use super::batch::Author;
+use super::database::{Change, Inbox, Parcel, Place, Standing, Time};
+use super::store::{Record, Run, Store, StoreError, Taken};
+use crate::event::Timestamp;
+
+/// Sends batches itself, and takes none that it cannot send.
+#[derive(Debug)]
+pub(super) struct Post {
+    inbox: Inbox,
+    writer: Writer,
+    /// A batch of which it is not known whether it was taken: how many records it is, and the last of them.
+    unanswered: Option<(usize, Record, Parcel)>,
+}
+
+/// Numbers the batches of a run.
+#[derive(Debug)]
+pub(super) struct Writer {
+    author: Author,
+    stream: String,
+    number: u64,
+}
+
+impl Writer {
+    pub(super) fn new(run: &Run) -> Result<Self, StoreError> {
+        let mut octets = [0; 12];
+        let random = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut octets);
+        random.map_err(|_| StoreError::Create(std::io::Error::other("the system gives no random octets")))?;
+        let stream = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        Ok(Self { author: Author::new(run, Time::now().millis()), stream, number: 0 })
+    }
+
+    /// The records from the first on that have room in a batch: how many, and the batch.
+    pub(super) fn write(&mut self, records: &[Record]) -> (usize, Parcel) {
+        let (count, text) = self.author.write(records);
+        let sightings = records.iter().take(count).map(|record| record.count).sum();
+        (count, self.parcel(text, sightings))
+    }
+
+    /// The last batch.
+    pub(super) fn end(&mut self) -> Parcel {
+        let text = self.author.end(Time::now().millis());
+        self.parcel(text, 0)
+    }
+
+    fn parcel(&mut self, text: String, sightings: u64) -> Parcel {
+        self.number += 1;
+        Parcel { stream: self.stream.clone(), number: self.number, sightings, text }
+    }
+}
+
+impl Post {
+    /// Sends what a run sees by a way that is open.
+    ///
+    /// # Errors
+    /// The system has no random octets.
+    pub(super) fn new(inbox: Inbox, run: &Run) -> Result<Self, StoreError> {
+        Ok(Self { inbox, writer: Writer::new(run)?, unanswered: None })
+    }
+}
+
+impl Store for Post {
+    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+        // Who has told what is not answered may have given it up meanwhile.
+        let is_of = |(count, last, _): &(usize, Record, Parcel)| {
+            count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last)
+        };
+        let again = self.unanswered.take().filter(is_of);
+        let (count, parcel) = match again {
+            Some((count, _, parcel)) => (count, parcel),
+            None => self.writer.write(batch),
+        };
+        let Some(last) = count.checked_sub(1).and_then(|at| batch.get(at)) else {
+            return Ok(Taken::default());
+        };
+        match self.inbox.put(&parcel, Standing::default()) {
+            Ok(()) => Ok(Taken { records: count, changes: Vec::new() }),
+            Err(error) => {
+                self.unanswered = Some((count, last.clone(), parcel));
+                Err(error)
+            }
+        }
+    }
+
+    fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<Change>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn fit(&mut self, _coming: usize) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn end(&mut self, lost: u64) -> Result<(), StoreError> {
+        let last = self.writer.end();
+        self.inbox.put(&last, Standing { lost, waiting: 0 })
+    }
+}
+
+/// Comes to a server, and finds out whether it knows a sensor.
+///
+/// # Errors
+/// It is not there, or knows another sensor than the one that was named.
+pub(super) fn find(place: &Place, sensor: Option<&str>) -> Result<Option<Inbox>, StoreError> {
+    if place.file().is_some() {
+        return Ok(None);
+    }
+    let inbox = Inbox::open(place)?;
+    match (inbox.sensor()?, sensor) {
+        (None, _) => Ok(None),
+        (Some(known), Some(named)) if known != named => {
+            Err(StoreError::OtherSensor { place: place.clone(), known, named: named.to_owned() })
+        }
+        (Some(_), _) => Ok(Some(inbox)),
+    }
+}

@@ -1,0 +1,357 @@
+//! Sensors of a fleet: roles that enter what they see and read nothing, batches that count once whoever is killed, and what
+//! cannot be read set aside.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use bannerwall::workbench::packet::Flags;
+use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
+use bannerwall_test_support::{Postgres, Running, Signal, eventually, json_lines, psql, ssh_servers};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+
+/// A batch as sensors write it, of one service.
+const BATCH: &str = r#"{"source":"guard","about":"by hand","once":false,"started":1}
+{"address":"203.0.113.9","port":22,"side":"server","protocol":"ssh","what":{"said":{"kind":"banner","text":"SSH-2.0-hand_1"}},"first":1700000000000000000,"last":1700000000000000000,"count":5}
+"#;
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+fn program(words: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(words).current_dir("/");
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    program(words).output().expect("it runs")
+}
+
+/// What it prints, where that is well.
+fn told(words: &[&str]) -> String {
+    let output = run(words);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The same database by another role.
+fn by(url: &str, role: &str) -> String {
+    url.replace("user=postgres", &format!("user={role}"))
+}
+
+/// What a server says to a statement that it refuses.
+fn refused(url: &str, query: &str) -> String {
+    let output = Command::new("psql").args(["-XAtqd", url, "-c", query]).output().expect("psql is installed");
+    assert!(!output.status.success() && output.stdout.is_empty(), "{query}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+/// Has a database made into a fleet, with sensors `east` and `west`.
+fn init(url: &str) -> String {
+    let words =
+        ["fleet", "init", "--sensor", "east", "--sensor", "west", "--worker", "hand", "--reader", "page"];
+    told(&[&words[..], &["--admin", "boss", "--database", url]].concat())
+}
+
+fn merge(url: &str, words: &[&str]) -> Output {
+    run(&[&["fleet", "merge", "--database", &by(url, "hand")], words].concat())
+}
+
+/// How the sensors stand, as a reader is told.
+fn sensors(url: &str) -> Vec<serde_json::Value> {
+    json_lines(told(&["fleet", "status", "--format", "json", "--database", &by(url, "page")]).as_bytes())
+        .into_iter()
+        .filter(|row| row.get("sensor").is_some())
+        .collect()
+}
+
+fn servers() -> String {
+    ssh_servers(|number| format!("SSH-2.0-test_{}\r\n", number % 256).into_bytes()).to_string()
+}
+
+fn scan(url: &str, range: &str, port: &str, words: &[&str]) -> Command {
+    let mut command = program(&["scan", "ssh", range, "-p", port, "-q", "-o", "/dev/null"]);
+    command.args(["--read-timeout", "9s", "--total-timeout", "30s", "--inventory", url]).args(words);
+    command
+}
+
+/// Connections of SSH to so many servers, each twice, as a capture of raw IP packets.
+fn capture(servers: u8) -> Vec<u8> {
+    let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101]);
+    let mut number = 0;
+    for (round, server) in [40_000, 40_001].into_iter().flat_map(|it| (0..servers).map(move |at| (it, at))) {
+        let client = endpoint(&format!("192.0.2.7:{round}"));
+        let server_end = endpoint(&format!("{}:22", Ipv4Addr::new(198, 51, 100, server)));
+        let up = || SegmentBuilder::new(client, server_end).sequence(100).acknowledgement(500);
+        let down = || SegmentBuilder::new(server_end, client).sequence(500).acknowledgement(100);
+        let said = format!("SSH-2.0-sensed_{server}\r\n");
+        for packet in [
+            SegmentBuilder::new(client, server_end).flags(Flags::SYN).sequence(99).build(),
+            down().flags(Flags::SYN | Flags::ACK).sequence(499).build(),
+            up().build(),
+            down().payload(said.as_bytes()).build(),
+            up().acknowledgement(500 + u32::try_from(said.len()).expect("short"))
+                .payload(b"SSH-2.0-client_1\r\n")
+                .build(),
+        ] {
+            let length = u32::try_from(packet.len()).expect("a short packet");
+            file.extend(words(&[1_700_000_000 + number / 1000, number % 1000 * 1000, length, length]));
+            file.extend(packet);
+            number += 1;
+        }
+    }
+    file
+}
+
+fn replay(url: &str, capture: &Path, words: &[&str]) -> Command {
+    let mut command = program(&["replay", "-q", "-o", "/dev/null", "--inventory", url]);
+    command.args(words).arg(capture);
+    command
+}
+
+/// What is known of services and who said so, whatever way it came.
+const KNOWN: &str = "SELECT address, services.port, protocol, side, text, count FROM sightings
+    JOIN services ON services.id = service JOIN hosts ON hosts.id = host JOIN banners USING (protocol, side)
+    WHERE banners.id = sightings.banner ORDER BY 1, 2, 3, 4, 5";
+
+#[test]
+fn sensors_enter_what_they_see_and_read_nothing() {
+    let Some(server) = Postgres::start() else { return };
+    let (url, direct) = (server.database(), server.database());
+    let first = init(&url);
+    for role in
+        ["bannerwall_sensor: made", "east: made, member of bannerwall_sensor", "hand: made", "page: made"]
+    {
+        assert!(first.contains(role) && first.contains("\\password"), "{first}");
+    }
+    let again = init(&url);
+    assert!(again.contains("east: was there") && !again.contains("made"), "{again}");
+    let (east, west) = (by(&url, "east"), by(&url, "west"));
+
+    // A replay and a scan, of two sites.
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("capture.pcap");
+    std::fs::write(&file, capture(100)).expect("written");
+    for place in [&west, &direct] {
+        let output = replay(place, &file, &[]).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let scanned = scan(&east, "127.40.0.0/26", &servers(), &[]).output().expect("it runs");
+    assert_eq!(scanned.status.code(), Some(0), "{}", text(&scanned.stderr));
+    assert_eq!(psql(&url, "SELECT count(*) FROM services"), "0", "nobody has merged yet");
+    let waiting = sensors(&url);
+    assert!(waiting.iter().all(|sensor| sensor["inbox"].as_i64() > Some(0)), "{waiting:?}");
+    let merged = merge(&url, &[]);
+    assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
+    let seen = "SELECT count(*) FROM services WHERE side = 'server'";
+    assert_eq!(psql(&url, seen), "164");
+    // The same as if it had written itself.
+    let ours = psql(&url, &KNOWN.replace("WHERE", "WHERE address LIKE '198.%' AND"));
+    assert_eq!(ours, psql(&direct, &KNOWN.replace("WHERE", "WHERE address LIKE '198.%' AND")));
+    assert!(ours.contains("SSH-2.0-sensed_99|2"), "{ours}");
+    let runs = "SELECT source, name, state FROM runs JOIN sensors ON sensors.id = sensor ORDER BY 1";
+    assert_eq!(psql(&url, runs), "replay|west|done\nscan|east|done");
+    let list =
+        told(&["inventory", "list", "sensor:replay/west", "side:server", "--inventory", &by(&url, "page")]);
+    assert_eq!(list.lines().count(), 100, "{list}");
+    // A capture that is read once more counts no more.
+    assert!(replay(&west, &file, &[]).status().expect("it runs").success());
+    assert_eq!(merge(&url, &[]).status.code(), Some(0));
+    assert_eq!(psql(&url, &KNOWN.replace("WHERE", "WHERE address LIKE '198.%' AND")), ours);
+    let stands = sensors(&url);
+    assert!(
+        stands.iter().all(|sensor| sensor["inbox"] == 0 && sensor["batches"].as_i64() > Some(0)),
+        "{stands:?}"
+    );
+
+    // Neither reads anything, its own batches least of all.
+    assert!(replay(&east, &file, &[]).status().expect("it runs").success());
+    let tables = psql(
+        &url,
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'bannerwall' UNION SELECT viewname FROM pg_views WHERE schemaname = 'bannerwall'",
+    );
+    assert!(tables.lines().count() > 20, "{tables}");
+    for table in tables.lines() {
+        let said = refused(&west, &format!("SELECT * FROM bannerwall.{table}"));
+        assert!(said.contains("permission denied"), "{table}: {said}");
+    }
+    for (query, said) in [
+        (
+            "INSERT INTO bannerwall.fleet_inbox (sensor, stream, number, sent_at, waiting, lost, version, batch) VALUES ('east', 's', 1, 0, 0, 0, 1, '')",
+            "permission denied",
+        ),
+        (
+            "INSERT INTO bannerwall.fleet_inbox (stream, number, sent_at, waiting, lost, version, batch) VALUES ('s', 1, 0, 0, 0, 1, '') RETURNING id",
+            "permission denied",
+        ),
+        (
+            "INSERT INTO bannerwall.fleet_inbox (stream, number, sent_at, waiting, lost, version, batch) VALUES ('s', 1, 0, 0, 0, 1, repeat('x', 5000000))",
+            "violates check",
+        ),
+        ("DELETE FROM bannerwall.fleet_inbox", "permission denied"),
+        ("UPDATE bannerwall.fleet_inbox SET version = 2", "permission denied"),
+        (
+            "INSERT INTO bannerwall.hosts (octets, address, first_seen) VALUES ('a', 'b', 1)",
+            "permission denied",
+        ),
+    ] {
+        let told = refused(&west, query);
+        assert!(told.contains(said), "{query}: {told}");
+    }
+    // Whatever is granted to it by mistake: what it enters is its own.
+    psql(&url, "GRANT INSERT ON bannerwall.fleet_inbox TO west");
+    let query = "INSERT INTO bannerwall.fleet_inbox (sensor, stream, number, sent_at, waiting, lost, version, batch) VALUES ('east', 's', 1, 0, 0, 0, 1, '')";
+    assert!(refused(&west, query).contains("row-level security"));
+    let output = run(&["inventory", "list", "--inventory", &west]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("permission denied"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_cannot_be_read_is_set_aside_and_stops_nobody() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    let east = by(&url, "east");
+    let enter = |number: u32, version: u32, batch: &str| {
+        let query = format!(
+            "INSERT INTO bannerwall.fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
+             VALUES ('s', {number}, bannerwall.fleet_now() + 3600000, 7, {number}, {version}, $q${batch}$q$)
+             ON CONFLICT DO NOTHING"
+        );
+        psql(&east, &query);
+    };
+    enter(1, 1, "no batch");
+    enter(2, 9, BATCH);
+    // A number that no table takes.
+    enter(3, 1, &BATCH.replace("203.0.113.9", "203.0.113.8"));
+    enter(3, 1, "sent once more");
+    let merged = merge(&url, &[]);
+    let said = text(&merged.stderr);
+    assert_eq!(merged.status.code(), Some(0), "{said}");
+    assert!(said.contains("batch 1 is set aside: line 1") && said.contains("format is version 9"), "{said}");
+    assert!(said.contains("1 batches, 2 set aside"), "{said}");
+    // What was merged is not merged again.
+    enter(3, 1, BATCH);
+    assert_eq!(merge(&url, &[]).status.code(), Some(0));
+    assert_eq!(
+        psql(
+            &url,
+            "SELECT address, sum(count) FROM sightings JOIN services ON services.id = service JOIN hosts ON hosts.id = host GROUP BY 1"
+        ),
+        "203.0.113.8|5"
+    );
+    let stands = &sensors(&url)[0];
+    assert_eq!(
+        (&stands["sensor"], &stands["refused"], &stands["batches"]),
+        (&"east".into(), &2.into(), &1.into())
+    );
+    assert_eq!(
+        (&stands["lost"], &stands["waiting"], &stands["sightings"]),
+        (&3.into(), &7.into(), &5.into())
+    );
+    let skew = stands["skew"].as_i64().expect("a number");
+    assert!((3_590_000..=3_600_000).contains(&skew), "{skew}");
+    let page = by(&url, "page");
+    let status = told(&["fleet", "status", "--database", &page]);
+    assert!(status.contains("sensor east") && status.contains("2 set aside"), "{status}");
+    assert!(status.contains("s ahead") && status.contains("sensor west  last heard never"), "{status}");
+    // A newer program reads it.
+    psql(&url, "UPDATE fleet_inbox SET version = 1 WHERE version = 9");
+    assert!(text(&merge(&url, &["--again"]).stderr).contains("1 batches, 1 set aside"));
+    assert_eq!(psql(&url, "SELECT count(*) FROM services WHERE side = 'server'"), "2");
+    // Who may not merge is told so.
+    let output = run(&["fleet", "merge", "--database", &page]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn each_batch_counts_once_whoever_is_killed() {
+    let Some(mut server) = Postgres::start() else { return };
+    let (url, port) = (server.database(), servers());
+    init(&url);
+    let slow = |sensor, range| Running::start(scan(&by(&url, sensor), range, &port, &["--rate", "200"]));
+    let (mut east, mut west) = (slow("east", "127.41.0.0/22"), slow("west", "127.41.0.0/22"));
+    let follow = || Running::start(program(&["fleet", "merge", "--follow", "--database", &by(&url, "hand")]));
+    let merged = || psql(&url, "SELECT sum(batches) FROM fleet_sensors").parse::<u64>().unwrap_or_default();
+    // Two at once, of which one is killed again and again.
+    let steady = follow();
+    for _ in 0..5 {
+        let mut killed = follow();
+        let before = merged();
+        eventually("more to be merged", || (merged() > before + 2).then_some(()));
+        killed.signal(Signal::KILL);
+        killed.wait_exit();
+    }
+    west.signal(Signal::KILL);
+    west.wait_exit();
+    assert_eq!(east.wait_exit().code(), Some(0), "{}", east.stderr());
+    server.stop();
+    server.go_on();
+    steady.wait_stderr("the server to be there again", |text| text.contains("merged again").then_some(()));
+    eventually("the inbox to be empty", || {
+        (psql(&url, "SELECT count(*) FROM fleet_inbox") == "0").then_some(())
+    });
+    let counted =
+        "SELECT name, count(*), min(count), max(count) FROM sightings JOIN sensors ON sensors.id = sensor
+                   WHERE name = 'east' GROUP BY 1";
+    assert_eq!(psql(&url, counted), "east|1024|1|1");
+    let all = "SELECT sum(count) FROM sightings JOIN sensors ON sensors.id = sensor WHERE name =";
+    for sensor in ["east", "west"] {
+        let told = psql(&url, &format!("SELECT sightings FROM fleet_sensors WHERE sensor = '{sensor}'"));
+        assert_eq!(psql(&url, &format!("{all} '{sensor}'")), told, "{sensor}");
+    }
+    // A worker merges beside its scans.
+    assert!(scan(&by(&url, "west"), "127.42.0.0/28", &port, &[]).status().expect("it runs").success());
+    drop(steady);
+    let mut worker = Running::start(program(&["fleet", "worker", "--database", &by(&url, "hand")]));
+    eventually("the inbox to be empty", || {
+        (psql(&url, "SELECT count(*) FROM fleet_inbox") == "0").then_some(())
+    });
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.wait_exit().code(), Some(0), "{}", worker.stderr());
+}
+
+#[test]
+fn bad_input_is_refused_where_it_is_given() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    let refused = |words: &[&str], said: &str| {
+        let output = run(words);
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{words:?}: {stderr}");
+    };
+    refused(&["fleet", "init"], "--database");
+    refused(&["fleet", "init", "--sensor", "pg_x", "--dry-run"], "begin with pg_");
+    refused(&["fleet", "init", "--sensor", "a", "--reader", "a", "--dry-run"], "a role of its own");
+    refused(&["fleet", "init", "--sensor", "postgres", "--database", &url], "may do everything");
+    refused(&["fleet", "merge", "--database", &server.database()], "there is no fleet yet");
+    // What is printed does the same.
+    let words = ["fleet", "init", "--sensor", "east", "--sensor", "we\"st's", "--reader", "page"];
+    let script = told(&[&words[..], &["--dry-run"]].concat());
+    psql(&url, &script);
+    let made = told(&[&words[..], &["--database", &url]].concat());
+    assert!(made.contains("role we\"st's: was there, member of bannerwall_sensor"), "{made}");
+    refused(&["fleet", "init", "--sensor", "page", "--database", &url], "member of bannerwall_reader");
+    let east = by(&url, "east");
+    let replay = ["replay", "/dev/null", "-q", "--inventory", &east];
+    for (flags, said) in [
+        (&["--sensor", "west"][..], "its role is that of sensor east, and --sensor says west"),
+        (&["--keep", "1d"], "its role is a sensor's"),
+        (&["--gone-after", "1d"], "its role is a sensor's"),
+        (&["--change-events"], "its role is a sensor's"),
+    ] {
+        refused(&[&replay[..], flags].concat(), said);
+    }
+    // Tables of a version before are brought up to date.
+    let old = server.database();
+    told(&["fleet", "init", "--database", &old]);
+    psql(&old, "DROP TABLE fleet_inbox, fleet_sensors, fleet_streams; UPDATE fleet_version SET version = 1");
+    refused(&["fleet", "status", "--database", &by(&old, "page")], "cannot be brought to version 2");
+    told(&["fleet", "status", "--database", &old]);
+    assert_eq!(psql(&old, "SELECT version FROM fleet_version"), "2");
+}
