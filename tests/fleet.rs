@@ -339,6 +339,44 @@ fn results_are_those_of_a_plain_scan() {
 }
 
 #[test]
+fn what_is_forgotten_is_gone_with_its_results_and_the_inventory_stays() {
+    let Some(server) = Postgres::start() else { return };
+    let (url, port) = (server.database(), servers());
+    let scans =
+        ["127.31.0.0/30", "127.31.1.0/30", "127.31.2.0/30"].map(|range| submit(&url, range, &port, &[]));
+    let open = run(&url, &["forget", &scans[0]]);
+    assert_eq!(open.status.code(), Some(2));
+    assert!(text(&open.stderr).contains("is not over: cancel it first"), "{}", text(&open.stderr));
+    ends_well(worker(&url, &["--until-empty"]));
+    assert_eq!(over(&url), 12);
+    let tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'fleet_results_%'";
+    assert_eq!(psql(&url, tables), "3", "one a scan");
+
+    assert_eq!(told(&url, &["forget", "--older-than", "1d"]), "0 scans are forgotten");
+    psql(&url, &format!("UPDATE fleet_scans SET ended = ended - 90000000 WHERE id = {}", scans[1]));
+    // Whoever may forget them need not own the tables.
+    psql(&url, "CREATE ROLE keeper LOGIN; GRANT USAGE ON SCHEMA bannerwall TO keeper;
+                GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO keeper; GRANT DELETE ON fleet_scans TO keeper");
+    let keeper = url.replace("user=postgres", "user=keeper");
+    assert_eq!(told(&keeper, &["forget", "--older-than", "1d"]), "1 scans are forgotten");
+    assert_eq!(told(&keeper, &["forget", &scans[0]]), "1 scans are forgotten");
+    assert_eq!(run(&url, &["forget", &scans[0]]).status.code(), Some(2), "there is none any more");
+    assert_eq!(psql(&url, tables), "1");
+    assert_eq!(told(&url, &["results", &scans[2]]).lines().count(), 4);
+    assert_eq!(psql(&url, "SELECT count(*) FROM services"), "12", "the inventory keeps what it has");
+    assert_eq!(psql(&url, "SELECT count(DISTINCT scan) FROM fleet_shards"), "1");
+    for words in
+        [&["forget"][..], &["forget", "1", "--older-than", "1d"], &["forget", "--older-than", "long"]]
+    {
+        assert_eq!(run(&url, words).status.code(), Some(2), "{words:?}");
+    }
+    // The next one has its own again.
+    submit(&url, "127.31.3.0/30", &port, &[]);
+    ends_well(worker(&url, &["--until-empty"]));
+    assert_eq!(psql(&url, "SELECT count(*) FROM fleet_results"), "8");
+}
+
+#[test]
 fn what_is_due_begins_once_and_what_was_missed_is_told() {
     let Some(server) = Postgres::shared() else { return };
     let (url, port) = (server.database(), servers());

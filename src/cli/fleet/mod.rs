@@ -103,6 +103,20 @@ enum FleetCommand {
         #[command(flatten)]
         database: Database,
     },
+    /// Forget scans that are over, with what came of them; the inventory keeps what it has.
+    #[command(after_help = "Examples:
+  bannerwall fleet forget 1 2 --database postgresql://ann@db/net
+  bannerwall fleet forget --older-than 90d --database postgresql://ann@db/net")]
+    Forget {
+        /// The scans' numbers.
+        #[arg(value_name = "SCAN", required_unless_present = "older_than")]
+        scans: Vec<i64>,
+        /// All that have been over for so long.
+        #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "scans")]
+        older_than: Option<Duration>,
+        #[command(flatten)]
+        database: Database,
+    },
     /// Have a scan begin again and again; prints the schedule's number.
     Schedule(ScheduleArgs),
     /// List what begins again and again, and what of it was missed.
@@ -253,6 +267,12 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
         FleetCommand::Retry { scan, database } => {
             let shards = database.open()?.retry(*scan)?;
             super::print(format!("{shards} shards are taken again\n").as_bytes())
+        }
+        FleetCommand::Forget { scans, older_than, database } => {
+            let queue = database.open()?;
+            let scans = older_than.map_or_else(|| Ok(scans.clone()), |time| queue.over_for(time))?;
+            queue.forget(&scans)?;
+            super::print(format!("{} scans are forgotten\n", scans.len()).as_bytes())
         }
         FleetCommand::Schedules { database, output } => schedules(database, output),
         FleetCommand::Unschedule { schedule, database } => {

@@ -24,7 +24,8 @@ use crate::inventory::{Beside, DatabaseError, Place, Row, Value, values};
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
 /// What makes them: one step a version.
-const TABLES: [&str; 2] = [include_str!("../fleet-1.sql"), include_str!("../fleet-2.sql")];
+const TABLES: [&str; 3] =
+    [include_str!("../fleet-1.sql"), include_str!("../fleet-2.sql"), include_str!("../fleet-3.sql")];
 
 /// Who makes the tables waits for others who do: `bwfl`.
 const MAKING: i64 = 0x6277_666c;

@@ -1,5 +1,7 @@
 //! What those ask who give orders: a scan to begin, to end, to be tried again; and what came of it.
 
+use std::time::Duration;
+
 use super::Queue;
 use crate::fleet::{FleetError, Order};
 use crate::inventory::{DatabaseError, Desk, Value, values};
@@ -81,6 +83,33 @@ impl Queue {
             Ok(shards)
         });
         again.map_err(|error| self.fault(error))
+    }
+
+    /// Takes scans out of the tables with what came of them; their numbers. What the inventory has of them stays.
+    ///
+    /// # Errors
+    /// There is no such scan, or it is not over.
+    pub fn forget(&self, scans: &[i64]) -> Result<(), FleetError> {
+        for scan in scans {
+            if self.status(*scan)?.state == "open" {
+                return Err(FleetError::Over(*scan, "is not over: cancel it first"));
+            }
+        }
+        let query = "DELETE FROM fleet_scans WHERE id = ?1 AND state <> 'open'";
+        let forgotten = self.beside.together(|desk| {
+            scans.iter().try_for_each(|scan| desk.execute(query, values![*scan]).map(|_| ()))
+        });
+        forgotten.map_err(|error| self.fault(error))
+    }
+
+    /// The scans that have been over for so long, by the server's clock.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn over_for(&self, time: Duration) -> Result<Vec<i64>, FleetError> {
+        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let query = "SELECT id FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1::bigint ORDER BY id";
+        self.all(query, values![millis], |row| row.get(0))
     }
 
     /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of the scan.
