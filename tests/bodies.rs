@@ -135,7 +135,7 @@ fn a_long_body_costs_few_packets_and_all_of_them_without_offload() {
             if !gso {
                 segment_early(&line);
             }
-            let flags = format!("--hook forward --enforce {JUDGES_ALL} {flags}");
+            let flags = format!("--hook forward --enforce --http-inspect all {JUDGES_ALL} {flags}");
             let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
             for address in addresses() {
                 let what = format!("GSO {gso}, {address}, {flags}");
@@ -201,8 +201,12 @@ fn a_forbidden_request_behind_a_released_body_is_blocked_however_it_is_said() {
     as_root(|| {
         let line = Line::new();
         let _server = serve(&line.server);
-        let guard =
-            Guard::start(&line.router, PROGRAM, NO_SQLMAP, &format!("--hook forward --enforce {JUDGES_ALL}"));
+        let guard = Guard::start(
+            &line.router,
+            PROGRAM,
+            NO_SQLMAP,
+            &format!("--hook forward --enforce --http-inspect all {JUDGES_ALL}"),
+        );
         for address in addresses() {
             for way in ["second", "tenth", "split", "chunked", "pipelined"] {
                 for _ in 0..5 {
@@ -226,7 +230,7 @@ fn clients_and_servers_of_the_guards_own_machine_are_judged_alike() {
             let line = Line::new();
             let _server = serve(&line.server);
             let namespace = if hook == "output" { &line.client } else { &line.server };
-            let flags = format!("--hook {hook} --enforce {JUDGES_ALL}");
+            let flags = format!("--hook {hook} --enforce --http-inspect all {JUDGES_ALL}");
             let _guard = Guard::start(namespace, PROGRAM, NO_SQLMAP, &flags);
             for address in addresses() {
                 let mut client = Client::connect(&line.client, address);
@@ -241,7 +245,7 @@ fn a_released_flow_ends_in_the_books_and_its_ports_may_be_used_again() {
     as_root(|| {
         let line = Line::new();
         let _server = serve(&line.server);
-        let flags = format!("--hook forward --enforce --flow-events {JUDGES_ALL}");
+        let flags = format!("--hook forward --enforce --http-inspect all --flow-events {JUDGES_ALL}");
         let mut guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
         // One that ends behind a body, one that is reset within it.
         let mut client = Client::connect(&line.client, addresses()[0]);
@@ -272,7 +276,9 @@ fn a_guard_that_comes_anew_amid_a_body_judges_the_next_request() {
         for mode in ["open", "closed"] {
             let line = Line::new();
             let _server = serve(&line.server);
-            let flags = format!("--hook forward --hook-keep --enforce --on-failure {mode} {JUDGES_ALL}");
+            let flags = format!(
+                "--hook forward --hook-keep --enforce --http-inspect all --on-failure {mode} {JUDGES_ALL}"
+            );
             let mut guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
             let mut client = Client::connect(&line.client, addresses()[0]);
             client.send(&get("/long", "curl/8"));
@@ -286,6 +292,89 @@ fn a_guard_that_comes_anew_amid_a_body_judges_the_next_request() {
             assert_eq!(client.read(), Some(MIB), "{mode}");
             client.send(&get("/", "curl/8"));
             assert_eq!(client.read(), Some(11), "{mode}");
+            client.send(&get("/", "sqlmap/1.7"));
+            assert!(client.is_blocked(), "{mode}");
+        }
+    });
+}
+
+/// By default, where the rules can block requests alone.
+#[test]
+fn every_request_is_judged_while_responses_go_by() {
+    const REQUESTS: u64 = 100;
+    as_root(|| {
+        for (hook, flags) in [("forward", ""), ("forward", "--backend nfq"), ("input", ""), ("output", "")] {
+            let line = Line::new();
+            let _server = serve(&line.server);
+            let namespace = match hook {
+                "forward" => &line.router,
+                "input" => &line.server,
+                _ => &line.client,
+            };
+            let _guard = Guard::start(
+                namespace,
+                PROGRAM,
+                NO_SQLMAP,
+                &format!("--hook {hook} --enforce {JUDGES_ALL} {flags}"),
+            );
+            for address in addresses() {
+                let what = format!("{hook} {flags} {address}");
+                let mut client = Client::connect(&line.client, address);
+                let mut ask = |times: u64| {
+                    for _ in 0..times {
+                        client.send(&get("/", "curl/8"));
+                        assert_eq!(client.read(), Some(11), "{what}");
+                    }
+                };
+                ask(10);
+                let before = queued(namespace);
+                ask(REQUESTS);
+                let count = queued(namespace) - before;
+                println!("{count} packets for {REQUESTS} requests, {what}");
+                // With their responses they would be 200 at least.
+                assert!(count <= REQUESTS + REQUESTS / 2, "{count} packets, {what}");
+                client.send(&get("/", "sqlmap/1.7"));
+                assert!(client.is_blocked(), "{what}");
+                for way in ["second", "tenth", "split", "chunked", "pipelined"] {
+                    let mut client = Client::connect(&line.client, address);
+                    assert!(forbidden_is_blocked(&mut client, way), "{way}, {what}");
+                }
+                let mut client = Client::connect(&line.client, address);
+                for upgrade in ["", "", "Connection: Upgrade\r\nUpgrade: websocket\r\n", ""] {
+                    client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n").as_bytes());
+                    assert_eq!(client.read(), Some(11), "{what}");
+                }
+                client.send(&get("/", "sqlmap/1.7"));
+                assert!(client.is_blocked(), "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_guard_that_comes_anew_while_responses_go_by_judges_both_sides() {
+    as_root(|| {
+        for mode in ["open", "closed"] {
+            let line = Line::new();
+            let _server = serve(&line.server);
+            let flags = format!("--hook forward --hook-keep --enforce --on-failure {mode} {JUDGES_ALL}");
+            let mut guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
+            let mut client = Client::connect(&line.client, addresses()[0]);
+            for _ in 0..5 {
+                client.send(&get("/", "curl/8"));
+                assert_eq!(client.read(), Some(11), "{mode}");
+            }
+            guard.process.signal(Signal::KILL);
+            guard.process.wait_exit();
+            drop(guard);
+            // One that knows nothing of what stands.
+            let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
+            client.send(&get("/", "curl/8"));
+            assert_eq!(client.read(), Some(11), "{mode}");
+            eventually("the response to be told", || {
+                let told = guard.events().into_iter().find(|it| it["event_type"] == "http");
+                told.filter(|it| it["http"]["status"] == 200).map(|_| ())
+            });
             client.send(&get("/", "sqlmap/1.7"));
             assert!(client.is_blocked(), "{mode}");
         }

@@ -127,7 +127,7 @@ CASES = {
     "offload": Case("guard, offload", guard(), hook=True),
     "inventory": Case("guard, every packet, inventory", guard("--no-offload", "--inventory", "{folder}/inventory")),
     "http-first": Case("guard, first request", guard("--enforce", "--http-inspect", "first"), hook=True),
-    "http-direction": Case("guard, every request, bodies released", guard("--enforce", "--http-inspect", "all"), hook=True),
+    "http-direction": Case("guard, every request, responses released", guard("--enforce", "--http-inspect", "requests"), hook=True),
     "http-queued": Case("guard, every request, every packet",
                         guard("--enforce", "--http-inspect", "all", "--no-offload"), hook=True),
     "source-nfq": Case("source alone, nfq crate", [RELEASE / "examples/accept", QUEUE, "nfq"]),

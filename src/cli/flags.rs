@@ -252,9 +252,12 @@ impl OnAnomalyFlag {
 pub(super) enum HttpExtent {
     /// The first transaction decides the connection.
     First,
+    /// Every request, and the first response: later ones pass in the kernel.
+    Requests,
     /// Every transaction.
     All,
-    /// All where a rule in force blocks requests, else the first.
+    /// With --enforce, where a rule in force blocks requests: requests if no rule does more than report about anything else and
+    /// packets are let by, else all. Otherwise first.
     Auto,
 }
 
@@ -262,6 +265,7 @@ impl From<HttpExtent> for HttpInspect {
     fn from(flag: HttpExtent) -> Self {
         match flag {
             HttpExtent::First => Self::First,
+            HttpExtent::Requests => Self::Requests,
             HttpExtent::All => Self::All,
             HttpExtent::Auto => Self::Auto,
         }

@@ -62,7 +62,7 @@ impl Bench {
         fingerprints: Option<Arc<Fingerprints>>,
     ) -> Self {
         let tracking = config.tracking;
-        let http_inspect = config.http_inspect.under(&rules, config.enforce);
+        let http_inspect = config.http_inspect.under(&rules, &config);
         let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
         let desk = Desk {
             familiar: Familiar::default(),
@@ -89,7 +89,7 @@ impl Bench {
             rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
         counters.matches = matches;
         self.desk.familiar.forget();
-        self.law.http_inspect = self.law.config.http_inspect.under(&rules, self.law.config.enforce);
+        self.law.http_inspect = self.law.config.http_inspect.under(&rules, &self.law.config);
         self.law.rules = rules;
     }
 }

@@ -10,6 +10,7 @@ use super::allowance::Allowance;
 use super::dialogue::{Dialogue, Unfinished};
 use super::judge::{Judge, Stop};
 use super::release::Release;
+use super::standing::Standing;
 use crate::event::{Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, Tracking, distance};
 
@@ -42,6 +43,8 @@ pub(super) struct Conversation {
     pub(super) asked: Option<(Side, u32, u32)>,
     /// A body of the server's that goes by unseen, or did.
     pub(super) release: Option<Release>,
+    /// The server's whole direction goes by unseen, or did.
+    pub(super) standing: Option<Standing>,
 }
 
 /// Octets of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
@@ -124,7 +127,7 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.law.http_inspect == HttpInspect::All
+        if judge.law.http_inspect != HttpInspect::First
             && news > 0
             && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
         {
@@ -247,6 +250,23 @@ impl Conversation {
             return None;
         }
         Release::of(self.dialogue.rest_of_response()?, server)
+    }
+
+    /// Whether the server's direction is decided, and requests are read on.
+    pub(super) const fn has_left(&self) -> bool {
+        self.dialogue.has_left()
+    }
+
+    /// Whether what the server sends may go by from now on: `streams` are the client's and the server's.
+    pub(super) fn may_stand(&self, streams: &[Stream; 2]) -> bool {
+        let [_, server] = streams;
+        let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
+        let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
+        let [client, judged] = &self.inlets;
+        let idle = client.collector.unread().is_empty() && !client.collector.is_waiting();
+        // Once it was, numbers may have gone around since.
+        let fixed = self.standing.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));
+        followed && free && idle && fixed && self.dialogue.is_between_requests()
     }
 
     /// Whether the two sides speak protocols that do not go together.

@@ -170,9 +170,12 @@ impl Counters {
     pub(super) fn count_decision(&mut self, decision: &Decision) {
         let counts = &mut self.decisions;
         let counter = match decision {
-            Decision::Undecided | Decision::Release | Decision::Regain | Decision::Patch(_) => {
-                &mut counts.undecided
-            }
+            Decision::Undecided
+            | Decision::Release
+            | Decision::Stand
+            | Decision::Keep
+            | Decision::Regain
+            | Decision::Patch(_) => &mut counts.undecided,
             Decision::Pass => &mut counts.pass,
             Decision::More { .. } => &mut counts.more,
             Decision::Drop => &mut counts.drop,

@@ -42,6 +42,11 @@ pub enum Decision {
     /// As `Undecided`, and a body goes on that need not be seen: up to the client's next octet, what the server
     /// sends and what the client acknowledges may go by (see `src/engine/release.rs`).
     Release,
+    /// As `Undecided`, and what the server sends need not be seen any more, nor what the client acknowledges: both may go by
+    /// whatever the client says (see `src/engine/standing.rs`).
+    Stand,
+    /// As `Undecided`, and that goes on.
+    Keep,
     /// As `Undecided`, but nothing more may go by unseen from this packet on.
     Regain,
     /// As `Undecided`, but with these octets in place of its own.

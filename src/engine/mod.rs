@@ -28,6 +28,7 @@ mod release;
 mod remembered;
 mod segment;
 mod silence;
+mod standing;
 
 use std::sync::Arc;
 

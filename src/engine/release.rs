@@ -1,8 +1,8 @@
 //! Bodies that need not be seen: a flow of which every request is read is released while a long response passes.
 //!
 //! The kernel lets by then what the server sends, and what of the client has no octets: its acknowledgements (`src/hook`).
-//! Whatever else comes ends that by itself before it is queued: the client's next octet, a FIN, a reset. So no request is
-//! ever let by, and nothing that answers one: there is none to answer.
+//! Whatever else comes is queued: a FIN or a reset ends that by itself before, and the client's next octet is sent around by the
+//! guard, which ends it, before it goes on. So no request is ever let by, and nothing that answers one: there is none to answer.
 //!
 //! # When
 //!
@@ -23,14 +23,14 @@
 //! flow was released answers no request; it is told (`http_unexpected_data`) and gone over.
 //!
 //! A request that was queued before the release was in force may pass when it is: [`Decision::Regain`] has it sent around by the
-//! hook unless it carries the proof that it was led there behind the release. Rules that come into force meanwhile hold from
+//! hook, which tells by a mark whether the release is in force, and once more where it is, which takes that back. Rules that come into force meanwhile hold from
 //! the next request on.
 //!
 //! # What is queued all the same
 //!
 //! The request, and what the server sends before the acknowledgement of its head is back: as much as its window allows in a
 //! round trip. Between two namespaces of one machine that may be a MiB at once; a body that is much longer than the window goes by
-//! nearly whole. To spare the rest, responses would have to go by unread, which rules about requests alone would allow.
+//! nearly whole. To spare the rest, responses go by unread where rules block requests alone (`src/engine/standing.rs`).
 //!
 //! # Not for requests
 //!
@@ -170,7 +170,7 @@ pub(super) fn decide(
     }
     let law = judge.law;
     let may =
-        law.config.hands_over && law.tracking == Tracking::Inline && law.http_inspect == HttpInspect::All;
+        law.config.hands_over && law.tracking == Tracking::Inline && law.http_inspect != HttpInspect::First;
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
     }

@@ -9,6 +9,9 @@ pub const fn distance(from: u32, to: u32) -> i32 {
 /// How many octets behind a SYN numbers still tell what lies before it.
 const NEAR: i32 = 1 << 30;
 
+/// More octets than any window has.
+const BEHIND: u32 = 1 << 24;
+
 /// What is known about the octets that one end sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stream {
@@ -171,6 +174,25 @@ impl Stream {
     pub const fn go_unseen(&mut self, end: u32) {
         self.reach(end);
         self.allow(end);
+    }
+
+    /// Goes on to `at`, wherever that is ahead of what was seen, as its receiver tells or itself; gives how many octets that is,
+    /// modulo 2³². What lies a little behind is old.
+    pub const fn go_far(&mut self, at: u32, received: bool) -> u32 {
+        let ahead = at.wrapping_sub(self.next);
+        if ahead > u32::MAX - BEHIND {
+            return 0;
+        }
+        if ahead > BEHIND {
+            // Numbers do not tell any more what came before.
+            self.known.set(Known::FAR);
+            self.highest = at;
+            self.edge = at;
+            self.acknowledged = if received { at } else { at.wrapping_sub(BEHIND) };
+        }
+        self.next = at;
+        self.go_unseen(at);
+        ahead
     }
 
     /// Forgets everything but that it was heard.

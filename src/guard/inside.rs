@@ -280,7 +280,12 @@ impl Judge {
         }
         let mut outcomes = None;
         let fate = match decision {
-            Decision::Undecided | Decision::Release | Decision::Regain | Decision::Pass => Fate::Pass,
+            Decision::Undecided
+            | Decision::Release
+            | Decision::Stand
+            | Decision::Keep
+            | Decision::Regain
+            | Decision::Pass => Fate::Pass,
             Decision::Patch(patch) => Fate::Patch(patch),
             Decision::More { .. } => self.failure,
             Decision::Drop | Decision::Block => Fate::Stop,

@@ -13,6 +13,12 @@ use crate::rules::Mark;
 /// given up: as many as can have been queued before a larger copy range took effect.
 const PATIENCE: u32 = 1 << 16;
 
+/// Told from those that meet a hook again for another reason: beyond the numbers of hooks.
+const TAKES_BACK: u8 = 0x80;
+
+/// What follows a header of IPv6 that has no extensions.
+const TCP: u8 = 6;
+
 /// How the kernel is told of a decided flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offload {
@@ -81,7 +87,17 @@ impl Policy {
         }
     }
 
-    /// Whether a packet comes by the hook's way for what ends a release, so that the release is over.
+    /// Whether a packet with octets comes from the end whose octets are queued while the connection is released, or was before the
+    /// packet was sent around.
+    fn is_of_released(&self, queued: &Queued<'_>) -> bool {
+        let has_octets = || {
+            let parsed = packet::parse(queued.payload, queued.wire_length);
+            matches!(parsed, Ok(Parsed::Tcp(it)) if it.flags().is_plain() && it.wire_payload_length() > 0)
+        };
+        self.mark.read(queued.mark) == MarkState::RELEASED && has_octets()
+    }
+
+    /// Whether the hook has marked a packet, or somebody else has so.
     fn was_released(&self, queued: &Queued<'_>) -> bool {
         self.mark.read(queued.mark) == MarkState::RELEASED && !is_reset(queued)
     }
@@ -92,12 +108,14 @@ impl Policy {
         }
         self.short = 0;
         match decision {
-            Decision::Undecided | Decision::More { .. } => self.accept(queued, mark),
+            // A release of which the engine knows nothing, of a guard before this one.
+            Decision::Undecided if self.is_of_released(queued) => self.take_back(queued, mark),
+            Decision::Undecided | Decision::Keep | Decision::More { .. } => self.accept(queued, mark),
             // A flow that a rule marks stays with us: each of its packets has to get the mark.
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
             Decision::Patch(patch) => Answer { patch: Some(*patch), ..self.accept(queued, mark) },
             Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
-            Decision::Release => self.release(queued),
+            Decision::Release | Decision::Stand => self.release(queued),
             Decision::Regain => self.regain(queued, mark),
             Decision::Block | Decision::Reject(_) => self.decided(queued, MarkState::Block, Verdict::Drop),
             Decision::Drop => Answer::new(Verdict::Drop),
@@ -120,20 +138,34 @@ impl Policy {
     /// Lets the hook save that a body may go by. It asks the kernel which end has sent the packet, so that
     /// a mark that goes with the verdict would not do.
     fn release(&mut self, queued: &Queued<'_>) -> Answer {
-        if self.offload == Offload::Never || self.around.meets_again(queued.hook, queued.payload) {
+        // The hook can't tell whether such a packet holds octets, and by that whose it may be.
+        let is_extended = matches!(queued.payload, [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != TCP);
+        let is_not_told = self.offload == Offload::Never || is_extended;
+        if is_not_told || self.around.meets_again(queued.hook, queued.payload) {
             return Answer::new(Verdict::Accept);
         }
         Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::RELEASED))
     }
 
-    /// The answer to a packet from which on nothing may go by unseen: one that was queued before the release was in force is
-    /// sent around, and ends it on its way.
+    /// The answer to a packet from which on nothing may go by unseen. One that was queued before the release was in force comes by
+    /// the hook once more, which tells whether it is.
     fn regain(&mut self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
+        if self.is_of_released(queued) {
+            return self.take_back(queued, mark);
+        }
         let is_over = self.offload == Offload::Never || self.was_released(queued);
         if is_over || self.around.meets_again(queued.hook, queued.payload) {
             return self.accept(queued, mark);
         }
         Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::Undecided))
+    }
+
+    /// Sends a packet around with its mark, by which the hook takes the release back.
+    fn take_back(&mut self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
+        if self.around.meets_again(queued.hook | TAKES_BACK, queued.payload) {
+            return self.accept(queued, mark);
+        }
+        Answer::with_mark(Verdict::Repeat, queued.mark)
     }
 
     /// The answer to a packet of a decided flow, by which the kernel learns of the decision.
@@ -322,6 +354,28 @@ mod tests {
         let mark = Some(Mark { value: 0x10, mask: 0xf0 });
         assert_eq!(policy.answer(&behind, &Decision::Regain, mark), Answer::with_mark(Verdict::Accept, 0x15));
         assert_eq!(policy.answer(&behind, &Decision::Drop, None), Answer::new(Verdict::Drop));
+    }
+
+    #[test]
+    fn octets_on_a_released_connection_go_around_with_the_mark_that_takes_it_back_unless_it_is_to_stay() {
+        let packet = SegmentBuilder::new(endpoint("192.0.2.1:4000"), endpoint("192.0.2.2:80"));
+        let packet = packet.flags(Flags::ACK).payload(b"GET / HTTP/1.1\r\n").build();
+        let led = queued(&packet, packet.len(), 0xC000_0005);
+        let cleaned = Answer::with_mark(Verdict::Accept, 0x5);
+        assert_eq!(policy(Offload::Hook).answer(&led, &Decision::Keep, None), cleaned);
+        for decision in [Decision::Regain, Decision::Undecided] {
+            let mut policy = policy(Offload::Hook);
+            let around = Answer::with_mark(Verdict::Repeat, 0xC000_0005);
+            assert_eq!(policy.answer(&led, &decision, None), around, "{decision:?}");
+            assert_eq!(policy.answer(&led, &Decision::Undecided, None), cleaned, "it was taken back");
+        }
+        // Queued before the release was in force: it comes again unmarked, or marked.
+        let mut policy = policy(Offload::Hook);
+        let before = queued(&packet, packet.len(), 0x5);
+        assert_eq!(policy.answer(&before, &Decision::Regain, None), Answer::with_mark(Verdict::Repeat, 0x5));
+        let around = Answer::with_mark(Verdict::Repeat, 0xC000_0005);
+        assert_eq!(policy.answer(&led, &Decision::Undecided, None), around);
+        assert_eq!(policy.answer(&led, &Decision::Undecided, None), cleaned);
     }
 
     #[test]

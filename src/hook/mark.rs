@@ -16,9 +16,9 @@ pub enum MarkState {
 }
 
 impl MarkState {
-    /// 3 of a connection: the body of a response passes, and is not queued up to the client's next octet. Of a packet
-    /// that is no reset, on its way into the hook: the connection is to be released. On its way out of it to the
-    /// queue: the connection was released, and is not any more.
+    /// 3 of a connection: what the server sends passes and is not queued, nor what the client acknowledges. Of a packet that is no
+    /// reset, on its way into the hook: the connection is to be released, or is not to be any more where it holds octets of
+    /// the client's. On its way out of it to the queue: the connection is released, or was when the packet came into the hook.
     pub const RELEASED: Self = Self::Ours;
 
     const fn bits(self) -> u32 {

@@ -1,4 +1,4 @@
-//! What lets the bodies of released flows by: rules, and a program of classic BPF for the `bpf` match (`xt_bpf`) that finds a
+//! What lets the responses of released flows by: rules, and a program of classic BPF for the `bpf` match (`xt_bpf`) that finds a
 //! segment without payload, exactly.
 //!
 //! The match is shown a packet from its IP header on, put together from fragments (conntrack does that before). A segment is
@@ -84,21 +84,31 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     if !config.releases {
         return vec![no_decision];
     }
-    let plain = "-m tcp --tcp-flags FIN,SYN,RST,ACK,URG ACK";
+    let flags = "--tcp-flags FIN,SYN,RST,ACK,URG ACK";
+    let (plain, other) = (format!("-m tcp {flags}"), format!("-m tcp ! {flags}"));
     let bare = bare_match();
+    let elsewhere = format!("-m connmark ! --mark {value:#x}/{mask:#x}");
+    let back = format!("-j CONNMARK --set-xmark 0x0/{mask:#x}");
     vec![
         // The bulk of them: what the server sends. Which end that is the kernel says, not the mark.
         format!("{connection} -m conntrack --ctdir REPLY {plain} -j RETURN"),
         // The client has said nothing more.
         format!("{connection} -m conntrack --ctdir ORIGINAL {plain} {bare} -j RETURN"),
-        // The deciding packet, come back by NF_REPEAT. Only one without octets decides so, and only the client's: none
-        // with a request in it passes here, wherever its mark is from.
+        // The deciding packet, come back by NF_REPEAT. Of the client's only one without octets decides so: none with a
+        // request in it passes here, wherever its mark is from.
         format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),
-        no_decision,
-        // Anything else of a released connection ends that before it is queued, so that nothing that answers it passes,
-        // and carries the proof to the guard: that this packet came here behind the release, and not before it.
-        format!("{connection} -m tcp ! --tcp-flags RST RST -j MARK --set-xmark {value:#x}/{mask:#x}"),
-        format!("{connection} -j CONNMARK --set-xmark 0x0/{mask:#x}"),
+        // Of the server's only one with octets: where the kernel takes the other end for the client, neither does.
+        format!("{packet} -m conntrack --ctdir REPLY {plain} {bare} -j MARK --set-xmark 0x0/{mask:#x}"),
+        format!("{packet} -m conntrack --ctdir REPLY {plain} -g {save}"),
+        // What is left are the client's octets and whatever is not plain. A mark on octets of a released connection takes that back:
+        // they were sent around, or others have restored it, and more is read for that.
+        format!("-p tcp -m mark --mark {value:#x}/{mask:#x} {elsewhere} -j MARK --set-xmark 0x0/{mask:#x}"),
+        format!("{packet} {plain} {back}"),
+        // Anything but octets of a released connection ends that before it is queued, so that nothing that answers it passes.
+        format!("{connection} {other} {back}"),
+        // The client's octets go to the guard with the connection as it is: it knows by the mark that it is released, and
+        // sends them around where it is not to be.
+        format!("{connection} {plain} -j MARK --set-xmark {value:#x}/{mask:#x}"),
     ]
 }
 

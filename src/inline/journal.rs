@@ -120,6 +120,7 @@ impl Journal {
             Decision::More { .. } => {}
             Decision::Undecided
             | Decision::Release
+            | Decision::Keep
             | Decision::Regain
             | Decision::Drop
             | Decision::Patch(_) => {
@@ -127,7 +128,8 @@ impl Journal {
                     self.note(name, packet);
                 }
             }
-            Decision::Pass | Decision::Block | Decision::Reject(_) => {
+            // No request is begun. The packets before would not say what has gone by: the flow is one that is picked up here.
+            Decision::Pass | Decision::Stand | Decision::Block | Decision::Reject(_) => {
                 if !self.flows.is_empty()
                     && let Some(name) = name(packet)
                 {

@@ -113,8 +113,8 @@ families! {
     pub no_room_packets: counter "no_room_packets_total" "Packets that found no room in the flow table or its buffers",
     /// Flows that ran out of their octet or time budget undecided.
     pub budget_spent_flows: counter "budget_spent_flows_total" "Flows that ran out of their octet or time budget undecided",
-    /// Octets of released bodies, which went by in the kernel.
-    pub unseen_bytes: counter "unseen_body_bytes_total" "Octets of bodies that went by in the kernel while every request was read",
+    /// Octets of released bodies and responses, which went by in the kernel.
+    pub unseen_bytes: counter "unseen_body_bytes_total" "Octets of responses that went by in the kernel while every request was read",
     /// Matches that a rule's threshold kept silent.
     pub suppressed_matches: counter "suppressed_matches_total" "Matches that a rule's threshold kept silent",
     /// Octets held in buffers of undecided flows.

@@ -192,6 +192,8 @@ const fn name(decision: &Decision) -> &'static str {
     match decision {
         Decision::Undecided => "undecided",
         Decision::Release => "release",
+        Decision::Stand => "stand",
+        Decision::Keep => "keep",
         Decision::Regain => "regain",
         Decision::Pass => "pass",
         Decision::More { .. } => "more",

@@ -35,7 +35,8 @@
 //! 7. **What opens a connection is judged** whatever the kernel's mark says, and the mark is taken off.
 //! 8. **No request goes by unseen** where every transaction is read. What the kernel lets by of such a flow is what the server sends
 //!    within a body whose end is known and whose head its client has acknowledged, as long as nothing else is asked, and
-//!    segments of the client without an octet (`src/engine/release.rs`).
+//!    segments of the client without an octet (`src/engine/release.rs`); where every request is read and one response, all that the
+//!    server sends behind that one (`src/engine/standing.rs`).
 //!
 //! A monitor and a replay tell the same and change nothing; a replay of one direction does not wait for
 //! acknowledgements that it can't have.
@@ -101,7 +102,9 @@
 //! # What is not
 //!
 //! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in force
-//!   would block a request: a second response is not judged then.
+//!   would block a request: a second response is not judged then. `requests` reads all requests and the first response; `auto` does
+//!   so where no rule would block or mark anything but a request. What a later `CONNECT` opens is read as requests there, and as
+//!   nothing else.
 //! * What a server sends behind the end of such a body before its client asks for more goes by. It answers nothing: a client that takes
 //!   it for the answer to what it asks next has been told so by a server that answers before it is asked, which ends that agree can do
 //!   in other ways. It is told once the client has acknowledged it (`http_unexpected_data`), and what answers a request is read.

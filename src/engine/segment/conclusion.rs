@@ -5,6 +5,7 @@ use super::{class_of, first_octet};
 use crate::engine::conversation::Condemned;
 use crate::engine::judge::Stop;
 use crate::engine::release;
+use crate::engine::standing;
 use crate::engine::{Decision, Inspected, OnFailure, Resets};
 use crate::event::{DropReason, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, Ruling, Tracking};
@@ -59,7 +60,9 @@ impl Passage<'_> {
         }
         let flow = self.flows.table.get_mut(self.id);
         let side = flow.side(self.from);
-        Inspected { decision: release::decide(flow, self.segment, side, &mut self.judge), mark }
+        let stands = standing::decide(flow, self.segment, side, &mut self.judge);
+        let decision = stands.unwrap_or_else(|| release::decide(flow, self.segment, side, &mut self.judge));
+        Inspected { decision, mark }
     }
 
     /// Puts the flow into the class where it stands; where it is over, whether by a reset.

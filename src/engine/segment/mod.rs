@@ -16,6 +16,7 @@ use super::flows::{Flows, is_amid};
 use super::judge::Judge;
 use super::release;
 use super::silence::is_under_policy;
+use super::standing;
 use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
@@ -229,6 +230,7 @@ impl Engine {
         let flow = self.flows.table.touch(id, packet.now);
         let decided = flow.ruling != Ruling::Undecided;
         release::foresee(flow, segment, flow.side(from));
+        standing::foresee(flow, segment, flow.side(from));
         let before = *flow.ends();
         let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);

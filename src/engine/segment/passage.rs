@@ -6,6 +6,7 @@ use crate::engine::facts::FlowFacts;
 use crate::engine::flows::Flows;
 use crate::engine::judge::Judge;
 use crate::engine::release;
+use crate::engine::standing;
 use crate::engine::{Decision, Engine, Inspected};
 use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, distance};
@@ -118,6 +119,7 @@ impl<'e> Passage<'e> {
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         let caught_up = (!tracked.ignore || segment.flags().rst())
             && release::catch_up(conversation, streams.server(side), segment, side, judge);
+        standing::count(conversation, judge);
         let reached = streams.server(side).next();
         let mut anomalies = tracked.anomalies;
         if reads {

@@ -180,7 +180,8 @@ impl Dialogue {
         if reason == Reason::NotAResponse {
             judge.note_application(Anomaly::StatusInvalid);
         }
-        if judge.law.http_inspect == HttpInspect::First || reason == Reason::Http2Preface {
+        let other = reason == Reason::Http2Preface && !self.has_left();
+        if judge.law.http_inspect == HttpInspect::First || other {
             return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
         }
         judge.note_application(Anomaly::UnexpectedData);
@@ -197,7 +198,7 @@ impl Dialogue {
             None if input.len() >= HEAD_LIMIT => input,
             None => return wait(Need::line(HEAD_LIMIT), Reading::Late(first)),
         };
-        let all = judge.law.http_inspect == HttpInspect::All;
+        let all = judge.law.http_inspect != HttpInspect::First;
         match self.http.late_line(from, &first, line, judge) {
             Late::Message if all => used(0, Reading::Next),
             Late::Field | Late::Message => used(line.len(), Reading::Late(first)),
@@ -253,7 +254,8 @@ impl Dialogue {
         }
         if message.is_satisfied() {
             self.http.judge_body(from, &mut message, judge);
-            if judge.law.http_inspect == HttpInspect::First {
+            if judge.law.http_inspect == HttpInspect::First || (from == Side::Server && self.may_leave(judge))
+            {
                 self.http.finish(from, *message, judge);
                 return self.behind_message(from, turn.peer, judge);
             }
@@ -263,14 +265,18 @@ impl Dialogue {
 
     /// Where a direction stands behind a message; `peer` is what the other one has said that is unread.
     fn behind_message(&mut self, from: Side, peer: &[u8], judge: &Judge<'_>) -> Behind {
-        let all = judge.law.http_inspect == HttpInspect::All;
+        let all = judge.law.http_inspect != HttpInspect::First;
         if from == Side::Client {
-            if self.http.asks_tunnel() {
+            if self.http.asks_tunnel() && !self.has_left() {
                 return Behind::HandsOver(Handover::Asked(Asked::Tunnel));
             }
             return if all { Behind::http(Reading::Next) } else { Behind::DONE };
         }
         self.refuse(Asked::Tunnel, Spoken::Http, super::Reading::Http(Reading::Next));
+        if self.may_leave(judge) {
+            self.http.leave();
+            return Behind::DONE;
+        }
         if all {
             return Behind::http(Reading::Next);
         }
@@ -280,6 +286,30 @@ impl Dialogue {
             return Behind::Reads(super::Reading::Lines(usize::from(self.direction(from).amid_line)));
         }
         Behind::DONE
+    }
+
+    /// Whether no response is read any more, and every request still is.
+    pub(in crate::engine) const fn has_left(&self) -> bool {
+        self.http.has_left()
+    }
+
+    /// Whether the client has ended a request and not begun another one.
+    pub(in crate::engine) const fn is_between_requests(&self) -> bool {
+        matches!(self.direction(Side::Client).reading, super::Reading::Http(Reading::Next))
+    }
+
+    /// Whether the response that is read is the last one that has to be: it answers all that was asked, and the client goes on
+    /// in requests.
+    fn may_leave(&self, judge: &Judge<'_>) -> bool {
+        let asks = matches!(
+            self.direction(Side::Client).reading,
+            super::Reading::Http(Reading::Next | Reading::Head(_) | Reading::Body(_))
+        );
+        judge.law.http_inspect == HttpInspect::Requests
+            && asks
+            && self.asked == Asked::Nothing
+            && self.http.has_answered()
+            && !self.may_speak_ssh(Side::Server)
     }
 
     /// The response is whole: so is the request, unless a part of it is still to come. Whoever answers

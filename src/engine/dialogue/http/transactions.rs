@@ -32,6 +32,10 @@ pub(in crate::engine::dialogue) struct Http {
     pub(super) answering: Option<Transaction>,
     /// Whether readers could disagree about the end of that response.
     disputed: bool,
+    /// Whether no further response is read.
+    left: bool,
+    /// Whether a response came for which no request was seen.
+    unasked: bool,
     next: u32,
 }
 
@@ -145,6 +149,7 @@ impl Http {
         judge: &mut Judge<'_>,
     ) {
         judge.desk.counters.count_banner(Protocol::Http, Side::Client);
+        self.tell_unanswered(judge);
         let mut transaction = Transaction {
             number: self.number(),
             head: KeptHead::of_request(head, &message),
@@ -267,13 +272,37 @@ impl Http {
     pub(super) fn finish(&mut self, from: Side, mut message: Message, judge: &mut Judge<'_>) {
         self.judge_body(from, &mut message, judge);
         if from == Side::Client {
-            return;
+            return self.tell_unanswered(judge);
         }
         let Some(mut transaction) = self.answering.take() else { return };
         if let Some(response) = &mut Arc::make_mut(&mut transaction.facts).response {
             response.body_length = message.length();
         }
         tell(transaction, judge);
+    }
+
+    /// No further response is read: those that were seen have answered all requests.
+    pub(super) const fn leave(&mut self) {
+        self.left = true;
+    }
+
+    /// Whether no further response is read.
+    pub(super) const fn has_left(&self) -> bool {
+        self.left
+    }
+
+    /// Whether a response was read, and no request waits for one.
+    pub(super) fn has_answered(&self) -> bool {
+        self.next > 0 && !self.unasked && self.waiting.is_empty() && self.overdue.is_empty()
+    }
+
+    /// Tells of requests whose responses will not be read.
+    fn tell_unanswered(&mut self, judge: &mut Judge<'_>) {
+        if self.left {
+            for transaction in std::mem::take(&mut self.waiting) {
+                tell(transaction, judge);
+            }
+        }
     }
 
     /// Ends a response of whose head only a part was kept.
@@ -340,7 +369,10 @@ impl Http {
     fn next_waiting(&mut self) -> Transaction {
         match self.waiting.pop_front() {
             Some(transaction) => transaction,
-            None => Transaction { number: self.number(), ..Transaction::default() },
+            None => {
+                self.unasked = true;
+                Transaction { number: self.number(), ..Transaction::default() }
+            }
         }
     }
 

@@ -1,0 +1,140 @@
+//! Responses that need not be seen: where rules in force can block requests alone, what the server sends goes by in the kernel
+//! from the second transaction on, and every octet of the client is read.
+//!
+//! # When
+//!
+//! `--http-inspect requests`: the first response was judged as far as rules want it, it answered every request that was seen until
+//! then, and the client has acknowledged it. Both directions were followed from their SYN on, no policy and no mark needs the flow,
+//! and its packets may be let by (offload). Then the server's direction is decided (`Dialogue::leave`).
+//!
+//! A segment without octets of the client's sets it, or one with octets of the server's: none with a request in it passes by a mark
+//! that others have restored.
+//!
+//! # What stands
+//!
+//! The kernel leaves it as it is where the client sends octets, and queues those ([`Decision::Keep`]). Whatever else comes (SYN, FIN, RST,
+//! urgent data) ends it before that is queued. Taking it back is a packet's going around ([`Decision::Regain`]): by its second visit
+//! nothing goes by unseen.
+//!
+//! What the server has sent is known by what the client says of it, modulo 2³²: a response may be longer than that. Nothing is read there, so
+//! a lie about it hides nothing. What the server has *received* is not known, and what it has not may be replaced by its sender: octets
+//! that were let through stay comparable. So once [`UNKNOWN`] of them wait, the release is taken back, and set again by the server's
+//! next segment, which acknowledges them.
+//!
+//! # What follows a request
+//!
+//! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and `Upgrade` in a later
+//! request change nothing: whether the server agrees is not seen, and if it does not, requests follow. So what follows is read
+//! as requests for as long as the connection lasts; what is none is left out. Rules about what a tunnel holds would miss that: where any
+//! rule can block or mark anything but requests, every response is read by default.
+//!
+//! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
+
+use super::conversation::Conversation;
+use super::judge::Judge;
+use super::{Decision, HttpInspect};
+use crate::event::Side;
+use crate::flow::{Flow, Tracking, distance};
+use crate::packet::Segment;
+
+/// So many octets of the client's may wait for an acknowledgement that is not seen.
+const UNKNOWN: u32 = 16 << 10;
+
+/// How far from what was seen last the client's octets may lie for a segment to be of the same connection.
+const NEAR: u32 = 1 << 20;
+
+/// A release that stands, or stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The kernel was not told yet that it is over, nor has ended it itself.
+    stands: bool,
+    /// Octets that have gone by and were not counted yet.
+    unseen: u64,
+}
+
+/// Takes note of what a segment says to have gone by, before it is compared with what was seen.
+pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
+    if flow.conversation.as_ref().is_none_or(|it| it.standing.is_none()) || segment.flags().syn() {
+        return;
+    }
+    if !segment.flags().ack() {
+        return;
+    }
+    let (client, server) = (flow.end(Side::Client), flow.end(Side::Server));
+    let next = flow.stream(client).next();
+    let of_client = match side {
+        Side::Client => segment.sequence(),
+        Side::Server => segment.acknowledgement(),
+    };
+    // Somebody who sees nothing of the connection can't tell where it stands.
+    if distance(next, of_client).unsigned_abs() > NEAR {
+        return;
+    }
+    if side == Side::Client && of_client == next {
+        // What comes in order may well be allowed.
+        flow.stream_mut(client).allow(next);
+    }
+    let stream = flow.stream_mut(server);
+    let count = match side {
+        Side::Client => stream.go_far(stream.octets_to(segment.acknowledgement()), true),
+        Side::Server => stream.go_far(segment.sequence(), false),
+    };
+    if let Some(standing) = flow.conversation.as_mut().and_then(|it| it.standing.as_mut()) {
+        standing.unseen += u64::from(count);
+    }
+}
+
+/// Counts what has gone by.
+pub(super) fn count(conversation: &mut Conversation, judge: &mut Judge<'_>) {
+    let Some(standing) = &mut conversation.standing else { return };
+    let unseen = std::mem::take(&mut standing.unseen);
+    judge.desk.counters.unseen_octets += unseen;
+    judge.desk.heard.unseen += unseen;
+}
+
+/// What a segment that passes means for a flow whose responses need not be seen; `None` where they have to be.
+pub(super) fn decide(
+    flow: &mut Flow<Conversation>,
+    segment: &Segment<'_>,
+    side: Side,
+    judge: &mut Judge<'_>,
+) -> Option<Decision> {
+    let law = judge.law;
+    let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
+    let may = law.config.hands_over
+        && law.tracking == Tracking::Inline
+        && law.http_inspect == HttpInspect::Requests
+        && flow.label == 0
+        && !flow.is_closed();
+    let conversation = flow.conversation.as_mut().filter(|it| it.has_left())?;
+    let [client, _] = &streams;
+    let known = |limit: u32| client.is_acknowledged_to(client.next().wrapping_sub(limit));
+    let octets = segment.wire_payload_length() > 0;
+    if !segment.flags().is_plain() {
+        if let Some(standing) = &mut conversation.standing {
+            standing.stands = false;
+        }
+        return Some(Decision::Undecided);
+    }
+    if side == Side::Client && octets {
+        let Some(standing) = conversation.standing.as_mut().filter(|it| it.stands) else {
+            return Some(Decision::Undecided);
+        };
+        if may && known(UNKNOWN) {
+            return Some(Decision::Keep);
+        }
+        standing.stands = false;
+        return Some(Decision::Regain);
+    }
+    let carries = octets == (side == Side::Server);
+    if !may || !carries || !known(UNKNOWN / 2) || !conversation.may_stand(&streams) {
+        return Some(Decision::Undecided);
+    }
+    let standing = conversation.standing.get_or_insert(Standing { stands: false, unseen: 0 });
+    // One that comes though it stands was queued before, or another one ended it: it is said again.
+    judge.desk.counters.released += u64::from(!std::mem::replace(&mut standing.stands, true));
+    Some(Decision::Stand)
+}
+
+#[cfg(test)]
+mod tests;
