@@ -347,11 +347,47 @@ fn bad_input_is_refused_where_it_is_given() {
     ] {
         refused(&[&replay[..], flags].concat(), said);
     }
-    // Tables of a version before are brought up to date.
-    let old = server.database();
-    told(&["fleet", "init", "--database", &old]);
-    psql(&old, "DROP TABLE fleet_inbox, fleet_sensors, fleet_streams; UPDATE fleet_version SET version = 1");
-    refused(&["fleet", "status", "--database", &by(&old, "page")], "cannot be brought to version 3");
-    told(&["fleet", "status", "--database", &old]);
-    assert_eq!(psql(&old, "SELECT version FROM fleet_version"), "2");
+}
+
+/// Takes the fleet's tables out of a database.
+const NO_FLEET: &str = "DO $$
+DECLARE
+  name text;
+BEGIN
+  FOR name IN SELECT tablename FROM pg_tables WHERE tablename LIKE 'fleet%' LOOP
+    EXECUTE format('DROP TABLE IF EXISTS bannerwall.%I CASCADE', name);
+  END LOOP;
+  FOR name IN SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE 'fleet%' LOOP
+    EXECUTE 'DROP FUNCTION ' || name;
+  END LOOP;
+  DROP SEQUENCE bannerwall.fleet_token;
+END $$";
+
+#[test]
+fn tables_of_a_version_before_are_brought_up_to_date_with_what_they_hold() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    told(&["fleet", "init", "--reader", "page", "--database", &url]);
+    psql(&url, NO_FLEET);
+    psql(&url, include_str!("../src/fleet/fleet-1.sql"));
+    psql(
+        &url,
+        "INSERT INTO fleet_scans (about, what, targets, shards, attempts, state, ended)
+         SELECT 'old ' || i, '{}', 1, 1, 3, 'done', 1 FROM generate_series(1, 3) i;
+         INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
+         SELECT i, 0, 0, '192.0.2.1', 22, 'open', false, '{\"scan\":' || i || '}', '' FROM generate_series(1, 2) i;
+         GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_reader",
+    );
+    let refused = run(&["fleet", "status", "--database", &by(&url, "page")]);
+    let said = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 3"), "{said}");
+    told(&["fleet", "status", "--database", &url]);
+    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "3");
+    for (scan, results) in [("1", "{\"scan\":1}"), ("2", "{\"scan\":2}"), ("3", "")] {
+        assert_eq!(told(&["fleet", "results", scan, "--database", &url]).trim(), results);
+    }
+    // One of those that lie in one table, and one that has its own.
+    told(&["fleet", "forget", "1", "3", "--database", &url]);
+    assert_eq!(psql(&url, "SELECT scan FROM fleet_results"), "2");
+    assert_eq!(psql(&url, "SELECT count(*) FROM pg_tables WHERE tablename = 'fleet_results_3'"), "0");
 }
