@@ -47,7 +47,7 @@ fn workloads(documents: &[Value]) -> Vec<(&Value, &Value)> {
     runs.map(|one| (one, &one["spec"]["template"])).collect()
 }
 
-fn names<'a>(values: &'a Value) -> BTreeSet<&'a str> {
+fn names(values: &Value) -> BTreeSet<&str> {
     values.as_array().into_iter().flatten().filter_map(|value| value["name"].as_str()).collect()
 }
 

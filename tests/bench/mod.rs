@@ -131,7 +131,11 @@ impl Bench {
                 self.now = self.now.after(Duration::from_micros(100));
                 let decision = inspect(engine, self.now, packet, &mut self.events);
                 let passes = match decision {
-                    Decision::Undecided | Decision::Release | Decision::Regain => true,
+                    Decision::Undecided
+                    | Decision::Release
+                    | Decision::Stand
+                    | Decision::Keep
+                    | Decision::Regain => true,
                     Decision::Patch(patch) => patch.apply(packet),
                     Decision::Pass => {
                         self.offloaded = self.offloads.then_some(true);
