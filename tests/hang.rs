@@ -1,5 +1,6 @@
 //! A guard that hangs: a real SIGSTOP, a loop that gets no further, and a service manager that looks on.
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -89,7 +90,9 @@ fn start(namespace: &Namespace, folder: &TempDir, flags: &str, manager: Option<&
     let rules = folder.path().join("rules.toml");
     let rule = "[[rule]]\nid = \"a\"\ntitle = \"b\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
                 match.software = '^x'\naction = \"alert\"\nseverity = \"low\"\n\
-                examples = [\"SSH-2.0-x\"]\ncounterexamples = [\"SSH-2.0-y\"]\n";
+                examples = [\"SSH-2.0-x\"]\ncounterexamples = [\"SSH-2.0-y\"]\n\
+                [[rule]]\nid = \"c\"\ntitle = \"d\"\nprotocol = \"http\"\nfrom = \"client\"\n\
+                match.\"header.user-agent\" = '^sqlmap'\naction = \"drop\"\nseverity = \"low\"\n";
     std::fs::write(&rules, rule).expect("the folder is ours");
     let mut command = namespace.command(PROGRAM);
     command.arg("guard").arg("--rules").arg(&rules).args(flags.split_whitespace());
@@ -149,6 +152,52 @@ fn a_queue_that_a_stopped_guard_fills_lets_packets_by_or_drops_them_as_told() {
             assert_eq!(scene.connects(if passes { AT_LAST } else { SOON }), passes, "{mode}");
             scene.guard.signal(Signal::CONT);
             assert!(scene.connects(AT_LAST), "{mode}: it goes on");
+        }
+    });
+}
+
+/// Answers requests of a connection, one after the other.
+fn answer(mut stream: TcpStream) {
+    let mut buffer = [0; 4096];
+    while stream.read(&mut buffer).is_ok_and(|count| count > 0) {
+        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+            return;
+        }
+    }
+}
+
+/// One request, and its answer within so long.
+fn exchanges(stream: &mut TcpStream, patience: Duration) -> bool {
+    stream.set_read_timeout(Some(patience)).expect("it is open");
+    let mut buffer = [0; 4096];
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: honest/1\r\n\r\n").is_ok()
+        && stream.read(&mut buffer).is_ok_and(|count| count > 0)
+}
+
+#[test]
+fn a_connection_of_which_packets_went_by_uninspected_goes_on() {
+    as_root(|| {
+        let flags = "--hook input --queue-length 4 --on-failure open --enforce --http-inspect all";
+        let scene = Scene::start(flags, None);
+        let address = scene.listener.local_addr().expect("it is bound");
+        let mut kept =
+            scene.namespace.inside(|| TcpStream::connect_timeout(&address, AT_LAST)).expect("it listens");
+        kept.set_nodelay(true).expect("it is open");
+        let (accepted, _) = scene.listener.accept().expect("the client is there");
+        std::thread::spawn(move || answer(accepted));
+        assert!(exchanges(&mut kept, AT_LAST));
+        scene.stop();
+        eventually("the queue to be full", || {
+            scene.connects(Duration::from_millis(10));
+            (scene.namespace.waiting_packets() >= 4).then_some(())
+        });
+        for _ in 0..3 {
+            assert!(exchanges(&mut kept, AT_LAST), "it goes by");
+        }
+        scene.guard.signal(Signal::CONT);
+        // What it repeats is taken once the hook's counters have told, which are read every few seconds.
+        for _ in 0..3 {
+            assert!(exchanges(&mut kept, 3 * AT_LAST), "{}", scene.guard.stderr());
         }
     });
 }

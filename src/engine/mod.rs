@@ -31,6 +31,7 @@ mod silence;
 mod standing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, FlowCounts};
@@ -40,10 +41,11 @@ pub use self::remembered::{Remembered, Unseen};
 pub use crate::flow::{Anomaly, Tracking};
 
 use self::bench::Bench;
+use self::conversation::Conversation;
 use self::flows::Flows;
 use self::quic::Datagrams;
 use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp};
-use crate::flow::Class;
+use crate::flow::{Class, Flow};
 use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -61,7 +63,13 @@ pub struct Engine {
     datagrams: Datagrams,
     fragments: Reassembler,
     bench: Bench,
+    /// When packets went by that nobody has shown, or were known to have.
+    missed: Option<Timestamp>,
 }
+
+/// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes again within it
+/// (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
+const MISSED_SHOWS: Duration = Duration::from_mins(2);
 
 impl Engine {
     /// An engine that has seen nothing.
@@ -71,6 +79,7 @@ impl Engine {
             datagrams: Datagrams::new(&config),
             fragments: Reassembler::new(ReassemblyLimits::default()),
             bench: Bench::new(config, rules, fingerprints),
+            missed: None,
         }
     }
 
@@ -113,6 +122,19 @@ impl Engine {
         self.flows.refresh(&mut sitting.desk.counters);
         self.datagrams.finish(now, &mut sitting);
         self.fragments = Reassembler::new(ReassemblyLimits::default());
+    }
+
+    /// Takes note that packets have gone by lately that were not shown, as a full queue lets them under `--on-failure open`.
+    ///
+    /// The ends of flows of that time then speak of octets that were never seen, and go on speaking of them: they are gone over
+    /// like what a capture lacks, and not refused for ever.
+    pub fn note_missed(&mut self, now: Timestamp) {
+        self.missed = Some(now);
+    }
+
+    /// Whether packets of a flow may have gone by unseen.
+    fn may_have_missed(&self, flow: &Flow<Conversation>, now: Timestamp) -> bool {
+        self.missed.is_some_and(|missed| flow.started() <= missed && now.since(missed) <= MISSED_SHOWS)
     }
 
     /// Puts other rules in force; counts of rules that stay (by their id) go on.
@@ -249,6 +271,8 @@ impl Timeouts {
 mod application_tests;
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
+mod missed_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -13,6 +13,9 @@ const HOP_LIMIT_TOLERANCE: u8 = 5;
 /// The shift assumed for windows when the handshake was not seen: the largest there is.
 const UNKNOWN_SCALE: u32 = 14;
 
+/// So many octets of one direction may have gone by unseen: some seconds of a fast link.
+const MISSED: i32 = 1 << 30;
+
 /// What a SYN's data may be long: the acknowledgement of a SYN lies this close behind it.
 const SYN_DATA_LIMIT: i32 = 1 << 16;
 
@@ -140,6 +143,25 @@ impl<C> Flow<C> {
             return tracked;
         }
         self.track_rest(segment, from, tracking)
+    }
+
+    /// Believes a segment what it says of octets that were not seen: that its peer has sent what it acknowledges, and was
+    /// allowed what comes before its own. For flows of which packets may have gone by, before [`Flow::track`].
+    pub fn catch_up(&mut self, segment: &Segment<'_>, from: End) {
+        let flags = segment.flags();
+        if flags.syn() || flags.rst() || !flags.ack() {
+            return;
+        }
+        let is_near = |stream: &Stream, at: u32| (1..MISSED).contains(&distance(stream.next, at));
+        let stream = self.stream_mut(from);
+        if is_near(stream, segment.sequence()) {
+            stream.allow(segment.sequence());
+        }
+        let peer = self.stream_mut(from.other());
+        let acknowledged = peer.octets_to(segment.acknowledgement());
+        if is_near(peer, acknowledged) {
+            peer.go_unseen(acknowledged);
+        }
     }
 
     fn track_reset(&mut self, segment: &Segment<'_>, from: End) -> Tracked {

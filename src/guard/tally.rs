@@ -89,6 +89,8 @@ pub(super) struct Publisher {
     suppressed: [IntCounter; 2],
     last_turn: IntGauge,
     before: Latest,
+    /// Packets of all queues that went by uninspected, when that was looked at last.
+    missed: Option<u64>,
 }
 
 impl Publisher {
@@ -112,6 +114,7 @@ impl Publisher {
             suppressed,
             last_turn,
             before: Latest::default(),
+            missed: None,
         };
         publisher.set_rules(rules, &Counters::default());
         publisher
@@ -127,6 +130,13 @@ impl Publisher {
             self.metrics.policy_refusals(policy.id());
         }
         self.before.engine.matches.clone_from(&engine.matches);
+    }
+
+    /// Whether packets went by uninspected since the last look, as far as the hook's counters tell.
+    pub(super) fn has_missed(&mut self) -> bool {
+        let missed = self.metrics.uninspected_packets.get();
+        let before = std::mem::replace(&mut self.missed, missed);
+        missed > before.or(Some(0))
     }
 
     /// Goes on where another process has stopped: it has shown what the kernel had counted by then, `statistics`, and all

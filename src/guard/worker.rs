@@ -254,6 +254,9 @@ impl Worker {
 
     fn tick(&mut self, now: Timestamp) -> Result<(), SourceError> {
         let Self { judge, .. } = self;
+        if self.publisher.has_missed() {
+            judge.inspector.note_missed(now);
+        }
         judge.inspector.tick(now, &mut judge.sink);
         if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
             judge.grown = None;

@@ -80,6 +80,11 @@ impl Inspector {
         }
     }
 
+    /// Takes note that packets have gone by lately that were not shown.
+    pub fn note_missed(&mut self, now: Timestamp) {
+        self.engine.note_missed(now);
+    }
+
     /// Takes over rules that were exchanged; gives them where they were. Counts by rule are others then: what
     /// was counted until now is to be read before.
     pub fn take_rules(&mut self) -> Option<Arc<RuleSet>> {

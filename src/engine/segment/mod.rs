@@ -227,8 +227,12 @@ impl Engine {
             self.flows.tell_reused(id, packet.now, &mut self.bench.sit(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
+        let missed = self.may_have_missed(self.flows.table.get(id), packet.now);
         let flow = self.flows.table.touch(id, packet.now);
         let decided = flow.ruling != Ruling::Undecided;
+        if missed && !decided {
+            flow.catch_up(segment, from);
+        }
         release::foresee(flow, segment, flow.side(from));
         standing::foresee(flow, segment, flow.side(from));
         let before = *flow.ends();

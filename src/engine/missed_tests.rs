@@ -1,0 +1,76 @@
+//! Flows of which packets went by that nobody has shown: a full queue lets them under `--on-failure open`.
+
+use std::time::Duration;
+
+use super::testing::{Conversation, Setup};
+use super::{Decision, HttpInspect, MISSED_SHOWS};
+
+const NO_SQLMAP: &str = "[[rule]]\nid = \"no-sqlmap\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"client\"\n\
+                         match.\"header.user-agent\" = '^sqlmap/'\naction = \"drop\"\nseverity = \"high\"\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn request(agent: &str) -> Vec<u8> {
+    format!("GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: {agent}\r\n\r\n").into_bytes()
+}
+
+/// A connection whose first transaction was seen.
+fn talk() -> Conversation {
+    let mut setup = Setup::enforcing(NO_SQLMAP);
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = setup.open();
+    talk.client(&request("curl"));
+    talk.server(ANSWER);
+    talk.acknowledge(true);
+    talk
+}
+
+/// The next transactions go by, with all that acknowledges them.
+fn go_by(talk: &mut Conversation, count: u32) {
+    talk.lose_of_client(count * u32::try_from(request("curl").len()).unwrap());
+    talk.lose_of_server(count * u32::try_from(ANSWER.len()).unwrap());
+}
+
+#[test]
+fn what_speaks_of_octets_that_were_never_seen_passes_where_some_went_by() {
+    for count in [1, 3, 10_000] {
+        let mut talk = talk();
+        go_by(&mut talk, count);
+        assert_eq!(talk.client(&request("curl")), Decision::Drop, "nothing is known to have gone by");
+        talk.lose_of_client(0u32.wrapping_sub(u32::try_from(request("curl").len()).unwrap()));
+        talk.engine.note_missed(talk.now);
+        assert_eq!(talk.client(&request("curl")), Decision::Undecided, "{count}");
+        assert_eq!(talk.server(ANSWER), Decision::Undecided, "{count}");
+        assert_eq!(talk.acknowledge(true), Decision::Undecided, "{count}");
+        assert_eq!(talk.client(&request("sqlmap/1")), Decision::Block, "{count}: it is read on behind that");
+    }
+}
+
+#[test]
+fn a_forbidden_request_right_behind_what_went_by_is_read_once_that_is_known_to_have_arrived() {
+    let mut talk = talk();
+    go_by(&mut talk, 2);
+    talk.engine.note_missed(talk.now);
+    // What lies before it may be still to come, until the server has acknowledged both.
+    assert_eq!(talk.client(&request("sqlmap/1")), Decision::Undecided);
+    talk.server(ANSWER);
+    assert_eq!(talk.client(&request("curl")), Decision::Block);
+}
+
+#[test]
+fn flows_that_began_later_and_times_much_later_are_looked_at_as_ever() {
+    let mut talk = talk();
+    talk.engine.note_missed(talk.now);
+    talk.wait(MISSED_SHOWS + Duration::from_secs(1));
+    go_by(&mut talk, 1);
+    assert_eq!(talk.client(&request("curl")), Decision::Drop);
+
+    let mut setup = Setup::enforcing(NO_SQLMAP);
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = setup.open();
+    let before = talk.now.before(Duration::from_secs(10));
+    talk.engine.note_missed(before);
+    talk.client(&request("curl"));
+    talk.server(ANSWER);
+    go_by(&mut talk, 1);
+    assert_eq!(talk.client(&request("curl")), Decision::Drop);
+}
