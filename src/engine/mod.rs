@@ -69,7 +69,7 @@ pub struct Engine {
 
 /// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes again within it
 /// (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
-const MISSED_SHOWS: Duration = Duration::from_mins(2);
+const MISSED_SHOWS: Duration = Duration::from_secs(120);
 
 impl Engine {
     /// An engine that has seen nothing.
