@@ -315,7 +315,7 @@ fn every_request_is_judged_while_responses_go_by() {
                 namespace,
                 PROGRAM,
                 NO_SQLMAP,
-                &format!("--hook {hook} --enforce {JUDGES_ALL} {flags}"),
+                &format!("--hook {hook} --enforce --http-inspect requests {JUDGES_ALL} {flags}"),
             );
             for address in addresses() {
                 let what = format!("{hook} {flags} {address}");
@@ -357,7 +357,9 @@ fn a_guard_that_comes_anew_while_responses_go_by_judges_both_sides() {
         for mode in ["open", "closed"] {
             let line = Line::new();
             let _server = serve(&line.server);
-            let flags = format!("--hook forward --hook-keep --enforce --on-failure {mode} {JUDGES_ALL}");
+            let flags = format!(
+                "--hook forward --hook-keep --enforce --http-inspect requests --on-failure {mode} {JUDGES_ALL}"
+            );
             let mut guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
             let mut client = Client::connect(&line.client, addresses()[0]);
             for _ in 0..5 {

@@ -64,13 +64,6 @@ fn of_server(set: &RuleSet) -> Extent {
         let reason = "the kernel passes the rest on once both ends have it".to_owned();
         return Extent { direction, read: "the first response", reason };
     }
-    if set.needs().requests_alone {
-        let reason =
-            "no rule does more than report about anything but requests; later ones pass in the kernel \
-                      (--http-inspect all reads them all)"
-                .to_owned();
-        return Extent { direction, read: "the first response", reason };
-    }
     match named(set, Rule::needs_body) {
         Some(rules) => {
             let reason = format!(

@@ -252,12 +252,11 @@ impl OnAnomalyFlag {
 pub(super) enum HttpExtent {
     /// The first transaction decides the connection.
     First,
-    /// Every request, and the first response: later ones pass in the kernel.
+    /// Every request, and the first response: later ones pass in the kernel, and no rule sees them.
     Requests,
     /// Every transaction.
     All,
-    /// With --enforce, where a rule in force blocks requests: requests if no rule does more than report about anything else and
-    /// packets are let by, else all. Otherwise first.
+    /// All where a rule in force blocks requests, else the first.
     Auto,
 }
 

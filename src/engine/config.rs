@@ -28,24 +28,18 @@ pub enum HttpInspect {
     Requests,
     /// Every transaction of a kept-alive connection.
     All,
-    /// Every transaction where a rule in force would block a request, the first otherwise; every request, where no rule
-    /// would do anything but report about anything else, and responses can go by unseen.
+    /// Every transaction where a rule in force would block a request, the first otherwise.
     Auto,
 }
 
 impl HttpInspect {
     /// How much is read under these rules, which is not [`HttpInspect::Auto`].
     pub(super) fn under(self, rules: &RuleSet, config: &EngineConfig) -> Self {
-        let needs = rules.needs();
         let lets_by = config.hands_over && config.tracking == Tracking::Inline;
         match self {
-            Self::Auto if config.enforce && needs.every_request => {
-                if needs.requests_alone && lets_by {
-                    Self::Requests
-                } else {
-                    Self::All
-                }
-            }
+            Self::Auto if config.enforce && rules.needs().every_request => Self::All,
+            // What comes by anyway is read.
+            Self::Requests if !lets_by => Self::All,
             Self::Auto => Self::First,
             chosen => chosen,
         }

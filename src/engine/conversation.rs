@@ -257,6 +257,12 @@ impl Conversation {
         self.dialogue.has_left()
     }
 
+    /// Whether octets of the client's are held that came before their turn.
+    pub(super) fn holds_ahead(&self) -> bool {
+        let [client, _] = &self.inlets;
+        client.collector.is_waiting()
+    }
+
     /// Whether what the server sends may go by from now on: `streams` are the client's and the server's.
     pub(super) fn may_stand(&self, streams: &[Stream; 2]) -> bool {
         let [_, server] = streams;

@@ -1,4 +1,4 @@
-//! Responses that need not be seen: where rules in force can block requests alone, what the server sends goes by in the kernel
+//! Responses that need not be seen: where only requests are to be judged, what the server sends goes by in the kernel
 //! from the second transaction on, and every octet of the client is read.
 //!
 //! # When
@@ -25,10 +25,11 @@
 //!
 //! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and `Upgrade` in a later
 //! request change nothing: whether the server agrees is not seen, and if it does not, requests follow. So what follows is read
-//! as requests for as long as the connection lasts; what is none is left out. Rules about what a tunnel holds would miss that: where any
-//! rule can block or mark anything but requests, every response is read by default.
+//! as requests for as long as the connection lasts; what is none is left out. Rules about what a tunnel holds miss that, and octets
+//! without an end of a line spend the budget of a banner, behind which the connection is cut: so this is no default yet.
 //!
-//! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
+//! A connection whose responses go by is not read again when rules are exchanged, as a decided one stays decided; where every
+//! response is to be read then, its packets are queued for the rest of its life.
 
 use super::conversation::Conversation;
 use super::judge::Judge;
@@ -117,10 +118,12 @@ pub(super) fn decide(
         return Some(Decision::Undecided);
     }
     if side == Side::Client && octets {
+        // What is missing before it may have gone by uninspected: the server's acknowledgement tells, where it is seen.
+        let is_ahead = conversation.holds_ahead();
         let Some(standing) = conversation.standing.as_mut().filter(|it| it.stands) else {
             return Some(Decision::Undecided);
         };
-        if may && known(UNKNOWN) {
+        if may && !is_ahead && known(UNKNOWN) {
             return Some(Decision::Keep);
         }
         standing.stands = false;

@@ -132,8 +132,6 @@ pub struct Needs {
     pub other: bool,
     /// Every request of a kept-alive connection: a rule would block one.
     pub every_request: bool,
-    /// Rules do no more than report about anything but requests of HTTP.
-    pub requests_alone: bool,
     /// Requests that a scan must make, each once.
     pub requests: Vec<ProbeRequest>,
 }
@@ -355,7 +353,6 @@ impl Needs {
             body: if rules.iter().any(Rule::needs_body) { BODY_OCTETS } else { 0 },
             fingerprints: rules.iter().any(Rule::needs_fingerprints),
             every_request: rules.iter().any(Rule::blocks_requests),
-            requests_alone: !rules.iter().any(Rule::acts_beyond_requests),
             other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
             requests,
         }

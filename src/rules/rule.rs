@@ -203,12 +203,6 @@ impl Rule {
         self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
     }
 
-    /// Whether it may stop or mark a flow for anything else.
-    pub fn acts_beyond_requests(&self) -> bool {
-        let about_requests = self.protocol == Protocol::Http && self.from == Sender::Client;
-        !about_requests && (self.action.blocks() || self.mark.is_some())
-    }
-
     /// Whether the key exchange may tell what its advisory leaves open.
     pub(super) fn asks_markers(&self) -> bool {
         self.advisory.as_ref().is_some_and(Advisory::asks_markers)

@@ -25,7 +25,7 @@ use crate::fleet::{
     Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, Stop, Submission, Until,
     WorkerConfig,
 };
-use crate::inventory::Place;
+use crate::inventory::{Place, parse_age};
 use crate::output::csv::COLUMNS;
 use crate::privileges::keep_or_tell;
 
@@ -112,7 +112,7 @@ enum FleetCommand {
         #[arg(value_name = "SCAN", required_unless_present = "older_than")]
         scans: Vec<i64>,
         /// All that have been over for so long.
-        #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "scans")]
+        #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with = "scans")]
         older_than: Option<Duration>,
         #[command(flatten)]
         database: Database,
