@@ -35,11 +35,10 @@ pub enum HttpInspect {
 impl HttpInspect {
     /// How much is read under these rules, which is not [`HttpInspect::Auto`].
     pub(super) fn under(self, rules: &RuleSet, config: &EngineConfig) -> Self {
-        let lets_by = config.hands_over && config.tracking == Tracking::Inline;
         match self {
             Self::Auto if config.enforce && rules.needs().every_request => Self::All,
             // What comes by anyway is read.
-            Self::Requests if !lets_by => Self::All,
+            Self::Requests if !config.lets_by() => Self::All,
             Self::Auto => Self::First,
             chosen => chosen,
         }
@@ -124,6 +123,13 @@ pub struct EngineConfig {
     pub flow_events: bool,
     /// Whether somebody else passes decided flows on, so that no more of them is seen.
     pub hands_over: bool,
+}
+
+impl EngineConfig {
+    /// Whether packets of flows that are not decided may be let by unseen.
+    pub(super) fn lets_by(&self) -> bool {
+        self.hands_over && self.tracking == Tracking::Inline
+    }
 }
 
 impl Default for EngineConfig {

@@ -269,7 +269,7 @@ impl Conversation {
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
         let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
         let [client, judged] = &self.inlets;
-        let idle = client.collector.unread().is_empty() && !client.collector.is_waiting();
+        let idle = client.collector.unread().is_empty() && !self.holds_ahead();
         // Once it was, numbers may have gone around since.
         let fixed = self.standing.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));
         followed && free && idle && fixed && self.dialogue.is_between_requests()

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use super::testing::{Conversation, Setup};
+use super::testing::{Conversation, NO_SQLMAP, Setup};
 use super::{Decision, HttpInspect, MISSED_SHOWS};
 
-const NO_SQLMAP: &str = "[[rule]]\nid = \"no-sqlmap\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"client\"\n\
-                         match.\"header.user-agent\" = '^sqlmap/'\naction = \"drop\"\nseverity = \"high\"\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn request(agent: &str) -> Vec<u8> {

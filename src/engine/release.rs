@@ -30,7 +30,7 @@
 //!
 //! The request, and what the server sends before the acknowledgement of its head is back: as much as its window allows in a
 //! round trip. Between two namespaces of one machine that may be a MiB at once; a body that is much longer than the window goes by
-//! nearly whole. To spare the rest, responses go by unread where rules block requests alone (`src/engine/standing.rs`).
+//! nearly whole. Where that is to be spared, too, responses go by unread (`src/engine/standing.rs`).
 //!
 //! # Not for requests
 //!
@@ -43,7 +43,7 @@ use super::conversation::Conversation;
 use super::judge::Judge;
 use super::{Decision, HttpInspect};
 use crate::event::Side;
-use crate::flow::{Anomaly, Flow, Stream, Tracking, distance};
+use crate::flow::{Anomaly, Flow, Stream, distance};
 use crate::packet::Segment;
 
 /// So many octets must be left: fewer would pass in a few packets.
@@ -169,8 +169,7 @@ pub(super) fn decide(
         return if stood { Decision::Regain } else { Decision::Undecided };
     }
     let law = judge.law;
-    let may =
-        law.config.hands_over && law.tracking == Tracking::Inline && law.http_inspect != HttpInspect::First;
+    let may = law.config.lets_by() && law.http_inspect != HttpInspect::First;
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
     }

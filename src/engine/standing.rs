@@ -35,7 +35,7 @@ use super::conversation::Conversation;
 use super::judge::Judge;
 use super::{Decision, HttpInspect};
 use crate::event::Side;
-use crate::flow::{Flow, Tracking, distance};
+use crate::flow::{Flow, distance};
 use crate::packet::Segment;
 
 /// So many octets of the client's may wait for an acknowledgement that is not seen.
@@ -55,10 +55,8 @@ pub struct Standing {
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
 pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
-    if flow.conversation.as_ref().is_none_or(|it| it.standing.is_none()) || segment.flags().syn() {
-        return;
-    }
-    if !segment.flags().ack() {
+    let flags = segment.flags();
+    if flow.conversation.as_ref().is_none_or(|it| it.standing.is_none()) || flags.syn() || !flags.ack() {
         return;
     }
     let (client, server) = (flow.end(Side::Client), flow.end(Side::Server));
@@ -102,8 +100,7 @@ pub(super) fn decide(
 ) -> Option<Decision> {
     let law = judge.law;
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
-    let may = law.config.hands_over
-        && law.tracking == Tracking::Inline
+    let may = law.config.lets_by()
         && law.http_inspect == HttpInspect::Requests
         && flow.label == 0
         && !flow.is_closed();

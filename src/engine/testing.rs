@@ -12,6 +12,10 @@ use crate::packet::Flags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
 use crate::rules::RuleSet;
 
+/// Forbids one agent.
+pub(super) const NO_SQLMAP: &str = "[[rule]]\nid = \"no-sqlmap\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"client\"\n\
+                                    match.\"header.user-agent\" = '^sqlmap/'\naction = \"drop\"\nseverity = \"high\"\n";
+
 /// An engine to be, and whether it sees IPv4 or IPv6.
 pub(super) struct Setup {
     pub(super) config: EngineConfig,

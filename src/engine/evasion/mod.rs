@@ -102,8 +102,7 @@
 //! # What is not
 //!
 //! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in force
-//!   would block a request: a second response is not judged then. `requests` reads all requests and the first response; `auto` does
-//!   so where no rule would block or mark anything but a request. What a later `CONNECT` opens is read as requests there, and as
+//!   would block a request: a second response is not judged then. `requests` reads all requests and the first response. What a later `CONNECT` opens is read as requests there, and as
 //!   nothing else.
 //! * What a server sends behind the end of such a body before its client asks for more goes by. It answers nothing: a client that takes
 //!   it for the answer to what it asks next has been told so by a server that answers before it is asked, which ends that agree can do

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::testing::{Conversation, Setup};
+use super::super::testing::{Conversation, NO_SQLMAP, Setup};
 use super::super::{AnomalyAction, AnomalyPolicy, Decision, HttpInspect};
 use crate::event::EventKind;
 use crate::packet::testing::SegmentBuilder;
 use crate::packet::{Flags, Parsed, parse};
-
-const NO_SQLMAP: &str = "[[rule]]\nid = \"no-sqlmap\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"client\"\n\
-                         match.\"header.user-agent\" = '^sqlmap/'\naction = \"drop\"\nseverity = \"high\"\n";
 
 const PLAIN: u8 = Flags::ACK;
 
