@@ -126,6 +126,11 @@ pub(crate) struct Confinement {
     makes: Vec<PathBuf>,
 }
 
+/// Says that a process is confined to nothing, as it was asked for; what reaches it from others, by name.
+pub(crate) fn tell_unheld(by: &str) {
+    tell(format_args!("bannerwall: --no-sandbox: nothing holds what {by} may lead astray"));
+}
+
 /// What could not be enforced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfinementError {

@@ -12,7 +12,7 @@ use super::metrics::MetricsFlags;
 use super::page::PageFlags;
 use super::rule_paths::Use;
 use super::{Exit, Failure};
-use crate::diagnostics::tell;
+use crate::confinement::tell_unheld;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
@@ -188,7 +188,7 @@ impl GuardArgs {
     /// What the guard is held to. One that notifies others runs their programs, which need what nobody knows.
     fn sandbox(&self) -> Sandbox {
         if self.no_sandbox {
-            tell("bannerwall: --no-sandbox: nothing holds what a packet may lead astray");
+            tell_unheld("a packet");
             return Sandbox::Off;
         }
         if self.inspection.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }

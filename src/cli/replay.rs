@@ -17,7 +17,7 @@ use super::flags::{
 };
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
-use crate::confinement::Confinement;
+use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
 use crate::event::{Event, EventSink, Source};
@@ -206,7 +206,7 @@ impl ReplayArgs {
     /// Takes from the program what it does not need, before it reads what others have sent.
     fn confine(&self, quiet: bool) {
         if self.no_sandbox {
-            tell("bannerwall: --no-sandbox: nothing holds what a capture may lead astray");
+            tell_unheld("a capture");
             return;
         }
         // Captures may be somebody else's, as what tcpdump writes.

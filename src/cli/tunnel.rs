@@ -12,7 +12,7 @@ use super::metrics::MetricsFlags;
 use super::page::PageFlags;
 use super::rule_paths::{LOCAL_FLAG, Use};
 use super::{Exit, Failure, print};
-use crate::diagnostics::tell;
+use crate::confinement::tell_unheld;
 use crate::guard::{InsideConfig, Output};
 use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
@@ -197,7 +197,7 @@ impl TunnelFlags {
     /// knows.
     fn is_confined(&self, inspection: &InspectionFlags) -> bool {
         if self.no_sandbox {
-            tell("bannerwall: --no-sandbox: nothing holds what a packet may lead astray");
+            tell_unheld("a packet");
         }
         !self.no_sandbox && !inspection.inventory.notifies()
     }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::FleetError;
+use super::absence::Absence;
 use super::queue::{Queue, inbox};
+use super::{FleetError, PAUSE};
 use crate::diagnostics::tell;
 use crate::inventory::{Merger, Place, StoreError};
 
@@ -18,9 +19,6 @@ const TOGETHER: i64 = 16;
 
 /// How often it is looked into an inbox that is empty.
 const LOOKS: Duration = Duration::from_millis(250);
-
-/// How long a server is left alone that is away, at first and at last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// How it is done.
 #[derive(Debug, Clone)]
@@ -48,19 +46,23 @@ pub struct Merged {
 /// The database cannot be used; of one that goes away later only where nobody waits for it.
 pub fn merge(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetError> {
     drop(Queue::open(&config.place)?);
+    go_on(config, stop)
+}
+
+/// The same in a fleet that is known to be there.
+fn go_on(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetError> {
     let mut hand = Hand { merger: Merger::open(&config.place)?, most: TOGETHER, merged: Merged::default() };
     if config.tries_again {
         let count = hand.merger.ask(inbox::retry)?;
         tell(format_args!("bannerwall: {count} batches are tried once more"));
     }
-    let (mut pause, mut is_failing) = (PAUSES.0, false);
+    let mut absence = Absence::new(PAUSE);
     while !stop.load(Relaxed) {
         match hand.step() {
             Ok(is_empty) => {
-                if std::mem::take(&mut is_failing) {
+                if absence.is_over() {
                     tell("bannerwall: what sensors have sent is merged again");
                 }
-                pause = PAUSES.0;
                 if is_empty && !config.follows {
                     break;
                 }
@@ -70,13 +72,12 @@ pub fn merge(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetErr
             }
             Err(error) if !config.follows => return Err(error.into()),
             Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
+                let pause = absence.goes_on(|| {
                     tell(format_args!(
                         "bannerwall: cannot merge what sensors have sent: {error}; it is tried again and again"
                     ));
-                }
+                });
                 std::thread::park_timeout(pause);
-                pause = (pause * 2).min(PAUSES.1);
             }
         }
     }
@@ -131,7 +132,7 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts it.
+    /// Starts it in a fleet that is known to be there.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -141,7 +142,7 @@ impl Background {
         let asked = Arc::clone(&stop);
         let merging = move || {
             // Who may not do so leaves it to others.
-            if let Err(error) = merge(&config, &asked) {
+            if let Err(error) = go_on(&config, &asked) {
                 tell(format_args!("bannerwall: what sensors have sent is left to others: {error}"));
             }
         };

@@ -11,6 +11,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`absence`] | how a server is asked that is away |
 //! | [`mod@merge`] | what sensors have sent, into the inventory |
 //! | [`order`] | what is scanned, as it lies in the database |
 //! | [`over`] | which targets of a shard are over |
@@ -19,6 +20,7 @@
 //! | [`rhythm`] | when scans begin again, and when nothing is scanned |
 //! | [`worker`] | takes shards, scans, writes |
 
+mod absence;
 mod merge;
 mod order;
 mod over;
@@ -29,16 +31,18 @@ mod worker;
 
 pub use merge::{MergeConfig, Merged, merge};
 pub use order::{FileKind, NetworkRate, Order, RuleFile};
-pub use queue::{Group, Member, Planned, Queue, ScanState, SensorState, Status, Submission, check_name};
+pub use queue::{
+    Group, Member, Planned, Queue, ScanState, SensorState, Status, Submission, check_name, script,
+};
 pub use rhythm::Cron;
 pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
 
+use std::time::Duration;
+
 use crate::inventory::{DatabaseError, StoreError};
 
-/// Everything that makes a fleet in an empty database, as `fleet init` does.
-pub fn script(members: &[Member]) -> String {
-    queue::script(members)
-}
+/// How long a server is left alone at first that is away.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Targets of a shard, unless it is said.
 pub const SHARD: u64 = 1 << 16;

@@ -11,6 +11,7 @@ use super::sighting::{Asset, Banner, Finding, Kind, Software, UNKNOWN, What};
 use super::store::{Record, Run};
 use crate::banner::other::Name;
 use crate::event::{Action, ProductFacts, Protocol, Severity, Side, Source, Timestamp, Verdict};
+use crate::terms::cut;
 
 /// The version of what is written here.
 pub const FORMAT: i64 = 1;
@@ -297,12 +298,6 @@ fn bounded(text: Option<String>) -> Result<Option<String>, String> {
         Some(text) if text.len() > TEXT => Err(format!("a text of {} octets", text.len())),
         text => Ok(text),
     }
-}
-
-/// As much of a text as so many octets hold.
-fn cut(text: &str, octets: usize) -> &str {
-    let whole = (0..=octets.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.get(..whole.unwrap_or_default()).unwrap_or_default()
 }
 
 #[cfg(test)]

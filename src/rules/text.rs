@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::source::Texts;
+use crate::terms::cut;
 
 /// A place in a file, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +101,7 @@ impl SourceFile {
 
 /// The greatest character boundary of `text` that is not behind `index`.
 pub(super) fn floor(text: &str, index: usize) -> usize {
-    (0..=index.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    cut(text, index).len()
 }
 
 #[cfg(test)]

@@ -18,6 +18,12 @@ pub use self::tls::{AlertCode, CipherSuite, TlsVersion, Verification, is_grease}
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+/// As much of a text as so many octets hold.
+pub fn cut(text: &str, octets: usize) -> &str {
+    let whole = (0..=octets.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..whole.unwrap_or_default()).unwrap_or_default()
+}
+
 /// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
 ///
 /// Everything below the loops takes a `Timestamp` as an argument instead of reading a clock.

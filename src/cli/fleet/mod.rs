@@ -19,7 +19,7 @@ use super::flags::{duration, inventory_place, output_file};
 use super::inventory::rows::{Output, Rows, create};
 use super::scan::ordered::{Given, task};
 use super::{Exit, Failure, Global};
-use crate::confinement::Confinement;
+use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::fleet::{
     Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, Stop, Submission, Until,
@@ -270,9 +270,11 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
         }
         FleetCommand::Forget { scans, older_than, database } => {
             let queue = database.open()?;
-            let scans = older_than.map_or_else(|| Ok(scans.clone()), |time| queue.over_for(time))?;
-            queue.forget(&scans)?;
-            super::print(format!("{} scans are forgotten\n", scans.len()).as_bytes())
+            let count = match older_than {
+                Some(time) => queue.forget_older(*time)?,
+                None => queue.forget(scans).map(|()| scans.len())?,
+            };
+            super::print(format!("{count} scans are forgotten\n").as_bytes())
         }
         FleetCommand::Schedules { database, output } => schedules(database, output),
         FleetCommand::Unschedule { schedule, database } => {
@@ -340,7 +342,7 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
         },
     };
     if arguments.no_sandbox {
-        tell("bannerwall: --no-sandbox: nothing holds what an answer may lead astray");
+        tell_unheld("an answer");
     } else {
         // Buffers that the ring locks in memory.
         keep_or_tell("main", CapabilitySet::IPC_LOCK);

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::progress::bar;
 use super::{ProgressName, Request};
 use crate::cli::{Failure, Global};
-use crate::confinement::Confinement;
+use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::privileges::{FILES, keep_or_tell};
 use crate::scan::session::{Onlooker, Session, Wish};
@@ -75,7 +75,7 @@ impl Terminal {
 fn confinement(request: &Request<'_>) -> Option<Confinement> {
     let common = request.common;
     if common.no_sandbox {
-        tell("bannerwall: --no-sandbox: nothing holds what an answer may lead astray");
+        tell_unheld("an answer");
     }
     let written = [common.output.as_deref(), common.resume.as_deref(), common.inventory.path()];
     let all = written.into_iter().flatten();

@@ -60,8 +60,8 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Everything that makes a fleet in an empty database.
-pub(in crate::fleet) fn script(members: &[Member]) -> String {
+/// Everything that makes a fleet in an empty database, as `fleet init` does.
+pub fn script(members: &[Member]) -> String {
     let tables: String = TABLES.concat();
     format!("BEGIN;\n{}\n{tables}\n{}COMMIT;\n", schema_of_server(), roles(members))
 }

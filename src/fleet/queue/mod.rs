@@ -10,8 +10,7 @@ mod status;
 mod work;
 
 pub use inbox::SensorState;
-pub(super) use init::script;
-pub use init::{Group, Member, check_name};
+pub use init::{Group, Member, check_name, script};
 pub use orders::Submission;
 pub use schedules::Planned;
 pub use status::{ScanState, Status};

@@ -85,7 +85,7 @@ impl Queue {
         again.map_err(|error| self.fault(error))
     }
 
-    /// Takes scans out of the tables with what came of them; their numbers. What the inventory has of them stays.
+    /// Takes scans out of the tables with what came of them. What the inventory has of them stays.
     ///
     /// # Errors
     /// There is no such scan, or it is not over.
@@ -102,14 +102,14 @@ impl Queue {
         forgotten.map_err(|error| self.fault(error))
     }
 
-    /// The scans that have been over for so long, by the server's clock.
+    /// The same with all that have been over for so long, by the server's clock; how many.
     ///
     /// # Errors
     /// What the database says.
-    pub fn over_for(&self, time: Duration) -> Result<Vec<i64>, FleetError> {
+    pub fn forget_older(&self, time: Duration) -> Result<usize, FleetError> {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let query = "SELECT id FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1::bigint ORDER BY id";
-        self.all(query, values![millis], |row| row.get(0))
+        let query = "DELETE FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1::bigint";
+        self.beside.desk().execute(query, values![millis]).map_err(|error| self.fault(error))
     }
 
     /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of the scan.

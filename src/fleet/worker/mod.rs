@@ -12,16 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::absence::Absence;
 use super::merge::Background;
 use super::queue::{Beat, Queue};
-use super::{FleetError, Order};
+use super::{FleetError, Order, PAUSE};
 use crate::diagnostics::tell;
 use crate::inventory::{DatabaseError, Place, StoreError};
 use crate::output::eve::EveOptions;
 use crate::scan::session::Options;
-
-/// How long a server is left alone that is away, at first and at last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// How often it is looked for something to take, where there was nothing.
 const LOOKS: Duration = Duration::from_millis(500);
@@ -105,8 +103,7 @@ pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ende
         id,
         beaten: None,
         next_try: Instant::now(),
-        pause: PAUSES.0,
-        is_failing: false,
+        absence: Absence::new(PAUSE),
         resting: Vec::new(),
         ended: Ended::default(),
     };
@@ -126,10 +123,9 @@ struct Worker<'a> {
     id: i64,
     /// When the server heard of it last.
     beaten: Option<Instant>,
-    /// The server is left alone up to this time, and how long then.
+    /// The server is left alone up to this time.
     next_try: Instant,
-    pause: Duration,
-    is_failing: bool,
+    absence: Absence,
     /// Scans that are left alone, up to when.
     resting: Vec<(i64, Instant)>,
     ended: Ended,
@@ -236,18 +232,16 @@ impl Worker<'_> {
         }
         match self.queue.revive().and_then(|()| work(&mut self.queue)) {
             Ok(told) => {
-                if std::mem::take(&mut self.is_failing) {
+                if self.absence.is_over() {
                     tell("bannerwall: the database is there again");
                 }
-                self.pause = PAUSES.0;
                 Some(told)
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_failing, true) {
+                let pause = self.absence.goes_on(|| {
                     tell(format_args!("bannerwall: the database: {error}; it is asked again and again"));
-                }
-                self.next_try = Instant::now() + self.pause;
-                self.pause = (self.pause * 2).min(PAUSES.1);
+                });
+                self.next_try = Instant::now() + pause;
                 None
             }
         }
@@ -266,7 +260,7 @@ impl Worker<'_> {
             if self.stop.is_urgent() || (self.stop.is_asked() && begun.elapsed() > self.config.lease) {
                 return None;
             }
-            std::thread::sleep(PAUSES.0);
+            std::thread::sleep(PAUSE);
         }
     }
 }

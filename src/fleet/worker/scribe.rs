@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::report::{Answer, Message, Told};
 use crate::diagnostics::tell;
 use crate::event::{Event, EventKind};
+use crate::fleet::absence::Absence;
 use crate::fleet::queue::{Lease, Rows, Written, write};
 use crate::inventory::{Findings, Keeper, StoreError, Value};
 use crate::output::Format as _;
@@ -23,8 +24,8 @@ const BATCH: usize = 4_096;
 /// How long an answer waits for others.
 const HELD: Duration = Duration::from_millis(250);
 
-/// How long a server is left alone that took nothing, at first and at last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How long a server is left alone at first that took nothing.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the thread that writes shares with the one that leads.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +53,7 @@ pub(super) struct Scribe {
     batch: BTreeMap<u64, Vec<Answer>>,
     count: usize,
     tally: Tally,
-    is_failing: bool,
+    absence: Absence,
 }
 
 /// A batch, as the statements take it.
@@ -80,7 +81,7 @@ impl Scribe {
             batch: BTreeMap::new(),
             count: 0,
             tally,
-            is_failing: false,
+            absence: Absence::new(PAUSE),
         }
     }
 
@@ -126,7 +127,7 @@ impl Scribe {
 
     /// Writes all that there is, however long that takes, unless it is to be given up.
     fn write(&mut self) {
-        let (mut pause, mut sending) = (PAUSES.0, self.sending());
+        let mut sending = self.sending();
         while !sending.leases.is_empty() && !self.tally.give_up.load(Relaxed) {
             match self.attempt(&sending) {
                 Ok(Written::Now | Written::Before) => {
@@ -142,17 +143,16 @@ impl Scribe {
                     sending.findings = Findings::default();
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut self.is_failing, true) {
+                    let pause = self.absence.goes_on(|| {
                         tell(format_args!("bannerwall: cannot write results: {error}; the scan waits"));
-                    }
+                    });
                     std::thread::sleep(pause);
-                    pause = (pause * 2).min(PAUSES.1);
                 }
             }
         }
         self.batch.clear();
         self.tally.waiting.fetch_sub(std::mem::take(&mut self.count), Relaxed);
-        if !self.tally.give_up.load(Relaxed) && std::mem::take(&mut self.is_failing) {
+        if !self.tally.give_up.load(Relaxed) && self.absence.is_over() {
             tell("bannerwall: results are written again");
         }
     }

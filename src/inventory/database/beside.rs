@@ -75,10 +75,7 @@ impl Beside {
     /// # Errors
     /// The server is not there.
     pub fn revive(&mut self) -> Result<(), DatabaseError> {
-        match &mut self.database.link {
-            Link::Postgres(session) => session.revive().map(drop),
-            Link::Sqlite(_) => Ok(()),
-        }
+        self.database.link.revive()
     }
 
     /// An error, with where it came from.

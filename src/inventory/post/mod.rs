@@ -3,9 +3,8 @@
 //! A batch that could not be sent is sent again as it was, with its number, by which the server knows it.
 
 use super::batch::Author;
-use super::database::{Change, Inbox, Parcel, Place, Standing, Time};
+use super::database::{Inbox, Parcel, Place, Standing, Time};
 use super::store::{Record, Run, Store, StoreError, Taken};
-use crate::event::Timestamp;
 
 /// Sends batches itself, and takes none that it cannot send.
 #[derive(Debug)]
@@ -83,18 +82,6 @@ impl Store for Post {
                 Err(error)
             }
         }
-    }
-
-    fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<Change>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn fit(&mut self, _coming: usize) -> Result<u64, StoreError> {
-        Ok(0)
     }
 
     fn end(&mut self, lost: u64) -> Result<(), StoreError> {

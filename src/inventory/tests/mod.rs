@@ -92,18 +92,6 @@ impl Store for Broken {
         Ok(Taken { records: batch.len(), changes: Vec::new() })
     }
 
-    fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<Change>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn fit(&mut self, _coming: usize) -> Result<u64, StoreError> {
-        Ok(0)
-    }
-
     fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
         Ok(())
     }

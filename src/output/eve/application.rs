@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use crate::event::{HeaderField, HttpFacts, SshFacts, SshSide};
+use crate::terms::cut;
 
 /// Octets of one text in an alert at most.
 const BRIEF: usize = 256;
@@ -25,8 +26,7 @@ impl Extent {
         if !self.brief || text.len() <= BRIEF {
             return text.into();
         }
-        let end = (0..=BRIEF).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        format!("{}…", text.get(..end).unwrap_or_default()).into()
+        format!("{}…", cut(text, BRIEF)).into()
     }
 }
 

@@ -71,6 +71,14 @@ pub enum Interrupter {
 }
 
 impl Link {
+    /// Connects anew to a server that was away.
+    pub(super) fn revive(&mut self) -> Result<()> {
+        match self {
+            Self::Postgres(session) => session.revive().map(drop),
+            Self::Sqlite(_) => Ok(()),
+        }
+    }
+
     /// The first row of an answer.
     pub(super) fn one<T>(
         &self,

@@ -87,10 +87,7 @@ impl Merger {
     }
 
     fn revive(&mut self) -> Result<(), DatabaseError> {
-        match &mut self.database.link {
-            Link::Postgres(session) => session.revive().map(drop),
-            Link::Sqlite(_) => Ok(()),
-        }
+        self.database.link.revive()
     }
 
     fn try_merge(
