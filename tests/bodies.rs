@@ -315,7 +315,7 @@ fn every_request_is_judged_while_responses_go_by() {
                 namespace,
                 PROGRAM,
                 NO_SQLMAP,
-                &format!("--hook {hook} --enforce --http-inspect requests {JUDGES_ALL} {flags}"),
+                &format!("--hook {hook} --enforce {JUDGES_ALL} {flags}"),
             );
             for address in addresses() {
                 let what = format!("{hook} {flags} {address}");

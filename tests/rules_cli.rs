@@ -250,10 +250,24 @@ fn what_a_guard_reads_is_told_with_the_rules_that_ask_for_it() {
     let alert = rule("watched", "client", "user_agent", "alert");
     let block = rule("forbidden", "client", "user_agent", "drop");
     let body = rule("page", "server", "body", "alert");
+    let of_server = rule("old", "server", "\"header.server\"", "drop");
     for (rules, client, server) in [
         (alert.clone(), "the first request", "the first response"),
-        (format!("{alert}{block}"), "every request: forbidden would block one", "the head of every response"),
-        (format!("{body}{block}"), "every request: forbidden would", "every response up to there: page ask"),
+        (
+            format!("{alert}{body}{block}"),
+            "every request: forbidden would block one",
+            "the first response: no rule",
+        ),
+        (
+            format!("{of_server}{block}"),
+            "every request: forbidden would",
+            "the head of every response: old would",
+        ),
+        (
+            format!("{of_server}{body}{block}"),
+            "every request: forbidden would",
+            "every response up to there: old would block for more than requests, and page ask",
+        ),
     ] {
         let file = folder.path().join("rules.toml");
         std::fs::write(&file, rules).unwrap();

@@ -64,17 +64,23 @@ fn of_server(set: &RuleSet) -> Extent {
         let reason = "the kernel passes the rest on once both ends have it".to_owned();
         return Extent { direction, read: "the first response", reason };
     }
+    let Some(blocking) = named(set, Rule::blocks_beside_requests) else {
+        let reason = "no rule in force would block anything but a request, so that later ones pass in the kernel \
+                      (--http-inspect all reads them all, and so does --on-anomaly where odd messages are dropped)";
+        return Extent { direction, read: "the first response", reason: reason.to_owned() };
+    };
     match named(set, Rule::needs_body) {
         Some(rules) => {
             let reason = format!(
-                "{rules} ask for the first {BODY_OCTETS} octets of a body; the rest of a long one passes in the kernel"
+                "{blocking} would block for more than requests, and {rules} ask for the first {BODY_OCTETS} octets of a body; the rest \
+                 of a long one passes in the kernel"
             );
             Extent { direction, read: "every response up to there", reason }
         }
         None => {
-            let reason =
-                "it belongs to a request; no rule asks for bodies, and a long one passes in the kernel"
-                    .to_owned();
+            let reason = format!(
+                "{blocking} would block for more than requests; no rule asks for bodies, and a long one passes in the kernel"
+            );
             Extent { direction, read: "the head of every response", reason }
         }
     }

@@ -256,7 +256,7 @@ pub(super) enum HttpExtent {
     Requests,
     /// Every transaction.
     All,
-    /// All where a rule in force blocks requests, else the first.
+    /// Requests where rules in force block those alone, all where they block others, too, else the first.
     Auto,
 }
 

@@ -28,7 +28,8 @@ pub enum HttpInspect {
     Requests,
     /// Every transaction of a kept-alive connection.
     All,
-    /// Every transaction where a rule in force would block a request, the first otherwise.
+    /// Every request where a rule in force would block one, and every response where anything else would be blocked for what is
+    /// said; the first transaction otherwise.
     Auto,
 }
 
@@ -36,10 +37,11 @@ impl HttpInspect {
     /// How much is read under these rules, which is not [`HttpInspect::Auto`].
     pub(super) fn under(self, rules: &RuleSet, config: &EngineConfig) -> Self {
         match self {
-            Self::Auto if config.enforce && rules.needs().every_request => Self::All,
+            Self::Auto if !config.enforce || !rules.needs().every_request => Self::First,
+            Self::Auto if rules.needs().beside_requests || config.on_anomaly.drops_messages() => Self::All,
             // What comes by anyway is read.
-            Self::Requests if !config.lets_by() => Self::All,
-            Self::Auto => Self::First,
+            Self::Auto | Self::Requests if !config.lets_by() => Self::All,
+            Self::Auto => Self::Requests,
             chosen => chosen,
         }
     }

@@ -50,6 +50,12 @@ impl AnomalyPolicy {
         self.drops.contains(anomaly)
     }
 
+    /// Whether flows are stopped for messages that are merely odd: responses are read for that, too.
+    pub(super) fn drops_messages(&self) -> bool {
+        let odd = |anomaly: &&Anomaly| anomaly.layer() == AnomalyLayer::Application && !anomaly.is_hostile();
+        Anomaly::ALL.iter().filter(odd).any(|anomaly| self.drops(*anomaly))
+    }
+
     const fn set(&mut self, anomaly: Anomaly, action: AnomalyAction) {
         match action {
             AnomalyAction::Alert => self.drops.remove(anomaly),

@@ -25,15 +25,14 @@
 //!
 //! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and `Upgrade` in a later
 //! request change nothing: whether the server agrees is not seen, and if it does not, requests follow. So what follows is read
-//! as requests for as long as the connection lasts; what is none is left out. Rules about what a tunnel holds miss that, and octets
-//! without an end of a line spend the budget of a banner, behind which the connection is cut: so this is no default yet.
+//! as requests for as long as the connection lasts, and what can be the beginning of none is left out, however long that is. Rules
+//! about what such a tunnel holds miss it: where one would block, every response is read ([`HttpInspect::Auto`](super::HttpInspect)).
 //!
-//! A connection whose responses go by is not read again when rules are exchanged, as a decided one stays decided; where every
-//! response is to be read then, its packets are queued for the rest of its life.
+//! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
 
+use super::Decision;
 use super::conversation::Conversation;
 use super::judge::Judge;
-use super::{Decision, HttpInspect};
 use crate::event::Side;
 use crate::flow::{Flow, distance};
 use crate::packet::Segment;
@@ -100,10 +99,7 @@ pub(super) fn decide(
 ) -> Option<Decision> {
     let law = judge.law;
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
-    let may = law.config.lets_by()
-        && law.http_inspect == HttpInspect::Requests
-        && flow.label == 0
-        && !flow.is_closed();
+    let may = law.config.lets_by() && flow.label == 0 && !flow.is_closed();
     let conversation = flow.conversation.as_mut().filter(|it| it.has_left())?;
     let [client, _] = &streams;
     let known = |limit: u32| client.is_acknowledged_to(client.next().wrapping_sub(limit));

@@ -132,6 +132,8 @@ pub struct Needs {
     pub other: bool,
     /// Every request of a kept-alive connection: a rule would block one.
     pub every_request: bool,
+    /// Every response of one, and what a tunnel behind a later request holds: a rule would block for something else than a request.
+    pub beside_requests: bool,
     /// Requests that a scan must make, each once.
     pub requests: Vec<ProbeRequest>,
 }
@@ -353,6 +355,7 @@ impl Needs {
             body: if rules.iter().any(Rule::needs_body) { BODY_OCTETS } else { 0 },
             fingerprints: rules.iter().any(Rule::needs_fingerprints),
             every_request: rules.iter().any(Rule::blocks_requests),
+            beside_requests: rules.iter().any(Rule::blocks_beside_requests),
             other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
             requests,
         }

@@ -203,6 +203,11 @@ impl Rule {
         self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
     }
 
+    /// Whether it may stop a flow for something else than an HTTP request.
+    pub fn blocks_beside_requests(&self) -> bool {
+        (self.protocol != Protocol::Http || self.from != Sender::Client) && self.action.blocks()
+    }
+
     /// Whether the key exchange may tell what its advisory leaves open.
     pub(super) fn asks_markers(&self) -> bool {
         self.advisory.as_ref().is_some_and(Advisory::asks_markers)

@@ -117,7 +117,7 @@ impl Dialogue {
         if first || matches!(recognise(turn.from, turn.input), Recognition::Ssh | Recognition::Relayed) {
             return self.recognise(turn, judge);
         }
-        http::find_message(turn, Reading::Resync, judge)
+        self.find_message(turn, Reading::Resync, judge)
     }
 
     fn begin_http(&mut self, from: Side, judge: &mut Judge<'_>) -> Step {

@@ -1,13 +1,23 @@
 //! Responses that go by: an engine that sees the client's octets, beside one that sees all.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::super::testing::{Conversation, NO_SQLMAP, Setup};
-use super::super::{Decision, HttpInspect};
+use super::super::{Anomaly, AnomalyPolicy, Decision, HttpInspect};
+use crate::event::EventKind;
 use crate::packet::testing::SegmentBuilder;
 use crate::packet::{Flags, Parsed, parse};
+use crate::rules::RuleSet;
 
 const FORBIDDEN: &str = "GET /x HTTP/1.1\r\nHost: h\r\nUser-Agent: sqlmap/1\r\n\r\n";
 const ALLOWED: &[u8] = b"GET /y HTTP/1.1\r\nHost: h\r\nUser-Agent: curl\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// One about responses.
+fn of_servers() -> String {
+    NO_SQLMAP.replace("no-sqlmap", "s").replace("client", "server").replace("user-agent", "server")
+}
 
 fn setup(hands_over: bool) -> Setup {
     let mut setup = Setup::enforcing(NO_SQLMAP);
@@ -115,6 +125,117 @@ fn what_may_be_a_tunnel_is_read_as_requests() {
             talk.lose_of_server(100);
             assert_eq!(talk.client(FORBIDDEN.as_bytes()), Decision::Block, "{asked} {between}");
         }
+    }
+}
+
+#[test]
+fn a_tunnel_that_a_later_request_opens_lasts_and_hides_nothing() {
+    for asked in [
+        "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ] {
+        let mut talk = standing();
+        assert_eq!(talk.client(asked.as_bytes()), Decision::Keep, "{asked}");
+        talk.lose_of_server(100);
+        // As a frame's mask leaves it: no end of a line for long, then some.
+        for count in 0..500_u32 {
+            let octet = if count % 200 == 199 { b'\n' } else { 0x82 };
+            let decision = talk.client(&[octet; 1200]);
+            assert!(matches!(decision, Decision::Keep | Decision::Regain), "{asked} {count} {decision:?}");
+            talk.lose_of_server(1200);
+            if decision == Decision::Regain {
+                talk.server(b"more");
+            }
+            talk.wait(Duration::from_secs(2));
+            assert!(talk.engine.counters().buffered_now < 256 << 10);
+        }
+        assert_eq!(talk.engine.counters().budget_spent, 0);
+        assert!(!is_odd(&talk));
+        // It was none, or it holds requests.
+        talk.client(b"\x82\n");
+        assert_eq!(talk.client(FORBIDDEN.as_bytes()), Decision::Block, "{asked}");
+    }
+}
+
+#[test]
+fn what_begins_like_a_request_has_an_end() {
+    for begun in ["GET /x HTTP/1.1\r\nHost: h\r\n", "GET /", "G"] {
+        let mut talk = standing();
+        talk.client(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        talk.client(begun.as_bytes());
+        talk.wait(Duration::from_secs(600));
+        assert_eq!(talk.client(b"x"), Decision::Block, "{begun}");
+        assert_eq!(talk.engine.counters().budget_spent, 1, "{begun}");
+    }
+}
+
+/// Whether octets between messages were told of.
+fn is_odd(talk: &Conversation) -> bool {
+    let odd = Anomaly::UnexpectedData.name();
+    talk.events.iter().any(|event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == odd))
+}
+
+#[test]
+fn octets_behind_requests_are_odd_where_no_tunnel_was_asked_for() {
+    let mut talk = standing();
+    talk.client(b"\x82\n");
+    assert!(is_odd(&talk));
+    let mut setup = setup(true);
+    setup.config.on_anomaly = "http_unexpected_data=drop".parse().unwrap();
+    let mut talk = setup.open();
+    talk.client(ALLOWED);
+    talk.server(ANSWER);
+    assert_eq!(talk.acknowledge(true), Decision::Stand);
+    talk.client(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(talk.client(b"\x82\n"), Decision::Block);
+}
+
+#[test]
+fn rules_that_come_into_force_hold_from_the_next_request_on() {
+    for rules in [NO_SQLMAP.to_owned(), format!("{NO_SQLMAP}{}", of_servers())] {
+        let mut setup = Setup::enforcing("");
+        setup.config.http_inspect = HttpInspect::Requests;
+        setup.config.hands_over = true;
+        let mut talk = setup.open();
+        talk.client(ALLOWED);
+        talk.server(ANSWER);
+        assert_eq!(talk.acknowledge(true), Decision::Stand);
+        assert_eq!(talk.client(FORBIDDEN.as_bytes()), Decision::Keep);
+        talk.engine.set_rules(Arc::new(RuleSet::parse("then.toml", &rules).unwrap().rules));
+        talk.lose_of_server(5000);
+        assert_eq!(talk.client(ALLOWED), Decision::Keep, "as it was decided");
+        assert_eq!(talk.client(FORBIDDEN.as_bytes()), Decision::Block);
+    }
+}
+
+#[test]
+fn responses_go_by_by_default_where_requests_alone_would_be_blocked() {
+    let of_ssh = "[[rule]]\nid = \"s\"\ntitle = \"t\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
+                  match.banner = 'x'\naction = \"drop\"\nseverity = \"high\"\n";
+    let second = |other: &str| format!("{NO_SQLMAP}{other}");
+    let telling = |rules: &str| rules.replace("drop", "alert");
+    for (rules, odd, expected) in [
+        (NO_SQLMAP.to_owned(), AnomalyPolicy::default(), Decision::Stand),
+        (second(&telling(&of_servers())), AnomalyPolicy::default(), Decision::Stand),
+        (second(&of_servers()), AnomalyPolicy::default(), Decision::Undecided),
+        (second(&telling(of_ssh)), AnomalyPolicy::default(), Decision::Stand),
+        (second(of_ssh), AnomalyPolicy::default(), Decision::Undecided),
+        (
+            NO_SQLMAP.replace("from = \"client\"", "from = \"either\""),
+            AnomalyPolicy::default(),
+            Decision::Undecided,
+        ),
+        (NO_SQLMAP.to_owned(), "http_unknown_response=drop".parse().unwrap(), Decision::Undecided),
+        (telling(NO_SQLMAP), AnomalyPolicy::default(), Decision::Pass),
+    ] {
+        let mut setup = Setup::enforcing(&rules);
+        setup.config.http_inspect = HttpInspect::Auto;
+        setup.config.on_anomaly = odd;
+        setup.config.hands_over = true;
+        let mut talk = setup.open();
+        talk.client(ALLOWED);
+        talk.server(ANSWER);
+        assert_eq!(talk.acknowledge(true), expected, "{rules}");
     }
 }
 

@@ -152,7 +152,7 @@ impl Dialogue {
             }
             return wait(Need::another(input), Reading::Next);
         }
-        find_message(turn, super::Reading::Http(Reading::Next), judge)
+        self.find_message(turn, super::Reading::Http(Reading::Next), judge)
     }
 
     fn read_head(&mut self, mut head: Head, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
@@ -184,7 +184,7 @@ impl Dialogue {
         if judge.law.http_inspect == HttpInspect::First || other {
             return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
         }
-        judge.note_application(Anomaly::UnexpectedData);
+        self.note_unexpected(judge);
         let line = memchr::memchr(b'\n', turn.input).map_or(turn.input.len(), |end| end + 1);
         used(line, Reading::Next)
     }
@@ -361,6 +361,48 @@ impl Dialogue {
         }
     }
 
+    /// Looks for the next message; `reading` says whether octets are missing before.
+    pub(super) fn find_message(
+        &self,
+        turn: Turn<'_>,
+        reading: super::Reading,
+        judge: &mut Judge<'_>,
+    ) -> Step {
+        let Turn { from, input, .. } = turn;
+        let contiguous = matches!(reading, super::Reading::Http(_));
+        match beginning(from, input, contiguous) {
+            Beginning::Message => used(0, Reading::default()),
+            Beginning::More => {
+                let few = input.len() < FEW;
+                let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
+                Step::Wait(need, reading)
+            }
+            Beginning::Other(count) => {
+                let left_out = input.get(..count).unwrap_or(input);
+                if contiguous && !left_out.trim_ascii().is_empty() {
+                    self.note_unexpected(judge);
+                }
+                Step::Used(count, reading)
+            }
+        }
+    }
+
+    /// Notes octets between messages. Where a tunnel may be that nobody sees granted they are nothing odd, unless it is to be stopped
+    /// for them.
+    fn note_unexpected(&self, judge: &mut Judge<'_>) {
+        let odd = Anomaly::UnexpectedData;
+        if !self.http.is_perhaps_tunnel() || judge.law.config.on_anomaly.drops(odd) {
+            judge.note_application(odd);
+        }
+    }
+
+    /// Whether what a client says behind its requests can be the beginning of none, and nobody knows whether its server still speaks
+    /// HTTP: a tunnel, which may say so for as long as it lasts.
+    pub(in crate::engine) fn is_beside_requests(&mut self, from: Side, unread: &[u8]) -> bool {
+        let reads = from == Side::Client && self.has_left() && self.is_between_requests();
+        reads && !self.direction_mut(from).word.may_become_request(unread)
+    }
+
     /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
     pub(super) fn end_http(&mut self, from: Side, reading: Reading, judge: &mut Judge<'_>) -> Reading {
         match reading {
@@ -383,25 +425,4 @@ fn first_line(head: &[u8]) -> &[u8] {
     let head = head.get(empty_lines(head)..).unwrap_or_default();
     let end = memchr::memchr(b'\n', head).map_or(head.len(), |end| end + 1);
     head.get(..end).unwrap_or_default()
-}
-
-/// Looks for the next message; `reading` says whether octets are missing before.
-pub(super) fn find_message(turn: Turn<'_>, reading: super::Reading, judge: &mut Judge<'_>) -> Step {
-    let Turn { from, input, .. } = turn;
-    let contiguous = matches!(reading, super::Reading::Http(_));
-    match beginning(from, input, contiguous) {
-        Beginning::Message => used(0, Reading::default()),
-        Beginning::More => {
-            let few = input.len() < FEW;
-            let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
-            Step::Wait(need, reading)
-        }
-        Beginning::Other(count) => {
-            let left_out = input.get(..count).unwrap_or(input);
-            if contiguous && !left_out.trim_ascii().is_empty() {
-                judge.note_application(Anomaly::UnexpectedData);
-            }
-            Step::Used(count, reading)
-        }
-    }
 }

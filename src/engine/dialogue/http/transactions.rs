@@ -34,6 +34,8 @@ pub(in crate::engine::dialogue) struct Http {
     disputed: bool,
     /// Whether no further response is read.
     left: bool,
+    /// Whether a request asked for a tunnel since: whether there is one nobody sees.
+    perhaps_tunnel: bool,
     /// Whether a response came for which no request was seen.
     unasked: bool,
     next: u32,
@@ -127,6 +129,8 @@ impl Http {
         let body = open(framed.framing, || KeptHead::of_request(head, &message), judge);
         let part = message.version.is_empty() || anomalies.contains(Anomaly::HeadTooLong);
         self.asks_tunnel = message.method == b"CONNECT";
+        let upgrades = || message.headers.iter().any(|field| field.name.eq_ignore_ascii_case(b"upgrade"));
+        self.perhaps_tunnel |= self.left && (self.asks_tunnel || upgrades());
         self.take_request(message, head, stage(&body), judge);
         if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
     }
@@ -289,6 +293,11 @@ impl Http {
     /// Whether no further response is read.
     pub(super) const fn has_left(&self) -> bool {
         self.left
+    }
+
+    /// Whether no further response is read, and one of those may have opened a tunnel.
+    pub(super) const fn is_perhaps_tunnel(&self) -> bool {
+        self.perhaps_tunnel
     }
 
     /// Whether a response was read, and no request waits for one.
