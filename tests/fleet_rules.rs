@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use bannerwall_test_support::{
-    Namespace, Nginx, Postgres, Running, Signal, as_root, eventually, forbids, json_lines, psql,
+    Namespace, Nginx, Postgres, Running, Signal, as_root, eventually, forbids, json_lines, json_lines_so_far,
+    psql,
 };
 use tempfile::TempDir;
 
@@ -98,7 +99,7 @@ impl Site {
             .arg(self.path("ours.pub"));
         command.arg("--rules-state").arg(self.path(&format!("{sensor}.pack")));
         command.args(["--rules-poll", "200ms", "--hook", "output", "--ports", "8080", "--enforce"]);
-        command.args(["--format", "json"]).args(words);
+        command.args(["--metrics", "127.0.0.1:9464", "--format", "json"]).args(words);
         command
     }
 
@@ -191,6 +192,16 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         assert!(site.refused(&words).contains("by another key"), "nobody has it sign what was not signed");
         assert!(site.rules(&["list"]).contains("back to version 1"));
         assert_eq!(site.rules(&["show", "8", "--file", "0/rules.toml"]), forbids("first"));
+        let metrics = network.run("curl -sS http://127.0.0.1:9464/metrics");
+        for series in ["bannerwall_rules_version 8\n", "bannerwall_rules_refused_total 5\n"] {
+            assert!(metrics.contains(series), "{metrics}");
+        }
+        guard.signal(Signal::USR1);
+        let stats = guard.wait_stdout("a stats event", |text| {
+            let events = json_lines_so_far(text.as_bytes());
+            events.into_iter().find(|event| event["event_type"] == "stats")
+        });
+        assert_eq!(stats["bannerwall"]["stats"]["rules"], serde_json::json!({"version": 8, "refused": 5}));
         stop(guard);
     });
 }
@@ -381,6 +392,8 @@ fn what_is_published_is_checked_first_and_may_be_signed_elsewhere() {
         text(&output.stderr)
     };
     let from = ["--rules-from", &database, "--rules-key"];
+    let wrong = ["--rules-from", "postgresql://ann:s3cret@db:port/net", "--rules-key", &public];
+    assert!(guard(&wrong).contains("'--rules-from': no URL") && !guard(&wrong).contains("s3cret"));
     assert!(guard(&["--rules-from", &database]).contains("--rules-key"));
     assert!(guard(&[&from[..], &["nonsense"]].concat()).contains("neither a public key"));
     assert!(guard(&[&from[..], &[&public, "--rules", &file]].concat()).contains("cannot be used with"));

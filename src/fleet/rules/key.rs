@@ -1,4 +1,4 @@
-//! Signatures in minisign's format (Ed25519 of the octets' BLAKE2b), so that its own tool can make keys and sign.
+//! Signatures in minisign's format (Ed25519 of the octets' `BLAKE2b`), so that its own tool can make keys and sign.
 //!
 //! Guards verify by a library that does nothing else and is told what the database holds; the one that signs reads
 //! secret keys, and is not reached by what comes from elsewhere.

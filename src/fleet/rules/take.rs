@@ -12,6 +12,7 @@ use crate::diagnostics::tell;
 use crate::fleet::queue::{Offer, Shelf};
 use crate::inventory::{Place, StoreError};
 use crate::rules::{Profiles, RuleSet, Selection};
+use crate::terms::cut;
 
 /// How often a guard that has nothing new to say is heard of.
 const HEARD: Duration = Duration::from_secs(300);
@@ -87,10 +88,18 @@ pub struct Taker {
     refusals: u64,
     /// What is in force, and not written to the file yet.
     unkept: Option<Vec<u8>>,
-    /// What the server was told last, and when.
-    told: Option<(Option<i64>, Option<(i64, String)>, Instant)>,
+    /// What the server was told last.
+    told: Option<Told>,
     /// What was complained about last of server and file.
     complaints: [bool; 3],
+}
+
+/// What the server was told: what is in force, what is refused and why, and when that was said.
+#[derive(Debug)]
+struct Told {
+    version: Option<i64>,
+    refused: Option<(i64, String)>,
+    when: Instant,
 }
 
 /// What may be wrong for long, and is told of once.
@@ -245,7 +254,7 @@ impl Taker {
         let stays =
             self.version.map_or_else(String::new, |version| format!("; version {version} stays in force"));
         tell(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
-        let reason = reason.get(..reason.floor_char_boundary(REASON)).unwrap_or(reason).to_owned();
+        let reason = cut(reason, REASON).to_owned();
         self.refusals += 1;
         self.refused.insert(offer.serial, (offer.signature.clone(), reason));
     }
@@ -271,19 +280,17 @@ impl Taker {
     /// Says how it stands, where that is new or was said long ago.
     fn report(&mut self, shelf: &Shelf) {
         let refused = self.refused.last_key_value().map(|(serial, (_, reason))| (*serial, reason.clone()));
-        if let Some((version, said, when)) = &self.told
-            && (*version, said) == (self.version, &refused)
-            && when.elapsed() < HEARD
-        {
+        let is_told = |told: &Told| (told.version, &told.refused) == (self.version, &refused);
+        if self.told.as_ref().is_some_and(|told| is_told(told) && told.when.elapsed() < HEARD) {
             return;
         }
         match shelf.tell(self.version, refused.as_ref()) {
             Ok(()) => {
-                self.told = Some((self.version, refused, Instant::now()));
+                self.told = Some(Told { version: self.version, refused, when: Instant::now() });
                 let _ = self.is_well(About::Telling);
             }
             Err(error) => {
-                self.complain(About::Telling, format_args!("the version in force is not told: {error}"))
+                self.complain(About::Telling, format_args!("the version in force is not told: {error}"));
             }
         }
     }
