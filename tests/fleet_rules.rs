@@ -146,6 +146,9 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         );
 
         assert_eq!(site.publish(&forbids("first"), &["--note", "the first"]), 1);
+        let checked = site.command(&network, "east", &["--check"]).output().expect("it runs");
+        assert!(checked.status.success() && !site.path("east.pack").exists(), "{}", text(&checked.stderr));
+        assert!(site.status("east")["version"].is_null(), "a trial is none");
         let guard = site.guard(&network, "east");
         assert!(!is_served(&network, "first") && is_served(&network, "second"));
         assert_eq!(site.publish(&(forbids("first") + &forbids("second")), &[]), 2);

@@ -6,6 +6,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
 use super::config::GuardConfig;
 use super::{GuardError, Message};
+use crate::diagnostics::tell;
 use crate::fleet::rules::{Taker, Unenforced};
 use crate::metrics::GuardMetrics;
 use crate::privileges::{FILES, keep_or_tell};
@@ -26,6 +27,9 @@ pub(super) fn start(
     metrics: GuardMetrics,
 ) -> io::Result<Sender<()>> {
     let (sender, asked) = bounded(1);
+    if let Some(version) = taker.version() {
+        tell(format_args!("bannerwall: rules: version {version} is in force"));
+    }
     std::thread::Builder::new().name("rules".to_owned()).spawn(move || {
         keep_or_tell("rules", FILES);
         let mut enforce = |taken: &_| {

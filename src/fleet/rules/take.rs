@@ -130,11 +130,13 @@ impl Taker {
             return Ok((taker, taken));
         }
         let mut first = None;
-        let looked = taker.ask(&mut |taken| {
+        let mut enforce = |taken: &Taken| {
             RuleSet::load(&taken.selection).map_err(|error| Unenforced::Refused(error.to_string()))?;
             first = Some(taken.clone());
             Ok(())
-        });
+        };
+        // Nothing is written yet, here or there: this may be a trial, and another user's file.
+        let looked = Shelf::open(&taker.from.place).and_then(|shelf| taker.ask(&shelf, &mut enforce));
         let (place, state) = (taker.from.place.clone(), taker.from.state.clone());
         match (looked, first) {
             (_, Some(taken)) => Ok((taker, taken)),
@@ -164,18 +166,23 @@ impl Taker {
     /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is anybody who
     /// puts it in force.
     pub fn look(&mut self, enforce: &mut Enforce<'_>) -> bool {
-        match self.ask(enforce) {
-            Ok(goes_on) => {
+        let before = self.version;
+        let asked = Shelf::open(&self.from.place).and_then(|shelf| Ok((self.ask(&shelf, enforce)?, shelf)));
+        if let Some(version) = self.version.filter(|_| self.version != before) {
+            tell(format_args!("bannerwall: rules: version {version} is in force"));
+        }
+        self.keep();
+        match asked {
+            Ok((goes_on, shelf)) => {
                 if self.is_well(About::Server) {
                     tell("bannerwall: rules: the database answers again");
                 }
+                self.report(&shelf);
                 goes_on
             }
             Err(error) => {
-                self.complain(
-                    About::Server,
-                    format_args!("{error}: the rules in force stay so, and it is asked again"),
-                );
+                let what = format_args!("{error}: the rules in force stay so, and it is asked again");
+                self.complain(About::Server, what);
                 true
             }
         }
@@ -201,8 +208,7 @@ impl Taker {
         Taken { version: pack.version, selection: pack.selection(self.from.profiles.clone()) }
     }
 
-    fn ask(&mut self, enforce: &mut Enforce<'_>) -> Result<bool, StoreError> {
-        let shelf = Shelf::open(&self.from.place)?;
+    fn ask(&mut self, shelf: &Shelf, enforce: &mut Enforce<'_>) -> Result<bool, StoreError> {
         let sensor = shelf.sensor()?;
         let mut offers = shelf.offers(self.version.unwrap_or_default())?;
         offers.retain(|offer| offer.is_meant_for(&sensor));
@@ -219,8 +225,6 @@ impl Taker {
                 Err(Unenforced::Refused(reason)) => self.refuse(&offer, &reason),
             }
         }
-        self.keep();
-        self.report(&shelf);
         Ok(true)
     }
 
@@ -243,7 +247,6 @@ impl Taker {
             )));
         }
         enforce(&self.taken(&pack))?;
-        tell(format_args!("bannerwall: rules: version {} is in force", pack.version));
         self.version = Some(pack.version);
         self.refused.retain(|serial, _| *serial > pack.version);
         self.unkept = Some(kept::written(&octets, &offer.signature));
