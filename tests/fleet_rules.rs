@@ -1,5 +1,7 @@
 //! Rules from one place: signed packs in a database, guards that take them and refuse what they must not take.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -93,11 +95,15 @@ impl Site {
     }
 
     fn command(&self, network: &Namespace, sensor: &str, words: &[&str]) -> Command {
+        self.command_with(network, sensor, &self.word(&format!("{sensor}.pack")), words)
+    }
+
+    fn command_with(&self, network: &Namespace, sensor: &str, state: &str, words: &[&str]) -> Command {
         let mut command = network.command(PROGRAM);
         command
             .args(["guard", "--rules-from", &by(&self.url, sensor), "--rules-key"])
             .arg(self.path("ours.pub"));
-        command.arg("--rules-state").arg(self.path(&format!("{sensor}.pack")));
+        command.args(["--rules-state", state]);
         command.args(["--rules-poll", "200ms", "--hook", "output", "--ports", "8080", "--enforce"]);
         command.args(["--metrics", "127.0.0.1:9464", "--format", "json"]).args(words);
         command
@@ -242,13 +248,26 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         eventually_blocked(&network, "fourth");
         assert!(is_served(&network, "third"));
         eventually("it to be told", || (site.status("east")["version"] == 3).then_some(()));
-        // Bad signals change nothing, and asking for a reload is no way around.
+        // Asking for a reload is no way around.
         assert_eq!(
             text(&network.output(&format!("{PROGRAM} reload")).stdout),
             "reloaded: 1 rules are in force\n"
         );
         assert!(!is_served(&network, "fourth"));
         stop(guard);
+
+        // As a user without rights over the files of others, who comes to no server, what was had before is kept all the same.
+        let state = site.path("state");
+        std::fs::create_dir(&state).expect("the folder is ours");
+        for (folder, mode) in [(state.as_path(), 0o777), (site.folder.path(), 0o755)] {
+            std::fs::set_permissions(folder, Permissions::from_mode(mode)).expect("it is ours");
+        }
+        let own = state.join("rules.pack");
+        let own = own.to_str().expect("a text");
+        let mut guard = Running::start(site.command_with(&network, "east", own, &["--user", "nobody"]));
+        eventually("it to be kept", || std::fs::metadata(own).ok().filter(|file| file.uid() != 0));
+        guard.signal(Signal::TERM);
+        assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
 
         // What is kept is trusted no more than the server.
         server.stop();
