@@ -26,6 +26,7 @@ mod pulse;
 mod queue;
 mod readers;
 mod recent;
+mod reload;
 mod resets;
 mod signals;
 mod sinks;
@@ -195,7 +196,7 @@ enum Message {
 /// Where a run would be refused for them.
 pub fn check(config: &GuardConfig) -> Result<(), GuardError> {
     let (config, _) = &taking::begin(config)?;
-    supervise::load_rules(&config.rules)?;
+    reload::load_rules(&config.rules)?;
     config.fingerprints.as_deref().map(Fingerprints::load).transpose()?;
     config.page.as_ref().map(ServeConfig::check).transpose()?;
     Ok(())

@@ -19,6 +19,7 @@ use super::page::Page;
 use super::pulse::{Observer, Rounds};
 use super::queue::Queue;
 use super::readers::{ReadersShown, finish_readers};
+use super::reload::exchange_rules;
 use super::signals::Listener;
 use super::sinks::Sinks;
 use super::source::SourceError;
@@ -32,9 +33,9 @@ use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
 use crate::fleet::rules::Taken;
 use crate::hook::{HookError, Programs};
 use crate::inventory::Inventory;
-use crate::metrics::{GuardMetrics, Health, Registry, ReloadResult};
+use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::output::Writer;
-use crate::rules::{RuleSet, Selection};
+use crate::rules::RuleSet;
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
@@ -448,33 +449,6 @@ impl Run {
     }
 }
 
-/// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
-pub(super) fn exchange_rules(
-    selection: &Selection,
-    in_force: &ArcSwap<RuleSet>,
-    metrics: &GuardMetrics,
-) -> Answer {
-    let before = in_force.load().rules().len();
-    let selection = Selection { complete: before > 0, ..selection.clone() };
-    let (result, answer) = match load_rules(&selection) {
-        Ok(rules) => {
-            let count = rules.rules().len();
-            metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
-            in_force.store(Arc::new(rules));
-            tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
-            (ReloadResult::Success, Answer { ok: true, rules: count, error: None })
-        }
-        Err(error) => {
-            tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
-            let answer = Answer { ok: false, rules: before, error: Some(error.to_string()) };
-            (ReloadResult::Failure, answer)
-        }
-    };
-    metrics.reloads(result).inc();
-    metrics.note_rules(result);
-    answer
-}
-
 /// The error that a worker ended by, if any; `None` in place of an outcome is a panic.
 pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
     match outcome {
@@ -482,15 +456,6 @@ pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> O
         Some(Err(source)) => Some(GuardError::Source { queue, source }),
         Some(Ok(())) => None,
     }
-}
-
-/// Reads the rules; warnings go to stderr.
-pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
-    let loaded = RuleSet::load(selection)?;
-    for warning in &loaded.warnings {
-        tell(warning);
-    }
-    Ok(loaded.rules)
 }
 
 #[cfg(test)]
