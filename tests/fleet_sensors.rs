@@ -175,7 +175,8 @@ fn sensors_enter_what_they_see_and_read_nothing() {
         "SELECT tablename FROM pg_tables WHERE schemaname = 'bannerwall' UNION SELECT viewname FROM pg_views WHERE schemaname = 'bannerwall'",
     );
     assert!(tables.lines().count() > 20, "{tables}");
-    for table in tables.lines() {
+    // But for what is published for it, and its own row of what it has of that.
+    for table in tables.lines().filter(|table| !table.starts_with("fleet_rules")) {
         let said = refused(&west, &format!("SELECT * FROM bannerwall.{table}"));
         assert!(said.contains("permission denied"), "{table}: {said}");
     }
@@ -380,9 +381,9 @@ fn tables_of_a_version_before_are_brought_up_to_date_with_what_they_hold() {
     );
     let refused = run(&["fleet", "status", "--database", &by(&url, "page")]);
     let said = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 3"), "{said}");
+    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 4"), "{said}");
     told(&["fleet", "status", "--database", &url]);
-    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "3");
+    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "4");
     for (scan, results) in [("1", "{\"scan\":1}"), ("2", "{\"scan\":2}"), ("3", "")] {
         assert_eq!(told(&["fleet", "results", scan, "--database", &url]).trim(), results);
     }

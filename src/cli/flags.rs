@@ -83,11 +83,12 @@ impl TypedValueParser for PlaceParser {
     fn parse_ref(
         &self,
         command: &clap::Command,
-        _argument: Option<&clap::Arg>,
+        argument: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<Place, clap::Error> {
         Place::parse(value.to_owned()).map_err(|error| {
-            let text = format!("invalid value for '--inventory': {error}\n");
+            let flag = argument.and_then(clap::Arg::get_long).unwrap_or("inventory");
+            let text = format!("invalid value for '--{flag}': {error}\n");
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
         })
     }

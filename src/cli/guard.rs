@@ -11,6 +11,7 @@ use super::inspection::InspectionFlags;
 use super::metrics::MetricsFlags;
 use super::page::PageFlags;
 use super::rule_paths::Use;
+use super::rules_from::RulesFromFlags;
 use super::{Exit, Failure};
 use crate::confinement::tell_unheld;
 use crate::doctor::GuardSettings;
@@ -39,6 +40,8 @@ pub(super) struct GuardArgs {
     inspection: InspectionFlags,
     #[command(flatten)]
     page: PageFlags,
+    #[command(flatten)]
+    rules_from: RulesFromFlags,
 
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
@@ -240,8 +243,17 @@ impl GuardArgs {
             releases: true,
         };
         let user = self.user.as_ref();
+        // With the profiles alone, as published rules are all that there are.
+        let published = inspection.rules.only(Vec::new(), Vec::new(), Use::Guard);
+        let rules_from = self.rules_from.config(published.profiles.clone());
+        let mut writes = inspection.writes();
+        writes.extend(rules_from.iter().map(|from| from.state.clone()));
         Ok(GuardConfig {
-            rules: inspection.rules.selection_told(Use::Guard)?,
+            rules: match &rules_from {
+                Some(_) => published,
+                None => inspection.rules.selection_told(Use::Guard)?,
+            },
+            rules_from,
             fingerprints: inspection.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {
@@ -278,7 +290,7 @@ impl GuardArgs {
             flow_events: inspection.flow_events,
             user: self.user.clone(),
             sandbox: self.sandbox(),
-            writes: inspection.writes(),
+            writes,
         })
     }
 }

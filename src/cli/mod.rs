@@ -22,6 +22,7 @@ mod reload;
 mod replay;
 mod rule_paths;
 mod rules;
+mod rules_from;
 mod scan;
 mod serve;
 mod table;

@@ -18,6 +18,7 @@
 //! | [`pace`] | how fast a worker may be now |
 //! | [`queue`] | every statement to the database |
 //! | [`rhythm`] | when scans begin again, and when nothing is scanned |
+//! | [`rules`] | rules from one place: packs, signatures, who takes which |
 //! | [`worker`] | takes shards, scans, writes |
 
 mod absence;
@@ -27,12 +28,14 @@ mod over;
 mod pace;
 mod queue;
 mod rhythm;
+pub mod rules;
 mod worker;
 
 pub use merge::{MergeConfig, Merged, merge};
-pub use order::{FileKind, NetworkRate, Order, RuleFile};
+pub use order::{FileKind, NetworkRate, Order, RuleFile, leads_down};
 pub use queue::{
-    Group, Member, Planned, Queue, ScanState, SensorState, Status, Submission, check_name, script,
+    Group, Member, Planned, Published, PublishedState, Queue, ScanState, SensorState, Status, Submission,
+    TakenState, check_name, script,
 };
 pub use rhythm::Cron;
 pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
@@ -85,6 +88,12 @@ pub enum FleetError {
     /// There is no such schedule.
     #[error("there is no schedule #{0}")]
     NoSchedule(i64),
+    /// There are no rules of that version.
+    #[error("there is no version {0} of the rules")]
+    NoRules(i64),
+    /// A version that guards have to take as newer would not be.
+    #[error("version {0} of the rules is not newer than those that are there: publish it as a later one")]
+    NotNewer(i64),
     /// It does not do what is asked for any more.
     #[error("scan #{0} {1}")]
     Over(i64, &'static str),

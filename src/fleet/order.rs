@@ -3,6 +3,7 @@
 //! row of a table names.
 
 use std::net::IpAddr;
+use std::path::{Component, Path};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,11 @@ pub struct RuleFile {
     pub text: String,
     /// What it is read as.
     pub kind: FileKind,
+}
+
+/// Whether a path leads nowhere but down.
+pub fn leads_down(path: &Path) -> bool {
+    path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// What a file of an order is read as.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
+use crate::fleet::rules::RulesFrom;
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::inventory::RecordConfig;
 use crate::metrics::MetricsConfig;
@@ -47,6 +48,8 @@ pub enum Sandbox {
 pub struct GuardConfig {
     /// Where rules come from.
     pub rules: Selection,
+    /// Where they are published, in the place of those.
+    pub rules_from: Option<RulesFrom>,
     /// A fingerprint database.
     pub fingerprints: Option<PathBuf>,
     /// The queues, one worker each.

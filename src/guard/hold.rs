@@ -25,7 +25,7 @@ use crate::hook::Programs;
 use crate::hook::runner::Runner;
 use crate::inventory::Place;
 use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, User};
-use crate::rules::{RuleSet, Selection};
+use crate::rules::{RuleSet, Selection, Texts};
 use crate::serve::ServeConfig;
 
 /// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
@@ -88,7 +88,8 @@ pub(super) fn files(
     if inventory.is_some_and(|place| place.file().is_none()) {
         confinement = confinement.finding_servers();
     }
-    let anew = selection.rules.iter().chain(&selection.local).chain(rules.files());
+    let are_files = matches!(selection.texts, Texts::Files);
+    let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
     confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
     confinement = KERNEL_FILES.map(Path::new).into_iter().fold(confinement, Confinement::reading);
     writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
@@ -103,6 +104,9 @@ fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
     let mut confinement = files(&config.rules, rules, place, &config.writes);
     if config.enforce {
         confinement = confinement.tapping();
+    }
+    if config.rules_from.is_some() {
+        confinement = confinement.finding_servers();
     }
     confinement = page.fold(confinement, Confinement::reading);
     made.fold(confinement, Confinement::making)

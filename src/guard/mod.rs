@@ -26,6 +26,7 @@ mod pulse;
 mod queue;
 mod readers;
 mod recent;
+mod reload;
 mod resets;
 mod signals;
 mod sinks;
@@ -35,6 +36,7 @@ mod stats;
 mod succession;
 mod supervise;
 mod takeover;
+mod taking;
 mod tally;
 mod waiting;
 mod worker;
@@ -49,6 +51,7 @@ use bannerwall_ffi::error::CallError;
 use crossbeam_channel::Sender;
 
 use crate::engine::OnFailure;
+use crate::fleet::rules::{TakeError, Taken};
 use crate::hook::HookError;
 use crate::inventory::StoreError;
 use crate::metrics::MetricsError;
@@ -63,6 +66,9 @@ pub enum GuardError {
     /// The rules are bad.
     #[error(transparent)]
     Rules(#[from] LoadError),
+    /// No rules are to be had from where they are published.
+    #[error(transparent)]
+    NoRules(#[from] TakeError),
     /// The fingerprint database is bad.
     #[error(transparent)]
     Fingerprints(#[from] FingerprintError),
@@ -172,6 +178,8 @@ enum Message {
     Reload,
     /// Read the rules again (SIGUSR2, `bannerwall reload`), and tell who asked.
     ReloadRules(Option<Sender<control::Answer>>),
+    /// Put a version of the rules in force that was published, and tell how that went.
+    TakeRules(Box<Taken>, Sender<control::Answer>),
     /// Open the files of events anew and emit a stats event (SIGUSR1).
     Reopen,
     /// A guard is ready to go on in this one's place.
@@ -187,7 +195,8 @@ enum Message {
 /// # Errors
 /// Where a run would be refused for them.
 pub fn check(config: &GuardConfig) -> Result<(), GuardError> {
-    supervise::load_rules(&config.rules)?;
+    let (config, _) = &taking::begin(config)?;
+    reload::load_rules(&config.rules)?;
     config.fingerprints.as_deref().map(Fingerprints::load).transpose()?;
     config.page.as_ref().map(ServeConfig::check).transpose()?;
     Ok(())

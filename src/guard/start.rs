@@ -22,10 +22,12 @@ use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
 use super::readers::ReadersShown;
 use super::recent::Recent;
+use super::reload::load_rules;
 use super::resets::{Allowance, Injector};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
-use super::supervise::{Beginning, Run, load_rules};
+use super::supervise::{Beginning, Run};
 use super::takeover::{Estate, Gift, Kept, Store, queue_name};
+use super::taking;
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use super::worker::{Judge, Shared, TICK, Worker};
@@ -77,6 +79,7 @@ pub(super) fn start(
     outputs: Vec<Output>,
     Left { manager, store, kept }: Left,
 ) -> Result<(Run, Vec<Queue>), GuardError> {
+    let (config, taker) = &mut taking::begin(config)?;
     let (rules, fingerprints) = read(config)?;
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
@@ -99,6 +102,8 @@ pub(super) fn start(
     let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
     let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
     let gifts = gifts(config, &sources);
+    let publisher =
+        taker.take().map(|taker| taking::start(taker, sender.clone(), metrics.clone())).transpose()?;
     let watchdog = manager.clone().zip(notify::watchdog());
     let mut run = Run {
         config: config.clone(),
@@ -123,6 +128,7 @@ pub(super) fn start(
         front: Front::default(),
         beginning: Beginning::Fresh,
         store,
+        publisher,
         _listener: signals,
         _stamps: stamps,
     };

@@ -19,6 +19,7 @@ use super::page::Page;
 use super::pulse::{Observer, Rounds};
 use super::queue::Queue;
 use super::readers::{ReadersShown, finish_readers};
+use super::reload::exchange_rules;
 use super::signals::Listener;
 use super::sinks::Sinks;
 use super::source::SourceError;
@@ -29,11 +30,12 @@ use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
+use crate::fleet::rules::Taken;
 use crate::hook::{HookError, Programs};
 use crate::inventory::Inventory;
-use crate::metrics::{GuardMetrics, Health, Registry, ReloadResult};
+use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::output::Writer;
-use crate::rules::{RuleSet, Selection};
+use crate::rules::RuleSet;
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
@@ -74,6 +76,8 @@ pub(super) struct Run {
     pub(super) beginning: Beginning,
     /// Where the next process finds what this one leaves.
     pub(super) store: Option<Store>,
+    /// Has published rules asked for at once.
+    pub(super) publisher: Option<Sender<()>>,
     pub(super) _listener: Listener,
     /// As long as it lives the kernel stamps packets, for the time that they wait in the queue.
     pub(super) _stamps: Option<PacketStamps>,
@@ -193,7 +197,7 @@ impl Run {
     }
 
     /// From the hook's coming up to its going down.
-    fn serve(&self, keeper: &Keeper, started: Instant) -> Result<End, GuardError> {
+    fn serve(&mut self, keeper: &Keeper, started: Instant) -> Result<End, GuardError> {
         self.raise(keeper)?;
         self.health.set_ready(true);
         let ready = self.ready_line();
@@ -313,7 +317,7 @@ impl Run {
     }
 
     /// Serves messages until the run has to end.
-    fn watch(&self, started: Instant) -> Result<End, GuardError> {
+    fn watch(&mut self, started: Instant) -> Result<End, GuardError> {
         let mut observer = Observer::new(Arc::clone(&self.rounds), Instant::now());
         loop {
             match self.messages.recv_timeout(ACCOUNTS) {
@@ -330,6 +334,9 @@ impl Run {
                     let answer = self.reload();
                     // An asker that went away has not lost anything.
                     let _ = asker.map(|asker| asker.send(answer));
+                }
+                Ok(Message::TakeRules(taken, asker)) => {
+                    let _ = asker.send(self.take_rules(*taken));
                 }
                 Ok(Message::Reopen) => {
                     self.reopen();
@@ -360,8 +367,22 @@ impl Run {
         }
     }
 
-    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
+    /// Puts a published version of the rules in force; a bad one changes nothing.
+    fn take_rules(&mut self, taken: Taken) -> Answer {
+        let answer = exchange_rules(&taken.selection, &self.rules, &self.metrics);
+        if answer.ok {
+            self.config.rules = taken.selection;
+        }
+        answer
+    }
+
+    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some. Published ones are
+    /// those that are known, and newer ones come when they do.
     fn reload(&self) -> Answer {
+        if let Some(publisher) = &self.publisher {
+            // It is asked already where there is no room.
+            let _ = publisher.try_send(());
+        }
         exchange_rules(&self.config.rules, &self.rules, &self.metrics)
     }
 
@@ -397,6 +418,11 @@ impl Run {
             counters.push(("capture.uninspected", uninspected));
         }
         counters.push(("events.dropped", self.metrics.events_dropped.get()));
+        if self.publisher.is_some() {
+            let version = u64::try_from(self.metrics.rules_version.get()).unwrap_or_default();
+            counters.push(("rules.version", version));
+            counters.push(("rules.refused", self.metrics.rules_refused.get()));
+        }
         let event = Event {
             timestamp: SystemTime::now().into(),
             source: event::Source::Guard,
@@ -423,33 +449,6 @@ impl Run {
     }
 }
 
-/// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
-pub(super) fn exchange_rules(
-    selection: &Selection,
-    in_force: &ArcSwap<RuleSet>,
-    metrics: &GuardMetrics,
-) -> Answer {
-    let before = in_force.load().rules().len();
-    let selection = Selection { complete: before > 0, ..selection.clone() };
-    let (result, answer) = match load_rules(&selection) {
-        Ok(rules) => {
-            let count = rules.rules().len();
-            metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
-            in_force.store(Arc::new(rules));
-            tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
-            (ReloadResult::Success, Answer { ok: true, rules: count, error: None })
-        }
-        Err(error) => {
-            tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
-            let answer = Answer { ok: false, rules: before, error: Some(error.to_string()) };
-            (ReloadResult::Failure, answer)
-        }
-    };
-    metrics.reloads(result).inc();
-    metrics.note_rules(result);
-    answer
-}
-
 /// The error that a worker ended by, if any; `None` in place of an outcome is a panic.
 pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
     match outcome {
@@ -457,15 +456,6 @@ pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> O
         Some(Err(source)) => Some(GuardError::Source { queue, source }),
         Some(Ok(())) => None,
     }
-}
-
-/// Reads the rules; warnings go to stderr.
-pub(super) fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
-    let loaded = RuleSet::load(selection)?;
-    for warning in &loaded.warnings {
-        tell(warning);
-    }
-    Ok(loaded.rules)
 }
 
 #[cfg(test)]

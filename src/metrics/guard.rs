@@ -139,6 +139,10 @@ families! {
     pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes that went so that the inventory stays below its size",
     /// Rules in force.
     pub rules: gauge "rules" "Rules in force",
+    /// The published version of the rules that is in force.
+    pub rules_version: gauge "rules_version" "The published version of the rules that is in force, with --rules-from; else 0",
+    /// Published versions that were refused.
+    pub rules_refused: counter "rules_refused_total" "Published versions of the rules that were refused",
     /// 1 where blocking rules block, 0 where they only tell.
     pub enforcing: gauge "enforcing" "1 where blocking rules block, 0 where they only tell",
     /// Times that the hook was put back after somebody else had taken it away.

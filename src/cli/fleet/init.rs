@@ -17,9 +17,9 @@ use crate::inventory::Place;
 /// What is to be there.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The groups are bannerwall_sensor (enters what it sees, reads nothing), bannerwall_worker (scans, and enters what
-sensors send), bannerwall_reader (the page, `inventory list`) and bannerwall_admin (gives orders). A sensor has the name
-of its role. Roles are made without passwords: in psql, \\password NAME gives one.
+    after_help = "The groups are bannerwall_sensor (enters what it sees, reads nothing but rules), bannerwall_worker (scans, and enters what
+sensors send), bannerwall_reader (the page, `inventory list`), bannerwall_admin (gives orders) and bannerwall_publisher
+(publishes rules, and does nothing else). A sensor has the name of its role. Roles are made without passwords: in psql, \\password NAME gives one.
 
 Examples:
   bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
@@ -42,6 +42,9 @@ pub(super) struct InitArgs {
     /// A role for those who give orders; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     admin: Vec<String>,
+    /// A role for those who publish rules; may be given several times.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    publisher: Vec<String>,
     /// Print the SQL that does so in an empty database, and ask none.
     #[arg(long)]
     dry_run: bool,
@@ -75,6 +78,7 @@ impl InitArgs {
             (&self.worker, Group::Worker),
             (&self.reader, Group::Reader),
             (&self.admin, Group::Admin),
+            (&self.publisher, Group::Publisher),
         ];
         let member = |group| move |name: &String| Member { name: name.clone(), group };
         let members: Vec<Member> =

@@ -1,6 +1,7 @@
 //! `bannerwall fleet`: orders to many workers, and what became of them.
 
 mod init;
+mod rules;
 mod text;
 
 use std::io::Write as _;
@@ -49,6 +50,8 @@ pub(super) struct FleetArgs {
 enum FleetCommand {
     /// Make what a fleet needs: tables, groups of roles, and the roles that are named. What is there stays.
     Init(init::InitArgs),
+    /// Publish rules for the guards of all sites, signed, and show who has which.
+    Rules(Box<rules::RulesArgs>),
     /// Enter what sensors have sent into the inventory, as workers do beside their scans.
     Merge(init::MergeArgs),
     /// Have a scan made by the workers: what `scan` takes, cut into shards; prints its number.
@@ -252,6 +255,7 @@ impl From<FleetError> for Failure {
 pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failure> {
     match &arguments.command {
         FleetCommand::Init(arguments) => init::run(arguments),
+        FleetCommand::Rules(arguments) => rules::run(arguments, global.quiet),
         FleetCommand::Merge(arguments) => init::merge(arguments, global.quiet),
         FleetCommand::Submit(arguments) => submit(arguments, global),
         FleetCommand::Schedule(arguments) => schedule(arguments, global),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::fleet::{Planned, ScanState, SensorState, Status};
+use crate::fleet::{Planned, PublishedState, ScanState, SensorState, Status, TakenState};
 use crate::output::Escaped;
 
 /// The columns of a scan.
@@ -104,4 +104,47 @@ pub(super) fn planned(planned: &Planned) -> String {
         planned.due,
         Escaped(&planned.about)
     )
+}
+
+/// The columns of a version of the rules.
+pub(super) const RULES: &[&str] = &["version", "percent", "rules", "octets", "who", "made", "note"];
+
+/// The columns of a sensor that takes rules.
+pub(super) const TAKEN: &[&str] =
+    &["sensor", "version", "since", "meant", "refused", "reason", "refused_at", "seen"];
+
+/// A version of the rules on a line.
+pub(super) fn version(version: &PublishedState) -> String {
+    format!(
+        "{:>5}  {:>3} %  {} rules  {}  {}  {}",
+        version.version,
+        version.percent,
+        version.rules,
+        version.made,
+        Escaped(&version.who),
+        Escaped(&version.note)
+    )
+}
+
+/// A sensor and its rules on a line, and on one more what it refused.
+pub(super) fn taken(taken: &TakenState) -> String {
+    let mut text = match (taken.version, &taken.since) {
+        (Some(version), Some(since)) => {
+            format!("{}  version {version} since {since}", Escaped(&taken.sensor))
+        }
+        _ => format!("{}  no version", Escaped(&taken.sensor)),
+    };
+    // Text takes whatever is written.
+    match taken.meant {
+        Some(meant) if taken.version.is_none_or(|version| version < meant) => {
+            let _ = write!(text, ", version {meant} is meant for it");
+        }
+        _ => {}
+    }
+    let seen = taken.seen.map_or_else(|| "never".to_owned(), |seen| seen.to_string());
+    let _ = write!(text, "  last heard {seen}");
+    if let (Some(refused), Some(reason)) = (taken.refused, &taken.reason) {
+        let _ = write!(text, "\n  version {refused} is refused: {}", Escaped(reason));
+    }
+    text
 }

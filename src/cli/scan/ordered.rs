@@ -3,7 +3,7 @@
 //! An order holds flags by their names and values, as `scan` reads them. Which may stand in one is a list: none that
 //! reads or writes a file, or runs a program, for whoever can write the table decides about every worker.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
@@ -14,7 +14,7 @@ use super::{Mode, Request, request};
 use crate::cli::rule_paths::{LOCAL_FLAG, RulesFlag, Use};
 use crate::cli::{Failure, Global};
 use crate::diagnostics::tell;
-use crate::fleet::{FileKind, Order, RuleFile, Task};
+use crate::fleet::{FileKind, Order, RuleFile, Task, leads_down};
 use crate::output::eve::EveOptions;
 use crate::rules::{RuleSet, Selection, Texts};
 use crate::scan::ProbeOptions;
@@ -179,7 +179,9 @@ impl Given {
         let request = request(&self.mode, global)?;
         let common = request.common;
         let judged = judges(&request, global)?;
-        let rules = judged.as_ref().map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, flag))?;
+        let rules = judged
+            .as_ref()
+            .map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, &flag.selection(Use::Scan)?))?;
         let set = judged.map_or_else(RuleSet::empty, |(rules, _)| rules);
         let options = options_judged_by((set, None), &request, global)?;
         let targets = session::targets(&options, &mut Teller { quiet: global.quiet })?;
@@ -233,8 +235,7 @@ fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet,
 }
 
 /// The files of rules, each below a folder for the place that it was found at.
-fn packed(rules: &RuleSet, flag: &RulesFlag) -> Result<Vec<RuleFile>, Failure> {
-    let selection = flag.selection(Use::Scan)?;
+pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<Vec<RuleFile>, Failure> {
     let roots = selection.rules.iter().map(|root| (root, FileKind::Rules));
     let roots: Vec<(&PathBuf, FileKind)> =
         roots.chain(selection.local.iter().map(|root| (root, FileKind::Local))).collect();
@@ -242,7 +243,7 @@ fn packed(rules: &RuleSet, flag: &RulesFlag) -> Result<Vec<RuleFile>, Failure> {
     let pack = |file: &PathBuf| {
         let place = roots.iter().enumerate().find_map(|(number, (root, kind))| {
             let base = if root.is_dir() { root.as_path() } else { root.parent()? };
-            let below = file.strip_prefix(base).ok().filter(|below| is_plain(below))?;
+            let below = file.strip_prefix(base).ok().filter(|below| leads_down(below))?;
             let is_rules = root == &file || (root.is_dir() && file.extension() == Some("toml".as_ref()));
             let is_list = file.extension() != Some("toml".as_ref());
             let kind = if is_rules { *kind } else { FileKind::List };
@@ -256,11 +257,6 @@ fn packed(rules: &RuleSet, flag: &RulesFlag) -> Result<Vec<RuleFile>, Failure> {
         Ok(RuleFile { path: path.to_string_lossy().into_owned(), text, kind })
     };
     rules.files().iter().map(pack).collect::<anyhow::Result<_>>().map_err(Failure::Usage)
-}
-
-/// Whether a path leads nowhere but down.
-fn is_plain(path: &Path) -> bool {
-    path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// What a worker is to do for an order.

@@ -4,7 +4,7 @@ use super::{TABLES, VERSION};
 use crate::fleet::FleetError;
 use crate::inventory::{Beside, DatabaseError, schema_of_server, values};
 
-/// Groups, and what they may do. Sensors enter batches and read nothing: what they may enter, by columns, are the
+/// Groups, and what they may do. Sensors enter batches and read nothing but rules: what they may enter, by columns, are the
 /// values that the server does not know itself.
 const RIGHTS: &str = include_str!("../fleet-rights.sql");
 
@@ -19,10 +19,12 @@ pub enum Group {
     Reader,
     /// Gives orders, too.
     Admin,
+    /// Publishes rules.
+    Publisher,
 }
 
 impl Group {
-    const ALL: [Self; 4] = [Self::Sensor, Self::Worker, Self::Reader, Self::Admin];
+    const ALL: [Self; 5] = [Self::Sensor, Self::Worker, Self::Reader, Self::Admin, Self::Publisher];
 
     /// The name of its role.
     pub const fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Group {
             Self::Worker => "bannerwall_worker",
             Self::Reader => "bannerwall_reader",
             Self::Admin => "bannerwall_admin",
+            Self::Publisher => "bannerwall_publisher",
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The database of a fleet: every statement. What those who give orders ask stands in [`orders`] and [`status`], what
-//! workers do in [`work`], what begins by itself in [`schedules`], what sensors send in [`inbox`], and what a fleet is
-//! made by in [`init`].
+//! workers do in [`work`], what begins by itself in [`schedules`], what sensors send in [`inbox`], rules for them in
+//! [`rules`], and what a fleet is made by in [`init`].
 
 pub(super) mod inbox;
 mod init;
 mod orders;
+mod rules;
 mod schedules;
 mod status;
 mod work;
@@ -12,6 +13,8 @@ mod work;
 pub use inbox::SensorState;
 pub use init::{Group, Member, check_name, script};
 pub use orders::Submission;
+pub(super) use rules::{Offer, Shelf};
+pub use rules::{Published, PublishedState, TakenState};
 pub use schedules::Planned;
 pub use status::{ScanState, Status};
 pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
@@ -23,8 +26,12 @@ use crate::inventory::{Beside, DatabaseError, Place, Row, Value, values};
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
 /// What makes them: one step a version.
-const TABLES: [&str; 3] =
-    [include_str!("../fleet-1.sql"), include_str!("../fleet-2.sql"), include_str!("../fleet-3.sql")];
+const TABLES: [&str; 4] = [
+    include_str!("../fleet-1.sql"),
+    include_str!("../fleet-2.sql"),
+    include_str!("../fleet-3.sql"),
+    include_str!("../fleet-4.sql"),
+];
 
 /// Who makes the tables waits for others who do: `bwfl`.
 const MAKING: i64 = 0x6277_666c;

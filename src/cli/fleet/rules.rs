@@ -1,0 +1,360 @@
+//! `bannerwall fleet rules`: rules and policies for all guards from one place, signed.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+use minisign_verify::PublicKey;
+
+use super::{Database, text};
+use crate::cli::inventory::rows::{Output, Rows};
+use crate::cli::rules_from::public_key;
+use crate::cli::scan::ordered::packed;
+use crate::cli::{Exit, Failure};
+use crate::diagnostics::tell;
+use crate::fleet::rules::{LARGEST, Pack, PublicKeys, SecretKey};
+use crate::fleet::{Published, Queue};
+use crate::output::Escaped;
+use crate::rules::{Profiles, RuleSet, Selection};
+
+/// Flags of `bannerwall fleet rules`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall fleet rules keygen rules.key > rules.pub                       rules.pub goes to every guard
+  bannerwall fleet rules publish /etc/bannerwall/rules --key rules.key --percent 10 --database postgresql://ann@db/net
+  bannerwall fleet rules rollout 7 --percent 100 --database postgresql://ann@db/net
+  bannerwall fleet rules rollback --key rules.key --database postgresql://ann@db/net
+  sudo bannerwall guard --hook forward --rules-from postgresql://gw-1@db/net --rules-key rules.pub")]
+pub(super) struct RulesArgs {
+    #[command(subcommand)]
+    command: RulesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RulesCommand {
+    /// Make a key to sign rules by, in a new file; prints the public one. minisign's keys serve as well.
+    #[command(after_help = "Example:\n  bannerwall fleet rules keygen rules.key > rules.pub")]
+    Keygen {
+        /// Where the secret key is to be.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        password: Password,
+    },
+    /// Write rules as a file that is signed elsewhere (`minisign -Sm FILE`) and then published.
+    #[command(after_help = "Example:
+  bannerwall fleet rules pack /etc/bannerwall/rules --number 7 -o 7.pack
+  minisign -S -s rules.key -m 7.pack
+  bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig --rules-key rules.pub --database postgresql://ann@db/net")]
+    Pack {
+        #[command(flatten)]
+        texts: Texts,
+        /// The version's number; guards take none that is not higher than what they have.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+        number: i64,
+        /// The file to write.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Check rules, sign them, and have guards take them; prints the version's number.
+    Publish(PublishArgs),
+    /// List the versions, the newest first.
+    #[command(after_help = "Example:\n  bannerwall fleet rules list --database postgresql://ann@db/net")]
+    List {
+        #[command(flatten)]
+        database: Database,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show the files of a version, or the text of one of them. Whose signature it has is not looked at.
+    #[command(
+        after_help = "Example:\n  bannerwall fleet rules show 7 --file 0/ssh.toml --database postgresql://ann@db/net"
+    )]
+    Show {
+        /// The version's number.
+        #[arg(value_name = "N")]
+        serial: i64,
+        /// One of its files.
+        #[arg(long, value_name = "PATH")]
+        file: Option<String>,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Have more guards take a version. With fewer nobody gives up what it has: that takes `rollback`.
+    #[command(
+        after_help = "Example:\n  bannerwall fleet rules rollout 7 --percent 50 --database postgresql://ann@db/net"
+    )]
+    Rollout {
+        /// The version's number.
+        #[arg(value_name = "N")]
+        serial: i64,
+        /// How many sensors in a hundred.
+        #[arg(long, value_name = "P", value_parser = percent())]
+        percent: i64,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Publish the rules of an older version as a newer one, whose number is printed.
+    #[command(
+        after_help = "Example:\n  bannerwall fleet rules rollback --key rules.key --database postgresql://ann@db/net"
+    )]
+    Rollback {
+        /// Whose rules: by default those of the version before the newest.
+        #[arg(long, value_name = "N")]
+        to: Option<i64>,
+        /// Who may have signed those, beside the key that signs now; may be given several times.
+        #[arg(long, value_name = "KEY|FILE", value_parser = public_key)]
+        rules_key: Vec<PublicKey>,
+        /// The key to sign by.
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        #[command(flatten)]
+        password: Password,
+        /// How many sensors in a hundred take it.
+        #[arg(long, value_name = "P", default_value_t = 100, value_parser = percent())]
+        percent: i64,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Show which sensor has which version, since when, and what it refused.
+    #[command(after_help = "Example:\n  bannerwall fleet rules status --database postgresql://ann@db/net")]
+    Status {
+        #[command(flatten)]
+        database: Database,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// Flags of `publish`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall fleet rules publish rules/ policies/office.toml --key rules.key --note 'OpenSSH below 9.8' --database postgresql://ann@db/net
+  bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig --rules-key rules.pub --database postgresql://ann@db/net")]
+struct PublishArgs {
+    #[command(flatten)]
+    texts: Texts,
+    /// The secret key to sign by.
+    #[arg(long, value_name = "FILE", conflicts_with = "signature", required_unless_present = "pack")]
+    key: Option<PathBuf>,
+    #[command(flatten)]
+    password: Password,
+    /// What `pack` has written, in the place of rules.
+    #[arg(long, value_name = "FILE", requires = "signature", conflicts_with_all = ["rules", "local", "note", "key"])]
+    pack: Option<PathBuf>,
+    /// Its signature.
+    #[arg(long, value_name = "FILE", requires = "pack")]
+    signature: Option<PathBuf>,
+    /// Who is to have signed it.
+    #[arg(long, value_name = "KEY|FILE", value_parser = public_key, requires = "pack", required_unless_present = "key")]
+    rules_key: Option<PublicKey>,
+    /// How many sensors in a hundred take it; `rollout` raises that.
+    #[arg(long, value_name = "P", default_value_t = 100, value_parser = percent())]
+    percent: i64,
+    #[command(flatten)]
+    database: Database,
+}
+
+/// Rules that are published.
+#[derive(Debug, Args)]
+struct Texts {
+    /// Files of rules and policies, and folders of *.toml files; lists that they name are taken with them.
+    #[arg(value_name = "RULES")]
+    rules: Vec<PathBuf>,
+    /// Local file or folder, with overrides; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    local: Vec<PathBuf>,
+    /// For a person.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
+}
+
+/// What a secret key is locked by.
+#[derive(Debug, Args)]
+struct Password {
+    /// The file with the key's password on its first line, where it has one.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+fn percent() -> clap::builder::RangedI64ValueParser<i64> {
+    clap::value_parser!(i64).range(0..=100)
+}
+
+pub(super) fn run(arguments: &RulesArgs, quiet: bool) -> Result<Exit, Failure> {
+    match &arguments.command {
+        RulesCommand::Keygen { file, password } => {
+            let public = SecretKey::make(file, password.file()).map_err(Failure::usage)?;
+            crate::cli::print(public.as_bytes())
+        }
+        RulesCommand::Pack { texts, number, output } => {
+            let (pack, _) = texts.pack(*number, quiet)?;
+            let octets = pack.octets().map_err(Failure::usage)?;
+            let written = crate::files::replace(output, &octets);
+            written.with_context(|| format!("cannot write {}", output.display())).map_err(Failure::Usage)?;
+            Ok(Exit::Done)
+        }
+        RulesCommand::Publish(arguments) => publish(arguments, quiet),
+        RulesCommand::List { database, output } => {
+            let mut rows = Rows::start(output, text::RULES)?;
+            for version in database.open()?.rules()? {
+                rows.add(&version, || text::version(&version))?;
+            }
+            rows.finish()
+        }
+        RulesCommand::Show { serial, file, database } => show(*serial, file.as_deref(), database),
+        RulesCommand::Rollout { serial, percent, database } => {
+            database.open()?.roll_out(*serial, *percent)?;
+            Ok(Exit::Done)
+        }
+        RulesCommand::Rollback { to, rules_key, key, password, percent, database } => {
+            let key = SecretKey::read(key, password.file()).map_err(Failure::usage)?;
+            roll_back(*to, rules_key, &key, *percent, &database.open()?)
+        }
+        RulesCommand::Status { database, output } => {
+            let mut rows = Rows::start(output, text::TAKEN)?;
+            for taken in database.open()?.taken()? {
+                rows.add(&taken, || text::taken(&taken))?;
+            }
+            rows.finish()
+        }
+    }
+}
+
+impl Password {
+    fn file(&self) -> Option<&Path> {
+        self.password_file.as_deref()
+    }
+}
+
+impl Texts {
+    /// Reads the rules as `rules check` does, and makes a pack of them; how many rules there are.
+    fn pack(&self, version: i64, quiet: bool) -> Result<(Pack, usize), Failure> {
+        if self.rules.is_empty() {
+            return Err(Failure::usage(anyhow!("no rules: name files or folders of them")));
+        }
+        let selection = Selection {
+            rules: self.rules.clone(),
+            local: self.local.clone(),
+            complete: true,
+            ..Selection::default()
+        };
+        let loaded = RuleSet::check(&selection).map_err(Failure::usage)?;
+        if !quiet {
+            loaded.warnings.iter().for_each(|warning| tell(format_args!("{warning}\n")));
+        }
+        let pack = Pack::new(version, self.note.clone(), packed(&loaded.rules, &selection)?);
+        let count = checked(&pack)?;
+        Ok((pack, count))
+    }
+}
+
+/// How many rules guards will make of a pack.
+fn checked(pack: &Pack) -> Result<usize, Failure> {
+    let loaded = RuleSet::load(&pack.selection(Profiles::All)).map_err(Failure::usage)?;
+    Ok(loaded.rules.rules().len())
+}
+
+fn publish(arguments: &PublishArgs, quiet: bool) -> Result<Exit, Failure> {
+    let PublishArgs { texts, key, password, pack, signature, rules_key, percent, database } = arguments;
+    let publish = |queue: &Queue, pack: &Pack, octets, signature, rules| {
+        enter(queue, pack, octets, signature, *percent, rules)
+    };
+    if let (Some(pack), Some(signature)) = (pack, signature) {
+        let octets = read(pack, LARGEST)?;
+        let signature = String::from_utf8_lossy(&read(signature, 4 << 10)?).into_owned();
+        let keys = PublicKeys(rules_key.iter().cloned().collect());
+        keys.verify(&octets, &signature).map_err(Failure::usage)?;
+        let pack = Pack::parse(&octets).map_err(Failure::usage)?;
+        let count = checked(&pack)?;
+        return publish(&database.open()?, &pack, octets, signature, count);
+    }
+    let key = key.as_deref().ok_or_else(|| Failure::usage(anyhow!("--key or --pack is needed")))?;
+    let key = SecretKey::read(key, password.file()).map_err(Failure::usage)?;
+    // What is wrong with the rules is told whether the database is there or not.
+    let (pack, count) = texts.pack(1, quiet)?;
+    let queue = database.open()?;
+    let pack = Pack::new(queue.next_rules()?, pack.note, pack.files);
+    let (octets, signature) = signed(&pack, &key)?;
+    publish(&queue, &pack, octets, signature, count)
+}
+
+/// A pack's octets, and their signature.
+fn signed(pack: &Pack, key: &SecretKey) -> Result<(Vec<u8>, String), Failure> {
+    let octets = pack.octets().map_err(Failure::usage)?;
+    let signature = key.sign(&octets, &format!("version {} of the rules", pack.version));
+    Ok((octets, signature.map_err(Failure::usage)?))
+}
+
+fn enter(
+    queue: &Queue,
+    pack: &Pack,
+    octets: Vec<u8>,
+    signature: String,
+    percent: i64,
+    rules: usize,
+) -> Result<Exit, Failure> {
+    let rules = i64::try_from(rules).unwrap_or(i64::MAX);
+    let Pack { version, note, .. } = pack;
+    queue.publish(&Published {
+        serial: *version,
+        pack: octets,
+        signature,
+        percent,
+        rules,
+        note: note.clone(),
+    })?;
+    crate::cli::print(format!("{version}\n").as_bytes())
+}
+
+fn roll_back(
+    to: Option<i64>,
+    trusted: &[PublicKey],
+    key: &SecretKey,
+    percent: i64,
+    queue: &Queue,
+) -> Result<Exit, Failure> {
+    let before = || {
+        let versions = queue.rules()?;
+        let before = versions
+            .get(1)
+            .ok_or_else(|| Failure::usage(anyhow!("there is no version before the newest")))?;
+        Ok::<_, Failure>(before.version)
+    };
+    let to = to.map_or_else(before, Ok)?;
+    let (octets, signature) = queue.pack(to)?;
+    // The table is not to say what is signed here.
+    let keys = trusted.iter().cloned().chain([key.public().map_err(Failure::usage)?]).collect();
+    let verified = PublicKeys(keys).verify(&octets, &signature);
+    verified.with_context(|| format!("version {to}")).map_err(Failure::Usage)?;
+    let old = Pack::parse(&octets).map_err(Failure::usage)?;
+    if old.version != to {
+        return Err(Failure::usage(anyhow!("version {to} was signed as version {}", old.version)));
+    }
+    let count = checked(&old)?;
+    let pack = Pack::new(queue.next_rules()?, format!("back to version {to}"), old.files);
+    let (octets, signature) = signed(&pack, key)?;
+    enter(queue, &pack, octets, signature, percent, count)
+}
+
+fn show(version: i64, file: Option<&str>, database: &Database) -> Result<Exit, Failure> {
+    let (octets, _) = database.open()?.pack(version)?;
+    let pack = Pack::parse(&octets).map_err(Failure::usage)?;
+    if let Some(path) = file {
+        let found = pack.files.iter().find(|file| file.path == path);
+        let found = found.ok_or_else(|| Failure::usage(anyhow!("version {version} has no file {path:?}")))?;
+        return crate::cli::print(found.text.as_bytes());
+    }
+    let lines = pack.files.iter().map(|file| format!("{:>9}  {}\n", file.text.len(), Escaped(&file.path)));
+    crate::cli::print(lines.collect::<String>().as_bytes())
+}
+
+fn read(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
+    let read = || {
+        let mut octets = Vec::new();
+        std::fs::File::open(path)?.take(most as u64 + 1).read_to_end(&mut octets)?;
+        Ok::<_, std::io::Error>(octets)
+    };
+    read().with_context(|| format!("cannot read {}", path.display())).map_err(Failure::Usage)
+}

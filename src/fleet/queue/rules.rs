@@ -1,0 +1,253 @@
+//! Rules for sensors: what publishers enter, what sensors read, and what they say of it.
+
+use serde::Serialize;
+
+use super::{Queue, values};
+use crate::fleet::FleetError;
+use crate::fleet::rules::LARGEST;
+use crate::inventory::{Beside, DatabaseError, Place, StoreError, Time};
+
+/// Versions that are listed.
+const LISTED: i64 = 100;
+
+/// The newest versions, among which a sensor looks for its own.
+const OFFERED: i64 = 16;
+
+/// A version of the rules on its way to the database.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Its number.
+    pub serial: i64,
+    /// The pack's octets.
+    pub pack: Vec<u8>,
+    /// Its signature, as minisign writes it.
+    pub signature: String,
+    /// How many sensors in a hundred take it.
+    pub percent: i64,
+    /// How many rules stand in it.
+    pub rules: i64,
+    /// For a person.
+    pub note: String,
+}
+
+/// A version of the rules in the database.
+#[derive(Debug, Clone, Serialize)]
+pub struct PublishedState {
+    /// Its number.
+    pub version: i64,
+    /// How many sensors in a hundred take it.
+    pub percent: i64,
+    /// How many rules stand in it.
+    pub rules: i64,
+    /// The pack's octets.
+    pub octets: i64,
+    /// For a person.
+    pub note: String,
+    /// Who has entered it.
+    pub who: String,
+    /// When.
+    pub made: Time,
+}
+
+/// How a sensor stands with the rules.
+#[derive(Debug, Clone, Serialize)]
+pub struct TakenState {
+    /// Its name.
+    pub sensor: String,
+    /// The version in force there.
+    pub version: Option<i64>,
+    /// Since when.
+    pub since: Option<Time>,
+    /// The version that is meant for it.
+    pub meant: Option<i64>,
+    /// The newest version that it did not take.
+    pub refused: Option<i64>,
+    /// Why not.
+    pub reason: Option<String>,
+    /// When it said so.
+    pub refused_at: Option<Time>,
+    /// When it was last heard of.
+    pub seen: Option<Time>,
+}
+
+impl Queue {
+    /// The number of the next version.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn next_rules(&self) -> Result<i64, FleetError> {
+        let query = "SELECT coalesce(max(serial), 0) + 1 FROM fleet_rules";
+        Ok(self.one(query, values![], |row| row.get(0))?.unwrap_or(1))
+    }
+
+    /// Enters a version that is newer than all that are there.
+    ///
+    /// # Errors
+    /// It is none, or what the database says.
+    pub fn publish(&self, version: &Published) -> Result<(), FleetError> {
+        let query = "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
+             SELECT ?1::bigint, ?2::bytea, ?3::text, ?4::bigint, ?5::bigint, ?6::text
+             WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1)";
+        let Published { serial, pack, signature, percent, rules, note } = version;
+        let values = values![*serial, pack.as_slice(), signature, *percent, *rules, note];
+        let entered = self.beside.desk().execute(query, values).map_err(|error| self.fault(error))?;
+        if entered == 0 { Err(FleetError::NotNewer(*serial)) } else { Ok(()) }
+    }
+
+    /// The last versions, the newest first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn rules(&self) -> Result<Vec<PublishedState>, FleetError> {
+        let query =
+            "SELECT serial, percent, rules, octet_length(pack)::bigint, note, who, made FROM fleet_rules
+             ORDER BY serial DESC LIMIT ?1";
+        self.all(query, values![LISTED], |row| {
+            Ok(PublishedState {
+                version: row.get(0)?,
+                percent: row.get(1)?,
+                rules: row.get(2)?,
+                octets: row.get(3)?,
+                note: row.get(4)?,
+                who: row.get(5)?,
+                made: Time::from_millis(row.get(6)?),
+            })
+        })
+    }
+
+    /// The pack of a version, and its signature.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn pack(&self, serial: i64) -> Result<(Vec<u8>, String), FleetError> {
+        let query = "SELECT pack, signature FROM fleet_rules WHERE serial = ?1";
+        let found = self.one(query, values![serial], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        found.ok_or(FleetError::NoRules(serial))
+    }
+
+    /// Has a version be meant for so many sensors in a hundred.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn roll_out(&self, serial: i64, percent: i64) -> Result<(), FleetError> {
+        let query = "UPDATE fleet_rules SET percent = ?2 WHERE serial = ?1";
+        let values = values![serial, percent];
+        let changed = self.beside.desk().execute(query, values).map_err(|error| self.fault(error))?;
+        if changed == 0 { Err(FleetError::NoRules(serial)) } else { Ok(()) }
+    }
+
+    /// How each sensor stands with the rules.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn taken(&self) -> Result<Vec<TakenState>, FleetError> {
+        let offers = self.all(OFFERS, values![0_i64, OFFERED], Offer::read)?;
+        let query = "SELECT coalesce(s.sensor, t.sensor), t.serial, t.since, t.refused, t.reason, t.refused_at, t.seen
+             FROM fleet_sensors s FULL JOIN fleet_rules_taken t ON t.sensor = s.sensor ORDER BY 1";
+        self.all(query, values![], |row| {
+            let sensor: String = row.get(0)?;
+            let time =
+                |column| Ok::<_, DatabaseError>(row.get::<Option<i64>>(column)?.map(Time::from_millis));
+            let meant = offers.iter().find(|offer| offer.is_meant_for(&sensor)).map(|offer| offer.serial);
+            Ok(TakenState {
+                version: row.get(1)?,
+                since: time(2)?,
+                meant,
+                refused: row.get(3)?,
+                reason: row.get(4)?,
+                refused_at: time(5)?,
+                seen: time(6)?,
+                sensor,
+            })
+        })
+    }
+}
+
+/// Versions above one, the newest first.
+const OFFERS: &str = "SELECT serial, percent, signature FROM fleet_rules WHERE serial > ?1
+     ORDER BY serial DESC LIMIT ?2";
+
+/// A version that a sensor may take.
+#[derive(Debug, Clone)]
+pub(in crate::fleet) struct Offer {
+    /// Its number, as the table has it.
+    pub(in crate::fleet) serial: i64,
+    /// How many sensors in a hundred it is for.
+    pub(in crate::fleet) percent: i64,
+    /// What the pack is verified by.
+    pub(in crate::fleet) signature: String,
+}
+
+impl Offer {
+    fn read(row: &crate::inventory::Row<'_>) -> Result<Self, DatabaseError> {
+        Ok(Self { serial: row.get(0)?, percent: row.get(1)?, signature: row.get(2)? })
+    }
+
+    /// Whether a sensor is among those that take it.
+    pub(in crate::fleet) fn is_meant_for(&self, sensor: &str) -> bool {
+        crate::fleet::rules::is_among(sensor, self.serial, self.percent)
+    }
+}
+
+/// The way of a sensor to its rules.
+#[derive(Debug)]
+pub(in crate::fleet) struct Shelf {
+    beside: Beside,
+}
+
+impl Shelf {
+    /// Comes to a server.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(in crate::fleet) fn open(place: &Place) -> Result<Self, StoreError> {
+        Beside::open(place).map(|beside| Self { beside })
+    }
+
+    /// As whom the server knows who has come.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::fleet) fn sensor(&self) -> Result<String, StoreError> {
+        let found = self.beside.desk().one("SELECT session_user::text", values![], |row| row.get(0));
+        Ok(found.map_err(|error| self.beside.fault(error))?.unwrap_or_default())
+    }
+
+    /// Versions above `serial`, the newest first.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::fleet) fn offers(&self, above: i64) -> Result<Vec<Offer>, StoreError> {
+        let found = self.beside.desk().all(OFFERS, values![above, OFFERED], Offer::read);
+        found.map_err(|error| self.beside.fault(error))
+    }
+
+    /// The pack of a version, unless it is too large or gone.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::fleet) fn pack(&self, serial: i64) -> Result<Option<Vec<u8>>, StoreError> {
+        let query = "SELECT pack FROM fleet_rules WHERE serial = ?1 AND octet_length(pack) <= ?2";
+        // As PostgreSQL compares them.
+        let most = i32::try_from(LARGEST).unwrap_or(i32::MAX);
+        let found = self.beside.desk().one(query, values![serial, most], |row| row.get(0));
+        found.map_err(|error| self.beside.fault(error))
+    }
+
+    /// Says which version is in force, and which one was not taken.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::fleet) fn tell(
+        &self,
+        serial: Option<i64>,
+        refused: Option<&(i64, String)>,
+    ) -> Result<(), StoreError> {
+        let query = "INSERT INTO fleet_rules_taken (serial, refused, reason) VALUES (?1, ?2, ?3)
+             ON CONFLICT (sensor) DO UPDATE SET serial = excluded.serial, refused = excluded.refused,
+               reason = excluded.reason";
+        let (refused, reason) = refused.map(|(serial, reason)| (*serial, reason.as_str())).unzip();
+        let told = self.beside.desk().execute(query, values![serial, refused, reason]);
+        told.map(drop).map_err(|error| self.beside.fault(error))
+    }
+}

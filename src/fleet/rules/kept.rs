@@ -1,0 +1,79 @@
+//! The file that a guard keeps its last good pack in, with its signature: a start needs no server, and trusts the file no
+//! more than the server.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use super::key::PublicKeys;
+use super::pack::{LARGEST, Pack};
+
+/// What the file begins with.
+const HEAD: &str = "bannerwall rules 1\n";
+
+/// Lines of a signature.
+const LINES: usize = 4;
+
+/// Octets of a file at most.
+const LONGEST: u64 = LARGEST as u64 + (8 << 10);
+
+/// What stands in a file for a pack and its signature.
+pub(super) fn written(octets: &[u8], signature: &str) -> Vec<u8> {
+    let mut file = HEAD.as_bytes().to_vec();
+    for line in signature.lines().take(LINES) {
+        file.extend(line.as_bytes());
+        file.push(b'\n');
+    }
+    file.extend(octets);
+    file
+}
+
+/// Reads a kept pack and verifies it; none where there is no file.
+///
+/// # Errors
+/// Why it is of no use.
+pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<Pack>, String> {
+    let mut held = Vec::new();
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    file.take(LONGEST).read_to_end(&mut held).map_err(|error| error.to_string())?;
+    let (signature, octets) = parted(&held).ok_or("not a file of kept rules")?;
+    keys.verify(octets, signature).map_err(|error| error.to_string())?;
+    Pack::parse(octets).map(Some).map_err(|error| error.to_string())
+}
+
+/// The signature and the octets that it is of.
+fn parted(held: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = held.strip_prefix(HEAD.as_bytes())?;
+    let (end, _) = rest.iter().enumerate().filter(|(_, octet)| **octet == b'\n').nth(LINES - 1)?;
+    let (signature, octets) = rest.split_at_checked(end + 1)?;
+    Some((std::str::from_utf8(signature).ok()?, octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::SecretKey;
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_verified_before_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        SecretKey::make(&path("key"), None).unwrap();
+        let key = SecretKey::read(&path("key"), None).unwrap();
+        let keys = PublicKeys(vec![key.public().unwrap()]);
+        assert_eq!(read(&path("kept"), &keys), Ok(None));
+        let pack = Pack::new(3, "a\nb".to_owned(), Vec::new());
+        let octets = pack.octets().unwrap();
+        let file = written(&octets, &key.sign(&octets, "version 3").unwrap());
+        std::fs::write(path("kept"), &file).unwrap();
+        assert_eq!(read(&path("kept"), &keys), Ok(Some(pack)));
+        for damaged in [&b""[..], b"bannerwall rules 1\n", &file[1..], &file[..file.len() - 1], &file[..100]]
+        {
+            std::fs::write(path("kept"), damaged).unwrap();
+            assert!(read(&path("kept"), &keys).is_err());
+        }
+    }
+}

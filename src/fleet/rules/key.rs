@@ -1,0 +1,228 @@
+//! Signatures in minisign's format (Ed25519 of the octets' `BLAKE2b`), so that its own tool can make keys and sign.
+//!
+//! Guards verify by a library that does nothing else and is told what the database holds; the one that signs reads
+//! secret keys, and is not reached by what comes from elsewhere.
+
+use std::fs::OpenOptions;
+use std::io::{self, Cursor, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use minisign::{KeyPair, SecretKeyBox};
+use minisign_verify::{Error, PublicKey, Signature};
+
+use crate::diagnostics::tell;
+
+/// Octets of a file that holds a key or a signature, at most.
+const LONGEST: u64 = 4 << 10;
+
+/// Why something of keys or signatures could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No secret key stands there.
+    #[error("{}: not a secret key, as `bannerwall fleet rules keygen` and `minisign -G` write: {why}", path.display())]
+    NoSecret {
+        /// Where.
+        path: PathBuf,
+        /// What the library says.
+        why: String,
+    },
+    /// No public key stands there.
+    #[error("{0}: neither a public key (56 characters of base64, RW…) nor a file with one")]
+    NoPublic(String),
+    /// Its password is wanted.
+    #[error("{}: this key has a password: say where it stands by --password-file", .0.display())]
+    Locked(PathBuf),
+    /// The library cannot.
+    #[error("cannot sign: {0}")]
+    Sign(String),
+    /// Not a signature.
+    #[error("not a signature of minisign: {0}")]
+    NoSignature(Error),
+    /// A key signed it that nobody trusts.
+    #[error("the signature is by another key")]
+    Stranger,
+    /// It is not of these octets.
+    #[error("the signature is not of these rules")]
+    False,
+}
+
+/// The keys whose signatures are trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKeys(pub Vec<PublicKey>);
+
+impl PublicKeys {
+    /// Whether one of them has signed these octets.
+    ///
+    /// # Errors
+    /// None has.
+    pub fn verify(&self, octets: &[u8], signature: &str) -> Result<(), KeyError> {
+        let signature = Signature::decode(signature).map_err(KeyError::NoSignature)?;
+        let mut error = KeyError::Stranger;
+        for key in &self.0 {
+            match key.verify(octets, &signature, false) {
+                Ok(()) => return Ok(()),
+                Err(Error::UnexpectedKeyId) => {}
+                Err(_) => error = KeyError::False,
+            }
+        }
+        Err(error)
+    }
+}
+
+/// Reads a public key: its text, or a file of it.
+///
+/// # Errors
+/// It is neither.
+pub fn read_public(text: &str) -> Result<PublicKey, KeyError> {
+    if let Ok(key) = PublicKey::from_base64(text) {
+        return Ok(key);
+    }
+    let none = || KeyError::NoPublic(text.to_owned());
+    let held = read(Path::new(text)).map_err(|_| none())?;
+    // With the comment above it, or alone.
+    PublicKey::decode(&held).or_else(|_| PublicKey::from_base64(held.trim())).map_err(|_| none())
+}
+
+fn read(path: &Path) -> Result<String, KeyError> {
+    let fault = |source| KeyError::Read { path: path.to_owned(), source };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(fault)?;
+    file.take(LONGEST).read_to_string(&mut text).map_err(fault)?;
+    Ok(text)
+}
+
+/// A key that signs.
+pub struct SecretKey(minisign::SecretKey);
+
+/// A secret key is not to stand in any message.
+impl std::fmt::Debug for SecretKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("SecretKey(…)")
+    }
+}
+
+impl SecretKey {
+    /// Reads a key from a file, and the password that it is locked by from another one.
+    ///
+    /// # Errors
+    /// There is none, or it has another password.
+    pub fn read(path: &Path, password: Option<&Path>) -> Result<Self, KeyError> {
+        let text = read(path)?;
+        let held = || SecretKeyBox::from(text.clone());
+        let none =
+            |error: minisign::PError| KeyError::NoSecret { path: path.to_owned(), why: error.to_string() };
+        let mode = std::fs::metadata(path).map(|file| file.mode()).unwrap_or_default();
+        if mode & 0o077 != 0 {
+            tell(format_args!("bannerwall: {}: others may read this secret key", path.display()));
+        }
+        let key = match (held().into_unencrypted_secret_key(), password) {
+            (Ok(key), _) => key,
+            (Err(_), Some(file)) => held().into_secret_key(Some(password_of(file)?)).map_err(none)?,
+            (Err(error), None) if error.to_string().contains("encrypted") => {
+                return Err(KeyError::Locked(path.to_owned()));
+            }
+            (Err(error), None) => return Err(none(error)),
+        };
+        Ok(Self(key))
+    }
+
+    /// Makes a key in a new file that nobody else may read, locked by the password that stands in another one; gives the
+    /// public key as a file of it is to be.
+    ///
+    /// # Errors
+    /// There is such a file, or it cannot be written.
+    pub fn make(path: &Path, password: Option<&Path>) -> Result<String, KeyError> {
+        let sign = |error: minisign::PError| KeyError::Sign(error.to_string());
+        let pair = match password {
+            Some(file) => KeyPair::generate_encrypted_keypair(Some(password_of(file)?)),
+            None => KeyPair::generate_unencrypted_keypair(),
+        };
+        let pair = pair.map_err(sign)?;
+        let secret = pair.sk.to_box(Some("secret key for rules of bannerwall")).map_err(sign)?.into_string();
+        let public = pair.pk.to_box().map_err(sign)?.into_string();
+        let fault = |source| KeyError::Write { path: path.to_owned(), source };
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = opened.map_err(fault)?;
+        file.write_all(secret.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
+        Ok(public)
+    }
+
+    /// What verifies its signatures.
+    ///
+    /// # Errors
+    /// The library says no.
+    pub fn public(&self) -> Result<PublicKey, KeyError> {
+        let key = minisign::PublicKey::from_secret_key(&self.0);
+        let key = key.map_err(|error| KeyError::Sign(error.to_string()))?.to_base64();
+        PublicKey::from_base64(&key).map_err(|_| KeyError::NoPublic(key))
+    }
+
+    /// Signs; `comment` is signed, too.
+    ///
+    /// # Errors
+    /// The library says no.
+    pub fn sign(&self, octets: &[u8], comment: &str) -> Result<String, KeyError> {
+        let untrusted = Some("signature of rules of bannerwall");
+        let signed = minisign::sign(None, &self.0, Cursor::new(octets), Some(comment), untrusted);
+        Ok(signed.map_err(|error| KeyError::Sign(error.to_string()))?.into_string())
+    }
+}
+
+/// The first line of a file.
+fn password_of(file: &Path) -> Result<String, KeyError> {
+    Ok(read(file)?.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_trusted_key_signed_is_verified() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let [ours, theirs] = ["ours", "theirs"].map(|name| {
+            let public = SecretKey::make(&path(name), None).unwrap();
+            std::fs::write(path(&format!("{name}.pub")), &public).unwrap();
+            (SecretKey::read(&path(name), None).unwrap(), public)
+        });
+        assert!(SecretKey::make(&path("ours"), None).is_err(), "nothing is written over");
+        assert_eq!(std::fs::metadata(path("ours")).unwrap().mode() & 0o777, 0o600);
+        let file = path("ours.pub").display().to_string();
+        let line = ours.1.lines().nth(1).unwrap();
+        let (by_file, by_text) = (read_public(&file).unwrap(), read_public(line).unwrap());
+        let trusted = PublicKeys(vec![by_file, by_text]);
+        let signed = ours.0.sign(b"rules", "version 1").unwrap();
+        trusted.verify(b"rules", &signed).unwrap();
+        PublicKeys(vec![ours.0.public().unwrap()]).verify(b"rules", &signed).unwrap();
+        let refused = |octets: &[u8], signature: &str| trusted.verify(octets, signature).unwrap_err();
+        assert!(matches!(refused(b"rulez", &signed), KeyError::False));
+        let stranger = theirs.0.sign(b"rules", "version 1").unwrap();
+        assert!(matches!(refused(b"rules", &stranger), KeyError::Stranger));
+        let other = signed.replace("version 1", "version 2");
+        assert!(matches!(refused(b"rules", &other), KeyError::False), "the comment is signed");
+        for text in ["", "\n\n\n\n", "untrusted comment: a\nUlc=\ntrusted comment: b\nUlc="] {
+            assert!(matches!(refused(b"rules", text), KeyError::NoSignature(_)), "{text}");
+        }
+        assert!(matches!(read_public("nonsense"), Err(KeyError::NoPublic(_))));
+        std::fs::write(path("wrong"), "untrusted comment: x\nAAAA\n").unwrap();
+        assert!(matches!(SecretKey::read(&path("wrong"), None), Err(KeyError::NoSecret { .. })));
+    }
+}

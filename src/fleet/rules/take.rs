@@ -1,0 +1,311 @@
+//! What a guard does with rules from one place: it asks for a newer version now and then, verifies it, has it put in
+//! force, keeps it, and says how that went. What fails changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::key::PublicKeys;
+use super::pack::Pack;
+use super::{PackError, kept};
+use crate::diagnostics::tell;
+use crate::fleet::queue::{Offer, Shelf};
+use crate::inventory::{Place, StoreError};
+use crate::rules::{Profiles, RuleSet, Selection};
+use crate::terms::cut;
+
+/// How often a guard that has nothing new to say is heard of.
+const HEARD: Duration = Duration::from_secs(300);
+
+/// Octets of a reason that are told.
+const REASON: usize = 4 << 10;
+
+/// Where a guard has its rules from.
+#[derive(Debug, Clone)]
+pub struct RulesFrom {
+    /// The database.
+    pub place: Place,
+    /// Who may have signed them.
+    pub keys: PublicKeys,
+    /// The file that they are kept in.
+    pub state: PathBuf,
+    /// How often newer ones are asked for.
+    pub poll: Duration,
+    /// The uses whose rules are in force.
+    pub profiles: Profiles,
+}
+
+/// A version of the rules, verified and read.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// Its number.
+    pub version: i64,
+    /// What is to be loaded.
+    pub selection: Selection,
+}
+
+/// Why a version did not come in force.
+#[derive(Debug)]
+pub enum Unenforced {
+    /// It is refused.
+    Refused(String),
+    /// Nobody puts anything in force any more.
+    Gone,
+}
+
+/// Who puts a version in force.
+pub type Enforce<'a> = dyn FnMut(&Taken) -> Result<(), Unenforced> + 'a;
+
+/// Why there are no rules to begin with.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// The server cannot be asked, and no file is kept.
+    #[error("--rules-from {error}; and no rules are kept in {}", state.display())]
+    Away {
+        /// What it says.
+        error: StoreError,
+        /// Where they would be.
+        state: PathBuf,
+    },
+    /// It has none.
+    #[error(
+        "--rules-from {0}: no version of the rules is meant for this sensor; `bannerwall fleet rules status` tells"
+    )]
+    None(Place),
+    /// None of those that it has is taken.
+    #[error("--rules-from {0}: version {1} of the rules is refused: {2}")]
+    Refused(Place, i64, String),
+}
+
+/// Takes versions, each newer than the one before.
+#[derive(Debug)]
+pub struct Taker {
+    from: RulesFrom,
+    version: Option<i64>,
+    /// Versions above it that were refused: the signature that they had, and why.
+    refused: BTreeMap<i64, (String, String)>,
+    /// How many were refused since the start.
+    refusals: u64,
+    /// What is in force, and not written to the file yet.
+    unkept: Option<Vec<u8>>,
+    /// What the server was told last.
+    told: Option<Told>,
+    /// What was complained about last of server and file.
+    complaints: [bool; 3],
+}
+
+/// What the server was told: what is in force, what is refused and why, and when that was said.
+#[derive(Debug)]
+struct Told {
+    version: Option<i64>,
+    refused: Option<(i64, String)>,
+    when: Instant,
+}
+
+/// What may be wrong for long, and is told of once.
+#[derive(Debug, Clone, Copy)]
+enum About {
+    Server,
+    File,
+    Telling,
+}
+
+impl Taker {
+    /// Begins with the version that is kept, else with the one that the server has.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn begin(from: RulesFrom) -> Result<(Self, Taken), TakeError> {
+        let mut taker = Self {
+            version: None,
+            refused: BTreeMap::new(),
+            refusals: 0,
+            unkept: None,
+            told: None,
+            complaints: [false; 3],
+            from,
+        };
+        if let Some(taken) = taker.kept() {
+            taker.version = Some(taken.version);
+            return Ok((taker, taken));
+        }
+        let mut first = None;
+        let mut enforce = |taken: &Taken| {
+            RuleSet::load(&taken.selection).map_err(|error| Unenforced::Refused(error.to_string()))?;
+            first = Some(taken.clone());
+            Ok(())
+        };
+        // Nothing is written yet, here or there: this may be a trial, and another user's file.
+        let looked = Shelf::open(&taker.from.place).and_then(|shelf| taker.ask(&shelf, &mut enforce));
+        let (place, state) = (taker.from.place.clone(), taker.from.state.clone());
+        match (looked, first) {
+            (_, Some(taken)) => Ok((taker, taken)),
+            (Err(error), None) => Err(TakeError::Away { error, state }),
+            (Ok(_), None) => Err(match taker.refused.pop_last() {
+                Some((version, (_, reason))) => TakeError::Refused(place, version, reason),
+                None => TakeError::None(place),
+            }),
+        }
+    }
+
+    /// The version in force.
+    pub const fn version(&self) -> Option<i64> {
+        self.version
+    }
+
+    /// How many versions were refused since the start.
+    pub const fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// How often newer versions are to be asked for.
+    pub const fn poll(&self) -> Duration {
+        self.from.poll
+    }
+
+    /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is anybody who
+    /// puts it in force.
+    pub fn look(&mut self, enforce: &mut Enforce<'_>) -> bool {
+        let before = self.version;
+        let asked = Shelf::open(&self.from.place).and_then(|shelf| Ok((self.ask(&shelf, enforce)?, shelf)));
+        if let Some(version) = self.version.filter(|_| self.version != before) {
+            tell(format_args!("bannerwall: rules: version {version} is in force"));
+        }
+        self.keep();
+        match asked {
+            Ok((goes_on, shelf)) => {
+                if self.is_well(About::Server) {
+                    tell("bannerwall: rules: the database answers again");
+                }
+                self.report(&shelf);
+                goes_on
+            }
+            Err(error) => {
+                let what = format_args!("{error}: the rules in force stay so, and it is asked again");
+                self.complain(About::Server, what);
+                true
+            }
+        }
+    }
+
+    /// What the file holds, where it is good.
+    fn kept(&self) -> Option<Taken> {
+        let state = self.from.state.display();
+        let kept = kept::read(&self.from.state, &self.from.keys).and_then(|pack| {
+            let taken = pack.map(|pack| self.taken(&pack));
+            taken
+                .map(|taken| RuleSet::load(&taken.selection).map(|_| taken))
+                .transpose()
+                .map_err(|error| error.to_string())
+        });
+        kept.unwrap_or_else(|error| {
+            tell(format_args!("bannerwall: --rules-state {state}: left alone: {error}"));
+            None
+        })
+    }
+
+    fn taken(&self, pack: &Pack) -> Taken {
+        Taken { version: pack.version, selection: pack.selection(self.from.profiles.clone()) }
+    }
+
+    fn ask(&mut self, shelf: &Shelf, enforce: &mut Enforce<'_>) -> Result<bool, StoreError> {
+        let sensor = shelf.sensor()?;
+        let mut offers = shelf.offers(self.version.unwrap_or_default())?;
+        offers.retain(|offer| offer.is_meant_for(&sensor));
+        let is_offered = |serial: &i64| offers.iter().any(|offer| offer.serial == *serial);
+        self.refused.retain(|serial, _| is_offered(serial));
+        for offer in offers {
+            if self.refused.get(&offer.serial).is_some_and(|(signature, _)| *signature == offer.signature) {
+                continue;
+            }
+            let octets = shelf.pack(offer.serial)?;
+            match self.take(&offer, octets, enforce) {
+                Ok(()) => break,
+                Err(Unenforced::Gone) => return Ok(false),
+                Err(Unenforced::Refused(reason)) => self.refuse(&offer, &reason),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Verifies a version, reads it, and has it put in force.
+    fn take(
+        &mut self,
+        offer: &Offer,
+        octets: Option<Vec<u8>>,
+        enforce: &mut Enforce<'_>,
+    ) -> Result<(), Unenforced> {
+        let refused = |error: String| Unenforced::Refused(error);
+        let octets = octets.ok_or_else(|| refused(PackError::Large.to_string()))?;
+        // Nothing of it is read before.
+        self.from.keys.verify(&octets, &offer.signature).map_err(|error| refused(error.to_string()))?;
+        let pack = Pack::parse(&octets).map_err(|error| refused(error.to_string()))?;
+        if pack.version != offer.serial {
+            return Err(refused(format!(
+                "it was signed as version {}, and is offered as version {}",
+                pack.version, offer.serial
+            )));
+        }
+        enforce(&self.taken(&pack))?;
+        self.version = Some(pack.version);
+        self.refused.retain(|serial, _| *serial > pack.version);
+        self.unkept = Some(kept::written(&octets, &offer.signature));
+        Ok(())
+    }
+
+    fn refuse(&mut self, offer: &Offer, reason: &str) {
+        let stays =
+            self.version.map_or_else(String::new, |version| format!("; version {version} stays in force"));
+        tell(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
+        let reason = cut(reason, REASON).to_owned();
+        self.refusals += 1;
+        self.refused.insert(offer.serial, (offer.signature.clone(), reason));
+    }
+
+    /// Writes what is in force to the file.
+    fn keep(&mut self) {
+        let Some(octets) = &self.unkept else { return };
+        match crate::files::replace(&self.from.state, octets) {
+            Ok(()) => {
+                self.unkept = None;
+                let _ = self.is_well(About::File);
+            }
+            Err(error) => {
+                let state = self.from.state.display().to_string();
+                self.complain(
+                    About::File,
+                    format_args!("--rules-state {state}: the rules in force are not kept: {error}"),
+                );
+            }
+        }
+    }
+
+    /// Says how it stands, where that is new or was said long ago.
+    fn report(&mut self, shelf: &Shelf) {
+        let refused = self.refused.last_key_value().map(|(serial, (_, reason))| (*serial, reason.clone()));
+        let is_told = |told: &Told| (told.version, &told.refused) == (self.version, &refused);
+        if self.told.as_ref().is_some_and(|told| is_told(told) && told.when.elapsed() < HEARD) {
+            return;
+        }
+        match shelf.tell(self.version, refused.as_ref()) {
+            Ok(()) => {
+                self.told = Some(Told { version: self.version, refused, when: Instant::now() });
+                let _ = self.is_well(About::Telling);
+            }
+            Err(error) => {
+                self.complain(About::Telling, format_args!("the version in force is not told: {error}"));
+            }
+        }
+    }
+
+    /// Whether something is well that was not.
+    fn is_well(&mut self, about: About) -> bool {
+        std::mem::take(&mut self.complaints[about as usize])
+    }
+
+    fn complain(&mut self, about: About, what: std::fmt::Arguments<'_>) {
+        if !std::mem::replace(&mut self.complaints[about as usize], true) {
+            tell(format_args!("bannerwall: rules: {what}"));
+        }
+    }
+}
