@@ -306,7 +306,9 @@ fn nothing_of_a_flow_that_is_not_decided_goes_by() {
         say(&mut server, &mut client, &ANSWER[..9]);
         say(&mut client, &mut server, &FORBIDDEN[..9]);
         for flags in ["rst", "rst,ack", "ack", "fin,ack"] {
-            let words = format!("nping --tcp -g 40000 -p 22 --flags {flags} --seq 5 -c 30 --rate 200 -H -N 198.51.100.2");
+            let words = format!(
+                "nping --tcp -g 40000 -p 22 --flags {flags} --seq 5 -c 30 --rate 200 -H -N 198.51.100.2"
+            );
             scene.line.client.run(&words);
         }
         server.write_all(&ANSWER[9..]).expect("it is open");
@@ -332,23 +334,27 @@ fn only_plain_segments_go_by() {
         scene.line.server.run(&format!("iptables -w -I {count}"));
         let sent = |options: &str| {
             let before = scene.bypassed();
-            let words = format!("nping --tcp -g 40000 -p 22 --seq 5 -c 20 --rate 200 -H -N {options} 198.51.100.2");
+            let words =
+                format!("nping --tcp -g 40000 -p 22 --seq 5 -c 20 --rate 200 -H -N {options} 198.51.100.2");
             scene.line.client.run(&words);
             scene.bypassed() - before
         };
         assert_eq!(sent("--flags ack"), 20);
         let listed = scene.line.server.run("iptables -w -nvxL INPUT");
         assert!(listed.lines().any(|line| line.trim().starts_with("20 ")), "{listed}");
-        for odd in
-            ["--flags ack --ttl 1", "--flags ack --ip-options R", "--flags ack --data-length 200 --mtu 64", "--flags ack,urg"]
-        {
+        for odd in [
+            "--flags ack --ttl 1",
+            "--flags ack --ip-options R",
+            "--flags ack --data-length 200 --mtu 64",
+            "--flags ack,urg",
+        ] {
             assert_eq!(sent(odd), 0, "{odd}");
         }
         assert_eq!(sent("--flags ack"), 20, "the flow is still known");
-        for end in ["rst", "fin,ack", "syn"] {
-            assert_eq!(sent(&format!("--flags {end}")), 0, "{end}");
-            assert_eq!(sent("--flags ack"), 0, "{end} has taken it away");
+        for odd in ["--flags syn", "--flags rst", "--flags fin,ack"] {
+            assert_eq!(sent(odd), 0, "{odd}");
         }
+        assert_eq!(sent("--flags ack"), 0, "an end has taken it away");
     });
 }
 
@@ -442,7 +448,8 @@ fn a_killed_guard_leaves_nothing_and_its_flows_stay_decided() {
         eventually("the programs to be gone", || (attached(&scene.line) == ["0", "0"]).then_some(()));
         much(&mut client, &mut server);
         much(&mut server, &mut client);
-        let again = Running::start(Scene::command(&scene.line, &scene.folder, "--hook-keep --on-failure closed"));
+        let again =
+            Running::start(Scene::command(&scene.line, &scene.folder, "--hook-keep --on-failure closed"));
         again.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
         much(&mut server, &mut client);
         closes_cleanly(client, server);

@@ -10,9 +10,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::netlink;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 use crate::packet::Addresses;
 
@@ -92,7 +90,8 @@ fn answer(octets: &[u8], number: u32) -> Option<io::Result<()>> {
     let of = u32::from_ne_bytes(*octets.get(8..)?.first_chunk()?);
     let error = i32::from_ne_bytes(*octets.get(16..)?.first_chunk()?);
     let is_ours = kind == ANSWER && of == number;
-    is_ours.then(|| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error.saturating_neg())) })
+    is_ours
+        .then(|| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error.saturating_neg())) })
 }
 
 fn message(addresses: Addresses, source: u16, destination: u16, number: u32) -> Vec<u8> {
@@ -154,8 +153,15 @@ mod tests {
     #[test]
     fn an_answer_belongs_to_its_message() {
         let told = |kind: u16, number: u32, error: i32| {
-            [&[36, 0, 0, 0][..], &kind.to_ne_bytes(), &[0, 0], &number.to_ne_bytes(), &[0; 4], &error.to_ne_bytes()]
-                .concat()
+            [
+                &[36, 0, 0, 0][..],
+                &kind.to_ne_bytes(),
+                &[0, 0],
+                &number.to_ne_bytes(),
+                &[0; 4],
+                &error.to_ne_bytes(),
+            ]
+            .concat()
         };
         assert!(matches!(answer(&told(ANSWER, 7, 0), 7), Some(Ok(()))));
         let refused = answer(&told(ANSWER, 7, -2), 7);

@@ -4,16 +4,17 @@
 //!
 //! ```text
 //! guard, packet of FORWARD judged ──► Pass, nothing left to read ──► both directions into the map `flows`
-//!                                └──► SYN, FIN or RST, or blocked ──► both directions out of it
+//!                                └──► anything else, or SYN, FIN or RST ──► both directions out of it
 //!
 //! interface ──► the program (tcx ingress)
 //!   SYN, FIN, RST             both directions out of the map, then as ever
 //!   not in the map, or in by another interface
 //!                             as ever: conntrack, the hook, the guard
-//!   silent for too long       out of the map, then as ever
+//!   silent for five minutes   out of the map, then as ever
 //!   URG, TTL 1, a fragment, IPv4 options, IPv6 extension headers, a VLAN tag, not for our Ethernet address,
 //!   longer than the way out takes, no route, another way out than when it was decided, neighbour not known
 //!                             as ever
+//!   one in thirty seconds     as ever
 //!   all else                  one hop less, to the next hop's neighbour: no conntrack, no rule
 //! ```
 //!
@@ -25,13 +26,14 @@
 //! reads that SYN: it has not let it go on until then, so that there is nobody yet to be spoken to. An entry
 //! that is displaced or taken away for no reason (a forged RST) costs the flow its short way and nothing else.
 //!
+//! Rules that are read again leave decided flows as they are, as they leave those that the kernel passes for their mark.
+//!
 //! # What conntrack thinks
 //!
-//! It has seen the beginning. The FIN that it sees is far outside of the window that it knows, so that it calls it INVALID, gives
-//! it no connection and with that no mark: the packet is queued, and the guard lets it pass. So does what follows. From
-//! Linux 6.2 on conntrack shortens the life of such a connection to five minutes
-//! (`nf_conntrack_tcp_timeout_unacknowledged`) when FIN or RST of both sides were seen;
-//! `net.netfilter.nf_conntrack_tcp_be_liberal=1` has it see the end as the end.
+//! It has seen the beginning, and sees little of the rest: a FIN is far outside of the window that it knows. [`connections`] has it
+//! take that for the connection's own all the same, so that it keeps state and mark: a flow that falls out of the map goes
+//! on as decided by its mark, whether the guard still is there or not. One segment in thirty seconds is left to it, as it would forget
+//! the connection otherwise. What it does not know is not bypassed.
 //!
 //! # Its life
 //!
@@ -55,8 +57,8 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
-pub use self::entries::Entries;
 use self::connections::Connections;
+pub use self::entries::Entries;
 
 /// `scripts/bypass-object` makes it of the source beside it.
 static OBJECT: &[u8] = include_bytes!("bypass.bpf.o");
@@ -120,7 +122,9 @@ pub enum BypassError {
     )]
     Kernel(String),
     /// The kernel's tracking of connections can't be told of what it will not see.
-    #[error("--bypass: the kernel's tracking of connections cannot be told (CONFIG_NF_CT_NETLINK; CAP_NET_ADMIN): {0}")]
+    #[error(
+        "--bypass: the kernel's tracking of connections cannot be told (CONFIG_NF_CT_NETLINK; CAP_NET_ADMIN): {0}"
+    )]
     Tracking(String),
 }
 
@@ -148,6 +152,8 @@ fn told(error: &dyn std::error::Error) -> String {
 /// The program on its interfaces.
 pub struct Bypass {
     phase: Mutex<Phase>,
+    /// What was told of it already.
+    told: Mutex<Totals>,
     state: Arc<State>,
 }
 
@@ -215,12 +221,14 @@ impl Bypass {
         let Map::LruHashMap(flows) = take("flows")? else {
             return Err(BypassError::Kernel("the object's map is none of flows".to_owned()));
         };
-        let totals: PerCpuArray<MapData, [u64; 2]> = take("totals")?.try_into().map_err(refused::<MapError>)?;
+        let totals: PerCpuArray<MapData, [u64; 2]> =
+            take("totals")?.try_into().map_err(refused::<MapError>)?;
         // How many processors there may be is read once, and not any more where files are confined.
         totals.get(&0, 0).map_err(refused)?;
         let state = State { is_on: AtomicBool::new(true), interfaces, handed: AtomicU64::new(0) };
         let active = Active { program, flows, totals };
-        Ok(Self { phase: Mutex::new(Phase::On(active)), state: Arc::new(state) })
+        let told = Mutex::new(Totals::default());
+        Ok(Self { phase: Mutex::new(Phase::On(active)), told, state: Arc::new(state) })
     }
 
     /// What one worker inserts and removes by.
@@ -253,17 +261,27 @@ impl Bypass {
         });
     }
 
-    /// What it has done.
-    pub fn totals(&self) -> Totals {
-        match &*self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
+    /// What it has done since this was asked last.
+    pub fn news(&self) -> Totals {
+        let now = match &*self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
             Phase::On(active) => self.sum(&active.totals),
             Phase::Off(totals) => *totals,
-        }
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = Totals {
+            flows: now.flows.saturating_sub(told.flows),
+            packets: now.packets.saturating_sub(told.packets),
+            octets: now.octets.saturating_sub(told.octets),
+        };
+        told.flows += news.flows;
+        told.packets += news.packets;
+        told.octets += news.octets;
+        news
     }
 
     fn sum(&self, totals: &PerCpuArray<MapData, [u64; 2]>) -> Totals {
         let start = Totals { flows: self.state.handed.load(Ordering::Relaxed), ..Totals::default() };
-        // One that can't be read is not less than it was: its counters are only ever raised.
+        // Where they can't be read, nothing is new.
         let values = totals.get(&0, 0).ok();
         values.iter().flat_map(|values| values.iter()).fold(start, |sum, [packets, octets]| Totals {
             packets: sum.packets + packets,

@@ -158,7 +158,10 @@ mod tests {
             chain("INPUT", "input", "drop"),
             rule("INPUT", json!([{"drop": null}])),
         ];
-        let found = |more: Vec<Value>| nft(&json!({"nftables": [base.clone(), more].concat()}));
+        let found = |more: Vec<Value>| {
+            let objects = [base.clone(), more].concat();
+            nft(&json!({"nftables": objects}))
+        };
         assert!(found(vec![]).is_empty());
         assert!(found(vec![rule("BANNERWALL", json!([{"drop": null}]))]).is_empty(), "no base chain");
         assert_eq!(

@@ -365,8 +365,8 @@ impl Run {
 
     /// Shows what the bypass has done.
     fn count_bypassed(&self) {
-        if let Some(totals) = self.bypass.as_ref().map(|bypass| bypass.totals()) {
-            self.metrics.note_bypassed(totals.flows, totals.packets, totals.octets);
+        if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.news()) {
+            self.metrics.note_bypassed(news.flows, news.packets, news.octets);
         }
     }
 

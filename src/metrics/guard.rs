@@ -215,13 +215,11 @@ impl GuardMetrics {
         }
     }
 
-    /// Notes what the bypass has done since the start.
+    /// Notes what the bypass has done since the last time.
     pub fn note_bypassed(&self, flows: u64, packets: u64, octets: u64) {
-        let counters =
-            [(&self.bypass_flows, flows), (&self.bypass_packets, packets), (&self.bypass_bytes, octets)];
-        for (counter, total) in counters {
-            counter.inc_by(total.saturating_sub(counter.get()));
-        }
+        self.bypass_flows.inc_by(flows);
+        self.bypass_packets.inc_by(packets);
+        self.bypass_bytes.inc_by(octets);
     }
 
     /// Packets of `queue` answered with `verdict`.
