@@ -168,10 +168,8 @@ impl Scene {
 
 fn is_silent(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(SILENCE)).expect("a socket");
-    match stream.read(&mut [0; 100]) {
-        Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-        Ok(_) => false,
-    }
+    let heard = stream.read_exact(&mut [0]);
+    heard.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
 fn kernel(line: &Line, what: &str, interface: &str) -> Result<String, String> {

@@ -159,7 +159,7 @@ pub struct Bypass {
 
 /// Whether it still is there, or what it had done by its end.
 enum Phase {
-    On(Active),
+    On(Box<Active>),
     Off(Totals),
 }
 
@@ -226,7 +226,7 @@ impl Bypass {
         // How many processors there may be is read once, and not any more where files are confined.
         totals.get(&0, 0).map_err(refused)?;
         let state = State { is_on: AtomicBool::new(true), interfaces, handed: AtomicU64::new(0) };
-        let active = Active { program, flows, totals };
+        let active = Box::new(Active { program, flows, totals });
         let told = Mutex::new(Totals::default());
         Ok(Self { phase: Mutex::new(Phase::On(active)), told, state: Arc::new(state) })
     }
@@ -253,7 +253,8 @@ impl Bypass {
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *phase, Phase::Off(Totals::default()));
         *phase = Phase::Off(match before {
-            Phase::On(Active { program, totals, .. }) => {
+            Phase::On(active) => {
+                let Active { program, totals, .. } = *active;
                 drop(program);
                 self.sum(&totals)
             }
@@ -319,7 +320,6 @@ fn classifier(object: &mut Ebpf) -> Result<&mut SchedClassifier, BypassError> {
 }
 
 /// What the kernel, or what speaks to it, says.
-#[expect(clippy::needless_pass_by_value, reason = "an error is mapped by it")]
 fn refused<E: std::error::Error>(error: E) -> BypassError {
     BypassError::Kernel(told(&error))
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::hook::{self, Family, Programs, Question};
 
-/// Where nf_tables meets a packet that is forwarded.
+/// Where `nf_tables` meets a packet that is forwarded.
 const MET: [&str; 5] = ["prerouting", "forward", "postrouting", "ingress", "egress"];
 /// The same in iptables.
 const MET_BY_IPTABLES: [&str; 3] = ["PREROUTING", "FORWARD", "POSTROUTING"];
@@ -40,7 +40,7 @@ pub(crate) fn look(programs: &Programs, interfaces: &[String]) -> Result<Vec<Str
     Ok(found)
 }
 
-/// Base chains of nf_tables, those that iptables-nft made among them, with rules that are not ours.
+/// Base chains of `nf_tables`, those that iptables-nft made among them, with rules that are not ours.
 fn nft(ruleset: &Value) -> Vec<String> {
     let objects = || ruleset["nftables"].as_array().into_iter().flatten();
     let mut found = Vec::new();

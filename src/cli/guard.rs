@@ -91,8 +91,8 @@ pub(super) struct GuardArgs {
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
     /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) by a program of eBPF, below connection tracking
-    /// and all rules; refused where that would skip rules of others, address translation, bridges, routing rules or IPsec,
-    /// and ended where such comes later.
+    /// and all rules; refused where that would skip rules of others, address translation, bridges, routing rules or policies
+    /// of xfrm, and ended where such comes later.
     #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
     bypass: Option<BypassConfig>,
     /// With --bypass: flows that are known to it at once; what is displaced goes by the hook.

@@ -65,7 +65,7 @@ pub(crate) enum Question {
     Legacy(Family),
     /// The rules of routing, as JSON.
     Routing(Family),
-    /// IPsec's policies.
+    /// The policies of xfrm.
     Policies,
     /// Interfaces, as JSON.
     Links,
@@ -149,7 +149,9 @@ pub(super) struct Call {
 pub(crate) struct Ended {
     /// Its exit status; none where a signal ended it.
     pub(crate) code: Option<i32>,
+    /// What it said on stdout.
     pub(crate) stdout: String,
+    /// What it said on stderr.
     pub(crate) stderr: String,
 }
 
