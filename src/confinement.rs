@@ -426,9 +426,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let confinement = Confinement::default().speaking();
-        if taps { confinement.tapping() } else { confinement }.apply().unwrap();
+        if taps { confinement.tapping().keeping_maps() } else { confinement }.apply().unwrap();
         assert!(TcpStream::connect(address).is_ok() && TcpListener::bind("127.0.0.1:0").is_ok());
         assert!(Command::new("/bin/true").status().is_err(), "no program");
+        assert!(crate::bypass::try_out().is_err(), "no program of eBPF, and no map");
         let refused = |family, kind| socket(family, kind, None).err() == Some(Errno::PERM);
         assert!(refused(AddressFamily::INET, SocketType::from_raw(10)), "SOCK_PACKET");
         assert!(std::thread::spawn(|| true).join().unwrap(), "threads start all the same");

@@ -88,7 +88,10 @@ impl Scene {
     }
 
     fn command(line: &Line, folder: &TempDir, flags: &str) -> Command {
-        let mut command = line.router.command(PROGRAM);
+        Self::told(line.router.command(PROGRAM), folder, flags)
+    }
+
+    fn told(mut command: Command, folder: &TempDir, flags: &str) -> Command {
         command.arg("guard").arg("--rules").arg(folder.path().join("rules.toml"));
         command.args(["--enforce", "--format", "json", "--hook", "forward", "--metrics", "127.0.0.1:9464"]);
         command.args(["--bypass", "tc:left,right"]).args(flags.split_whitespace());
@@ -478,6 +481,32 @@ fn a_guard_that_takes_over_has_its_own_bypass_and_the_flows_of_the_old_one_go_on
         assert!(scene.blocks(&listener, 0));
         let (mut client, mut server) = scene.decided(&listener, 0);
         scene.goes_by(&mut client, &mut server);
+    });
+}
+
+#[test]
+fn another_user_has_a_bypass_by_two_capabilities_more() {
+    as_root(|| {
+        let Some(Scene { line, mut guard, folder }) = Scene::start("") else { return };
+        guard.signal(Signal::TERM);
+        assert!(guard.wait_exit().success(), "{}", guard.stderr());
+        // Whether there are legacy rules; a kernel without them has no such file.
+        line.router.output("chmod 444 /proc/net/ip_tables_names /proc/net/ip6_tables_names");
+        let as_nobody = |capabilities: &str| {
+            let mut command = line.router.command("setpriv");
+            command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
+            for set in ["inh", "ambient"] {
+                command.arg(format!("--{set}-caps=-all,+net_admin,+net_raw{capabilities}"));
+            }
+            command.arg(PROGRAM);
+            Running::start(Scene::told(command, &folder, ""))
+        };
+        let mut refused = as_nobody("");
+        assert_eq!(refused.wait_exit().code(), Some(3), "{}", refused.stderr());
+        assert!(refused.stderr().contains("CAP_BPF"), "{}", refused.stderr());
+        let guard = as_nobody(",+bpf,+perfmon");
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        assert_eq!(attached(&line), ["1", "1"]);
     });
 }
 
