@@ -102,6 +102,10 @@ const SOCK_PACKET: u64 = 10;
 /// Sockets that show and send whole frames.
 const PACKET_SOCKETS: (i64, &[Condition]) = (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)]);
 
+/// Commands of `bpf(2)` that do more than look up, update or delete an entry of a map, or go on to the next
+/// (1 to 4, `linux/bpf.h`).
+const ENTRIES_ONLY: [&[Condition]; 2] = [&[(0, Cmp::Eq, 0)], &[(0, Cmp::Gt, 4)]];
+
 /// Of the second argument of `socket`, beside which flags stand.
 const SOCKET_TYPE: Cmp = Cmp::MaskedEq(0xf);
 
@@ -121,6 +125,8 @@ pub(crate) struct Confinement {
     taps: bool,
     /// It submits calls by an `io_uring(7)`, which no filter sees.
     submits: bool,
+    /// It reads and changes entries of maps of eBPF that it has.
+    keeps_maps: bool,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
     makes: Vec<PathBuf>,
@@ -155,6 +161,12 @@ impl Confinement {
     /// May open packet sockets (`packet(7)`).
     pub(crate) fn tapping(mut self) -> Self {
         self.taps = true;
+        self
+    }
+
+    /// May read and change entries of maps of eBPF (`bpf(2)`), and make none.
+    pub(crate) fn keeping_maps(mut self) -> Self {
+        self.keeps_maps = true;
         self
     }
 
@@ -252,6 +264,10 @@ impl Confinement {
         let network = if self.speaks { &[] } else { NETWORK };
         // Without rules a call is refused whatever its arguments.
         refused.extend(REFUSED.iter().chain(network).map(|call| (*call, Vec::new())));
+        if self.keeps_maps {
+            let others = ENTRIES_ONLY.iter().map(|conditions| rule(conditions));
+            refused.insert(libc::SYS_bpf, others.collect::<Result<_, _>>()?);
+        }
         if !self.submits {
             refused.insert(libc::SYS_io_uring_setup, Vec::new());
         }
@@ -410,9 +426,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let confinement = Confinement::default().speaking();
-        if taps { confinement.tapping() } else { confinement }.apply().unwrap();
+        if taps { confinement.tapping().keeping_maps() } else { confinement }.apply().unwrap();
         assert!(TcpStream::connect(address).is_ok() && TcpListener::bind("127.0.0.1:0").is_ok());
         assert!(Command::new("/bin/true").status().is_err(), "no program");
+        assert!(crate::bypass::try_out().is_err(), "no program of eBPF, and no map");
         let refused = |family, kind| socket(family, kind, None).err() == Some(Errno::PERM);
         assert!(refused(AddressFamily::INET, SocketType::from_raw(10)), "SOCK_PACKET");
         assert!(std::thread::spawn(|| true).join().unwrap(), "threads start all the same");

@@ -12,6 +12,7 @@
 //! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
+//! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
@@ -37,6 +38,7 @@
 #![warn(clippy::missing_docs_in_private_items)]
 
 mod banner;
+mod bypass;
 mod cli;
 mod confinement;
 mod diagnostics;

@@ -24,6 +24,9 @@ pub(crate) const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(Capabil
 /// Rules, event files and iptables' lock that belong to another user.
 pub(crate) const FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
+/// A program of eBPF for the network, loaded once (`--bypass`).
+pub(crate) const PROGRAMS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+
 /// Becoming another user, which no confined program needs a second time.
 pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 

@@ -13,6 +13,7 @@ use super::page::PageFlags;
 use super::rule_paths::Use;
 use super::rules_from::RulesFromFlags;
 use super::{Exit, Failure};
+use crate::bypass::{self, BypassConfig};
 use crate::confinement::tell_unheld;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
@@ -92,6 +93,15 @@ pub(super) struct GuardArgs {
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
+    /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) by a program of eBPF, below connection tracking
+    /// and all rules; refused where that would skip rules of others, address translation, bridges, routing rules or policies
+    /// of xfrm, and ended where such comes later.
+    #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
+    bypass: Option<BypassConfig>,
+    /// With --bypass: flows that are known to it at once; what is displaced goes by the hook.
+    #[arg(long, value_name = "N", requires = "bypass", help_heading = "Verdicts",
+          default_value_t = bypass::FLOWS, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    bypass_flows: u32,
     /// Lowest of the two neighbouring mark bits that are ours.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Verdicts",
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
@@ -271,6 +281,7 @@ impl GuardArgs {
             families: self.families.families(),
             variant: self.variant.variant(),
             offload: !self.no_offload,
+            bypass: self.bypass.clone().map(|bypass| BypassConfig { flows: self.bypass_flows, ..bypass }),
             copy_range: self.copy_range,
             queue_length: self.queue_length,
             max_wait: self.longest_wait()?,

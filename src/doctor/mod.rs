@@ -4,6 +4,7 @@
 //! so and why: what was not seen is never called well.
 
 mod bridges;
+mod bypass;
 mod capabilities;
 mod confinement;
 mod conntrack;
@@ -88,6 +89,7 @@ pub fn examine(question: &Question<'_>) -> Vec<Finding> {
         ("conntrack", conntrack::check(&scene)),
         ("flowtables", flowtables::check(&scene)),
         ("bridges", bridges::check(&scene)),
+        ("bypass", bypass::check()),
         ("open files", open_files::check()),
         ("receive buffer", receive_buffer::check()),
         ("io_uring", io_uring::check()),

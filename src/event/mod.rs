@@ -198,7 +198,8 @@ pub const fn signature_id(rule: &str) -> u32 {
 pub struct HookFacts {
     /// The address families that this is about, `IPv4`.
     pub families: String,
-    /// A stable name: `up`, `restored`, `gone`, `led_away`, `changed`, `damaged`, `doubled`, `not_last`.
+    /// A stable name: `up`, `restored`, `gone`, `led_away`, `changed`, `damaged`, `doubled`, `not_last`,
+    /// `bypass_off`.
     pub state: &'static str,
     /// What was found or done, for a person.
     pub detail: String,

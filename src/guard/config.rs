@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
+use crate::bypass::BypassConfig;
 use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
 use crate::fleet::rules::RulesFrom;
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
@@ -78,6 +79,8 @@ pub struct GuardConfig {
     pub variant: Variant,
     /// Let the kernel pass or drop decided flows by itself.
     pub offload: bool,
+    /// Between which interfaces decided flows go by below netfilter.
+    pub bypass: Option<BypassConfig>,
     /// Octets of each packet to copy at first.
     pub copy_range: u32,
     /// Packets that may wait in each queue.

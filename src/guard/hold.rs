@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `CAP_NET_ADMIN` | verdicts: nfnetlink asks for it with each message; the news of changed rules |
 //! | `CAP_NET_RAW`, packet sockets | with `--enforce` alone: resets on a bridge leave by its ports, which come and go |
+//! | maps of the bypass, by their descriptors | with `--bypass` alone: entries of flows come and go |
 //! | rights over files of others | rules and event files that belong to another user; nothing of it with `--user` |
 //! | rule files, event files, the inventory, `/run/bannerwall` | reloads, rotation |
 //!
@@ -24,7 +25,7 @@ use crate::confinement::Confinement;
 use crate::hook::Programs;
 use crate::hook::runner::Runner;
 use crate::inventory::Place;
-use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, User};
+use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, PROGRAMS, User};
 use crate::rules::{RuleSet, Selection, Texts};
 use crate::serve::ServeConfig;
 
@@ -37,6 +38,9 @@ pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
     // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control socket tells.
     let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
     let mut needed = NETWORK | FILES;
+    if config.bypass.is_some() {
+        needed |= PROGRAMS;
+    }
     if let Some(user) = &config.user {
         needed |= CHANGE_USER;
         let _ = user.own(&folder);
@@ -44,6 +48,12 @@ pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
         Ledger::of(config.queues, None).remove();
     }
     Ok(privileges::keep_for_good(needed)?)
+}
+
+/// Gives up what loading a program into the kernel takes, once that is done.
+pub(super) fn give_up_loading(config: &GuardConfig) -> Result<(), GuardError> {
+    let change = if config.user.is_some() { CHANGE_USER } else { CapabilitySet::empty() };
+    Ok(privileges::keep(NETWORK | FILES | change)?)
 }
 
 /// Gives up the rest; who runs iptables from here on.
@@ -102,6 +112,9 @@ fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
     let place = config.inventory.as_ref().map(|inventory| &inventory.place);
     let mut confinement = files(&config.rules, rules, place, &config.writes);
+    if config.bypass.is_some() {
+        confinement = confinement.keeping_maps();
+    }
     if config.enforce {
         confinement = confinement.tapping();
     }

@@ -50,6 +50,7 @@ use std::io;
 use bannerwall_ffi::error::CallError;
 use crossbeam_channel::Sender;
 
+use crate::bypass::BypassError;
 use crate::engine::OnFailure;
 use crate::fleet::rules::{TakeError, Taken};
 use crate::hook::HookError;
@@ -144,6 +145,9 @@ pub enum GuardError {
         "the process that runs iptables (bannerwall-run) has ended: the hook cannot be looked after any more"
     )]
     RunnerGone,
+    /// Decided flows can't go by below netfilter.
+    #[error(transparent)]
+    Bypass(#[from] BypassError),
     /// A thread or the signal handlers could not be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -164,6 +168,7 @@ impl GuardError {
         match self {
             Self::Source { source, .. } => source.is_unsupported(),
             Self::Hook(error) => error.is_unsupported(),
+            Self::Bypass(error) => error.is_unsupported(),
             Self::Resets(_) | Self::User(_) => true,
             _ => false,
         }

@@ -32,10 +32,11 @@ use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use super::worker::{Judge, Shared, TICK, Worker};
 use super::{GuardError, Message, signals};
+use crate::bypass::{Bypass, BypassConfig, BypassError, Entries, neighbours};
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::event;
-use crate::hook::MarkState;
+use crate::hook::{MarkState, Programs};
 use crate::inline::Inspector;
 use crate::metrics::{GuardMetrics, Health, Registry, ReloadResult};
 use crate::output::{Writer, WriterConfig};
@@ -89,6 +90,8 @@ pub(super) fn start(
     let shown = config.metrics.as_ref().map(|shown| shown.address);
     let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
     let injector = config.enforce.then(|| open_injector(config, &metrics)).transpose()?;
+    let bypass = config.bypass.as_ref().map(|bypass| start_bypass(config, bypass, &metrics)).transpose()?;
+    let (bypass, entries) = bypass.unzip();
     // No thread runs yet: what is given up here none of them has.
     let programs = hold::give_up(config, &rules)?;
     let (sender, messages) = unbounded::<Message>();
@@ -108,6 +111,7 @@ pub(super) fn start(
     let mut run = Run {
         config: config.clone(),
         programs,
+        bypass,
         rounds: Rounds::new(config.queues.numbers().len(), watchdog),
         manager,
         stop: Arc::new(AtomicBool::new(false)),
@@ -134,9 +138,29 @@ pub(super) fn start(
     };
     run.face(listener, gifts)?;
     let parts = Parts { run: &run, fingerprints, injector, cpus: allowed_cpus(config.pin) };
+    let mut entries = entries.into_iter().flatten();
     let numbered = config.queues.numbers().zip(sources).enumerate();
-    let queues = numbered.map(|(index, (number, bound))| parts.queue(index, number, bound)).collect();
+    let queues =
+        numbered.map(|(index, (number, bound))| parts.queue(index, number, bound, entries.next())).collect();
     Ok((run, queues))
+}
+
+/// Has decided flows go by below netfilter, where nobody's rules are skipped by that. Each queue's way into the map is opened
+/// here: a confined process can't.
+fn start_bypass(
+    config: &GuardConfig,
+    bypass: &BypassConfig,
+    metrics: &GuardMetrics,
+) -> Result<(Arc<Bypass>, Vec<Entries>), GuardError> {
+    let found = neighbours::look(&Programs::Here, &bypass.interfaces).map_err(BypassError::Blind)?;
+    if !found.is_empty() {
+        return Err(BypassError::Neighbours(found).into());
+    }
+    let started = Bypass::start(bypass)?;
+    let entries = config.queues.numbers().map(|_| started.entries()).collect::<Result<_, _>>()?;
+    hold::give_up_loading(config)?;
+    metrics.bypass_up.set(1);
+    Ok((Arc::new(started), entries))
 }
 
 /// Reads what is there to be read, and looks whether the page may be shown, before there is an inventory that nobody
@@ -293,7 +317,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn queue(&self, index: usize, number: u16, bound: Bound) -> Queue {
+    fn queue(&self, index: usize, number: u16, bound: Bound, bypass: Option<Entries>) -> Queue {
         let run = self.run;
         let Bound { source, is_adopted } = bound;
         let in_force = Arc::clone(&run.rules);
@@ -318,6 +342,7 @@ impl Parts<'_> {
             interfaces: Interfaces::new(),
             answers: Answers::default(),
             grown: None,
+            bypass,
         };
         let shared = Shared {
             number,

@@ -27,6 +27,7 @@ use super::succession::Successor;
 use super::takeover::{Estate, Store};
 use super::tally::Tally;
 use super::{GuardError, Message};
+use crate::bypass::Bypass;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
@@ -49,6 +50,8 @@ pub(super) struct Run {
     pub(super) config: GuardConfig,
     /// Who runs iptables.
     pub(super) programs: Programs,
+    /// What forwards decided flows below netfilter.
+    pub(super) bypass: Option<Arc<Bypass>>,
     pub(super) stop: Arc<AtomicBool>,
     /// Whether another process goes on, once this one stops.
     pub(super) leaves: Arc<AtomicBool>,
@@ -140,6 +143,11 @@ impl Run {
             }
             Err(error) => (None, Err(error)),
         };
+        // Nobody takes flows back from here on.
+        if let Some(bypass) = &self.bypass {
+            bypass.end();
+            self.count_bypassed();
+        }
         let ended = match (&served, &keeper) {
             (Ok(End::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor, started),
             (served, _) => {
@@ -193,7 +201,8 @@ impl Run {
             tallies.iter().for_each(|(queue, tally)| seen.add(*queue, tally));
             seen
         };
-        Ok(Keeper::start(config, self.programs.clone(), reporter, loss, Box::new(seeing))?)
+        let bypass = self.bypass.clone();
+        Ok(Keeper::start(config, self.programs.clone(), bypass, reporter, loss, Box::new(seeing))?)
     }
 
     /// From the hook's coming up to its going down.
@@ -357,6 +366,14 @@ impl Run {
                 return Err(GuardError::RunnerGone);
             }
             self.count_lost_events();
+            self.count_bypassed();
+        }
+    }
+
+    /// Shows what the bypass has done.
+    fn count_bypassed(&self) {
+        if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.news()) {
+            self.metrics.note_bypassed(news.flows, news.packets, news.octets);
         }
     }
 

@@ -23,10 +23,12 @@ use super::source::{Answer, MAXIMUM_COPY_RANGE, Queued, Source, SourceError, Sta
 use super::takeover::{Known, QueueState, sealed, state_name};
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
+use crate::bypass::Entries;
 use crate::diagnostics::tell;
-use crate::engine::{Checksums, Decision, PacketInput, Resets};
+use crate::engine::{Checksums, Decision, Inspected, PacketInput, Resets};
 use crate::event::{EventSink as _, Timestamp};
 use crate::inline::{Inspector, Rejection, Taken};
+use crate::packet::{self, Parsed, Segment};
 
 /// How often expiry, reloads and metrics are looked after.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -34,6 +36,8 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const STATISTICS: Duration = Duration::from_secs(1);
 /// How long nothing must have asked for more octets before the copy range shrinks again.
 const QUIET: Duration = Duration::from_secs(30);
+/// `NF_INET_FORWARD`.
+const FORWARD: u8 = 2;
 /// How long the packets in hand may take at the end.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -89,6 +93,8 @@ pub(super) struct Judge {
     pub(super) answers: Answers,
     /// When a packet was last asked for again, with more octets.
     pub(super) grown: Option<Timestamp>,
+    /// Flows that go by below netfilter.
+    pub(super) bypass: Option<Entries>,
 }
 
 /// Resets with the way to their receivers.
@@ -102,6 +108,7 @@ pub(super) struct PendingResets {
 
 impl Judge {
     fn judge(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
+        self.note_bypassed(queued);
         let answer = match self.policy.known(queued) {
             Some(answer) => answer,
             None if self.own.has_sent(queued.payload) => Answer::new(Verdict::Accept),
@@ -113,9 +120,30 @@ impl Judge {
 
     /// The answer to a packet that has waited too long to be judged.
     fn pass_over(&mut self, queued: &Queued<'_>) -> Answer {
+        self.note_bypassed(queued);
         let answer = self.policy.known(queued).unwrap_or_else(|| self.policy.failed(queued));
         self.answers.count(answer.verdict);
         answer
+    }
+
+    /// Takes a flow back that begins or ends: what goes by below netfilter is never another connection.
+    fn note_bypassed(&mut self, queued: &Queued<'_>) {
+        if let Some((entries, segment)) = self.bypass.as_mut().zip(segment(queued)) {
+            entries.note(&segment);
+        }
+    }
+
+    /// Has a flow go by below netfilter that nothing is left to be read of, and no other.
+    fn bypass(&mut self, queued: &Queued<'_>, inspected: &Inspected) {
+        let Some(entries) = &mut self.bypass else { return };
+        let Some(segment) = segment(queued) else { return };
+        match inspected.decision {
+            // What a rule marks gets its mark by netfilter.
+            Decision::Pass if inspected.mark.is_none() && queued.hook == FORWARD => {
+                entries.insert(&segment, queued.input_interface, queued.output_interface);
+            }
+            _ => entries.remove(&segment),
+        }
     }
 
     fn inspect(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
@@ -134,6 +162,7 @@ impl Judge {
         let held = self.injector.as_ref().map(|_| self.sink.hold());
         let inspected = self.inspector.inspect(&packet, &mut self.sink);
         let answer = self.policy.answer(queued, &inspected.decision, inspected.mark);
+        self.bypass(queued, &inspected);
         match inspected.decision {
             Decision::Reject(resets) => {
                 let events = self.sink.held_since(held.unwrap_or_default());
@@ -184,6 +213,14 @@ impl Judge {
             self.reset(Instant::now(), &resets, Ways::by(index), events);
         }
         self.sink.release();
+    }
+}
+
+/// A queued packet as a segment.
+fn segment<'a>(queued: &Queued<'a>) -> Option<Segment<'a>> {
+    match packet::parse(queued.payload, queued.wire_length) {
+        Ok(Parsed::Tcp(segment)) => Some(segment),
+        _ => None,
     }
 }
 

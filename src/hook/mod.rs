@@ -80,6 +80,7 @@ pub use lookout::{Look, Lookout, Standing};
 pub use mark::{MarkField, MarkState};
 pub use notices::{Notice, Notices};
 pub use programs::Programs;
+pub(crate) use programs::Question;
 pub use status::{Counters, FamilyStatus, Installed};
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! The iptables programs, and who runs them: this process, or one beside it that still may.
 
+use std::fmt;
 use std::io::{self, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::plan::{self, TABLE};
 use super::runner::Runner;
 use super::{Family, Variant};
+
+/// Where the kernel names the legacy tables that were ever made; without one nobody is to make them by asking.
+const LEGACY_TABLES: [(Family, &str); 2] =
+    [(Family::V4, "/proc/net/ip_tables_names"), (Family::V6, "/proc/net/ip6_tables_names")];
 
 /// Seconds that a change waits for other iptables programs (legacy; `nf_tables` needs no lock).
 const LOCK_WAIT: &str = "5";
@@ -32,11 +37,87 @@ impl Programs {
         }
     }
 
+    /// Looks at the machine.
+    ///
+    /// # Errors
+    /// Nobody could.
+    pub(crate) fn look(&self, question: Question) -> io::Result<Ended> {
+        match self {
+            Self::Here => question.ask(),
+            Self::Beside(runner) => runner.ask(question),
+        }
+    }
+
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
         match self {
             Self::Here => call.run(),
             Self::Beside(runner) => runner.call(call),
         }
+    }
+}
+
+/// What of the machine can be asked for, besides: each changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// All rules of `nf_tables`, as JSON.
+    Nft,
+    /// All rules of the legacy iptables.
+    Legacy(Family),
+    /// The rules of routing, as JSON.
+    Routing(Family),
+    /// The policies of xfrm.
+    Policies,
+    /// Interfaces, as JSON.
+    Links,
+    /// Queueing disciplines, as JSON.
+    Disciplines,
+}
+
+impl Question {
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Nft => &["nft", "-j", "list", "ruleset"],
+            Self::Legacy(Family::V4) => &["iptables-legacy-save"],
+            Self::Legacy(Family::V6) => &["ip6tables-legacy-save"],
+            Self::Routing(Family::V4) => &["ip", "-j", "-4", "rule"],
+            Self::Routing(Family::V6) => &["ip", "-j", "-6", "rule"],
+            Self::Policies => &["ip", "xfrm", "policy", "list", "nosock"],
+            Self::Links => &["ip", "-j", "-d", "link"],
+            Self::Disciplines => &["tc", "-j", "qdisc", "show"],
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// The program can't be run.
+    pub(super) fn ask(self) -> io::Result<Ended> {
+        let none = || Ended { code: Some(0), stdout: String::new(), stderr: String::new() };
+        match self {
+            Self::Legacy(family) if !has_legacy_tables(family)? => return Ok(none()),
+            Self::Routing(Family::V6) if !Family::V6.is_enabled() => return Ok(none()),
+            _ => {}
+        }
+        let (program, arguments) = self.words().split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
+        Ok(Ended::of(&output))
+    }
+}
+
+/// Whether there may be rules of the legacy interface.
+fn has_legacy_tables(family: Family) -> io::Result<bool> {
+    let named =
+        LEGACY_TABLES.iter().find(|(of, _)| *of == family).map(|(_, path)| std::fs::read_to_string(path));
+    match named {
+        None => Ok(false),
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Some(names) => Ok(!names?.trim().is_empty()),
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.words().join(" "))
     }
 }
 
@@ -65,11 +146,23 @@ pub(super) struct Call {
 
 /// How a program ended, and what it said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// Its exit status; none where a signal ended it.
-    pub(super) code: Option<i32>,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+    pub(crate) code: Option<i32>,
+    /// What it said on stdout.
+    pub(crate) stdout: String,
+    /// What it said on stderr.
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    fn of(output: &Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
 }
 
 impl Call {
@@ -120,10 +213,6 @@ impl Call {
             let _ = pipe.write_all(input.as_bytes());
         }
         let output = child.wait_with_output()?;
-        Ok(Ended {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        Ok(Ended::of(&output))
     }
 }

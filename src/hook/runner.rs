@@ -2,7 +2,7 @@
 //!
 //! It is this program again (`bannerwall runner`), started before the guard gives up what that takes. It reads
 //! nothing from the network, and is asked over pipes, a line of JSON each way. What can be asked for is a [`Call`]: to
-//! read our table, or to change our own chains in it and the jumps to them. It ends with the guard.
+//! read our table, or to change our own chains in it and the jumps to them; and a [`Question`] about the machine. It ends with the guard.
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::programs::{Call, Ended};
+use super::programs::{Call, Ended, Question};
 
 /// The subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "runner";
@@ -21,6 +21,14 @@ pub(crate) const SUBCOMMAND: &str = "runner";
 const NAME: &std::ffi::CStr = c"bannerwall-run";
 /// Octets of a line: a hook with all its ports has some thousand, the table of others any number of rules.
 const LINE: u64 = 64 << 20;
+
+/// What can be asked for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Request {
+    Look(Question),
+    Call(Call),
+}
 
 /// What a call led to.
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,8 +81,20 @@ impl Runner {
     /// # Errors
     /// It could not be, or the process has ended.
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
+        self.exchange(call)
+    }
+
+    /// Has somebody look at the machine.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(super) fn ask(&self, question: Question) -> io::Result<Ended> {
+        self.exchange(&question)
+    }
+
+    fn exchange(&self, request: &impl Serialize) -> io::Result<Ended> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = pipes.as_mut().ok_or_else(gone).and_then(|pipes| pipes.exchange(call));
+        let answer = pipes.as_mut().ok_or_else(gone).and_then(|pipes| pipes.exchange(request));
         match answer {
             Ok(Answer::Ended(ended)) => Ok(ended),
             Ok(Answer::Failed(why)) => Err(io::Error::other(why)),
@@ -95,8 +115,8 @@ impl Drop for Runner {
 }
 
 impl Pipes {
-    fn exchange(&mut self, call: &Call) -> io::Result<Answer> {
-        write_line(&mut self.requests, call)?;
+    fn exchange(&mut self, request: &impl Serialize) -> io::Result<Answer> {
+        write_line(&mut self.requests, request)?;
         read_line(&mut self.answers)?.ok_or_else(gone)
     }
 }
@@ -119,11 +139,13 @@ pub(crate) fn serve() -> io::Result<()> {
     }
     let mut requests = BufReader::new(io::stdin());
     let mut answers = BufWriter::new(io::stdout());
-    while let Some(call) = read_line::<Call>(&mut requests)? {
-        let ended = if call.is_ours() {
-            call.run()
-        } else {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, "rules that are not the hook's"))
+    while let Some(request) = read_line::<Request>(&mut requests)? {
+        let ended = match request {
+            Request::Look(question) => question.ask(),
+            Request::Call(call) if call.is_ours() => call.run(),
+            Request::Call(_) => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "rules that are not the hook's"))
+            }
         };
         let answer = ended.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Ended);
         write_line(&mut answers, &answer)?;

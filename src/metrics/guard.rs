@@ -145,6 +145,14 @@ families! {
     pub rules_refused: counter "rules_refused_total" "Published versions of the rules that were refused",
     /// 1 where blocking rules block, 0 where they only tell.
     pub enforcing: gauge "enforcing" "1 where blocking rules block, 0 where they only tell",
+    /// Flows that were handed to the bypass.
+    bypass_flows: counter "bypass_flows_total" "Decided flows that were handed to the bypass",
+    /// Segments that the bypass forwarded.
+    bypass_packets: counter "bypass_packets_total" "Segments that the bypass forwarded below netfilter",
+    /// Octets of segments that the bypass forwarded.
+    bypass_bytes: counter "bypass_bytes_total" "Octets that the bypass forwarded below netfilter, from the IP header on",
+    /// 1 where a bypass forwards decided flows.
+    pub bypass_up: gauge "bypass_up" "1 where a bypass forwards decided flows below netfilter, 0 where none was asked for or it had to be ended",
     /// Times that the hook was put back after somebody else had taken it away.
     pub hook_repairs: counter "hook_repairs_total" "Times that the hook was put back after somebody else had taken it away",
     /// 1 where rules that were read last are in force.
@@ -209,6 +217,13 @@ impl GuardMetrics {
         if success {
             self.last_reload_success.set(super::unix_seconds());
         }
+    }
+
+    /// Notes what the bypass has done since the last time.
+    pub fn note_bypassed(&self, flows: u64, packets: u64, octets: u64) {
+        self.bypass_flows.inc_by(flows);
+        self.bypass_packets.inc_by(packets);
+        self.bypass_bytes.inc_by(octets);
     }
 
     /// Packets of `queue` answered with `verdict`.

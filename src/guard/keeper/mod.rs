@@ -9,6 +9,7 @@ mod bell;
 mod report;
 
 use std::io;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ pub(super) use self::report::Reporter;
 use super::GuardError;
 use super::config::GuardConfig;
 use super::loss::{AccountState, Loss, Seen};
+use crate::bypass::{Bypass, BypassError, neighbours};
 use crate::diagnostics::tell;
 use crate::hook::{
     self, Family, HookConfig, HookError, Installed, Look, Lookout, Programs, Scope, Standing, Up,
@@ -37,6 +39,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_millis(250);
 /// How long taking the hook down may take: iptables waits five seconds for its lock, a family each.
 const PATIENCE: Duration = Duration::from_secs(12);
+
+/// Looks in a row that may fail before the bypass is ended for it.
+const PATIENT_LOOKS: u8 = 2;
 
 /// How long a last look may take while packets wait for another process.
 const LAST_LOOK: Duration = Duration::from_secs(2);
@@ -74,6 +79,7 @@ impl Keeper {
     pub(super) fn start(
         config: &GuardConfig,
         programs: Programs,
+        bypass: Option<Arc<Bypass>>,
         reporter: Reporter,
         loss: Loss,
         seeing: Seeing,
@@ -82,7 +88,10 @@ impl Keeper {
         // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
         let bell = Bell::hang(sender.clone()).ok();
         let scope = Scope { variant: config.variant, families: config.families.clone(), programs };
+        let watched = config.bypass.as_ref().map(|bypass| bypass.interfaces.clone()).zip(bypass);
         let keeping = Keeping {
+            bypass: watched,
+            unseen: 0,
             lookout: Lookout::new(scope.clone(), config.queues, config.hook.clone()),
             scope,
             hook: config.hook.clone(),
@@ -185,6 +194,10 @@ struct Keeping {
     reporter: Reporter,
     loss: Loss,
     seeing: Seeing,
+    /// What forwards below netfilter, and between which interfaces; none where it is off.
+    bypass: Option<(Vec<String>, Arc<Bypass>)>,
+    /// Looks in a row that did not show what the bypass would skip.
+    unseen: u8,
     /// Whether the hook was taken down by order.
     is_down: bool,
     /// Whether it could not be put up and has to be.
@@ -294,7 +307,29 @@ impl Keeping {
             }
         }
         self.reporter.stands(&look);
+        self.watch_bypass();
         self.due = Some(self.looked + next);
+    }
+
+    /// Ends the bypass where it would skip what others have set up meanwhile.
+    fn watch_bypass(&mut self) {
+        let Some((interfaces, bypass)) = &self.bypass else { return };
+        let why = match neighbours::look(&self.scope.programs, interfaces) {
+            Ok(found) if found.is_empty() => {
+                self.unseen = 0;
+                return;
+            }
+            Ok(found) => BypassError::Neighbours(found),
+            // Rules that change while they are read are not read; nothing new need be among them.
+            Err(_) if self.unseen < PATIENT_LOOKS => {
+                self.unseen += 1;
+                return;
+            }
+            Err(why) => BypassError::Blind(why),
+        };
+        bypass.end();
+        self.bypass = None;
+        self.reporter.bypass_ended(&why);
     }
 
     fn mend(&mut self, look: Look) -> Look {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::bypass::BypassError;
 use crate::diagnostics::tell;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
 use crate::guard::sinks::Sinks;
@@ -95,6 +96,13 @@ impl Reporter {
             ));
             self.is_waiting = true;
         }
+    }
+
+    /// Decided flows go the hook's way from here on.
+    pub(super) fn bypass_ended(&mut self, why: &BypassError) {
+        self.metrics.bypass_up.set(0);
+        let detail = format!("off until the guard is started again: {why}");
+        self.say("IPv4, IPv6", "bypass_off", detail);
     }
 
     fn say(&mut self, families: &str, state: &'static str, detail: String) {

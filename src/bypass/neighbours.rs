@@ -1,0 +1,221 @@
+//! What others have set up that a forwarded packet meets and a bypassed one does not: then there is no bypass.
+
+use serde_json::Value;
+
+use crate::hook::{self, Family, Programs, Question};
+
+/// Where `nf_tables` meets a packet that is forwarded.
+const MET: [&str; 5] = ["prerouting", "forward", "postrouting", "ingress", "egress"];
+/// The same in iptables.
+const MET_BY_IPTABLES: [&str; 3] = ["PREROUTING", "FORWARD", "POSTROUTING"];
+
+/// Looks once; nothing where there is nobody. Without `interfaces` their own state is left out.
+///
+/// # Errors
+/// It can't be seen, and why.
+pub(crate) fn look(programs: &Programs, interfaces: &[String]) -> Result<Vec<String>, String> {
+    let ask = |question: Question| {
+        let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
+        let said = || ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        if ended.code == Some(0) { Ok(ended.stdout) } else { Err(format!("`{question}` failed: {}", said())) }
+    };
+    let ask_json = |question: Question| {
+        let text = ask(question)?;
+        let text = if text.trim().is_empty() { "[]" } else { &text };
+        serde_json::from_str::<Value>(text).map_err(|error| format!("`{question}`: {error}"))
+    };
+    let mut found = nft(&ask_json(Question::Nft)?);
+    for family in Family::ALL {
+        found.extend(legacy(family, &ask(Question::Legacy(family))?));
+        found.extend(routing(family, &ask_json(Question::Routing(family))?));
+    }
+    // A kernel without it has none.
+    if ask(Question::Policies).is_ok_and(|policies| !policies.trim().is_empty()) {
+        found.push("IPsec policies (`ip xfrm policy`)".to_owned());
+    }
+    if !interfaces.is_empty() {
+        found.extend(links(&ask_json(Question::Links)?, interfaces));
+        found.extend(disciplines(&ask_json(Question::Disciplines)?, interfaces));
+    }
+    Ok(found)
+}
+
+/// Base chains of `nf_tables`, those that iptables-nft made among them, with rules that are not ours.
+fn nft(ruleset: &Value) -> Vec<String> {
+    let objects = || ruleset["nftables"].as_array().into_iter().flatten();
+    let mut found = Vec::new();
+    for chain in objects().filter_map(|object| object.get("chain")) {
+        let text = |key: &str| chain[key].as_str().unwrap_or_default();
+        let (family, table, name) = (text("family"), text("table"), text("name"));
+        if family == "bridge" || family == "arp" || !MET.contains(&text("hook")) {
+            continue;
+        }
+        let place = format!("chain {name} of nf_tables' table {family} {table}");
+        if text("policy") == "drop" {
+            found.push(format!("the policy of {place}"));
+        }
+        let is_there =
+            |rule: &&Value| rule["family"] == family && rule["table"] == table && rule["chain"] == name;
+        let is_ours = |rule: &Value| {
+            let statements = rule["expr"].as_array().into_iter().flatten();
+            let mut jumps = statements.filter_map(|statement| statement["jump"]["target"].as_str());
+            jumps.any(hook::is_our_chain)
+        };
+        let rules = objects().filter_map(|object| object.get("rule")).filter(is_there);
+        let foreign = rules.filter(|rule| !is_ours(rule)).count();
+        if foreign > 0 {
+            let kind = if text("type") == "nat" { "address translation in " } else { "" };
+            found.push(format!("{kind}{place} ({foreign} rules)"));
+        }
+    }
+    found
+}
+
+/// Chains of the legacy iptables, as `iptables-save` prints them.
+fn legacy(family: Family, saved: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut table = "";
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        }
+        let place = |chain: &str| format!("chain {chain} of iptables-legacy's table {table} ({family})");
+        let words: Vec<&str> = line.split(' ').collect();
+        let new = match words[..] {
+            [chain, policy, ..] if chain.strip_prefix(':').is_some_and(is_met) && policy != "ACCEPT" => {
+                Some(format!("the policy of {}", place(&chain[1..])))
+            }
+            ["-A", chain, ..] if is_met(chain) && !hook::is_ours(line) => Some(place(chain)),
+            _ => None,
+        };
+        found.extend(new.filter(|new| !found.contains(new)));
+    }
+    found
+}
+
+fn is_met(chain: &str) -> bool {
+    MET_BY_IPTABLES.contains(&chain)
+}
+
+/// Rules of routing beyond those that every machine has: some ask for marks, which a bypassed packet never gets.
+fn routing(family: Family, rules: &Value) -> Option<String> {
+    let is_usual = |rule: &Value| {
+        let asks = |key: &String| !matches!(key.as_str(), "priority" | "src" | "table" | "protocol");
+        rule["src"] == "all"
+            && matches!(rule["table"].as_str(), Some("local" | "main" | "default"))
+            && !rule.as_object().is_some_and(|rule| rule.keys().any(asks))
+    };
+    let foreign = rules.as_array().into_iter().flatten().filter(|rule| !is_usual(rule)).count();
+    (foreign > 0).then(|| format!("{foreign} routing rules (`ip rule`, {family})"))
+}
+
+/// Interfaces that are no plain Ethernet.
+fn links(links: &Value, interfaces: &[String]) -> Vec<String> {
+    let of =
+        |name: &String| links.as_array().into_iter().flatten().find(|link| link["ifname"] == *name.as_str());
+    let wrong = |name: &String| {
+        let Some(link) = of(name) else { return Some(format!("interface {name}, which is not there")) };
+        let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
+        match (link["master"].as_str(), kind) {
+            (Some(master), _) => Some(format!("{master}, which interface {name} belongs to")),
+            (None, "bridge" | "vrf") => Some(format!("interface {name}, a {kind}")),
+            (None, _) if link["link_type"] != "ether" => {
+                Some(format!("interface {name}, which is no Ethernet"))
+            }
+            (None, _) => None,
+        }
+    };
+    interfaces.iter().filter_map(wrong).collect()
+}
+
+/// Filters of `tc` where packets come in, behind which the program stands.
+fn disciplines(disciplines: &Value, interfaces: &[String]) -> Vec<String> {
+    let is_ours = |discipline: &&Value| interfaces.iter().any(|name| discipline["dev"] == *name.as_str());
+    let kinds = disciplines.as_array().into_iter().flatten().filter(is_ours);
+    let ingress =
+        kinds.filter(|discipline| matches!(discipline["kind"].as_str(), Some("ingress" | "clsact")));
+    ingress
+        .map(|discipline| {
+            format!("filters of `tc` on interface {}", discipline["dev"].as_str().unwrap_or("?"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn our_own_hook_is_no_neighbour_and_rules_of_others_are() {
+        let chain = |name: &str, hook: &str, policy: &str| json!({"chain": {"family": "ip", "table": "mangle", "name": name, "type": "filter", "hook": hook, "prio": -150, "policy": policy}});
+        let rule = |chain: &str, expr: Value| json!({"rule": {"family": "ip", "table": "mangle", "chain": chain, "handle": 3, "expr": expr}});
+        let ours = json!([{"match": {}}, {"counter": {}}, {"jump": {"target": "BANNERWALL"}}]);
+        let base = vec![
+            chain("FORWARD", "forward", "accept"),
+            rule("FORWARD", ours),
+            chain("INPUT", "input", "drop"),
+            rule("INPUT", json!([{"drop": null}])),
+        ];
+        let found = |more: Vec<Value>| {
+            let objects = [base.clone(), more].concat();
+            nft(&json!({"nftables": objects}))
+        };
+        assert!(found(vec![]).is_empty());
+        assert!(found(vec![rule("BANNERWALL", json!([{"drop": null}]))]).is_empty(), "no base chain");
+        assert_eq!(
+            found(vec![rule("FORWARD", json!([{"accept": null}]))]),
+            ["chain FORWARD of nf_tables' table ip mangle (1 rules)"]
+        );
+        assert_eq!(
+            found(vec![chain("x", "postrouting", "drop")]),
+            ["the policy of chain x of nf_tables' table ip mangle"]
+        );
+        let nat = json!({"chain": {"family": "inet", "table": "t", "name": "n", "type": "nat", "hook": "postrouting", "policy": "accept"}});
+        let masquerade =
+            json!({"rule": {"family": "inet", "table": "t", "chain": "n", "expr": [{"masquerade": null}]}});
+        assert_eq!(
+            found(vec![nat, masquerade]),
+            ["address translation in chain n of nf_tables' table inet t (1 rules)"]
+        );
+    }
+
+    #[test]
+    fn legacy_rules_and_policies_are_found() {
+        let found = |saved: &str| legacy(Family::V4, saved);
+        assert!(found("*mangle\n:PREROUTING ACCEPT [0:0]\n:BANNERWALL - [0:0]\n-A FORWARD -p tcp -j BANNERWALL\nCOMMIT\n").is_empty());
+        assert_eq!(
+            found(
+                "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -j MASQUERADE\n-A OUTPUT -j DNAT\n*filter\n:FORWARD DROP [0:0]\n:INPUT DROP [0:0]\n"
+            ),
+            [
+                "chain POSTROUTING of iptables-legacy's table nat (IPv4)",
+                "the policy of chain FORWARD of iptables-legacy's table filter (IPv4)"
+            ]
+        );
+    }
+
+    #[test]
+    fn routing_interfaces_and_filters_are_looked_at() {
+        let usual = json!([{"priority": 0, "src": "all", "table": "local"}, {"priority": 32766, "src": "all", "table": "main"}]);
+        assert_eq!(routing(Family::V4, &usual), None);
+        for foreign in [
+            json!([{"priority": 5, "src": "all", "table": "main", "fwmark": "0x2"}]),
+            json!([{"priority": 5, "src": "192.0.2.1", "table": "main"}]),
+            json!([{"priority": 5, "src": "all", "table": "7"}]),
+        ] {
+            assert!(routing(Family::V4, &foreign).is_some(), "{foreign}");
+        }
+        let there = json!([{"ifname": "a", "link_type": "ether"}, {"ifname": "b", "link_type": "ether", "master": "br0"}, {"ifname": "br0", "link_type": "ether", "linkinfo": {"info_kind": "bridge"}}, {"ifname": "t", "link_type": "none"}]);
+        let found =
+            |names: &[&str]| links(&there, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert!(found(&["a"]).is_empty());
+        assert_eq!(found(&["b", "br0", "t", "x"]).len(), 4);
+        let filters = json!([{"kind": "noqueue", "dev": "a", "root": true}, {"kind": "clsact", "dev": "b"}]);
+        assert_eq!(
+            disciplines(&filters, &["a".to_owned(), "b".to_owned()]),
+            ["filters of `tc` on interface b"]
+        );
+    }
+}
