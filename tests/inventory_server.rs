@@ -208,6 +208,62 @@ fn confined_programs_come_by_tls_to_a_server_whose_certificate_they_verify() {
 }
 
 #[test]
+fn a_url_names_who_signs_the_servers_certificate_and_what_is_shown_to_it() {
+    let Some((mut server, authority)) = Postgres::with_tls() else { return };
+    let (url, port) = (server.database(), servers());
+    let by_tls = server.by_tls(&url);
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = authority.parent().expect("it lies in a folder");
+    let new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 2";
+    let signed =
+        format!("-CA {0}/ca.pem -CAkey {0}/ca.key -addext basicConstraints=critical,CA:FALSE", own.display());
+    for words in [
+        format!("{new} -subj /CN=other -keyout other.key -out other.pem"),
+        format!("{new} {signed} -subj /CN=postgres -keyout client.key -out client.pem"),
+    ] {
+        let mut command = Command::new("sh");
+        let made =
+            command.args(["-c", &words]).current_dir(folder.path()).output().expect("openssl is installed");
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    }
+    // Whoever comes by TLS shows a certificate.
+    psql(&url, &format!("ALTER SYSTEM SET ssl_ca_file = '{}'", authority.display()));
+    let rules = psql(&url, "SHOW hba_file");
+    std::fs::write(rules, "local all all trust\nhostssl all all 127.0.0.1/32 cert\n").expect("it is written");
+    server.stop();
+    server.go_on();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let roots = format!("&sslrootcert={}", authority.display());
+    let shown = format!("&sslcert={}&sslkey={}", file("client.pem"), file("client.key"));
+    let by_number = by_tls.replace("localhost", "127.0.0.1");
+    for (asked, code, told) in [
+        (format!("{by_tls}{roots}{shown}"), 0, ""),
+        (format!("{}{roots}{shown}", by_tls.replace("=require", "=verify-full")), 0, ""),
+        (format!("{}{roots}{shown}", by_tls.replace("sslmode=require", "")), 0, ""),
+        (format!("{}{shown}", by_tls.replace("=require", "=prefer")), 0, ""),
+        (format!("{by_tls}{roots}"), 2, "certificate"),
+        (format!("{by_tls}&sslrootcert={}{shown}", file("other.pem")), 2, "certificate"),
+        (format!("{by_number}{roots}{shown}"), 2, "certificate"),
+        (
+            format!("{by_tls}{roots}&sslcert={}&sslkey={}", file("other.pem"), file("other.key")),
+            2,
+            "UnknownCA",
+        ),
+        (
+            format!("{by_tls}{roots}&sslcert={}&sslkey={}", file("client.pem"), file("other.key")),
+            2,
+            "sslkey=",
+        ),
+    ] {
+        let scanned = scan(&asked, "127.12.0.0/30", port).output().expect("it runs");
+        let said = text(&scanned.stderr);
+        assert_eq!(scanned.status.code(), Some(code), "{asked}: {said}");
+        assert!(said.contains(told), "{asked}: {said}");
+    }
+    assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|4");
+}
+
+#[test]
 fn roles_do_with_the_rights_that_the_handbook_grants_them() {
     let Some(server) = Postgres::shared() else { return };
     let (url, port) = (server.database(), servers());

@@ -5,10 +5,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use super::link::{Tls, tls};
+use super::link::{Certificates, Tls};
 
 /// How long a server is waited for that is to be connected to, where its URL does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,7 +54,7 @@ impl PartialEq for Server {
 impl Eq for Server {}
 
 /// Why a URL cannot be used. It does not repeat it: a password may stand in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// It is none.
     #[error(
@@ -64,6 +65,27 @@ pub enum PlaceError {
     /// It asks for a server whose certificate is verified.
     #[error("no CA certificates are installed to verify the server's by, as sslmode=require asks")]
     Certificates,
+    /// It asks for what is not offered.
+    #[error(
+        "sslmode={0} is not known here: use disable, prefer, require or verify-full (both verify certificate and name)"
+    )]
+    Mode(String),
+    /// It names who signs servers' certificates, and asks for none to be verified.
+    #[error("sslrootcert verifies nothing with sslmode={0}: use require or verify-full")]
+    Unverified(String),
+    /// A certificate of the client's without its key, or the other way round.
+    #[error("{0} is missing: sslcert and sslkey go together")]
+    Half(&'static str),
+    /// A file that cannot be used.
+    #[error("{name}={}: {why}", .path.display())]
+    File {
+        /// Which it is.
+        name: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 impl Place {
@@ -76,8 +98,8 @@ impl Place {
             Some(url) => {
                 let bare = without_password(url)?;
                 let config = config(url, std::env::var("PGPASSWORD").ok())?;
-                let is_verified = config.get_ssl_mode() == SslMode::Require;
-                let tls = tls(is_verified).map_err(|_| PlaceError::Certificates)?;
+                let (_, certificates) = certificates(url)?;
+                let tls = certificates.tls(config.get_ssl_mode() == SslMode::Require)?;
                 Ok(Self::Server(Box::new(Server { url: bare, config, tls })))
             }
             None => Ok(Self::File(text.into())),
@@ -109,13 +131,59 @@ fn without_password(url: &str) -> Result<String, PlaceError> {
         Some((credentials, way)) => (credentials.split(':').next().map(|user| format!("{user}@")), way),
         None => (None, rest),
     };
-    let (way, query) = way.split_once('?').unwrap_or((way, ""));
-    let others: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
-    let mark = if others.iter().all(|pair| pair.is_empty()) { "" } else { "?" };
-    let bare = format!("{scheme}://{}{way}{mark}{}", user.unwrap_or_default(), others.join("&"));
+    let (way, pairs) = pairs(way);
+    let others: Vec<&str> = pairs.into_iter().filter(|pair| !pair.starts_with("password=")).collect();
+    let bare = with_pairs(&format!("{scheme}://{}{way}", user.unwrap_or_default()), &others);
     // What a name is written as (`p%61ssword`), none of ours is to guess.
     let is_bare = config(&bare, None)?.get_password().is_none();
     is_bare.then_some(bare).ok_or(PlaceError::Url)
+}
+
+/// A URL behind its credentials, taken apart at its parameters.
+fn pairs(way: &str) -> (&str, Vec<&str>) {
+    let (way, query) = way.split_once('?').unwrap_or((way, ""));
+    (way, query.split('&').filter(|pair| !pair.is_empty()).collect())
+}
+
+fn with_pairs(url: &str, pairs: &[&str]) -> String {
+    let mark = if pairs.is_empty() { "" } else { "?" };
+    format!("{url}{mark}{}", pairs.join("&"))
+}
+
+/// A URL as [`Config`] knows them, without libpq's parameters about certificates, and these
+/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). Who asks for TLS gets a server whose name and certificate are
+/// verified.
+fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
+    let behind = url.find('@').map_or(0, |at| at + 1);
+    let (credentials, way) = url.split_at(behind);
+    let (way, pairs) = pairs(way);
+    let (mut found, mut mode, mut others) = (Certificates::default(), None, Vec::new());
+    for pair in pairs {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let path = || {
+            let decoded = percent_decode_str(value).decode_utf8().map_err(|_| PlaceError::Url)?;
+            Ok((!decoded.is_empty()).then(|| PathBuf::from(decoded.as_ref())))
+        };
+        match name {
+            "sslrootcert" => found.authorities = path()?.filter(|path| path.as_os_str() != "system"),
+            "sslcert" => found.own = path()?,
+            "sslkey" => found.key = path()?,
+            "sslmode" => mode = Some(value),
+            _ => others.push(pair),
+        }
+    }
+    let mode = match mode {
+        None if found.authorities.is_some() => Some("require"),
+        Some("require" | "verify-full") => Some("require"),
+        Some(lax @ ("disable" | "prefer")) if found.authorities.is_some() => {
+            return Err(PlaceError::Unverified(lax.to_owned()));
+        }
+        None | Some("disable" | "prefer") => mode,
+        Some(other) => return Err(PlaceError::Mode(other.to_owned())),
+    };
+    let mode = mode.map(|mode| format!("sslmode={mode}"));
+    others.extend(mode.as_deref());
+    Ok((with_pairs(&format!("{credentials}{way}"), &others), found))
 }
 
 impl From<PathBuf> for Place {
@@ -142,8 +210,7 @@ impl fmt::Display for Place {
 
 /// How a server is connected to by a URL.
 fn config(url: &str, password: Option<String>) -> Result<Config, PlaceError> {
-    // Who asks for TLS gets a server whose name and certificate are verified.
-    let url = url.replace("sslmode=verify-full", "sslmode=require");
+    let (url, _) = certificates(url)?;
     let mut config: Config = url.parse().map_err(|_| PlaceError::Url)?;
     if config.get_hosts().is_empty() {
         config.host_path(SOCKETS);
@@ -245,6 +312,33 @@ mod tests {
             Place::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
             PlaceError::Url
         );
+    }
+
+    #[test]
+    fn what_a_url_says_of_certificates_is_known_or_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let junk = folder.path().join("a b.pem");
+        std::fs::write(&junk, "no certificate").unwrap();
+        let junk = junk.to_str().unwrap().replace(' ', "%20");
+        for (query, told) in [
+            ("sslmode=verify-ca", "sslmode=verify-ca is not known here"),
+            ("sslmode=allow", "sslmode=allow is not known here"),
+            ("sslmode=prefer&sslrootcert=/x", "sslrootcert verifies nothing with sslmode=prefer"),
+            ("sslcert=/x", "sslkey is missing"),
+            ("sslkey=/x", "sslcert is missing"),
+            ("sslrootcert=/not/there.pem", "sslrootcert=/not/there.pem: No such file"),
+            (&format!("sslrootcert={junk}"), "a b.pem: no certificate in PEM"),
+            (&format!("sslcert={junk}&sslkey=/x"), "sslcert="),
+        ] {
+            let fault = Place::parse(format!("postgresql://ann:s3cret@db/net?{query}").into()).unwrap_err();
+            let fault = fault.to_string();
+            assert!(fault.contains(told) && !fault.contains("s3cret"), "{query}: {fault}");
+        }
+        // Not what stands in a password.
+        let place = Place::parse("postgresql://ann:sslmode=verify-ca&sslcert=x@db/net".into()).unwrap();
+        assert_eq!(place.word().1.as_deref(), Some(&b"sslmode=verify-ca&sslcert=x"[..]));
+        let (url, _) = certificates("postgresql://ann@db/net?sslrootcert=/x&connect_timeout=3").unwrap();
+        assert_eq!(url, "postgresql://ann@db/net?connect_timeout=3&sslmode=require");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use self::cell::{Row, Value};
 pub(super) use self::dialect::postgres as dialect_of_server;
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
-pub(super) use self::tls::{Tls, tls};
+pub(super) use self::tls::{Certificates, Tls};
 pub(super) use self::waiting::Numbered;
 
 /// Why a database did not do what it was asked.

@@ -1,41 +1,95 @@
 //! TLS to a PostgreSQL server.
 
-use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::inventory::database::place::PlaceError;
 
 /// What makes a connection one by TLS.
 pub(in crate::inventory::database) type Tls = MakeRustlsConnect;
 
-/// Of a server whose certificate this system trusts, where it has to be `verified`; else of any, as libpq does where
-/// it is not told to verify: who only listens learns nothing.
-///
-/// Reads the system's certificates: to be made once, before the process is confined to its own files.
-///
-/// # Errors
-/// The system has no certificates to verify one by.
-pub(in crate::inventory::database) fn tls(verified: bool) -> io::Result<Tls> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
-    let config = if verified {
+/// Files in PEM that a URL names, as libpq calls them.
+#[derive(Debug, Clone, Default)]
+pub(in crate::inventory::database) struct Certificates {
+    /// `sslrootcert`: who signs servers' certificates; the system's authorities where there is none.
+    pub(in crate::inventory::database) authorities: Option<PathBuf>,
+    /// `sslcert`: the chain that is shown to the server, its own first.
+    pub(in crate::inventory::database) own: Option<PathBuf>,
+    /// `sslkey`: the key of the first.
+    pub(in crate::inventory::database) key: Option<PathBuf>,
+}
+
+impl Certificates {
+    /// TLS to a server whose certificate is signed by one of the authorities, where it has to be `verified`; else to any, as libpq
+    /// does where it is not told to verify: who only listens learns nothing.
+    ///
+    /// Reads the files: to be made once, before the process is confined to its own.
+    ///
+    /// # Errors
+    /// A file cannot be used, or there are no certificates to verify one by.
+    pub(in crate::inventory::database) fn tls(&self, verified: bool) -> Result<Tls, PlaceError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|_| PlaceError::Certificates)?;
+        let builder = if verified {
+            builder.with_root_certificates(self.authorities()?)
+        } else {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Any(provider)))
+        };
+        let config = match (&self.own, &self.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(own), Some(path)) => {
+                let fault = |why: String| PlaceError::File { name: "sslkey", path: path.clone(), why };
+                let chain = read("sslcert", own)?;
+                let key = PrivateKeyDer::from_pem_file(path).map_err(|error| fault(reason(error)))?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| fault(error.to_string()))?
+            }
+            (Some(_), None) => return Err(PlaceError::Half("sslkey")),
+            (None, Some(_)) => return Err(PlaceError::Half("sslcert")),
+        };
+        Ok(MakeRustlsConnect::new(config))
+    }
+
+    fn authorities(&self) -> Result<RootCertStore, PlaceError> {
         let mut roots = RootCertStore::empty();
-        let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if known == 0 {
-            return Err(io::ErrorKind::NotFound.into());
+        let Some(path) = &self.authorities else {
+            let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            return if known == 0 { Err(PlaceError::Certificates) } else { Ok(roots) };
+        };
+        for certificate in read("sslrootcert", path)? {
+            let fault = |error: Error| PlaceError::File {
+                name: "sslrootcert",
+                path: path.clone(),
+                why: error.to_string(),
+            };
+            roots.add(certificate).map_err(fault)?;
         }
-        builder.with_root_certificates(roots).with_no_client_auth()
-    } else {
-        let any = Arc::new(Any(provider));
-        builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()
-    };
-    Ok(MakeRustlsConnect::new(config))
+        Ok(roots)
+    }
+}
+
+/// The certificates of a file, one at least.
+fn read(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PlaceError> {
+    let fault = |why: String| PlaceError::File { name, path: path.to_owned(), why };
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| fault(reason(error)))?;
+    if certificates.is_empty() { Err(fault("no certificate in PEM".to_owned())) } else { Ok(certificates) }
+}
+
+/// What is wrong with a file, as other files' faults are told.
+fn reason(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
 }
 
 /// Takes any certificate whose key the server has.
