@@ -76,7 +76,10 @@ struct Scene {
 impl Scene {
     /// None where the kernel can't.
     fn start(flags: &str) -> Option<Self> {
-        let line = line()?;
+        Some(Self::on(line()?, flags))
+    }
+
+    fn on(line: Line, flags: &str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         std::fs::write(folder.path().join("rules.toml"), RULES).expect("the folder is ours");
         // A user other than root is to read it, too.
@@ -84,7 +87,7 @@ impl Scene {
         std::fs::set_permissions(folder.path(), open).expect("the folder is ours");
         let guard = Running::start(Self::command(&line, &folder, flags));
         guard.wait_stderr("the guard to be ready", |text| text.contains("ready: queue").then_some(()));
-        Some(Self { line, guard, folder })
+        Self { line, guard, folder }
     }
 
     fn command(line: &Line, folder: &TempDir, flags: &str) -> Command {
@@ -558,6 +561,31 @@ fn a_bypass_is_refused_where_it_would_skip_others() {
                 "{neighbour}: {doctor}"
             );
         }
+    });
+}
+
+#[test]
+fn a_connection_that_is_translated_goes_by_the_hook_though_the_rule_is_gone() {
+    as_root(|| {
+        let Some(line) = line() else { return };
+        line.router.run("iptables -w -t nat -A POSTROUTING -o right -j MASQUERADE");
+        let listener = line.server.listen(V4.into());
+        let to = listener.local_addr().expect("it listens");
+        let mut client = line.client.inside(|| connect_from(0, to)).expect("the way is open");
+        let (mut server, _) = listener.accept().expect("a client");
+        line.router.run("iptables -w -t nat -F POSTROUTING");
+        let scene = Scene::on(line, "");
+        for stream in [&client, &server] {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        }
+        say(&mut client, &mut server, ALLOWED);
+        say(&mut server, &mut client, ANSWER);
+        much(&mut client, &mut server);
+        much(&mut server, &mut client);
+        assert_eq!(scene.bypassed(), 0);
+        // Another one is not.
+        let (mut client, mut server) = scene.decided(&listener, 0);
+        scene.goes_by(&mut client, &mut server);
     });
 }
 

@@ -58,7 +58,7 @@ impl Connections {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         let connections = Self { socket, number: Cell::new(0) };
         // One that cannot be: whatever else is said about it is about the kernel.
-        match connections.loosen(Addresses::V4([0; 4], [0; 4]), 0, 0) {
+        match connections.change(Addresses::V4([0; 4], [0; 4]), 0, 0) {
             Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(connections),
             Err(error) => Err(error),
             Ok(()) => Ok(connections),
@@ -68,8 +68,18 @@ impl Connections {
     /// Has a connection's segments be its own wherever their numbers are.
     ///
     /// # Errors
-    /// There is no such connection, or the kernel refuses.
+    /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the kernel refuses.
     pub(super) fn loosen(&self, addresses: Addresses, source: u16, destination: u16) -> io::Result<()> {
+        let back = match addresses {
+            Addresses::V4(from, to) => Addresses::V4(to, from),
+            Addresses::V6(from, to) => Addresses::V6(to, from),
+        };
+        // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its answer.
+        self.change(back, destination, source)?;
+        self.change(addresses, source, destination)
+    }
+
+    fn change(&self, addresses: Addresses, source: u16, destination: u16) -> io::Result<()> {
         let number = self.number.get().wrapping_add(1);
         self.number.set(number);
         send(&self.socket, &message(addresses, source, destination, number), SendFlags::empty())?;

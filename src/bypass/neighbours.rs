@@ -1,5 +1,7 @@
 //! What others have set up that a forwarded packet meets and a bypassed one does not: then there is no bypass.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::hook::{self, Family, Programs, Question};
@@ -8,6 +10,9 @@ use crate::hook::{self, Family, Programs, Question};
 const MET: [&str; 5] = ["prerouting", "forward", "postrouting", "ingress", "egress"];
 /// The same in iptables.
 const MET_BY_IPTABLES: [&str; 3] = ["PREROUTING", "FORWARD", "POSTROUTING"];
+
+/// There where the kernel has IPsec (`CONFIG_XFRM`).
+const IPSEC: &str = "/proc/sys/net/core/xfrm_acq_expires";
 
 /// Looks once; nothing where there is nobody. Without `interfaces` their own state is left out.
 ///
@@ -30,7 +35,7 @@ pub(crate) fn look(programs: &Programs, interfaces: &[String]) -> Result<Vec<Str
         found.extend(routing(family, &ask_json(Question::Routing(family))?));
     }
     // A kernel without it has none.
-    if ask(Question::Policies).is_ok_and(|policies| !policies.trim().is_empty()) {
+    if Path::new(IPSEC).exists() && !ask(Question::Policies)?.trim().is_empty() {
         found.push("IPsec policies (`ip xfrm policy`)".to_owned());
     }
     if !interfaces.is_empty() {

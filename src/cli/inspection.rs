@@ -36,9 +36,9 @@ pub(super) struct InspectionFlags {
     pub(super) on_failure: OnFailureFlag,
     #[command(flatten)]
     pub(super) on_anomaly: OnAnomalyFlag,
-    /// How much of a kept-alive HTTP connection is read: its first transaction, or all of them, for which every packet
-    /// is queued but those of long bodies of responses; auto reads all where a rule in force blocks requests and --enforce is
-    /// given, so that a second request is no way around it.
+    /// How much of a kept-alive HTTP connection is read: its first transaction; every request, and the first response; or all,
+    /// for which every packet is queued but those of long bodies of responses. Where a rule in force blocks requests and --enforce
+    /// is given, auto reads every request, so that a second one is no way around it, and all where rules block for anything else, too.
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Verdicts")]
     pub(super) http_inspect: HttpExtent,
     /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or two a

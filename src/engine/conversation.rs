@@ -127,11 +127,11 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.law.http_inspect != HttpInspect::First && news > 0 {
-            let (dialogue, own, _) = self.parts(from);
-            if dialogue.goes_on(from, own.collector.unread()) {
-                self.spent = 0;
-            }
+        if judge.law.http_inspect != HttpInspect::First
+            && news > 0
+            && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
+        {
+            self.spent = 0;
         }
         offer
     }
@@ -264,13 +264,13 @@ impl Conversation {
     }
 
     /// Whether what the server sends may go by from now on: `streams` are the client's and the server's.
-    pub(super) fn may_stand(&mut self, streams: &[Stream; 2]) -> bool {
+    pub(super) fn may_stand(&self, streams: &[Stream; 2]) -> bool {
         let [_, server] = streams;
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
         let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
         let [client, judged] = &self.inlets;
         let unread = client.collector.unread();
-        let said = unread.is_empty() || self.dialogue.is_beside_requests(Side::Client, unread);
+        let said = unread.is_empty() || self.dialogue.is_perhaps_of_tunnel(Side::Client);
         let idle = said && !client.collector.is_waiting();
         // Once it was, numbers may have gone around since.
         let fixed = self.standing.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));

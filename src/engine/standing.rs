@@ -25,7 +25,7 @@
 //!
 //! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and `Upgrade` in a later
 //! request change nothing: whether the server agrees is not seen, and if it does not, requests follow. So what follows is read
-//! as requests for as long as the connection lasts, and what can be the beginning of none is left out, however long that is. Rules
+//! as requests for as long as the connection lasts, and what is none is left out, however long that is. Rules
 //! about what such a tunnel holds miss it: where one would block, every response is read ([`HttpInspect::Auto`](super::HttpInspect)).
 //!
 //! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.

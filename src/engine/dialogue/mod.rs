@@ -301,7 +301,7 @@ impl Dialogue {
     /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
     /// and neither do octets that no honest client begins with.
     pub(super) fn is_amid(&mut self, from: Side, unread: &[u8]) -> bool {
-        if self.is_beside_requests(from, unread) {
+        if self.is_perhaps_of_tunnel(from) {
             return false;
         }
         let amid_greeting = || from == Side::Server && self.greeting.is_amid();
@@ -357,10 +357,9 @@ impl Dialogue {
 
     /// Whether all that one side has sent could be read, and more like it may follow: the budget is for what
     /// can't.
-    pub(super) fn goes_on(&mut self, from: Side, unread: &[u8]) -> bool {
-        let beside = self.is_beside_requests(from, unread);
+    pub(super) const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
         match &self.direction(from).reading {
-            Reading::Http(reading) => beside || reading.goes_on(unread),
+            Reading::Http(reading) => reading.goes_on(unread) || self.is_perhaps_of_tunnel(from),
             _ => false,
         }
     }

@@ -158,6 +158,7 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
     let (credentials, way) = url.split_at(behind);
     let (way, pairs) = pairs(way);
     let (mut found, mut mode, mut others) = (Certificates::default(), None, Vec::new());
+    let mut verifies = false;
     for pair in pairs {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let path = || {
@@ -165,7 +166,11 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
             Ok((!decoded.is_empty()).then(|| PathBuf::from(decoded.as_ref())))
         };
         match name {
-            "sslrootcert" => found.authorities = path()?.filter(|path| path.as_os_str() != "system"),
+            "sslrootcert" => {
+                // Also where it names the system's authorities, as libpq does by `system`.
+                verifies = true;
+                found.authorities = path()?.filter(|path| path.as_os_str() != "system");
+            }
             "sslcert" => found.own = path()?,
             "sslkey" => found.key = path()?,
             "sslmode" => mode = Some(value),
@@ -173,9 +178,9 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
         }
     }
     let mode = match mode {
-        None if found.authorities.is_some() => Some("require"),
+        None if verifies => Some("require"),
         Some("require" | "verify-full") => Some("require"),
-        Some(lax @ ("disable" | "prefer")) if found.authorities.is_some() => {
+        Some(lax @ ("disable" | "prefer")) if verifies => {
             return Err(PlaceError::Unverified(lax.to_owned()));
         }
         None | Some("disable" | "prefer") => mode,
@@ -324,6 +329,7 @@ mod tests {
             ("sslmode=verify-ca", "sslmode=verify-ca is not known here"),
             ("sslmode=allow", "sslmode=allow is not known here"),
             ("sslmode=prefer&sslrootcert=/x", "sslrootcert verifies nothing with sslmode=prefer"),
+            ("sslmode=disable&sslrootcert=system", "sslrootcert verifies nothing with sslmode=disable"),
             ("sslcert=/x", "sslkey is missing"),
             ("sslkey=/x", "sslcert is missing"),
             ("sslrootcert=/not/there.pem", "sslrootcert=/not/there.pem: No such file"),
@@ -339,6 +345,10 @@ mod tests {
         assert_eq!(place.word().1.as_deref(), Some(&b"sslmode=verify-ca&sslcert=x"[..]));
         let (url, _) = certificates("postgresql://ann@db/net?sslrootcert=/x&connect_timeout=3").unwrap();
         assert_eq!(url, "postgresql://ann@db/net?connect_timeout=3&sslmode=require");
+        for named in ["system", ""] {
+            let (url, _) = certificates(&format!("postgresql://ann@db/net?sslrootcert={named}")).unwrap();
+            assert_eq!(url, "postgresql://ann@db/net?sslmode=require", "{named}");
+        }
     }
 
     #[test]

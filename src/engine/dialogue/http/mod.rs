@@ -396,11 +396,10 @@ impl Dialogue {
         }
     }
 
-    /// Whether what a client says behind its requests can be the beginning of none, and nobody knows whether its server still speaks
-    /// HTTP: a tunnel, which may say so for as long as it lasts.
-    pub(in crate::engine) fn is_beside_requests(&mut self, from: Side, unread: &[u8]) -> bool {
-        let reads = from == Side::Client && self.has_left() && self.is_between_requests();
-        reads && !self.direction_mut(from).word.may_become_request(unread)
+    /// Whether what a client says may be a tunnel's, which nobody sees granted: it may say so little or so much for as long as it
+    /// lasts. Random octets hold what begins like a request now and then; a whole one is judged as any.
+    pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
+        matches!(from, Side::Client) && self.http.is_perhaps_tunnel()
     }
 
     /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
