@@ -496,8 +496,8 @@ fn a_static_program_scans_and_replays_where_there_is_nothing_else() {
             "--directory",
         ]);
         assert!(command.arg(&root).status().expect("tar starts").success());
-        let old =
-            "[[rule]]\nid = \"old\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^OpenSSH_7'\n";
+        let old = "[[rule]]\nid = \"old\"\nprotocol = \"ssh\"\nfrom = \"server\"\naction = \"alert\"\n\
+                   match.software = '^OpenSSH_7'\n";
         fs::write(root.join("old.toml"), old).expect("the folder is ours");
         fs::write(root.join("one.pcap"), capture(SAID)).expect("the folder is ours");
         let network = Namespace::new();

@@ -11,7 +11,7 @@ const MET: [&str; 5] = ["prerouting", "forward", "postrouting", "ingress", "egre
 /// The same in iptables.
 const MET_BY_IPTABLES: [&str; 3] = ["PREROUTING", "FORWARD", "POSTROUTING"];
 
-/// There where the kernel has IPsec (`CONFIG_XFRM`).
+/// There where the kernel has `IPsec` (`CONFIG_XFRM`).
 const IPSEC: &str = "/proc/sys/net/core/xfrm_acq_expires";
 
 /// Looks once; nothing where there is nobody. Without `interfaces` their own state is left out.
