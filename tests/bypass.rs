@@ -569,7 +569,7 @@ fn a_connection_that_is_translated_goes_by_the_hook_though_the_rule_is_gone() {
     as_root(|| {
         let Some(line) = line() else { return };
         line.router.run("iptables -w -t nat -A POSTROUTING -o right -j MASQUERADE");
-        let listener = line.server.listen(V4.into());
+        let listener = line.server.listen(V4);
         let to = listener.local_addr().expect("it listens");
         let mut client = line.client.inside(|| connect_from(0, to)).expect("the way is open");
         let (mut server, _) = listener.accept().expect("a client");
