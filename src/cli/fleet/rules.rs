@@ -24,7 +24,7 @@ use crate::rules::{Profiles, RuleSet, Selection};
   bannerwall fleet rules keygen rules.key > rules.pub                       rules.pub goes to every guard
   bannerwall fleet rules publish /etc/bannerwall/rules --key rules.key --percent 10 --database postgresql://ann@db/net
   bannerwall fleet rules rollout 7 --percent 100 --database postgresql://ann@db/net
-  bannerwall fleet rules rollback --key rules.key --database postgresql://ann@db/net
+  bannerwall fleet rules rollback --to 6 --key rules.key --database postgresql://ann@db/net
   sudo bannerwall guard --hook forward --rules-from postgresql://gw-1@db/net --rules-key rules.pub")]
 pub(super) struct RulesArgs {
     #[command(subcommand)]
@@ -97,12 +97,12 @@ enum RulesCommand {
     },
     /// Publish the rules of an older version as a newer one, whose number is printed.
     #[command(
-        after_help = "Example:\n  bannerwall fleet rules rollback --key rules.key --database postgresql://ann@db/net"
+        after_help = "Example:\n  bannerwall fleet rules rollback --to 6 --key rules.key --database postgresql://ann@db/net"
     )]
     Rollback {
-        /// Whose rules: by default those of the version before the newest.
+        /// Whose rules.
         #[arg(long, value_name = "N")]
-        to: Option<i64>,
+        to: i64,
         /// Who may have signed those, beside the key that signs now; may be given several times.
         #[arg(long, value_name = "KEY|FILE", value_parser = public_key)]
         rules_key: Vec<PublicKey>,
@@ -309,20 +309,12 @@ fn enter(
 }
 
 fn roll_back(
-    to: Option<i64>,
+    to: i64,
     trusted: &[PublicKey],
     key: &SecretKey,
     percent: i64,
     queue: &Queue,
 ) -> Result<Exit, Failure> {
-    let before = || {
-        let versions = queue.rules()?;
-        let before = versions
-            .get(1)
-            .ok_or_else(|| Failure::usage(anyhow!("there is no version before the newest")))?;
-        Ok::<_, Failure>(before.version)
-    };
-    let to = to.map_or_else(before, Ok)?;
     let (octets, signature) = queue.pack(to)?;
     // The table is not to say what is signed here.
     let keys = trusted.iter().cloned().chain([key.public().map_err(Failure::usage)?]).collect();

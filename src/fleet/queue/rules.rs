@@ -164,8 +164,8 @@ impl Queue {
 }
 
 /// Versions above one, the newest first.
-const OFFERS: &str = "SELECT serial, percent, signature FROM fleet_rules WHERE serial > ?1
-     ORDER BY serial DESC LIMIT ?2";
+const OFFERS: &str = "SELECT serial, percent, signature FROM fleet_rules WHERE serial > ?1 AND percent > 0
+       AND octet_length(signature) <= 4096 ORDER BY serial DESC LIMIT ?2";
 
 /// A version that a sensor may take.
 #[derive(Debug, Clone)]
