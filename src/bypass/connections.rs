@@ -70,12 +70,8 @@ impl Connections {
     /// # Errors
     /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the kernel refuses.
     pub(super) fn loosen(&self, addresses: Addresses, source: u16, destination: u16) -> io::Result<()> {
-        let back = match addresses {
-            Addresses::V4(from, to) => Addresses::V4(to, from),
-            Addresses::V6(from, to) => Addresses::V6(to, from),
-        };
         // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its answer.
-        self.change(back, destination, source)?;
+        self.change(addresses.reversed(), destination, source)?;
         self.change(addresses, source, destination)
     }
 

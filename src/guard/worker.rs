@@ -128,7 +128,8 @@ impl Judge {
 
     /// Takes a flow back that begins or ends: what goes by below netfilter is never another connection.
     fn note_bypassed(&mut self, queued: &Queued<'_>) {
-        if let Some((entries, segment)) = self.bypass.as_mut().zip(segment(queued)) {
+        let Some(entries) = &mut self.bypass else { return };
+        if let Some(segment) = segment(queued) {
             entries.note(&segment);
         }
     }
