@@ -1,8 +1,9 @@
-//! Files put in the place of others at once, so that nobody ever reads a part of them.
+//! Files put in the place of others at once, so that nobody ever reads a part of them; read up to a bound; and such as hold a
+//! secret.
 
 use std::fs::{File, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 /// What a new file may be, before the umask.
@@ -32,6 +33,31 @@ pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(&place)?;
     Ok(())
+}
+
+/// The first octets of a file, so many at most.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn read_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut octets)?;
+    Ok(octets)
+}
+
+/// Writes a new file that nobody else may read.
+///
+/// # Errors
+/// There is such a file, or it cannot be written.
+pub(crate) fn write_secret(path: &Path, octets: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(octets)?;
+    file.sync_all()
+}
+
+/// Whether a file is there that others than its owner may read, write or run.
+pub(crate) fn is_open_to_others(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }
 
 /// The folder that a file is in, or would be.
@@ -73,6 +99,22 @@ mod tests {
         replace(&pipe, b"octets").unwrap();
         assert_eq!(reader.join().unwrap(), b"octets");
         assert!(!std::fs::metadata(&pipe).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_secret_is_written_once_and_for_its_owner_and_read_no_further_than_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        write_secret(&path, b"secret").unwrap();
+        assert_eq!((mode(&path), is_open_to_others(&path)), (0o600, false));
+        assert_eq!(write_secret(&path, b"other").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            (read_to(&path, 100).unwrap(), read_to(&path, 3).unwrap()),
+            (b"secret".to_vec(), b"sec".to_vec())
+        );
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(is_open_to_others(&path) && !is_open_to_others(&folder.path().join("none")));
+        assert_eq!(read_to(&folder.path().join("none"), 3).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -27,7 +27,7 @@
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`event`] | the one reportable fact, from every path |
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
-//! | [`files`] | files put in the place of others at once |
+//! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |

@@ -1,9 +1,7 @@
 //! Static keys: 32 octets of Curve25519 in base64, a line a file, as `wg genkey` and `wg pubkey` write them.
 
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -12,6 +10,7 @@ use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 
 use crate::diagnostics::tell;
+use crate::files;
 
 /// Octets of a key.
 const OCTETS: usize = 32;
@@ -72,8 +71,7 @@ impl Keys {
         if keys.private.public()? == keys.peer {
             return Err(KeyError::Ours(peer.to_owned()));
         }
-        let mode = std::fs::metadata(private).map(|file| file.mode()).unwrap_or_default();
-        if mode & 0o077 != 0 {
+        if files::is_open_to_others(private) {
             tell(format_args!("bannerwall: {}: others may read this private key", private.display()));
         }
         Ok(keys)
@@ -86,11 +84,8 @@ impl Key {
     /// # Errors
     /// The file cannot be read, or has no key.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
-        use std::io::Read as _;
         let fault = |source| KeyError::Read { path: path.to_owned(), source };
-        let mut text = Vec::new();
-        let file = std::fs::File::open(path).map_err(fault)?;
-        file.take(LONGEST).read_to_end(&mut text).map_err(fault)?;
+        let text = files::read_to(path, LONGEST).map_err(fault)?;
         let octets = STANDARD.decode(text.trim_ascii()).ok().and_then(|octets| octets.try_into().ok());
         octets.map(Self).ok_or_else(|| KeyError::NoKey(path.to_owned()))
     }
@@ -122,9 +117,7 @@ impl Key {
     /// There is such a file, or it cannot be written.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         let fault = |source| KeyError::Write { path: path.to_owned(), source };
-        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut file = opened.map_err(fault)?;
-        writeln!(file, "{self}").and_then(|()| file.sync_all()).map_err(fault)
+        files::write_secret(path, format!("{self}\n").as_bytes()).map_err(fault)
     }
 }
 
@@ -143,6 +136,8 @@ impl fmt::Debug for Key {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,5 @@
 //! `bannerwall fleet rules`: rules and policies for all guards from one place, signed.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
@@ -343,10 +342,7 @@ fn show(version: i64, file: Option<&str>, database: &Database) -> Result<Exit, F
 }
 
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
-    let read = || {
-        let mut octets = Vec::new();
-        std::fs::File::open(path)?.take(most as u64 + 1).read_to_end(&mut octets)?;
-        Ok::<_, std::io::Error>(octets)
-    };
-    read().with_context(|| format!("cannot read {}", path.display())).map_err(Failure::Usage)
+    // One more, so that what is too large is told as that.
+    let octets = crate::files::read_to(path, most as u64 + 1);
+    octets.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::Usage)
 }

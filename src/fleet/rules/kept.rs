@@ -1,8 +1,7 @@
 //! The file that a guard keeps its last good pack in, with its signature: a start needs no server, and trusts the file no
 //! more than the server.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use super::key::PublicKeys;
@@ -33,12 +32,10 @@ pub(super) fn written(octets: &[u8], signature: &str) -> Vec<u8> {
 /// # Errors
 /// Why it is of no use.
 pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<Pack>, String> {
-    let mut held = Vec::new();
-    let file = match File::open(path) {
+    let held = match crate::files::read_to(path, LONGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|error| error.to_string())?,
+        held => held.map_err(|error| error.to_string())?,
     };
-    file.take(LONGEST).read_to_end(&mut held).map_err(|error| error.to_string())?;
     let (signature, octets) = parted(&held).ok_or("not a file of kept rules")?;
     keys.verify(octets, signature).map_err(|error| error.to_string())?;
     Pack::parse(octets).map(Some).map_err(|error| error.to_string())

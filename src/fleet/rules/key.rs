@@ -3,15 +3,14 @@
 //! Guards verify by a library that does nothing else and is told what the database holds; the one that signs reads
 //! secret keys, and is not reached by what comes from elsewhere.
 
-use std::fs::OpenOptions;
-use std::io::{self, Cursor, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 
 use minisign::{KeyPair, SecretKeyBox};
 use minisign_verify::{Error, PublicKey, Signature};
 
 use crate::diagnostics::tell;
+use crate::files;
 
 /// Octets of a file that holds a key or a signature, at most.
 const LONGEST: u64 = 4 << 10;
@@ -102,10 +101,8 @@ pub fn read_public(text: &str) -> Result<PublicKey, KeyError> {
 
 fn read(path: &Path) -> Result<String, KeyError> {
     let fault = |source| KeyError::Read { path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(fault)?;
-    file.take(LONGEST).read_to_string(&mut text).map_err(fault)?;
-    Ok(text)
+    let octets = files::read_to(path, LONGEST).map_err(fault)?;
+    io::read_to_string(octets.as_slice()).map_err(fault)
 }
 
 /// A key that signs.
@@ -128,8 +125,7 @@ impl SecretKey {
         let held = || SecretKeyBox::from(text.clone());
         let none =
             |error: minisign::PError| KeyError::NoSecret { path: path.to_owned(), why: error.to_string() };
-        let mode = std::fs::metadata(path).map(|file| file.mode()).unwrap_or_default();
-        if mode & 0o077 != 0 {
+        if files::is_open_to_others(path) {
             tell(format_args!("bannerwall: {}: others may read this secret key", path.display()));
         }
         let key = match (held().into_unencrypted_secret_key(), password) {
@@ -158,9 +154,7 @@ impl SecretKey {
         let secret = pair.sk.to_box(Some("secret key for rules of bannerwall")).map_err(sign)?.into_string();
         let public = pair.pk.to_box().map_err(sign)?.into_string();
         let fault = |source| KeyError::Write { path: path.to_owned(), source };
-        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut file = opened.map_err(fault)?;
-        file.write_all(secret.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
+        files::write_secret(path, secret.as_bytes()).map_err(fault)?;
         Ok(public)
     }
 
@@ -192,6 +186,8 @@ fn password_of(file: &Path) -> Result<String, KeyError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
