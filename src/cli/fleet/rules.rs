@@ -129,7 +129,7 @@ enum RulesCommand {
 /// Flags of `publish`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall fleet rules publish rules/ policies/office.toml --key rules.key --note 'OpenSSH below 9.8' --database postgresql://ann@db/net
+  bannerwall fleet rules publish rules/ rules/policies/only-ssh-on-22.toml --key rules.key --note 'OpenSSH below 9.8' --database postgresql://ann@db/net
   bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig --rules-key rules.pub --database postgresql://ann@db/net")]
 struct PublishArgs {
     #[command(flatten)]
