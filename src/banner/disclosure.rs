@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
+use compact_str::CompactString;
 
 use super::{Header, Headers, Request, Response, title};
 use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
@@ -79,11 +80,11 @@ impl Disclosure {
             return HeaderField { name, value };
         }
         let value = if SECRET_NAMES.is_match(&name) {
-            masked_value(&name, &value)
+            masked_value(&name, &value).into()
         } else {
             match masked(&value) {
                 Cow::Borrowed(_) => value,
-                Cow::Owned(masked) => masked,
+                Cow::Owned(masked) => masked.into(),
             }
         };
         HeaderField { name, value }
@@ -95,7 +96,8 @@ impl Disclosure {
     }
 
     fn fields(&self, headers: &Headers<'_>) -> (Vec<HeaderField>, u32) {
-        let (mut kept, mut octets, mut left_out) = (Vec::new(), 0, 0);
+        let mut kept = Vec::with_capacity(headers.iter().len().min(self.fields));
+        let (mut octets, mut left_out) = (0, 0);
         for header in headers.iter() {
             octets += header.name.len() + header.value.len().min(self.text);
             if kept.len() < self.fields && octets <= self.octets {
@@ -111,13 +113,13 @@ impl Disclosure {
         let text = self.text(octets);
         match (self.secrets, masked(&text)) {
             (Secrets::Masked, Cow::Owned(masked)) => masked,
-            _ => text,
+            _ => text.into(),
         }
     }
 
     /// A value with each fold (line end and white space) made one space, RFC 9112 section 5.2.
-    fn unfolded(&self, value: &[u8]) -> String {
-        if !value.contains(&b'\n') {
+    fn unfolded(&self, value: &[u8]) -> CompactString {
+        if memchr::memchr(b'\n', value).is_none() {
             return self.text(value);
         }
         let lines: Vec<&[u8]> = value.split(|&octet| octet == b'\n').map(<[u8]>::trim_ascii).collect();
@@ -125,14 +127,12 @@ impl Disclosure {
     }
 
     /// Octets as UTF-8, cut where they are too many, which an ellipsis tells.
-    fn text(&self, octets: &[u8]) -> String {
+    fn text(&self, octets: &[u8]) -> CompactString {
         let (kept, cut) = match octets.get(..self.text) {
             Some(kept) if octets.len() > self.text => (kept, true),
             _ => (octets, false),
         };
-        // Nearly all is UTF-8, for which one check and one copy do.
-        let lossy = || String::from_utf8_lossy(kept).into_owned();
-        let mut text = std::str::from_utf8(kept).map_or_else(|_| lossy(), str::to_owned);
+        let mut text = CompactString::from_utf8_lossy(kept);
         if cut {
             text.push('…');
         }
@@ -217,7 +217,8 @@ fn masked_cookie(part: &str, may_be_attribute: bool) -> String {
 /// are none.
 fn masked(text: &str) -> Cow<'_, str> {
     let text = masked_user(text);
-    if !text.contains(['?', '&', '#']) {
+    // Nearly no field holds a parameter: octets are looked for, which is a pass over vectors.
+    if memchr::memchr3(b'?', b'&', b'#', text.as_bytes()).is_none() {
         return text;
     }
     match masked_parameters(&text) {
@@ -228,6 +229,9 @@ fn masked(text: &str) -> Cow<'_, str> {
 
 /// `scheme://user:password@host` as `scheme://***@host`.
 fn masked_user(text: &str) -> Cow<'_, str> {
+    if memchr::memchr(b':', text.as_bytes()).is_none() {
+        return Cow::Borrowed(text);
+    }
     let (mut out, mut rest, mut found) = (String::new(), text, false);
     while let Some(at) = rest.find("://") {
         let (before, behind) = rest.split_at(at + 3);
@@ -288,7 +292,7 @@ mod tests {
     use super::*;
     use crate::banner::http;
 
-    fn value(name: &str, value: &str) -> String {
+    fn value(name: &str, value: &str) -> CompactString {
         let header = Header { name: name.as_bytes(), value: value.as_bytes() };
         Disclosure::default().field(&header).value
     }

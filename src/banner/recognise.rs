@@ -295,8 +295,19 @@ fn begins_with(word: &[u8], prefix: &[u8]) -> bool {
 
 /// What divides words for somebody: `CPython`'s `str.split` of Latin-1 goes furthest.
 pub(super) const fn is_space(octet: u8) -> bool {
-    matches!(octet, b'\t'..=b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0)
+    SPACES[octet as usize]
 }
+
+/// Looked up: the first line of every message is gone over by octets.
+static SPACES: [bool; 256] = {
+    let mut spaces = [false; 256];
+    let mut octet = 0;
+    while octet < spaces.len() {
+        spaces[octet] = matches!(octet, 0x09..=0x0d | 0x1c..=0x20 | 0x85 | 0xa0);
+        octet += 1;
+    }
+    spaces
+};
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use compact_str::CompactString;
+
 use super::TlsFacts;
 use crate::terms::{Greeting, Protocol, Side};
 
@@ -209,9 +211,9 @@ pub struct Hassh {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderField {
     /// Name in the sender's spelling.
-    pub name: String,
+    pub name: CompactString,
     /// Value without surrounding white space.
-    pub value: String,
+    pub value: CompactString,
 }
 
 /// One HTTP transaction; either half may be missing.
@@ -248,7 +250,10 @@ impl HttpFacts {
     /// Octets of text, roughly.
     fn weight(&self) -> usize {
         let fields = |headers: &[HeaderField]| -> usize {
-            headers.iter().map(|field| 2 * size_of::<String>() + field.name.len() + field.value.len()).sum()
+            headers
+                .iter()
+                .map(|field| 2 * size_of::<CompactString>() + field.name.len() + field.value.len())
+                .sum()
         };
         let request = self.request.as_ref().map_or(0, |request| request.url.len() + fields(&request.headers));
         let response = self.response.as_ref().map_or(0, |response| fields(&response.headers));
@@ -260,11 +265,11 @@ impl HttpFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpRequestFacts {
     /// `GET`, as sent.
-    pub method: String,
+    pub method: CompactString,
     /// The request target, as sent.
     pub url: String,
     /// `HTTP/1.1`; empty for HTTP/0.9.
-    pub version: String,
+    pub version: CompactString,
     /// Header fields in order.
     pub headers: Vec<HeaderField>,
     /// Header fields that are not told, because there were too many.
@@ -275,11 +280,11 @@ pub struct HttpRequestFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpResponseFacts {
     /// `HTTP/1.1`.
-    pub version: String,
+    pub version: CompactString,
     /// Status code, 100 to 999.
     pub status: u16,
     /// Reason phrase, perhaps empty.
-    pub reason: String,
+    pub reason: CompactString,
     /// Header fields in order.
     pub headers: Vec<HeaderField>,
     /// Header fields that are not told, because there were too many.

@@ -8,15 +8,15 @@
 //!
 //! ```text
 //! INPUT, OUTPUT, FORWARD ──tcp──► BANNERWALL
+//!   connection mark PASS, no SYN → RETURN          decided before: never queued again
+//!   connection mark RELEASED, from the server, or from the client without octets
+//!                           → RETURN               a body that need not be read, and what acknowledges it
 //!   SYN, connection mark PASS → take it off        what opens a connection is judged
-//!   connection mark PASS    → RETURN               decided before: never queued again
 //!   RST, packet mark OURS   → RETURN               a reset that the guard sent
 //!   RST, connection mark BLOCK → RETURN            one whose mark others took off, or an end's own
 //!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself
 //!   packet mark BLOCK       → BANNERWALL-BLOCK     save to the connection, DROP
 //!   packet mark PASS        → BANNERWALL-PASS      save to the connection, clear our bits, return
-//!   connection mark RELEASED, from the server, or from the client without octets
-//!                           → RETURN               a body that need not be read, and what acknowledges it
 //!   packet mark RELEASED, from the client, without octets
 //!                           → BANNERWALL-PASS      save to the connection
 //!   connection mark RELEASED → take it off         the client says more, or something ends

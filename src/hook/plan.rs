@@ -86,23 +86,27 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
     };
     let mask = config.mark.mask();
     let mut rules = vec![
+        // Later packets of connections that may pass, the bulk of all traffic, end here.
+        format!("-p tcp {} -m tcp ! --tcp-flags SYN SYN -j RETURN", test("connmark", MarkState::Pass)),
+    ];
+    rules.extend(release::first_rules(config));
+    rules.push(
         // A mark outlives its connection where one end took a reset that the kernel's tracking did not.
         // Whatever opens a connection is judged, and so is the connection.
         format!(
             "-p tcp {} -m tcp --tcp-flags SYN SYN -j CONNMARK --set-xmark 0x0/{mask:#x}",
             test("connmark", MarkState::Pass)
         ),
-    ];
+    );
     if config.udp.is_some() {
         // Between the same ports another connection may begin. Its first packet has a long header (RFC 8999).
         let pass = test("connmark", MarkState::Pass);
         rules.extend(LONG_HEADERS.map(|long| {
             format!("-p udp {pass} -m u32 --u32 \"{long}\" -j CONNMARK --set-xmark 0x0/{mask:#x}")
         }));
+        rules.push(format!("-p udp {pass} -j RETURN"));
     }
     rules.extend([
-        // Later packets of connections that may pass, the bulk of all traffic, end here.
-        format!("{} -j RETURN", test("connmark", MarkState::Pass)),
         // A reset that the guard sent, which the connection's own mark must not stop.
         format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("mark", MarkState::Ours)),
         // The same reset without that mark: a rule of others that copies the connection's mark to its packets
@@ -335,8 +339,13 @@ mod tests {
     #[test]
     fn a_segment_that_opens_a_connection_takes_the_pass_mark_off_before_it_is_looked_at() {
         let rules = main_rules(&config());
-        let opening = rules.iter().position(|rule| rule.contains("--tcp-flags SYN SYN"));
-        let passing = rules.iter().position(|rule| rule.contains("connmark") && rule.ends_with("-j RETURN"));
+        let opening = rules.iter().position(|rule| rule.contains("-m tcp --tcp-flags SYN SYN"));
+        let others = |rule: &&String| {
+            !rule.contains("! --tcp-flags SYN SYN") && !rule.contains("FIN,SYN,RST,ACK,URG ACK")
+        };
+        let passes =
+            |rule: &&String| rule.contains("connmark") && rule.ends_with("-j RETURN") && others(rule);
+        let passing = rules.iter().position(|rule| passes(&rule));
         assert!(opening < passing && opening.is_some());
     }
 
@@ -413,7 +422,9 @@ mod tests {
         let last = rules.last().expect("a queue rule");
         assert_eq!(last, "-p udp -m multiport --ports 443 -j NFQUEUE --queue-num 0 --queue-bypass");
         let long = rules.iter().rposition(|rule| rule.contains("u32"));
-        let passing = rules.iter().position(|rule| rule.contains("connmark") && rule.ends_with("-j RETURN"));
+        let passing = rules
+            .iter()
+            .position(|rule| rule.starts_with("-p udp -m connmark") && rule.ends_with("-j RETURN"));
         assert!(long < passing && long.is_some());
         let there = table(&udp, &["-A INPUT -p icmp -j DROP"]);
         assert_eq!(changes(&udp, &there), Vec::<String>::new());

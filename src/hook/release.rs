@@ -72,7 +72,29 @@ const PROGRAM: [Instruction; 21] = [
     Instruction(RETURN, 0, 0, 0),
 ];
 
-/// The rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save` saves a packet's mark to its
+/// Segments that neither begin nor end anything.
+const PLAIN: &str = "--tcp-flags FIN,SYN,RST,ACK,URG ACK";
+
+/// The rules that let the bulk of released flows by: early, since they meet most packets. No packet with a decision in its
+/// mark ends here: those go on to [`rules`].
+pub(super) fn first_rules(config: &HookConfig) -> Vec<String> {
+    if !config.releases {
+        return Vec::new();
+    }
+    let mask = config.mark.mask();
+    let value = config.mark.value(MarkState::RELEASED);
+    let released = format!(
+        "-p tcp -m connmark --mark {value:#x}/{mask:#x} -m mark --mark 0x0/{mask:#x} -m conntrack --ctdir"
+    );
+    vec![
+        // What the server sends. Which end that is the kernel says, not the mark.
+        format!("{released} REPLY -m tcp {PLAIN} -j RETURN"),
+        // The client has said nothing more.
+        format!("{released} ORIGINAL -m tcp {PLAIN} {} -j RETURN", bare_match()),
+    ]
+}
+
+/// The other rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save` saves a packet's mark to its
 /// connection.
 pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     let mask = config.mark.mask();
@@ -84,16 +106,11 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     if !config.releases {
         return vec![no_decision];
     }
-    let flags = "--tcp-flags FIN,SYN,RST,ACK,URG ACK";
-    let (plain, other) = (format!("-m tcp {flags}"), format!("-m tcp ! {flags}"));
+    let (plain, other) = (format!("-m tcp {PLAIN}"), format!("-m tcp ! {PLAIN}"));
     let bare = bare_match();
     let elsewhere = format!("-m connmark ! --mark {value:#x}/{mask:#x}");
     let back = format!("-j CONNMARK --set-xmark 0x0/{mask:#x}");
     vec![
-        // The bulk of them: what the server sends. Which end that is the kernel says, not the mark.
-        format!("{connection} -m conntrack --ctdir REPLY {plain} -j RETURN"),
-        // The client has said nothing more.
-        format!("{connection} -m conntrack --ctdir ORIGINAL {plain} {bare} -j RETURN"),
         // The deciding packet, come back by NF_REPEAT. Of the client's only one without octets decides so: none with a
         // request in it passes here, wherever its mark is from.
         format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),

@@ -351,9 +351,9 @@ mod tests {
         let answer = HttpFacts {
             request: None,
             response: Some(HttpResponseFacts {
-                version: "HTTP/1.0".to_owned(),
+                version: "HTTP/1.0".into(),
                 status: 404,
-                reason: "Gone fishing".to_owned(),
+                reason: "Gone fishing".into(),
                 ..HttpResponseFacts::default()
             }),
         };

@@ -340,9 +340,9 @@ mod tests {
 
     fn http(url: &str, version: &str) -> Application {
         let request = HttpRequestFacts {
-            method: "GET".to_owned(),
+            method: "GET".into(),
             url: url.to_owned(),
-            version: version.to_owned(),
+            version: version.into(),
             ..HttpRequestFacts::default()
         };
         Application::Http(Arc::new(HttpFacts { request: Some(request), response: None }))

@@ -98,15 +98,15 @@ pub(super) fn http() -> Vec<Event> {
     let server = ("2001:db8::20", 8080);
     let answer = |url: &str, status: u16, title: Option<&str>| {
         let response = HttpResponseFacts {
-            version: "HTTP/1.1".to_owned(),
+            version: "HTTP/1.1".into(),
             status,
-            reason: "Fine".to_owned(),
-            headers: vec![HeaderField { name: "Server".to_owned(), value: "nginx/1.22".to_owned() }],
+            reason: "Fine".into(),
+            headers: vec![HeaderField { name: "Server".into(), value: "nginx/1.22".into() }],
             title: title.map(str::to_owned),
             ..HttpResponseFacts::default()
         };
         let request =
-            HttpRequestFacts { method: "GET".to_owned(), url: url.to_owned(), ..HttpRequestFacts::default() };
+            HttpRequestFacts { method: "GET".into(), url: url.to_owned(), ..HttpRequestFacts::default() };
         let facts = HttpFacts { request: Some(request), response: Some(response) };
         event(server, EventKind::Application(Application::Http(Arc::new(facts))))
     };

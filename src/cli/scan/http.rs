@@ -168,8 +168,8 @@ fn header(text: &str) -> anyhow::Result<HeaderField> {
         bail!("a header field has no control characters");
     }
     Ok(HeaderField {
-        name: method(name).map_err(|_| anyhow!("not the name of a header field"))?,
-        value: value.to_owned(),
+        name: method(name).map_err(|_| anyhow!("not the name of a header field"))?.into(),
+        value: value.into(),
     })
 }
 
@@ -187,7 +187,7 @@ mod tests {
     fn header_fields_cannot_smuggle_lines() {
         assert_eq!(
             header("X-A:  b ").unwrap(),
-            HeaderField { name: "X-A".to_owned(), value: "b".to_owned() }
+            HeaderField { name: "X-A".into(), value: "b".into() }
         );
         assert!(["X", "X: a\r\nY: b", "X Y: a", ": a"].iter().all(|text| header(text).is_err()));
         assert!(["x", "/a b", "/a\r\n"].iter().all(|text| path(text).is_err()));

@@ -104,19 +104,19 @@ fn ssh_keeps_the_whole_software_version_and_both_sides() {
 
 #[test]
 fn http_takes_its_fields_from_the_headers_whatever_their_case() {
-    let field = |name: &str, value: &str| HeaderField { name: name.to_owned(), value: value.to_owned() };
+    let field = |name: &str, value: &str| HeaderField { name: name.into(), value: value.into() };
     let facts = HttpFacts {
         request: Some(HttpRequestFacts {
-            method: "GET".to_owned(),
+            method: "GET".into(),
             url: "/a".to_owned(),
-            version: "HTTP/1.1".to_owned(),
+            version: "HTTP/1.1".into(),
             headers: vec![field("host", "example.org:8080"), field("USER-AGENT", "curl/8")],
             left_out: 0,
         }),
         response: Some(HttpResponseFacts {
-            version: "HTTP/1.0".to_owned(),
+            version: "HTTP/1.0".into(),
             status: 301,
-            reason: "Moved".to_owned(),
+            reason: "Moved".into(),
             headers: vec![field("Location", "/b"), field("content-type", "text/html; charset=x")],
             left_out: 0,
             body_length: 12,

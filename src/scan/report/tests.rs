@@ -162,10 +162,10 @@ fn patterns_decide_what_is_shown_and_counted_as_matched() {
 
 /// What a host with many pages and fields says, to rules that all match it.
 fn flood(held: &mut Held, template: &Event, answers: u32) {
-    let field = |number| HeaderField { name: format!("X-{number}"), value: "x".repeat(1000) };
+    let field = |number| HeaderField { name: format!("X-{number}").into(), value: "x".repeat(1000).into() };
     for transaction in 0..answers {
         let response = HttpResponseFacts {
-            headers: std::iter::once(HeaderField { name: "server".to_owned(), value: "flood".to_owned() })
+            headers: std::iter::once(HeaderField { name: "server".into(), value: "flood".into() })
                 .chain((0..7).map(field))
                 .collect(),
             ..HttpResponseFacts::default()

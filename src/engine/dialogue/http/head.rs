@@ -45,6 +45,8 @@ impl Head {
     /// Goes over the lines that are new in `input`.
     fn advance(&mut self, from: Side, input: &[u8], may_speak_ssh: bool, judge: &Judge<'_>) -> Advance {
         let early = judge.law.rules.early(from);
+        // What is all there is judged whole.
+        let in_parts = judge.enforces() && !input.ends_with(b"\r\n\r\n");
         while let Some(line) = self.search.next_line(input) {
             match line {
                 Line::End => return Advance::Whole,
@@ -64,7 +66,7 @@ impl Head {
                     }
                     let folds = matches!(line.first(), Some(b' ' | b'\t')) && !self.behind_first;
                     self.behind_first = false;
-                    if judge.enforces() && !folds && early.is_about(line) {
+                    if in_parts && !folds && early.is_about(line) {
                         self.fields.push(range);
                         self.fresh = true;
                     }

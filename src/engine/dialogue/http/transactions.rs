@@ -154,9 +154,11 @@ impl Http {
     ) {
         judge.desk.counters.count_banner(Protocol::Http, Side::Client);
         self.tell_unanswered(judge);
+        // It is kept for the response that answers it.
+        let head = if self.left { KeptHead::default() } else { KeptHead::of_request(head, &message) };
         let mut transaction = Transaction {
             number: self.number(),
-            head: KeptHead::of_request(head, &message),
+            head,
             facts: Arc::new(HttpFacts {
                 request: Some(judge.law.config.disclosure.request(&message)),
                 response: None,

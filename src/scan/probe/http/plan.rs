@@ -35,7 +35,7 @@ impl Plan {
     /// Merges requests; the user's come first. `close` asks for the connection's end behind each.
     pub(super) fn new(user: &[HttpRequest], rules: &[ProbeRequest], close: bool) -> Self {
         let of_user = user.iter().map(|request| {
-            let fields = request.headers.iter().map(|field| (field.name.clone(), field.value.clone()));
+            let fields = request.headers.iter().map(|field| (field.name.to_string(), field.value.to_string()));
             (request.method.clone(), request.path.clone(), fields.collect::<Vec<_>>())
         });
         let of_rules = rules
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_request_is_written_whole_and_read_back_the_same() {
-        let headers = vec![HeaderField { name: "user-agent".to_owned(), value: "x\r\ny".to_owned() }];
+        let headers = vec![HeaderField { name: "user-agent".into(), value: "x\r\ny".into() }];
         let request = HttpRequest { method: "POST".to_owned(), path: "a b".to_owned(), headers };
         let plan = Plan::new(&[request], &[], true);
         let mut out = Vec::new();
