@@ -4,6 +4,8 @@
 //! What a line is called and whether any rule is about it does not depend on who sends it to whom, so
 //! that it is worked out once. Which rules take effect is never answered from here.
 
+use std::sync::Arc;
+
 use super::bench::Law;
 use crate::banner::{Banner, KnownLines, SshBanner};
 use crate::event::{Side, SshSide};
@@ -21,7 +23,7 @@ pub(super) struct Familiar {
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     /// What events show of it.
-    pub(super) side: SshSide,
+    pub(super) side: Arc<SshSide>,
     /// Whether no rule matches it, whatever the addresses and the port.
     pub(super) indifferent: bool,
 }
@@ -59,6 +61,6 @@ impl Known {
         let context =
             Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
         let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context).is_empty();
-        Self { side, indifferent }
+        Self { side: Arc::new(side), indifferent }
     }
 }

@@ -103,10 +103,10 @@ impl Application {
 /// What was seen of the two SSH identifications of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SshFacts {
-    /// The client's.
-    pub client: Option<SshSide>,
-    /// The server's.
-    pub server: Option<SshSide>,
+    /// The client's; shared with all flows in which the same line was said.
+    pub client: Option<Arc<SshSide>>,
+    /// The server's, likewise.
+    pub server: Option<Arc<SshSide>>,
 }
 
 impl SshFacts {

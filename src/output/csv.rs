@@ -337,7 +337,7 @@ mod tests {
             waited_ms: Some(2000),
         };
         let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
-        let ssh = SshFacts { client: None, server: Some(side) };
+        let ssh = SshFacts { client: None, server: Some(side.into()) };
         let rows = read(&[
             event(EventKind::Connect(connect)),
             event(EventKind::Application(Application::Ssh(Arc::new(ssh)))),

@@ -125,7 +125,7 @@ impl<'a> Finding<'a> {
     /// The identification of an SSH server.
     pub(super) fn ssh(&self) -> Option<&'a SshSide> {
         self.said.iter().find_map(|said| match said {
-            Application::Ssh(facts) => facts.server.as_ref(),
+            Application::Ssh(facts) => facts.server.as_deref(),
             _ => None,
         })
     }

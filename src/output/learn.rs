@@ -335,7 +335,7 @@ mod tests {
 
     fn ssh(software: &str) -> Application {
         let side = SshSide { software_version: software.to_owned(), ..SshSide::default() };
-        Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side) }))
+        Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side.into()) }))
     }
 
     fn http(url: &str, version: &str) -> Application {

@@ -70,7 +70,7 @@ pub(super) fn ssh() -> Vec<Event> {
         }),
         ..SshSide::default()
     };
-    let facts = SshFacts { client: None, server: Some(side) };
+    let facts = SshFacts { client: None, server: Some(side.into()) };
     let alert = AlertFacts {
         rule: "openssh-regresshion".to_owned(),
         title: "OpenSSH 8.5p1 to 9.7p1".to_owned(),

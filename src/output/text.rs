@@ -125,7 +125,7 @@ impl Line<'_> {
     fn ssh(&self, facts: &SshFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ssh     {}", self.ends())?;
         for (name, side) in [("server", &facts.server), ("client", &facts.client)] {
-            let Some(SshSide { banner, fingerprint, .. }) = side else { continue };
+            let Some(SshSide { banner, fingerprint, .. }) = side.as_deref() else { continue };
             write!(f, "  {name} {}", Escaped(banner))?;
             product(fingerprint.as_ref(), f)?;
         }
@@ -363,7 +363,10 @@ mod tests {
 
     fn ssh(banner: &str) -> EventKind {
         let side = SshSide { banner: banner.to_owned(), ..SshSide::default() };
-        EventKind::Application(Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side) })))
+        EventKind::Application(Application::Ssh(Arc::new(SshFacts {
+            client: None,
+            server: Some(side.into()),
+        })))
     }
 
     #[test]

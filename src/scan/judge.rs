@@ -98,7 +98,7 @@ impl Judge {
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());
         }
-        let facts = Arc::new(SshFacts { client: None, server: Some(side) });
+        let facts = Arc::new(SshFacts { client: None, server: Some(Arc::new(side)) });
         let product = facts.server.as_ref().and_then(|side| side.fingerprint.as_ref());
         let context = Context { product, ..Context::default() };
         let line = banner.identification.line;

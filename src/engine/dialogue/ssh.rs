@@ -120,7 +120,7 @@ impl Ssh {
         if let Some(kex) = &kex
             && let Some(side) = self.side_mut(from)
         {
-            side.hassh = Some(kex.hassh_of(from));
+            Arc::make_mut(side).hassh = Some(kex.hassh_of(from));
         }
         let (identification, _) = ssh::parse_line(&line);
         self.ask(SshBanner { from, identification, kex }, Stage::Rest, judge);
@@ -178,13 +178,13 @@ impl Ssh {
     fn side(&self, from: Side) -> Option<&SshSide> {
         let facts = self.facts.as_ref()?;
         match from {
-            Side::Client => facts.client.as_ref(),
-            Side::Server => facts.server.as_ref(),
+            Side::Client => facts.client.as_deref(),
+            Side::Server => facts.server.as_deref(),
         }
     }
 
     /// What is known of a side, to be changed.
-    fn side_mut(&mut self, from: Side) -> &mut Option<SshSide> {
+    fn side_mut(&mut self, from: Side) -> &mut Option<Arc<SshSide>> {
         let facts = Arc::make_mut(self.facts.get_or_insert_default());
         match from {
             Side::Client => &mut facts.client,

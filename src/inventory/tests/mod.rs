@@ -46,7 +46,10 @@ fn said(software: &str) -> Application {
         banner: format!("SSH-2.0-{software}"),
         ..SshSide::default()
     };
-    Application::Ssh(Arc::new(SshFacts { client: Some(side("client_1")), server: Some(side(software)) }))
+    Application::Ssh(Arc::new(SshFacts {
+        client: Some(side("client_1").into()),
+        server: Some(side(software).into()),
+    }))
 }
 
 fn ssh(source: Source, at: u64, software: &str) -> Event {

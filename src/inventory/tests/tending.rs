@@ -123,7 +123,7 @@ fn a_certificate_that_is_another_one_is_a_change() {
 fn shows(at: u64, fingerprint: &str, algorithm: &'static str, signature: Signature) -> Event {
     let host_key = HostKey { algorithm, fingerprint: fingerprint.to_owned(), signature };
     let server = SshSide { banner: "SSH-2.0-a".to_owned(), host_key: Some(host_key), ..SshSide::default() };
-    let facts = SshFacts { client: None, server: Some(server) };
+    let facts = SshFacts { client: None, server: Some(server.into()) };
     event(Source::Scan, at, EventKind::Application(Application::Ssh(Arc::new(facts))))
 }
 

@@ -57,7 +57,7 @@ struct HasshObject<'a> {
 impl<'a> Ssh<'a> {
     pub(super) fn new(facts: &'a SshFacts, extent: Extent) -> Self {
         let end = |side| SshEnd::new(side, extent);
-        Self { client: facts.client.as_ref().map(end), server: facts.server.as_ref().map(end) }
+        Self { client: facts.client.as_deref().map(end), server: facts.server.as_deref().map(end) }
     }
 }
 

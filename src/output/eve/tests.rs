@@ -80,7 +80,7 @@ fn ssh_keeps_the_whole_software_version_and_both_sides() {
         }),
         ..ssh_side("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3")
     };
-    let facts = SshFacts { client: Some(ssh_side("SSH-2.0-PuTTY_0.70")), server: Some(server) };
+    let facts = SshFacts { client: Some(ssh_side("SSH-2.0-PuTTY_0.70").into()), server: Some(server.into()) };
     let value = value(
         &event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts)))),
         false,
@@ -157,7 +157,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
         product: ProductFacts { version: Some("2012.55".to_owned()), ..ProductFacts::default() },
         from: Side::Server,
         banner: server.banner.clone(),
-        application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server) })),
+        application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server.into()) })),
         resets: None,
         verdict: None,
     }))
@@ -380,7 +380,7 @@ fn what_happens_to_the_hook_is_ours_alone() {
 fn hostile_text_stays_one_line_of_json() {
     let mut side = ssh_side("SSH-2.0-a");
     side.banner = "SSH-2.0-\"\\\n\u{0}\u{1b}[2J".to_owned();
-    let facts = SshFacts { client: None, server: Some(side.clone()) };
+    let facts = SshFacts { client: None, server: Some(side.clone().into()) };
     let event = event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts))));
     assert_eq!(line(&event, false).matches('\n').count(), 1);
     assert_eq!(value(&event, false)["bannerwall"]["banner"], side.banner);
@@ -389,7 +389,7 @@ fn hostile_text_stays_one_line_of_json() {
 #[test]
 fn no_character_is_raw_that_a_terminal_takes_for_a_command() {
     let banner = "SSH-2.0-a\u{9b}2J\u{80}\u{9f}\u{a0}é\u{1b}[2J";
-    let facts = SshFacts { client: None, server: Some(ssh_side(banner)) };
+    let facts = SshFacts { client: None, server: Some(ssh_side(banner).into()) };
     let event = event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts))));
     let told = line(&event, false);
     assert!(!told.trim_end().contains(char::is_control), "{told}");

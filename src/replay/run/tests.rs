@@ -52,7 +52,7 @@ fn identifications(events: &[Event]) -> Vec<(u64, Option<&str>, Option<&str>)> {
     let mut found = Vec::new();
     for event in events {
         if let EventKind::Application(Application::Ssh(facts)) = &event.kind {
-            let (client, server) = (software(facts.client.as_ref()), software(facts.server.as_ref()));
+            let (client, server) = (software(facts.client.as_deref()), software(facts.server.as_deref()));
             found.push((event.timestamp.as_nanos(), client, server));
         }
     }

@@ -86,7 +86,7 @@ impl Stage {
     /// The server behind `target` identifies itself as `banner`.
     fn says(&mut self, target: &Target, banner: &str) {
         let server = SshSide { banner: banner.to_owned(), ..SshSide::default() };
-        let facts = SshFacts { client: None, server: Some(server) };
+        let facts = SshFacts { client: None, server: Some(server.into()) };
         let mut event = connect_event(&outcome(target, PortState::Open));
         event.kind = EventKind::Application(Application::Ssh(Arc::new(facts)));
         self.report.emit(event);

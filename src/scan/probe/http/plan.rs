@@ -35,7 +35,8 @@ impl Plan {
     /// Merges requests; the user's come first. `close` asks for the connection's end behind each.
     pub(super) fn new(user: &[HttpRequest], rules: &[ProbeRequest], close: bool) -> Self {
         let of_user = user.iter().map(|request| {
-            let fields = request.headers.iter().map(|field| (field.name.to_string(), field.value.to_string()));
+            let fields =
+                request.headers.iter().map(|field| (field.name.to_string(), field.value.to_string()));
             (request.method.clone(), request.path.clone(), fields.collect::<Vec<_>>())
         });
         let of_rules = rules
