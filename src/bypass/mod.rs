@@ -59,6 +59,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use self::connections::Connections;
 pub use self::entries::Entries;
+use self::neighbours::Interface;
 
 /// `scripts/bypass-object` makes it of the source beside it.
 static OBJECT: &[u8] = include_bytes!("bypass.bpf.o");
@@ -151,6 +152,7 @@ fn told(error: &dyn std::error::Error) -> String {
 
 /// The program on its interfaces.
 pub struct Bypass {
+    interfaces: Vec<Interface>,
     phase: Mutex<Phase>,
     /// What was told of it already.
     told: Mutex<Totals>,
@@ -225,10 +227,18 @@ impl Bypass {
             take("totals")?.try_into().map_err(refused::<MapError>)?;
         // How many processors there may be is read once, and not any more where files are confined.
         totals.get(&0, 0).map_err(refused)?;
+        let named = config.interfaces.iter().zip(&interfaces);
+        let named =
+            named.map(|(name, index)| Interface { name: name.clone(), index: Some(*index) }).collect();
         let state = State { is_on: AtomicBool::new(true), interfaces, handed: AtomicU64::new(0) };
         let active = Box::new(Active { program, flows, totals });
         let told = Mutex::new(Totals::default());
-        Ok(Self { phase: Mutex::new(Phase::On(active)), told, state: Arc::new(state) })
+        Ok(Self { interfaces: named, phase: Mutex::new(Phase::On(active)), told, state: Arc::new(state) })
+    }
+
+    /// The interfaces that the program is on.
+    pub(crate) fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
     }
 
     /// What one worker inserts and removes by.

@@ -14,11 +14,19 @@ const MET_BY_IPTABLES: [&str; 3] = ["PREROUTING", "FORWARD", "POSTROUTING"];
 /// There where the kernel has `IPsec` (`CONFIG_XFRM`).
 const IPSEC: &str = "/proc/sys/net/core/xfrm_acq_expires";
 
+/// An interface between which others flows are to go by.
+#[derive(Debug, Clone)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    /// The one that the program is on; none before.
+    pub(crate) index: Option<u32>,
+}
+
 /// Looks once; nothing where there is nobody. Without `interfaces` their own state is left out.
 ///
 /// # Errors
 /// It can't be seen, and why.
-pub(crate) fn look(programs: &Programs, interfaces: &[String]) -> Result<Vec<String>, String> {
+pub(crate) fn look(programs: &Programs, interfaces: &[Interface]) -> Result<Vec<String>, String> {
     let ask = |question: Question| {
         let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
         let said = || ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -114,12 +122,14 @@ fn routing(family: Family, rules: &Value) -> Option<String> {
     (foreign > 0).then(|| format!("{foreign} routing rules (`ip rule`, {family})"))
 }
 
-/// Interfaces that are no plain Ethernet.
-fn links(links: &Value, interfaces: &[String]) -> Vec<String> {
-    let of =
-        |name: &String| links.as_array().into_iter().flatten().find(|link| link["ifname"] == *name.as_str());
-    let wrong = |name: &String| {
+/// Interfaces that are no plain Ethernet, or not those that they were.
+fn links(links: &Value, interfaces: &[Interface]) -> Vec<String> {
+    let of = |name: &str| links.as_array().into_iter().flatten().find(|link| link["ifname"] == *name);
+    let wrong = |Interface { name, index }: &Interface| {
         let Some(link) = of(name) else { return Some(format!("interface {name}, which is not there")) };
+        if index.is_some_and(|index| link["ifindex"] != index) {
+            return Some(format!("interface {name}, which was made anew"));
+        }
         let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
         match (link["master"].as_str(), kind) {
             (Some(master), _) => Some(format!("{master}, which interface {name} belongs to")),
@@ -134,8 +144,8 @@ fn links(links: &Value, interfaces: &[String]) -> Vec<String> {
 }
 
 /// Filters of `tc` where packets come in, behind which the program stands.
-fn disciplines(disciplines: &Value, interfaces: &[String]) -> Vec<String> {
-    let is_ours = |discipline: &&Value| interfaces.iter().any(|name| discipline["dev"] == *name.as_str());
+fn disciplines(disciplines: &Value, interfaces: &[Interface]) -> Vec<String> {
+    let is_ours = |discipline: &&Value| interfaces.iter().any(|it| discipline["dev"] == *it.name.as_str());
     let kinds = disciplines.as_array().into_iter().flatten().filter(is_ours);
     let ingress =
         kinds.filter(|discipline| matches!(discipline["kind"].as_str(), Some("ingress" | "clsact")));
@@ -212,14 +222,17 @@ mod tests {
         ] {
             assert!(routing(Family::V4, &foreign).is_some(), "{foreign}");
         }
-        let there = json!([{"ifname": "a", "link_type": "ether"}, {"ifname": "b", "link_type": "ether", "master": "br0"}, {"ifname": "br0", "link_type": "ether", "linkinfo": {"info_kind": "bridge"}}, {"ifname": "t", "link_type": "none"}]);
+        let there = json!([{"ifname": "a", "ifindex": 5, "link_type": "ether"}, {"ifname": "b", "link_type": "ether", "master": "br0"}, {"ifname": "br0", "link_type": "ether", "linkinfo": {"info_kind": "bridge"}}, {"ifname": "t", "link_type": "none"}]);
+        let named = |name: &str, index| Interface { name: name.to_owned(), index };
         let found =
-            |names: &[&str]| links(&there, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            |names: &[&str]| links(&there, &names.iter().map(|name| named(name, None)).collect::<Vec<_>>());
         assert!(found(&["a"]).is_empty());
         assert_eq!(found(&["b", "br0", "t", "x"]).len(), 4);
+        assert!(links(&there, &[named("a", Some(5))]).is_empty());
+        assert_eq!(links(&there, &[named("a", Some(4))]), ["interface a, which was made anew"]);
         let filters = json!([{"kind": "noqueue", "dev": "a", "root": true}, {"kind": "clsact", "dev": "b"}]);
         assert_eq!(
-            disciplines(&filters, &["a".to_owned(), "b".to_owned()]),
+            disciplines(&filters, &[named("a", None), named("b", None)]),
             ["filters of `tc` on interface b"]
         );
     }

@@ -32,7 +32,8 @@ use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use super::worker::{Judge, Shared, TICK, Worker};
 use super::{GuardError, Message, signals};
-use crate::bypass::{Bypass, BypassConfig, BypassError, Entries, neighbours};
+use crate::bypass::neighbours::{self, Interface};
+use crate::bypass::{Bypass, BypassConfig, BypassError, Entries};
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::event;
@@ -152,7 +153,9 @@ fn start_bypass(
     bypass: &BypassConfig,
     metrics: &GuardMetrics,
 ) -> Result<(Arc<Bypass>, Vec<Entries>), GuardError> {
-    let found = neighbours::look(&Programs::Here, &bypass.interfaces).map_err(BypassError::Blind)?;
+    let named = |name: &String| Interface { name: name.clone(), index: None };
+    let interfaces: Vec<Interface> = bypass.interfaces.iter().map(named).collect();
+    let found = neighbours::look(&Programs::Here, &interfaces).map_err(BypassError::Blind)?;
     if !found.is_empty() {
         return Err(BypassError::Neighbours(found).into());
     }

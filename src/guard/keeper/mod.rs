@@ -88,9 +88,8 @@ impl Keeper {
         // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
         let bell = Bell::hang(sender.clone()).ok();
         let scope = Scope { variant: config.variant, families: config.families.clone(), programs };
-        let watched = config.bypass.as_ref().map(|bypass| bypass.interfaces.clone()).zip(bypass);
         let keeping = Keeping {
-            bypass: watched,
+            bypass,
             unseen: 0,
             lookout: Lookout::new(scope.clone(), config.queues, config.hook.clone()),
             scope,
@@ -194,8 +193,8 @@ struct Keeping {
     reporter: Reporter,
     loss: Loss,
     seeing: Seeing,
-    /// What forwards below netfilter, and between which interfaces; none where it is off.
-    bypass: Option<(Vec<String>, Arc<Bypass>)>,
+    /// What forwards below netfilter; none where it is off.
+    bypass: Option<Arc<Bypass>>,
     /// Looks in a row that did not show what the bypass would skip.
     unseen: u8,
     /// Whether the hook was taken down by order.
@@ -313,8 +312,8 @@ impl Keeping {
 
     /// Ends the bypass where it would skip what others have set up meanwhile.
     fn watch_bypass(&mut self) {
-        let Some((interfaces, bypass)) = &self.bypass else { return };
-        let why = match neighbours::look(&self.scope.programs, interfaces) {
+        let Some(bypass) = &self.bypass else { return };
+        let why = match neighbours::look(&self.scope.programs, bypass.interfaces()) {
             Ok(found) if found.is_empty() => {
                 self.unseen = 0;
                 return;
