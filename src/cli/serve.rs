@@ -68,6 +68,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
             bounds: Bounds { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
             rules: arguments.scan_rules.clone(),
         },
+        merges: true,
         flags: ("--listen", "--"),
     };
     if !arguments.scan_allow.is_empty() {
