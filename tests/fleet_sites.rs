@@ -69,6 +69,21 @@ fn services(page: &str, port: u16) -> Vec<Value> {
     all.into_iter().filter(|service| service["port"] == port && service["side"] == "server").collect()
 }
 
+/// Whether all threads of this name are held to what is left to them.
+fn are_held(process: &Running, name: &str) -> bool {
+    let folder = format!("/proc/{}/task", process.id());
+    let tasks = std::fs::read_dir(folder).expect("it runs").flatten().map(|task| task.path());
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let of_name: Vec<_> = tasks.filter(|task| read(task.join("comm")).trim() == name).collect();
+    let is_held = |task: &std::path::PathBuf| {
+        let status = read(task.join("status"));
+        ["Seccomp:\t2\n", "NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n"]
+            .iter()
+            .all(|held| status.contains(held))
+    };
+    !of_name.is_empty() && of_name.iter().all(is_held)
+}
+
 fn stop(mut process: Running) {
     process.signal(Signal::TERM);
     assert!(process.wait_exit().code().is_some(), "{}", process.stderr());
@@ -103,6 +118,10 @@ fn a_page_merges_what_sensors_send_where_it_may_and_says_how_they_stand() {
     // Who may write merges, and goes on where the server was away.
     let (merging, at) = page(&url, "hand");
     eventually("it to be merged", || (found(&at) == 8).then_some(()));
+    assert!(are_held(&merging, "fleet-merge"));
+    let following = Running::start(program(&["fleet", "merge", "--follow", "--database", &by(&url, "hand")]));
+    eventually("it to be held", || are_held(&following, "bannerwall").then_some(()));
+    stop(following);
     server.stop();
     merging.wait_stderr("it to be told", |said| said.contains("cannot merge what sensors").then_some(()));
     server.go_on();
