@@ -3,7 +3,8 @@
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use bannerwall_test_support::{
     Namespace, Nginx, Postgres, Running, Signal, as_root, eventually, forbids, json_lines, json_lines_so_far,
@@ -134,6 +135,24 @@ fn eventually_served(network: &Namespace, agent: &str) {
     eventually(&format!("{agent} to be served"), || is_served(network, agent).then_some(()));
 }
 
+/// A counter of the guard's.
+fn metric(network: &Namespace, name: &str) -> u64 {
+    let metrics = network.run("curl -sS http://127.0.0.1:9464/metrics");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
+}
+
+/// Waits until the guard has asked for newer versions: from the beginning of a question to its end, from now on.
+fn wait_asked(network: &Namespace) {
+    let asked = || metric(network, "bannerwall_rules_polls_total");
+    // One may be under way.
+    let enough = asked() + 2;
+    eventually("the guard to ask", || {
+        std::thread::sleep(Duration::from_millis(100));
+        (asked() >= enough).then_some(())
+    });
+}
+
 #[test]
 fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
     as_root(|| {
@@ -243,6 +262,7 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         assert_eq!(site.publish(&forbids("third"), &[]), 2);
         assert_eq!(site.publish(&forbids("fourth"), &["--percent", "0"]), 3);
         let before = psql(&site.url, "SELECT count(*) FROM fleet_rules WHERE serial <= 2");
+        wait_asked(&network);
         assert!(before == "2" && is_served(&network, "third") && !is_served(&network, "second"));
         site.rules(&["rollout", "3", "--percent", "100"]);
         eventually_blocked(&network, "fourth");
@@ -268,6 +288,26 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         eventually("it to be kept", || std::fs::metadata(own).ok().filter(|file| file.uid() != 0));
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
+
+        // What does not load any more is none to go back behind, whatever the server has.
+        let number = site.path("east.pack.version");
+        assert_eq!(std::fs::read_to_string(&number).expect("it is kept"), "3\n");
+        let good = std::fs::read(site.path("east.pack")).expect("it is kept");
+        std::fs::write(site.path("east.pack"), b"bannerwall rules 1\ndamaged").expect("the folder is ours");
+        psql(&site.url, "UPDATE fleet_rules SET percent = 0 WHERE serial = 3");
+        let output = site.command(&network, "east", &[]).output().expect("it runs");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("version 3 of the rules was in force here"), "{said}");
+        site.rules(&["rollout", "3", "--percent", "100"]);
+        let guard = site.guard(&network, "east");
+        assert!(!is_served(&network, "fourth") && is_served(&network, "third"), "{}", guard.stderr());
+        eventually("it to be kept", || (std::fs::read(site.path("east.pack")).ok()? == good).then_some(()));
+        stop(guard);
+        std::fs::write(&number, "4\n").expect("the folder is ours");
+        let said = text(&site.command(&network, "east", &["--check"]).output().expect("it runs").stderr);
+        assert!(said.contains("it is version 3, and version 4 was in force"), "{said}");
+        std::fs::remove_file(&number).expect("it is there");
 
         // What is kept is trusted no more than the server.
         server.stop();
@@ -302,9 +342,11 @@ fn a_version_is_rolled_out_to_some_first_and_each_sees_its_own_row() {
         let (early, late) = if meant("east") == 2 { (0, 1) } else { (1, 0) };
         assert_eq!(meant(sensors[late]), 1, "at {share:?} %");
         eventually_blocked(&networks[early], "second");
+        wait_asked(&networks[late]);
         assert!(is_served(&networks[late], "second") && !is_served(&networks[late], "first"));
         // With fewer nobody gives up what it has; with all it is everybody's.
         site.rules(&["rollout", "2", "--percent", "0"]);
+        wait_asked(&networks[early]);
         assert!(!is_served(&networks[early], "second"));
         site.rules(&["rollout", "2", "--percent", "100"]);
         eventually_blocked(&networks[late], "second");
@@ -346,6 +388,42 @@ fn a_version_is_rolled_out_to_some_first_and_each_sees_its_own_row() {
         let output = Command::new("psql").args(words).output().expect("psql is installed");
         assert!(text(&output.stderr).contains("row-level security"), "{}", text(&output.stderr));
     });
+}
+
+#[test]
+fn of_those_who_publish_at_once_each_has_a_number_of_its_own_or_is_refused() {
+    let Some(server) = Postgres::start() else { return };
+    let site = Site::new(&server);
+    let (file, key, database) = (site.word("rules.toml"), site.word("ours.key"), by(&site.url, "ann"));
+    std::fs::write(&file, forbids("first")).expect("the folder is ours");
+    let publish = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["fleet", "rules", "publish", &file, "--key", &key, "--database", &database]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+    };
+    let all: Vec<_> = (0..6).map(|_| publish()).collect();
+    let mut numbers = Vec::new();
+    for child in all {
+        let output = child.wait_with_output().expect("it ends");
+        let said = text(&output.stderr);
+        match output.status.code() {
+            Some(0) => numbers.push(text(&output.stdout).trim().to_owned()),
+            code => assert!(code == Some(2) && said.contains("is not newer than those"), "{code:?}: {said}"),
+        }
+    }
+    numbers.sort();
+    assert!(!numbers.is_empty());
+    assert_eq!(psql(&site.url, "SELECT serial FROM fleet_rules ORDER BY serial"), numbers.join("\n"));
+
+    // A role is a sensor's or a publisher's.
+    for (flag, name, told) in [
+        ("--publisher", "east", "--publisher east: that role is a sensor"),
+        ("--worker", "west", "--worker west: that role is a sensor"),
+        ("--sensor", "ann", "member of bannerwall_publisher"),
+    ] {
+        let said = site.refused(&["init", flag, name, "--database", &site.url]);
+        assert!(said.contains(told), "{flag} {name}: {said}");
+    }
 }
 
 #[test]

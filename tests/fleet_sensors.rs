@@ -381,9 +381,9 @@ fn tables_of_a_version_before_are_brought_up_to_date_with_what_they_hold() {
     );
     let refused = run(&["fleet", "status", "--database", &by(&url, "page")]);
     let said = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 4"), "{said}");
+    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 5"), "{said}");
     told(&["fleet", "status", "--database", &url]);
-    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "4");
+    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "5");
     for (scan, results) in [("1", "{\"scan\":1}"), ("2", "{\"scan\":2}"), ("3", "")] {
         assert_eq!(told(&["fleet", "results", scan, "--database", &url]).trim(), results);
     }

@@ -46,6 +46,8 @@ impl PageFlags {
             htpasswd: self.serve_htpasswd.clone(),
             tls: self.serve_tls_cert.clone().zip(self.serve_tls_key.clone()),
             scans: ScanConfig::default(),
+            // A guard merges nothing: it does its own work.
+            merges: false,
             flags: ("--serve", "--serve-"),
         })
     }

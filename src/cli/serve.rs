@@ -22,6 +22,7 @@ use crate::serve::{Bounds, ScanConfig, ServeConfig};
   bannerwall serve --inventory net.db                             then open http://127.0.0.1:8642/
   bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --htpasswd users --tls-cert cert.pem --tls-key key.pem
   bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24   scans of it are started from the page
+  bannerwall serve --inventory postgresql://worker@db/net         all sites of a fleet; merges what sensors send, if it may
   curl http://127.0.0.1:8642/api/services?q=product:openssh
 
 Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
@@ -68,6 +69,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
             bounds: Bounds { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
             rules: arguments.scan_rules.clone(),
         },
+        merges: true,
         flags: ("--listen", "--"),
     };
     if !arguments.scan_allow.is_empty() {

@@ -2,6 +2,7 @@ GRANT USAGE ON SCHEMA bannerwall
   TO bannerwall_sensor, bannerwall_worker, bannerwall_reader, bannerwall_admin, bannerwall_publisher;
 -- Not sensor and received_at: whose a batch is, and when it came, the server knows itself.
 GRANT INSERT (stream, number, sent_at, waiting, lost, version, batch) ON bannerwall.fleet_inbox TO bannerwall_sensor;
+GRANT EXECUTE ON FUNCTION bannerwall.fleet_heard() TO bannerwall_sensor;
 GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_worker, bannerwall_reader, bannerwall_admin;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA bannerwall TO bannerwall_worker, bannerwall_admin;
 GRANT INSERT, UPDATE, DELETE ON bannerwall.sensors, bannerwall.runs, bannerwall.hosts, bannerwall.banners,

@@ -8,17 +8,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::thread::CapabilitySet;
+
 use super::absence::Absence;
 use super::queue::{Queue, inbox};
 use super::{FleetError, PAUSE};
+use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::inventory::{Merger, Place, StoreError};
+use crate::privileges::keep_or_tell;
 
 /// Batches that are taken at once.
 const TOGETHER: i64 = 16;
 
-/// How often it is looked into an inbox that is empty.
-const LOOKS: Duration = Duration::from_millis(250);
+/// How soon it is looked again into an inbox that was empty: at first, and at last.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// How often it is looked whether there is a fleet by now.
+const FLEETS: Duration = Duration::from_secs(30);
 
 /// How it is done.
 #[derive(Debug, Clone)]
@@ -46,12 +53,15 @@ pub struct Merged {
 /// The database cannot be used; of one that goes away later only where nobody waits for it.
 pub fn merge(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetError> {
     drop(Queue::open(&config.place)?);
-    go_on(config, stop)
-}
-
-/// The same in a fleet that is known to be there.
-fn go_on(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetError> {
-    let mut hand = Hand { merger: Merger::open(&config.place)?, most: TOGETHER, merged: Merged::default() };
+    let mut hand = Hand {
+        merger: Merger::open(&config.place)?,
+        most: TOGETHER,
+        rest: Rest::default(),
+        merged: Merged::default(),
+    };
+    if !hand.merger.ask(inbox::may_merge)? {
+        return Err(FleetError::MayNotMerge);
+    }
     if config.tries_again {
         let count = hand.merger.ask(inbox::retry)?;
         tell(format_args!("bannerwall: {count} batches are tried once more"));
@@ -67,7 +77,7 @@ fn go_on(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetError> 
                     break;
                 }
                 if is_empty {
-                    std::thread::park_timeout(LOOKS);
+                    std::thread::park_timeout(hand.rest.pause());
                 }
             }
             Err(error) if !config.follows => return Err(error.into()),
@@ -89,12 +99,38 @@ struct Hand {
     merger: Merger,
     /// Batches that are taken at once: one by one, where one of them is at fault.
     most: i64,
+    rest: Rest,
     merged: Merged,
+}
+
+/// How an inbox is looked into that stays empty: ever more rarely.
+#[derive(Debug, Default)]
+struct Rest {
+    /// The pause before the last look; none behind one that has found something.
+    last: Option<Duration>,
+}
+
+impl Rest {
+    /// How long to leave it alone.
+    fn pause(&mut self) -> Duration {
+        let pause = self.last.map_or(LOOKS.0, |last| (last * 2).min(LOOKS.1));
+        self.last = Some(pause);
+        pause
+    }
+
+    /// Something was there.
+    fn is_over(&mut self) {
+        self.last = None;
+    }
 }
 
 impl Hand {
     /// Merges some; whether there is nothing more.
     fn step(&mut self) -> Result<bool, StoreError> {
+        // Of one that was empty a moment ago: one question in the place of a transaction.
+        if self.rest.last.is_some() && !self.merger.ask(inbox::is_waiting)? {
+            return Ok(true);
+        }
         let (mut taken, most) = (inbox::Taken::default(), self.most);
         match self.merger.merge(&mut |desk| inbox::take(desk, most, &mut taken)) {
             Ok(()) => {}
@@ -112,6 +148,9 @@ impl Hand {
         }
         self.most = (self.most * 2).min(TOGETHER);
         self.count(taken.merged, &taken.refused);
+        if taken.rows > 0 {
+            self.rest.is_over();
+        }
         Ok(taken.rows == 0)
     }
 
@@ -126,28 +165,56 @@ impl Hand {
 
 /// Merges on a thread of its own as long as it is there.
 #[derive(Debug)]
-pub(super) struct Background {
+pub struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Starts it in a fleet that is known to be there.
+    /// Starts it, whether there is a fleet by now or not; the thread is confined to what is left to it.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub(super) fn start(place: &Place) -> std::io::Result<Self> {
+    pub fn start(place: &Place, confinement: Option<Confinement>) -> std::io::Result<Self> {
         let stop = Arc::<AtomicBool>::default();
         let config = MergeConfig { place: place.clone(), follows: true, tries_again: false };
         let asked = Arc::clone(&stop);
         let merging = move || {
-            // Who may not do so leaves it to others.
-            if let Err(error) = go_on(&config, &asked) {
-                tell(format_args!("bannerwall: what sensors have sent is left to others: {error}"));
+            if let Some(confinement) = confinement {
+                keep_or_tell("fleet-merge", CapabilitySet::empty());
+                // What of it the kernel has: whoever runs us need not hear of it each time.
+                confinement.apply_or_tell(true);
             }
+            tend(&config, &asked);
         };
         let thread = std::thread::Builder::new().name("fleet-merge".to_owned()).spawn(merging)?;
         Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+/// Merges until `stop` says so, or what is in the way is not to be waited for.
+fn tend(config: &MergeConfig, stop: &AtomicBool) {
+    let mut absence = Absence::new(PAUSE);
+    while !stop.load(Relaxed) {
+        let pause = match merge(config, stop) {
+            Ok(_) => return,
+            Err(FleetError::NoFleet) => FLEETS,
+            Err(FleetError::MayNotMerge) => {
+                return tell(
+                    "bannerwall: what sensors send is not merged here, by a role that may not do so: workers do, and \
+                     `fleet merge --follow`",
+                );
+            }
+            Err(error @ (FleetError::Older(..) | FleetError::Newer(_))) => {
+                return tell(format_args!("bannerwall: what sensors send is left to others: {error}"));
+            }
+            Err(error) => absence.goes_on(|| {
+                tell(format_args!(
+                    "bannerwall: cannot merge what sensors send: {error}; it is tried again and again"
+                ));
+            }),
+        };
+        std::thread::park_timeout(pause);
     }
 }
 
@@ -159,5 +226,19 @@ impl Drop for Background {
             // A panic was told by the thread itself.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inbox_that_stays_empty_is_looked_into_ever_more_rarely() {
+        let mut rest = Rest::default();
+        let mut pauses = || [(); 7].map(|()| rest.pause().as_millis());
+        assert_eq!(pauses(), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        rest.is_over();
+        assert_eq!(rest.pause().as_millis(), 250);
     }
 }

@@ -31,11 +31,11 @@ mod rhythm;
 pub mod rules;
 mod worker;
 
-pub use merge::{MergeConfig, Merged, merge};
+pub use merge::{Background, MergeConfig, Merged, merge};
 pub use order::{FileKind, NetworkRate, Order, RuleFile, leads_down};
 pub use queue::{
     Group, Member, Planned, Published, PublishedState, Queue, ScanState, SensorState, Status, Submission,
-    TakenState, check_name, script,
+    TakenState, check_name, script, sensors_of,
 };
 pub use rhythm::Cron;
 pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
@@ -78,6 +78,12 @@ pub enum FleetError {
     /// A sensor would be able to read.
     #[error("--sensor {0}: that role is a member of {1}; a sensor is to have one of its own")]
     Reads(String, String),
+    /// A sensor's role would do something else, too.
+    #[error("--{1} {0}: that role is a sensor; a sensor is to have one of its own, which reads nothing")]
+    IsSensor(String, &'static str),
+    /// A role may not write what merging writes.
+    #[error("--database: this role may not merge what sensors send; members of {group} may", group = Group::Worker.name())]
+    MayNotMerge,
     /// A newer program has made it.
     #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",
         known = queue::VERSION)]

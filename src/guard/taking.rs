@@ -1,13 +1,14 @@
 //! Rules that are published for many guards: had before the start, and asked for on a thread of its own.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
 use super::config::GuardConfig;
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
-use crate::fleet::rules::{Taker, Unenforced};
+use crate::fleet::rules::{Counts, Taker, Unenforced};
 use crate::metrics::GuardMetrics;
 use crate::privileges::{FILES, keep_or_tell};
 
@@ -40,17 +41,46 @@ pub(super) fn start(
             answer.error.map_or(Ok(()), |error| Err(Unenforced::Refused(error)))
         };
         // Counts go on from another process's.
-        let mut shown = 0;
+        let mut shown = Counts::default();
         loop {
             metrics.rules_version.set(taker.version().unwrap_or_default());
-            let goes_on = taker.look(&mut enforce);
+            let goes_on = whatever_happens(&metrics, || taker.look(&mut enforce));
             metrics.rules_version.set(taker.version().unwrap_or_default());
-            metrics.rules_refused.inc_by(taker.refusals().saturating_sub(shown));
-            shown = taker.refusals();
+            let counts = taker.counts();
+            metrics.rules_refused.inc_by(counts.refusals.saturating_sub(shown.refusals));
+            metrics.rules_poll_failures.inc_by(counts.failures.saturating_sub(shown.failures));
+            metrics.rules_polls.inc_by(counts.polls.saturating_sub(shown.polls));
+            shown = counts;
             if !goes_on || asked.recv_timeout(taker.poll()) == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
         }
     })?;
     Ok(sender)
+}
+
+/// Asks, and goes on where that panics: a guard that takes no rules any more is not to look like one that does.
+fn whatever_happens(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool {
+    // What is half done of numbers and files is done again by the next one.
+    catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_told| {
+        metrics.rules_poll_failures.inc();
+        tell("bannerwall: rules: a fault of this program (above): the rules in force stay so, and it is asked again");
+        true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Registry;
+
+    #[test]
+    fn a_panic_is_counted_and_is_not_the_end() {
+        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        assert!(whatever_happens(&metrics, || panic!("a fault")));
+        assert_eq!(metrics.rules_poll_failures.get(), 1);
+        assert!(!whatever_happens(&metrics, || false));
+        assert!(whatever_happens(&metrics, || true));
+        assert_eq!(metrics.rules_poll_failures.get(), 1);
+    }
 }

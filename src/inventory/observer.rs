@@ -7,6 +7,7 @@ use std::time::Duration;
 use ahash::AHashSet;
 
 use super::database::{Place, Writer};
+use super::heartbeat::Heartbeat;
 use super::notify::Receiver;
 use super::outlet::Outlet;
 use super::post::{self, Post};
@@ -83,7 +84,8 @@ impl RecordConfig {
         if let Some(post) = self.post(&run)? {
             let recorder = Recorder::new(post, losses.clone());
             let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
-            return Ok(Inventory { feed, losses, known: None });
+            let heartbeat = Some(Heartbeat::start(&self.place).map_err(fault)?);
+            return Ok(Inventory { feed, losses, known: None, _heartbeat: heartbeat });
         }
         let store = Writer::open(&self.place, &run)?.bounded(self.max_size)?;
         let known = match source {
@@ -103,7 +105,7 @@ impl RecordConfig {
             .giving_up_after(self.gone_after)
             .telling(outlet);
         let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
-        Ok(Inventory { feed, losses, known })
+        Ok(Inventory { feed, losses, known, _heartbeat: None })
     }
 
     /// What sends to a fleet, where this is one of its sensors.
@@ -129,6 +131,8 @@ pub struct Inventory {
     feed: Feed<Recorder>,
     losses: Losses,
     known: Option<Arc<AHashSet<SocketAddr>>>,
+    /// Says that this sensor of a fleet is there.
+    _heartbeat: Option<Heartbeat>,
 }
 
 impl Inventory {

@@ -156,6 +156,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether it is not there what was asked for, or not for who asks.
+    pub(super) fn is_of_rights(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_of_rights())
+    }
+
     /// Whether what was to be written is at fault, and would be each time.
     pub(super) fn is_of_content(&self) -> bool {
         matches!(self, Self::Database { error, .. } if error.is_of_content())

@@ -143,6 +143,10 @@ families! {
     pub rules_version: gauge "rules_version" "The published version of the rules that is in force, with --rules-from; else 0",
     /// Published versions that were refused.
     pub rules_refused: counter "rules_refused_total" "Published versions of the rules that were refused",
+    /// Times that newer versions were asked for.
+    pub rules_polls: counter "rules_polls_total" "Times that the database was asked for newer versions of the rules, and answered",
+    /// Times that they could not be.
+    pub rules_poll_failures: counter "rules_poll_failures_total" "Times that newer versions of the rules could not be asked for, or taken for a fault of the guard's own",
     /// 1 where blocking rules block, 0 where they only tell.
     pub enforcing: gauge "enforcing" "1 where blocking rules block, 0 where they only tell",
     /// Flows that were handed to the bypass.

@@ -19,7 +19,8 @@ use super::pages::Asked;
 use super::reader::Reader;
 use super::scans::{Mode, Order, Rhythm, on};
 use super::{attempt, live};
-use crate::inventory::{Database, Service, Time};
+use crate::fleet::sensors_of;
+use crate::inventory::{Database, Service, StoreError, Time};
 
 /// The description of this interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -38,6 +39,7 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
         .route("/findings", get(findings))
         .route("/changes", get(changes))
         .route("/runs", get(runs))
+        .route("/sensors", get(sensors))
         .route("/events", get(live::events))
         .route("/impact", post(impact))
         .route("/scans", get(scans).post(scan))
@@ -128,6 +130,13 @@ async fn changes(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> An
 async fn runs(State(reader): State<Arc<Reader>>) -> Answer {
     let runs = reader.ask(Database::runs).await?;
     Ok(json(&json!({ "runs": runs })))
+}
+
+/// Sensors of the fleet beside the inventory, where there is one.
+async fn sensors(State(reader): State<Arc<Reader>>) -> Answer {
+    let sensors = reader.ask(|inventory| Ok::<_, StoreError>(sensors_of(inventory))).await?;
+    let sensors = sensors.map_err(|error| Fault::Busy(format!("sensors cannot be read: {error}")))?;
+    Ok(json(&json!({ "sensors": sensors.unwrap_or_default() })))
 }
 
 /// Rules in, what they would stop out.

@@ -13,6 +13,7 @@ use super::reader::AT_ONCE;
 use super::scans::Scans;
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
+use crate::fleet::Background;
 use crate::privileges::{FILES, keep_or_tell};
 use crate::web::{File, Limits, Tls, TlsFault};
 
@@ -31,6 +32,7 @@ pub struct Server {
     web: crate::web::Server,
     /// Ends behind it.
     _scans: Option<Ending>,
+    _merging: Option<Background>,
 }
 
 /// What starts scans; it notes at its end which are ended by that.
@@ -73,7 +75,12 @@ impl Server {
                 runtime.spawn(scans.keep());
             }
         });
-        Ok(Self { web: web.map_err(ServeError::Start)?, _scans: ending })
+        Ok(Self { web: web.map_err(ServeError::Start)?, _scans: ending, _merging: None })
+    }
+
+    /// The same, and what merges beside it.
+    pub(super) fn beside(self, merging: Option<Background>) -> Self {
+        Self { _merging: merging, ..self }
     }
 
     /// Where the page is.

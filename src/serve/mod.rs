@@ -1,8 +1,8 @@
 //! `bannerwall serve`: the inventory for a browser, and the same as JSON, over HTTP.
 //!
 //! Pages are whole without JavaScript, name no foreign origin, and show whatever came from the network as text
-//! ([`text::Shown`]). Nothing here writes into the inventory but the journal of [`scans`], and nothing that guard, scan or replay do waits
-//! for it.
+//! ([`text::Shown`]). Nothing here writes into the inventory but the journal of [`scans`] and, of a fleet, what sensors have sent
+//! ([`Background`]), and nothing that guard, scan or replay do waits for it.
 
 mod access;
 mod alerts;
@@ -35,6 +35,7 @@ use self::scans::Scans;
 pub(crate) use self::scans::runner;
 pub use self::scans::{Bounds, ScanConfig};
 use crate::confinement::Confinement;
+use crate::fleet::Background;
 use crate::inventory::{Database, Place, StoreError};
 use crate::web::bind;
 
@@ -56,6 +57,8 @@ pub struct ServeConfig {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// What may be scanned from the page.
     pub scans: ScanConfig,
+    /// Whether what sensors of a fleet have sent is merged beside it.
+    pub merges: bool,
     /// The flags that say so, as errors name them: where it is listened, and what those of access begin with.
     pub flags: (&'static str, &'static str),
 }
@@ -113,6 +116,9 @@ pub enum ServeError {
     /// What starts scans cannot be started.
     #[error("--scan-allow: {0}")]
     Scans(std::io::Error),
+    /// What merges cannot be started.
+    #[error("cannot start what merges: {0}")]
+    Merging(std::io::Error),
     /// The server's thread cannot be started.
     #[error("cannot start the HTTP server: {0}")]
     Start(std::io::Error),
@@ -134,7 +140,10 @@ impl ServeConfig {
         let access = Access::new(login, address.ip());
         let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board), scans.clone());
         let router = router(Arc::new(reader), access);
-        Server::start(listener, tls, router, (self.confinement(), scans))
+        let server = Server::start(listener, tls, router, (self.confinement(), scans))?;
+        let merges = self.merges && self.inventory.file().is_none();
+        let merging = merges.then(|| Background::start(&self.inventory, Some(self.confinement())));
+        Ok(server.beside(merging.transpose().map_err(ServeError::Merging)?))
     }
 
     /// Looks whether it would be shown to whom it may: reads what says so, and makes nothing.

@@ -5,14 +5,17 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
 use clap::Args;
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Database;
 use crate::cli::flags::inventory_place;
 use crate::cli::{Exit, Failure};
+use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::fleet::{Group, Member, MergeConfig, Merged, Queue, check_name};
 use crate::inventory::Place;
+use crate::privileges::keep_or_tell;
 
 /// What is to be there.
 #[derive(Debug, Args)]
@@ -65,6 +68,10 @@ pub(super) struct MergeArgs {
     /// Try once more what was set aside, since it could not be read.
     #[arg(long)]
     again: bool,
+    /// Do not confine the process to the network, for debugging: what a batch leads astray may then open every file and
+    /// run every program.
+    #[arg(long)]
+    no_sandbox: bool,
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
@@ -108,6 +115,12 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
         follows: arguments.follow,
         tries_again: arguments.again,
     };
+    if arguments.no_sandbox {
+        tell_unheld("a batch");
+    } else {
+        keep_or_tell("main", CapabilitySet::empty());
+        Confinement::default().finding_servers().apply_or_tell(quiet);
+    }
     let stop = Arc::<AtomicBool>::default();
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;

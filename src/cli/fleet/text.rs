@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::fleet::{Planned, PublishedState, ScanState, SensorState, Status, TakenState};
+use crate::inventory::Time;
 use crate::output::Escaped;
 
 /// The columns of a scan.
@@ -67,9 +68,10 @@ pub(super) fn status(status: &Status) -> String {
 
 /// A sensor on a line.
 pub(super) fn sensor(sensor: &SensorState) -> String {
-    let heard = sensor.heard.map_or_else(|| "never".to_owned(), |heard| heard.to_string());
+    let time = |time: Option<Time>| time.map_or_else(|| "never".to_owned(), |time| time.to_string());
+    let (alive, heard) = (time(sensor.alive), time(sensor.heard));
     let mut text = format!(
-        "sensor {}  last heard {heard}  {} batches with {} sightings",
+        "sensor {}  last heard {alive}, last batch {heard}  {} batches with {} sightings",
         Escaped(&sensor.sensor),
         sensor.batches,
         sensor.sightings
@@ -83,6 +85,9 @@ pub(super) fn sensor(sensor: &SensorState) -> String {
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
         // Text takes whatever is written.
         let _ = write!(text, ", {count} {what}");
+    }
+    if let Some(behind) = sensor.behind {
+        let _ = write!(text, ", the oldest for {:.1} s", behind as f64 / 1_000.0);
     }
     if let Some(skew) = sensor.skew {
         let way = if skew < 0 { "behind" } else { "ahead" };

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Queue, values};
+use super::{Queue, VERSION, values, version};
 use crate::fleet::FleetError;
-use crate::inventory::{Batch, DatabaseError, Desk, Row, Sent, Time};
+use crate::inventory::{Batch, Database, DatabaseError, Desk, Row, Sent, Time};
 
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
@@ -18,10 +18,16 @@ pub struct SensorState {
     pub sensor: String,
     /// When the last batch of it came.
     pub heard: Option<Time>,
+    /// When it was last there, by a batch or by saying so.
+    pub alive: Option<Time>,
+    /// How long that is ago by the server's clock, in milliseconds.
+    pub silent: Option<i64>,
     /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch included.
     pub skew: Option<i64>,
     /// Batches of it in the inbox.
     pub inbox: i64,
+    /// How long the oldest of them has been there, in milliseconds.
+    pub behind: Option<i64>,
     /// Batches that it kept itself when it sent its last one.
     pub waiting: i64,
     /// Batches that cannot be merged.
@@ -138,6 +144,19 @@ pub(in crate::fleet) fn retry(desk: Desk<'_>) -> Result<usize, DatabaseError> {
     desk.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
 }
 
+/// Whether there is anything to merge.
+pub(in crate::fleet) fn is_waiting(desk: Desk<'_>) -> Result<bool, DatabaseError> {
+    let query = "SELECT EXISTS (SELECT FROM fleet_inbox WHERE refused IS NULL)";
+    Ok(desk.one(query, &[], |row| row.get(0))?.unwrap_or_default())
+}
+
+/// Whether who asks may merge.
+pub(in crate::fleet) fn may_merge(desk: Desk<'_>) -> Result<bool, DatabaseError> {
+    let query =
+        "SELECT has_table_privilege('fleet_inbox', 'DELETE') AND has_table_privilege('services', 'INSERT')";
+    Ok(desk.one(query, &[], |row| row.get(0))?.unwrap_or_default())
+}
+
 /// The sensor of which something waits for longest, locked to the end of the transaction.
 fn next_sensor(desk: Desk<'_>) -> Result<Option<String>, DatabaseError> {
     let query = "SELECT sensor FROM fleet_sensors s WHERE EXISTS (SELECT FROM fleet_inbox i
@@ -196,28 +215,49 @@ impl Queue {
     /// # Errors
     /// What the database says.
     pub fn sensors(&self) -> Result<Vec<SensorState>, FleetError> {
-        let query =
-            "SELECT coalesce(s.sensor, i.sensor), greatest(s.heard, i.heard), s.skew, coalesce(i.inbox, 0),
-               coalesce(i.waiting, s.waiting), coalesce(i.refused, 0), coalesce(s.batches, 0),
-               coalesce(s.sightings, 0), coalesce(s.lost, 0)
-             FROM fleet_sensors s FULL JOIN (SELECT sensor, max(received_at) AS heard,
-                 count(*) FILTER (WHERE refused IS NULL) AS inbox, count(refused) AS refused,
-                 (array_agg(waiting ORDER BY id DESC))[1] AS waiting
-               FROM fleet_inbox GROUP BY sensor) i ON i.sensor = s.sensor ORDER BY 1";
-        self.all(query, &[], sensor)
+        sensors(self.beside.desk()).map_err(|error| self.fault(error))
     }
 }
 
+/// All sensors that send to the fleet beside an inventory; none where there is none that this program knows.
+///
+/// # Errors
+/// What the database says.
+pub fn sensors_of(inventory: &Database) -> Result<Option<Vec<SensorState>>, DatabaseError> {
+    match inventory.desk() {
+        Some(desk) if version(desk)? == VERSION => sensors(desk).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn sensors(desk: Desk<'_>) -> Result<Vec<SensorState>, DatabaseError> {
+    let query = "SELECT sensor, greatest(s.heard, i.heard) AS heard, greatest(s.heard, i.heard, h.at) AS alive, s.skew,
+           coalesce(i.inbox, 0), coalesce(i.waiting, s.waiting), coalesce(i.refused, 0), coalesce(s.batches, 0),
+           coalesce(s.sightings, 0), coalesce(s.lost, 0), fleet_now() - greatest(s.heard, i.heard, h.at),
+           fleet_now() - i.oldest
+         FROM fleet_sensors s FULL JOIN (SELECT sensor, max(received_at) AS heard,
+             count(*) FILTER (WHERE refused IS NULL) AS inbox, count(refused) AS refused,
+             min(received_at) FILTER (WHERE refused IS NULL) AS oldest,
+             (array_agg(waiting ORDER BY id DESC))[1] AS waiting
+           FROM fleet_inbox GROUP BY sensor) i USING (sensor)
+         FULL JOIN fleet_heartbeats h USING (sensor) ORDER BY sensor";
+    desk.all(query, &[], sensor)
+}
+
 fn sensor(row: &Row<'_>) -> Result<SensorState, DatabaseError> {
+    let time = |column| Ok::<_, DatabaseError>(row.get::<Option<i64>>(column)?.map(Time::from_millis));
     Ok(SensorState {
         sensor: row.get(0)?,
-        heard: row.get::<Option<i64>>(1)?.map(Time::from_millis),
-        skew: row.get(2)?,
-        inbox: row.get(3)?,
-        waiting: row.get(4)?,
-        refused: row.get(5)?,
-        batches: row.get(6)?,
-        sightings: row.get(7)?,
-        lost: row.get(8)?,
+        heard: time(1)?,
+        alive: time(2)?,
+        skew: row.get(3)?,
+        inbox: row.get(4)?,
+        waiting: row.get::<Option<i64>>(5)?.unwrap_or_default(),
+        refused: row.get(6)?,
+        batches: row.get(7)?,
+        sightings: row.get(8)?,
+        lost: row.get(9)?,
+        silent: row.get(10)?,
+        behind: row.get(11)?,
     })
 }

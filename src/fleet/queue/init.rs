@@ -2,7 +2,7 @@
 
 use super::{TABLES, VERSION};
 use crate::fleet::FleetError;
-use crate::inventory::{Beside, DatabaseError, schema_of_server, values};
+use crate::inventory::{Beside, DatabaseError, SENSORS, schema_of_server, values};
 
 /// Groups, and what they may do. Sensors enter batches and read nothing but rules: what they may enter, by columns, are the
 /// values that the server does not know itself.
@@ -29,11 +29,22 @@ impl Group {
     /// The name of its role.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Sensor => "bannerwall_sensor",
+            Self::Sensor => SENSORS,
             Self::Worker => "bannerwall_worker",
             Self::Reader => "bannerwall_reader",
             Self::Admin => "bannerwall_admin",
             Self::Publisher => "bannerwall_publisher",
+        }
+    }
+
+    /// The flag that names its members.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Sensor => "sensor",
+            Self::Worker => "worker",
+            Self::Reader => "reader",
+            Self::Admin => "admin",
+            Self::Publisher => "publisher",
         }
     }
 }
@@ -111,12 +122,26 @@ pub(super) fn make(beside: &Beside, members: &[Member]) -> Result<(), DatabaseEr
     beside.together(|desk| desk.batch(&roles(members)))
 }
 
+/// Groups and their members.
+const MEMBERS: &str = "SELECT g.rolname::text FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+     JOIN pg_roles r ON r.oid = m.member";
+
 /// Looks which roles are there, and whether they may become what they are to be; what there is to make.
 pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, FleetError> {
     let desk = beside.desk();
     let is_there = |name: &str| {
         let there = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = ?1";
         desk.one(there, values![name], |row| row.get::<bool>(0))
+    };
+    let other_group = |name: &str, group: Group| {
+        let query = format!(
+            "{MEMBERS} WHERE r.rolname = ?1 AND g.rolname LIKE 'bannerwall\\_%' AND g.rolname <> ?2 LIMIT 1"
+        );
+        desk.one(&query, values![name, group.name()], |row| row.get::<String>(0))
+    };
+    let is_sensor = |name: &str| {
+        let query = format!("{MEMBERS} WHERE r.rolname = ?1 AND g.rolname = ?2");
+        desk.one(&query, values![name, SENSORS], |_| Ok(())).map(|found| found.is_some())
     };
     let fault = |error: DatabaseError| FleetError::Store(beside.fault(error));
     let mut told = Vec::new();
@@ -129,13 +154,12 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
             if found == Some(true) {
                 return Err(FleetError::Mighty(name.to_owned()));
             }
-            let other = "SELECT g.rolname::text FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
-                 JOIN pg_roles r ON r.oid = m.member
-                 WHERE r.rolname = ?1 AND g.rolname LIKE 'bannerwall\\_%' AND g.rolname <> ?2 LIMIT 1";
-            let other = desk.one(other, values![name, group.name()], |row| row.get::<String>(0));
-            if let Some(other) = other.map_err(fault)? {
+            if let Some(other) = other_group(name, group).map_err(fault)? {
                 return Err(FleetError::Reads(name.to_owned(), other));
             }
+        }
+        if group != Group::Sensor && !is_group && is_sensor(name).map_err(fault)? {
+            return Err(FleetError::IsSensor(name.to_owned(), group.flag()));
         }
         told.push(match (found, is_group) {
             (Some(_), true) => format!("role {name}: was there"),

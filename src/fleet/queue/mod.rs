@@ -10,7 +10,7 @@ mod schedules;
 mod status;
 mod work;
 
-pub use inbox::SensorState;
+pub use inbox::{SensorState, sensors_of};
 pub use init::{Group, Member, check_name, script};
 pub use orders::Submission;
 pub(super) use rules::{Offer, Shelf};
@@ -20,17 +20,18 @@ pub use status::{ScanState, Status};
 pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
 
 use super::FleetError;
-use crate::inventory::{Beside, DatabaseError, Place, Row, Value, values};
+use crate::inventory::{Beside, DatabaseError, Desk, Place, Row, Value, values};
 
 /// The version of the tables that this program writes.
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
 /// What makes them: one step a version.
-const TABLES: [&str; 4] = [
+const TABLES: [&str; 5] = [
     include_str!("../fleet-1.sql"),
     include_str!("../fleet-2.sql"),
     include_str!("../fleet-3.sql"),
     include_str!("../fleet-4.sql"),
+    include_str!("../fleet-5.sql"),
 ];
 
 /// Who makes the tables waits for others who do: `bwfl`.
@@ -88,19 +89,19 @@ impl Queue {
 
     /// Takes the steps behind the version that is there.
     fn climb(&self) -> Result<(), DatabaseError> {
-        if version(&self.beside)? >= VERSION {
+        if version(self.beside.desk())? >= VERSION {
             return Ok(());
         }
         self.beside.together(|desk| {
             desk.batch(&format!("SELECT pg_advisory_xact_lock({MAKING})"))?;
             // Another one may have been quicker.
-            let found = usize::try_from(version(&self.beside)?).unwrap_or_default();
+            let found = usize::try_from(version(desk)?).unwrap_or_default();
             TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))
         })
     }
 
     fn version(&self) -> Result<i64, FleetError> {
-        version(&self.beside).map_err(|error| self.fault(error))
+        version(self.beside.desk()).map_err(|error| self.fault(error))
     }
 
     /// Connects anew where the connection is lost.
@@ -135,11 +136,11 @@ impl Queue {
 }
 
 /// The version of the tables that are there; 0 where there are none.
-fn version(beside: &Beside) -> Result<i64, DatabaseError> {
+fn version(desk: Desk<'_>) -> Result<i64, DatabaseError> {
     let there = "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL";
-    if beside.desk().one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
+    if desk.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
         return Ok(0);
     }
-    let found = beside.desk().one("SELECT max(version) FROM fleet_version", values![], |row| row.get(0))?;
+    let found = desk.one("SELECT max(version) FROM fleet_version", values![], |row| row.get(0))?;
     Ok(found.unwrap_or_default())
 }

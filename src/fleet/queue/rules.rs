@@ -10,6 +10,12 @@ use crate::inventory::{Beside, DatabaseError, Place, StoreError, Time};
 /// Versions that are listed.
 const LISTED: i64 = 100;
 
+/// Who publishes waits for others who do: `bwru`.
+const PUBLISHING: i64 = 0x6277_7275;
+
+/// Octets of a signature at most, as the table takes them.
+const SIGNATURE: i32 = 4096;
+
 /// The newest versions, among which a sensor looks for its own.
 const OFFERED: i64 = 16;
 
@@ -87,11 +93,18 @@ impl Queue {
     pub fn publish(&self, version: &Published) -> Result<(), FleetError> {
         let query = "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
              SELECT ?1::bigint, ?2::bytea, ?3::text, ?4::bigint, ?5::bigint, ?6::text
-             WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1)";
+             WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1) ON CONFLICT DO NOTHING";
         let Published { serial, pack, signature, percent, rules, note } = version;
         let values = values![*serial, pack.as_slice(), signature, *percent, *rules, note];
-        let entered = self.beside.desk().execute(query, values).map_err(|error| self.fault(error))?;
-        if entered == 0 { Err(FleetError::NotNewer(*serial)) } else { Ok(()) }
+        let entered = self.beside.together(|desk| {
+            desk.batch(&format!("SELECT pg_advisory_xact_lock({PUBLISHING})"))?;
+            desk.execute(query, values)
+        });
+        if entered.map_err(|error| self.fault(error))? == 0 {
+            Err(FleetError::NotNewer(*serial))
+        } else {
+            Ok(())
+        }
     }
 
     /// The last versions, the newest first.
@@ -120,8 +133,9 @@ impl Queue {
     /// # Errors
     /// There is none of that number.
     pub fn pack(&self, serial: i64) -> Result<(Vec<u8>, String), FleetError> {
-        let query = "SELECT pack, signature FROM fleet_rules WHERE serial = ?1";
-        let found = self.one(query, values![serial], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let query = "SELECT substring(pack, 1, ?2), left(signature, ?3) FROM fleet_rules WHERE serial = ?1";
+        let values = values![serial, asked(), SIGNATURE];
+        let found = self.one(query, values, |row| Ok((row.get(0)?, row.get(1)?)))?;
         found.ok_or(FleetError::NoRules(serial))
     }
 
@@ -163,9 +177,15 @@ impl Queue {
     }
 }
 
+/// Octets that are asked for of a pack: one more than it may have, by which one is known that is too large.
+fn asked() -> i32 {
+    i32::try_from(LARGEST + 1).unwrap_or(i32::MAX)
+}
+
 /// Versions above one, the newest first.
-const OFFERS: &str = "SELECT serial, percent, signature FROM fleet_rules WHERE serial > ?1 AND percent > 0
-       AND octet_length(signature) <= 4096 ORDER BY serial DESC LIMIT ?2";
+const OFFERS: &str =
+    "SELECT serial, percent, left(signature, 4096) FROM fleet_rules WHERE serial > ?1 AND percent > 0
+       ORDER BY serial DESC LIMIT ?2";
 
 /// A version that a sensor may take.
 #[derive(Debug, Clone)]
@@ -227,11 +247,10 @@ impl Shelf {
     /// # Errors
     /// What the database says.
     pub(in crate::fleet) fn pack(&self, serial: i64) -> Result<Option<Vec<u8>>, StoreError> {
-        let query = "SELECT pack FROM fleet_rules WHERE serial = ?1 AND octet_length(pack) <= ?2";
-        // As PostgreSQL compares them.
-        let most = i32::try_from(LARGEST).unwrap_or(i32::MAX);
-        let found = self.beside.desk().one(query, values![serial, most], |row| row.get(0));
-        found.map_err(|error| self.beside.fault(error))
+        let query = "SELECT substring(pack, 1, ?2) FROM fleet_rules WHERE serial = ?1";
+        let found = self.beside.desk().one(query, values![serial, asked()], |row| row.get::<Vec<u8>>(0));
+        let found = found.map_err(|error| self.beside.fault(error))?;
+        Ok(found.filter(|octets| octets.len() <= LARGEST))
     }
 
     /// Says which version is in force, and which one was not taken.

@@ -1,8 +1,8 @@
 //! The file that a guard keeps its last good pack in, with its signature: a start needs no server, and trusts the file no
-//! more than the server.
+//! more than the server. Beside it stands the pack's number, below which nothing is taken, whatever became of the file.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::key::PublicKeys;
 use super::pack::{LARGEST, Pack};
@@ -15,6 +15,29 @@ const LINES: usize = 4;
 
 /// Octets of a file at most.
 const LONGEST: u64 = LARGEST as u64 + (8 << 10);
+
+/// Octets of a file with a number at most.
+const NUMBER: u64 = 32;
+
+/// The file with the number of the newest version that was in force.
+pub(super) fn number_file(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".version");
+    name.into()
+}
+
+/// The newest version that was in force; none where there is no file that says so.
+///
+/// # Errors
+/// Why it is of no use.
+pub(super) fn number(path: &Path) -> Result<Option<i64>, String> {
+    let held = match crate::files::read_to(&number_file(path), NUMBER) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        held => held.map_err(|error| error.to_string())?,
+    };
+    let number = std::str::from_utf8(&held).ok().and_then(|text| text.trim_end().parse().ok());
+    number.filter(|number| *number > 0).map(Some).ok_or_else(|| "not the number of a version".to_owned())
+}
 
 /// What stands in a file for a pack and its signature.
 pub(super) fn written(octets: &[u8], signature: &str) -> Vec<u8> {
@@ -53,6 +76,18 @@ fn parted(held: &[u8]) -> Option<(&str, &[u8])> {
 mod tests {
     use super::super::key::SecretKey;
     use super::*;
+
+    #[test]
+    fn a_number_is_read_or_none_or_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules.pack");
+        assert_eq!(number(&path), Ok(None));
+        for (text, read) in [("7\n", Some(7)), ("0", None), ("-1", None), ("x", None), ("", None)] {
+            std::fs::write(folder.path().join("rules.pack.version"), text).unwrap();
+            assert_eq!(number(&path).ok().flatten(), read, "{text}");
+            assert_eq!(number(&path).is_ok(), read.is_some(), "{text}");
+        }
+    }
 
     #[test]
     fn what_is_kept_is_verified_before_it_is_read() {

@@ -72,6 +72,19 @@ pub enum TakeError {
         "--rules-from {0}: no version of the rules is meant for this sensor; `bannerwall fleet rules status` tells"
     )]
     None(Place),
+    /// It has none that is not older than what was in force.
+    #[error(
+        "--rules-from {place}: version {version} of the rules was in force here, cannot be had any more, and nothing older is \
+         taken: publish a newer one, or remove {} to take what there is", file.display()
+    )]
+    Older {
+        /// Where it was looked.
+        place: Place,
+        /// What was in force.
+        version: i64,
+        /// The file that says so.
+        file: PathBuf,
+    },
     /// None of those that it has is taken.
     #[error("--rules-from {0}: version {1} of the rules is refused: {2}")]
     Refused(Place, i64, String),
@@ -82,16 +95,30 @@ pub enum TakeError {
 pub struct Taker {
     from: RulesFrom,
     version: Option<i64>,
+    /// The newest version that was in force by the files; nothing below it is taken.
+    floor: Option<i64>,
+    /// The number in its file.
+    noted: Option<i64>,
     /// Versions above it that were refused: the signature that they had, and why.
     refused: BTreeMap<i64, (String, String)>,
-    /// How many were refused since the start.
-    refusals: u64,
+    counts: Counts,
     /// What is in force, and not written to the file yet.
     unkept: Option<Vec<u8>>,
     /// What the server was told last.
     told: Option<Told>,
     /// What was complained about last of server and file.
     complaints: [bool; 3],
+}
+
+/// What was done since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Versions that were refused.
+    pub refusals: u64,
+    /// Times that newer versions were asked for, and an answer came.
+    pub polls: u64,
+    /// Times that none came.
+    pub failures: u64,
 }
 
 /// What the server was told: what is in force, what is refused and why, and when that was said.
@@ -118,13 +145,21 @@ impl Taker {
     pub fn begin(from: RulesFrom) -> Result<(Self, Taken), TakeError> {
         let mut taker = Self {
             version: None,
+            floor: None,
+            noted: None,
             refused: BTreeMap::new(),
-            refusals: 0,
+            counts: Counts::default(),
             unkept: None,
             told: None,
             complaints: [false; 3],
             from,
         };
+        taker.noted = kept::number(&taker.from.state).unwrap_or_else(|error| {
+            let file = kept::number_file(&taker.from.state);
+            tell(format_args!("bannerwall: {}: left alone: {error}", file.display()));
+            None
+        });
+        taker.floor = taker.noted;
         if let Some(taken) = taker.kept() {
             taker.version = Some(taken.version);
             return Ok((taker, taken));
@@ -143,7 +178,12 @@ impl Taker {
             (Err(error), None) => Err(TakeError::Away { error, state }),
             (Ok(_), None) => Err(match taker.refused.pop_last() {
                 Some((version, (_, reason))) => TakeError::Refused(place, version, reason),
-                None => TakeError::None(place),
+                None => match taker.floor {
+                    Some(version) => {
+                        TakeError::Older { place, version, file: kept::number_file(&taker.from.state) }
+                    }
+                    None => TakeError::None(place),
+                },
             }),
         }
     }
@@ -153,9 +193,9 @@ impl Taker {
         self.version
     }
 
-    /// How many versions were refused since the start.
-    pub const fn refusals(&self) -> u64 {
-        self.refusals
+    /// What was done since the start.
+    pub const fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// How often newer versions are to be asked for.
@@ -174,6 +214,7 @@ impl Taker {
         self.keep();
         match asked {
             Ok((goes_on, shelf)) => {
+                self.counts.polls += 1;
                 if self.is_well(About::Server) {
                     tell("bannerwall: rules: the database answers again");
                 }
@@ -181,6 +222,7 @@ impl Taker {
                 goes_on
             }
             Err(error) => {
+                self.counts.failures += 1;
                 let what = format_args!("{error}: the rules in force stay so, and it is asked again");
                 self.complain(About::Server, what);
                 true
@@ -188,20 +230,28 @@ impl Taker {
         }
     }
 
-    /// What the file holds, where it is good.
-    fn kept(&self) -> Option<Taken> {
-        let state = self.from.state.display();
+    /// What the file holds, where it is good and not older than what was in force.
+    fn kept(&mut self) -> Option<Taken> {
         let kept = kept::read(&self.from.state, &self.from.keys).and_then(|pack| {
-            let taken = pack.map(|pack| self.taken(&pack));
-            taken
-                .map(|taken| RuleSet::load(&taken.selection).map(|_| taken))
-                .transpose()
-                .map_err(|error| error.to_string())
+            let Some(pack) = pack else { return Ok(None) };
+            if let Some(newer) = self.floor.filter(|floor| *floor > pack.version) {
+                return Err(format!("it is version {}, and version {newer} was in force", pack.version));
+            }
+            // Also of one that does not load.
+            self.floor = Some(pack.version);
+            let taken = self.taken(&pack);
+            RuleSet::load(&taken.selection).map(|_| Some(taken)).map_err(|error| error.to_string())
         });
         kept.unwrap_or_else(|error| {
+            let state = self.from.state.display();
             tell(format_args!("bannerwall: --rules-state {state}: left alone: {error}"));
             None
         })
+    }
+
+    /// What is in force, or what is just below the oldest that may be.
+    fn above(&self) -> i64 {
+        self.version.or(self.floor.map(|floor| floor - 1)).unwrap_or_default()
     }
 
     fn taken(&self, pack: &Pack) -> Taken {
@@ -210,8 +260,10 @@ impl Taker {
 
     fn ask(&mut self, shelf: &Shelf, enforce: &mut Enforce<'_>) -> Result<bool, StoreError> {
         let sensor = shelf.sensor()?;
-        let mut offers = shelf.offers(self.version.unwrap_or_default())?;
-        offers.retain(|offer| offer.is_meant_for(&sensor));
+        let above = self.above();
+        let mut offers = shelf.offers(above)?;
+        // Whatever the server says of their numbers.
+        offers.retain(|offer| offer.serial > above && offer.is_meant_for(&sensor));
         let is_offered = |serial: &i64| offers.iter().any(|offer| offer.serial == *serial);
         self.refused.retain(|serial, _| is_offered(serial));
         for offer in offers {
@@ -258,16 +310,17 @@ impl Taker {
             self.version.map_or_else(String::new, |version| format!("; version {version} stays in force"));
         tell(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
         let reason = cut(reason, REASON).to_owned();
-        self.refusals += 1;
+        self.counts.refusals += 1;
         self.refused.insert(offer.serial, (offer.signature.clone(), reason));
     }
 
-    /// Writes what is in force to the file.
+    /// Writes what is in force to the file, and its number beside it.
     fn keep(&mut self) {
-        let Some(octets) = &self.unkept else { return };
-        match crate::files::replace(&self.from.state, octets) {
+        if self.unkept.is_none() && self.noted >= self.version {
+            return;
+        }
+        match self.write() {
             Ok(()) => {
-                self.unkept = None;
                 let _ = self.is_well(About::File);
             }
             Err(error) => {
@@ -278,6 +331,19 @@ impl Taker {
                 );
             }
         }
+    }
+
+    fn write(&mut self) -> std::io::Result<()> {
+        if let Some(octets) = &self.unkept {
+            crate::files::replace(&self.from.state, octets)?;
+            self.unkept = None;
+        }
+        // Behind it: a number without its pack would keep a start from what is there.
+        if let Some(version) = self.version.filter(|version| self.noted < Some(*version)) {
+            crate::files::replace(&kept::number_file(&self.from.state), format!("{version}\n").as_bytes())?;
+            self.noted = Some(version);
+        }
+        Ok(())
     }
 
     /// Says how it stands, where that is new or was said long ago.

@@ -94,7 +94,7 @@ pub struct Ended {
 /// The database cannot be used when it begins, or this machine lacks something.
 pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ended, FleetError> {
     let queue = Queue::open(&config.place)?;
-    let _merging = Background::start(&config.place).map_err(StoreError::Create)?;
+    let _merging = Background::start(&config.place, None).map_err(StoreError::Create)?;
     let id = queue.join(&config.name, config.lease)?;
     let mut worker = Worker {
         config,

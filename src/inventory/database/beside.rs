@@ -84,6 +84,13 @@ impl Beside {
     }
 }
 
+impl Database {
+    /// Statements about what other rooms keep beside this inventory; none of a file.
+    pub fn desk(&self) -> Option<Desk<'_>> {
+        matches!(self.link, Link::Postgres(_)).then(|| Desk::new(&self.link))
+    }
+}
+
 impl<'a> Desk<'a> {
     pub(super) fn new(link: &'a Link) -> Self {
         Self { link }

@@ -5,8 +5,8 @@ use super::{Beside, Place, values};
 use crate::inventory::batch::FORMAT;
 use crate::inventory::store::StoreError;
 
-/// Those who are members of it are sensors.
-const SENSORS: &str = "bannerwall_sensor";
+/// The group of roles whose members are sensors.
+pub const SENSORS: &str = "bannerwall_sensor";
 
 /// A batch on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,15 @@ impl Inbox {
              JOIN pg_roles r ON r.oid = m.member WHERE g.rolname = ?1 AND r.rolname = session_user";
         let found = self.beside.desk().one(query, values![SENSORS], |row| row.get(0));
         found.map_err(|error| self.beside.fault(error))
+    }
+
+    /// Says that the sensor is there.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn beat(&self) -> Result<(), StoreError> {
+        let told = self.beside.desk().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
+        told.map(drop).map_err(|error| self.beside.fault(error))
     }
 
     /// Enters a batch, unless it is there already. Where the answer is lost it may be all the same.

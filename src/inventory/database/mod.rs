@@ -21,6 +21,7 @@ use std::os::unix::fs::MetadataExt as _;
 use rusqlite::OpenFlags;
 
 pub use self::beside::{Beside, Desk};
+pub use self::inbox::SENSORS;
 pub(super) use self::inbox::{Inbox, Parcel, Standing};
 pub(crate) use self::link::values;
 pub use self::link::{DatabaseError, Interrupter, Row, Value};

@@ -47,9 +47,18 @@ pub enum DatabaseError {
 impl DatabaseError {
     /// Whether a server has refused a value that it was sent: one that a type cannot hold, or too large for an index.
     pub(in crate::inventory) fn is_of_content(&self) -> bool {
-        const CLASSES: [&str; 2] = ["22", "54"];
+        self.is_of_class(&["22", "54"])
+    }
+
+    /// Whether a server does not have what it was asked for, or not for who asks.
+    pub(in crate::inventory) fn is_of_rights(&self) -> bool {
+        self.is_of_class(&["42"])
+    }
+
+    /// By the first two characters of a server's code.
+    fn is_of_class(&self, classes: &[&str]) -> bool {
         let Self::Postgres(error) = self else { return false };
-        error.code().is_some_and(|code| CLASSES.iter().any(|class| code.code().starts_with(class)))
+        error.code().is_some_and(|code| classes.iter().any(|class| code.code().starts_with(class)))
     }
 }
 
