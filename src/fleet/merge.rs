@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::absence::Absence;
 use super::queue::{Queue, inbox};
 use super::{FleetError, PAUSE};
 use crate::diagnostics::tell;
-use crate::inventory::{Merger, Place, StoreError};
+use crate::inventory::{Absence, Merger, Place, StoreError};
 
 /// Batches that are taken at once.
 const TOGETHER: i64 = 16;
