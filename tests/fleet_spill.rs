@@ -109,19 +109,24 @@ impl Site {
     }
 }
 
+/// A capture in three parts, each more than what is read of a pipe at once.
+fn parts() -> [Vec<u8>; 3] {
+    [capture(900), capture_of(900..1800)[24..].to_vec(), capture_of(1800..2700)[24..].to_vec()]
+}
+
 #[test]
 fn a_server_that_goes_away_amid_a_run_gets_everything_once_it_is_back() {
     let Some(mut site) = Site::new() else { return };
-    // More than what is read of a pipe at once.
-    let (first, second) = (capture(300), capture_of(300..600));
-    let file = site.file("whole.pcap", &[&first, &second[24..]].concat());
+    let [first, second, third] = parts();
+    let file = site.file("whole.pcap", &[&first[..], &second, &third].concat());
     let (mut sensor, mut pipe) = site.follows("pipe");
-    pipe.write_all(&first).expect("it reads");
-    let entered = "SELECT count(*) FROM fleet_inbox";
+    // What is seen of a part is told when the next one comes.
+    pipe.write_all(&[first, second].concat()).expect("it reads");
+    let entered = "SELECT count(*) FROM fleet_inbox WHERE batch LIKE '%sensed_2%'";
     eventually("the first batches", || (psql(&site.url, entered) != "0").then_some(()));
     eventually("the folder to be empty", || site.batches().is_empty().then_some(()));
     site.server.stop();
-    pipe.write_all(&second[24..]).expect("it reads");
+    pipe.write_all(&third).expect("it reads");
     sensor.wait_stderr("the sensor to tell", |said| said.contains("batches wait in").then_some(()));
     assert!(!site.batches().is_empty());
     site.server.go_on();
@@ -172,8 +177,10 @@ fn who_is_killed_without_its_server_is_gone_on_for_and_what_is_damaged_is_set_as
     let Some(mut site) = Site::new() else { return };
     let (mut sensor, mut pipe) = site.follows("pipe");
     site.server.stop();
-    // Parts that come one after the other, so that there are several batches.
-    for (part, batches) in [&capture(300)[..], &capture_of(300..600)[24..]].into_iter().zip(0..) {
+    // What is seen of a part is told when the next one comes.
+    let [first, second, third] = parts();
+    pipe.write_all(&first).expect("it reads");
+    for (part, batches) in [second, third].iter().zip(0..) {
         pipe.write_all(part).expect("it reads");
         eventually("a batch more", || (site.batches().len() > batches).then_some(()));
     }
@@ -189,14 +196,14 @@ fn who_is_killed_without_its_server_is_gone_on_for_and_what_is_damaged_is_set_as
     let files = left[1..].iter().map(|name| std::fs::read_to_string(site.spill().join(name)));
     let whole: String = files.map(|file| file.expect("it is there")).collect();
     site.server.go_on();
-    let next = site.file("next.pcap", &capture_of(700..710));
+    let next = site.file("next.pcap", &capture_of(2700..2710));
     let said = site.sends(&next);
     assert!(said.contains(&format!("{} is set aside (.damaged)", left[0])), "{said}");
     assert_eq!(site.left(), [left[0].clone() + ".damaged", "lock".into(), "sensor".into()]);
     let known = site.known();
     // Whatever stands in the others, and what the next run has seen.
     let mut told: Vec<&str> = whole.split('"').filter(|word| word.starts_with("SSH-2.0-sensed_")).collect();
-    told.extend(["SSH-2.0-sensed_700", "SSH-2.0-sensed_709"]);
+    told.extend(["SSH-2.0-sensed_2700", "SSH-2.0-sensed_2709"]);
     assert!(told.len() > 100, "{told:?}");
     for banner in told {
         assert!(known.contains(&format!("{banner}|")), "{banner}: {known}");
