@@ -89,6 +89,13 @@ impl Sender {
     /// is the turn of this one.
     fn follow(&mut self) -> bool {
         let shared = &self.shared;
+        if shared.lock.get().is_none() {
+            tell(format_args!(
+                "bannerwall: batches wait in {} until the process that uses it ({}) has ended",
+                shared.folder.path().display(),
+                shared.folder.holder().unwrap_or_default()
+            ));
+        }
         while shared.lock.get().is_none() {
             if let Ok(Some(lock)) = shared.folder.lock() {
                 let _ = shared.lock.set(lock);
