@@ -6,10 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::entry::{Entry, Held, RunState, written};
 use super::file::{BatchHead, Kind, RunHead, opened};
 use super::folder::{Folder, Listed};
 use super::name::{FileName, RunName};
-use super::queue::{Entry, Held, RunState, Shared, written};
+use super::queue::Shared;
 use crate::inventory::batch::{Author, FORMAT};
 use crate::inventory::database::{Parcel, Time};
 

@@ -4,6 +4,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`adopt`] | what runs have left that are gone |
+//! | [`entry`] | a batch that waits, and its run |
 //! | [`file`] | what stands in a file, and how it is known to be whole |
 //! | [`folder`] | the folder, its lock, whom it is for |
 //! | [`name`] | names of files |
@@ -11,6 +12,7 @@
 //! | [`sender`] | the thread that sends |
 
 mod adopt;
+mod entry;
 mod file;
 mod folder;
 mod name;

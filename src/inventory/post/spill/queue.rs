@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use super::entry::{BLOCK, Entry, Held, RunState, written};
 use super::file::{BatchHead, Kind, RunHead, opened, sealed};
 use super::folder::{Folder, Lock};
 use super::name::{Aside, RunName};
@@ -17,9 +18,6 @@ use crate::inventory::recorder::Losses;
 
 /// Octets of batches that are kept in memory while the folder takes none.
 const MEMORY: u64 = 8 << 20;
-
-/// What a file takes at least, and each of its parts: a block of most file systems.
-const BLOCK: u64 = 4 << 10;
 
 /// Numbers that a run takes for its batches at once.
 const NUMBERS: u64 = 1_000;
@@ -51,52 +49,6 @@ impl Backlog {
     pub(in crate::inventory) fn set_aside(&self) -> u64 {
         self.0[3].load(Relaxed)
     }
-}
-
-/// Where the text of a batch is.
-#[derive(Debug, Clone)]
-pub(super) enum Held {
-    File,
-    /// The folder did not take it.
-    Memory(Arc<Parcel>),
-}
-
-/// A batch that waits.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) run: RunName,
-    pub(super) number: u64,
-    pub(super) is_end: bool,
-    pub(super) held: Held,
-    /// What it takes of the disk, or of memory.
-    pub(super) octets: u64,
-    /// As far as that is known without its file.
-    pub(super) sightings: Option<u64>,
-    pub(super) written: SystemTime,
-    /// Whether it outlasts a power cut.
-    pub(super) lasts: bool,
-}
-
-impl Entry {
-    /// One that is in a file.
-    pub(super) fn in_file(run: RunName, number: u64, is_end: bool, length: u64, written: SystemTime) -> Self {
-        let octets = length.next_multiple_of(BLOCK);
-        Self { run, number, is_end, held: Held::File, octets, sightings: None, written, lasts: true }
-    }
-
-    pub(super) fn file(&self) -> String {
-        self.run.batch(self.number, self.is_end)
-    }
-}
-
-/// What is known of a run of which batches wait, or of the own one.
-#[derive(Debug, Clone)]
-pub(super) struct RunState {
-    /// Writes its end, once it is killed.
-    pub(super) author: Option<Author>,
-    pub(super) up_to: u64,
-    /// Sightings that it has lost; of the own run those that had to make room.
-    pub(super) lost: u64,
 }
 
 #[derive(Debug, Default)]
@@ -446,11 +398,4 @@ impl Shared {
         }
         self.show(&queue);
     }
-}
-
-/// The file of a batch whose run has lost so much.
-pub(super) fn written(parcel: &Parcel, lost: u64) -> Vec<u8> {
-    let Parcel { stream, number, format, sightings, text } = parcel;
-    let (stream, number, format, sightings) = (stream.clone(), *number, *format, *sightings);
-    sealed(Kind::Batch, &BatchHead { stream, number, format, sightings, lost }, text)
 }
