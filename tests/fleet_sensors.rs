@@ -1,71 +1,23 @@
 //! Sensors of a fleet: roles that enter what they see and read nothing, batches that count once whoever is killed, and what
 //! cannot be read set aside.
 
-use std::net::Ipv4Addr;
-use std::path::Path;
-use std::process::{Command, Output};
+mod sensing;
 
-use bannerwall::workbench::packet::Flags;
-use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
-use bannerwall_test_support::{Postgres, Running, Signal, eventually, json_lines, psql, ssh_servers};
+use std::process::Command;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
+use bannerwall_test_support::{Postgres, Running, Signal, eventually, psql, ssh_servers};
+use sensing::{KNOWN, by, capture, init, merge, program, replay, run, sensors, text, told};
 
 /// A batch as sensors write it, of one service.
 const BATCH: &str = r#"{"source":"guard","about":"by hand","once":false,"started":1}
 {"address":"203.0.113.9","port":22,"side":"server","protocol":"ssh","what":{"said":{"kind":"banner","text":"SSH-2.0-hand_1"}},"first":1700000000000000000,"last":1700000000000000000,"count":5}
 "#;
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
-}
-
-fn program(words: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.args(words).current_dir("/");
-    command
-}
-
-fn run(words: &[&str]) -> Output {
-    program(words).output().expect("it runs")
-}
-
-/// What it prints, where that is well.
-fn told(words: &[&str]) -> String {
-    let output = run(words);
-    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// The same database by another role.
-fn by(url: &str, role: &str) -> String {
-    url.replace("user=postgres", &format!("user={role}"))
-}
-
 /// What a server says to a statement that it refuses.
 fn refused(url: &str, query: &str) -> String {
     let output = Command::new("psql").args(["-XAtqd", url, "-c", query]).output().expect("psql is installed");
     assert!(!output.status.success() && output.stdout.is_empty(), "{query}: {}", text(&output.stdout));
     text(&output.stderr)
-}
-
-/// Has a database made into a fleet, with sensors `east` and `west`.
-fn init(url: &str) -> String {
-    let words =
-        ["fleet", "init", "--sensor", "east", "--sensor", "west", "--worker", "hand", "--reader", "page"];
-    told(&[&words[..], &["--admin", "boss", "--database", url]].concat())
-}
-
-fn merge(url: &str, words: &[&str]) -> Output {
-    run(&[&["fleet", "merge", "--database", &by(url, "hand")], words].concat())
-}
-
-/// How the sensors stand, as a reader is told.
-fn sensors(url: &str) -> Vec<serde_json::Value> {
-    json_lines(told(&["fleet", "status", "--format", "json", "--database", &by(url, "page")]).as_bytes())
-        .into_iter()
-        .filter(|row| row.get("sensor").is_some())
-        .collect()
 }
 
 fn servers() -> String {
@@ -77,46 +29,6 @@ fn scan(url: &str, range: &str, port: &str, words: &[&str]) -> Command {
     command.args(["--read-timeout", "9s", "--total-timeout", "30s", "--inventory", url]).args(words);
     command
 }
-
-/// Connections of SSH to so many servers, each twice, as a capture of raw IP packets.
-fn capture(servers: u8) -> Vec<u8> {
-    let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101]);
-    let mut number = 0;
-    for (round, server) in [40_000, 40_001].into_iter().flat_map(|it| (0..servers).map(move |at| (it, at))) {
-        let client = endpoint(&format!("192.0.2.7:{round}"));
-        let server_end = endpoint(&format!("{}:22", Ipv4Addr::new(198, 51, 100, server)));
-        let up = || SegmentBuilder::new(client, server_end).sequence(100).acknowledgement(500);
-        let down = || SegmentBuilder::new(server_end, client).sequence(500).acknowledgement(100);
-        let said = format!("SSH-2.0-sensed_{server}\r\n");
-        for packet in [
-            SegmentBuilder::new(client, server_end).flags(Flags::SYN).sequence(99).build(),
-            down().flags(Flags::SYN | Flags::ACK).sequence(499).build(),
-            up().build(),
-            down().payload(said.as_bytes()).build(),
-            up().acknowledgement(500 + u32::try_from(said.len()).expect("short"))
-                .payload(b"SSH-2.0-client_1\r\n")
-                .build(),
-        ] {
-            let length = u32::try_from(packet.len()).expect("a short packet");
-            file.extend(words(&[1_700_000_000 + number / 1000, number % 1000 * 1000, length, length]));
-            file.extend(packet);
-            number += 1;
-        }
-    }
-    file
-}
-
-fn replay(url: &str, capture: &Path, words: &[&str]) -> Command {
-    let mut command = program(&["replay", "-q", "-o", "/dev/null", "--inventory", url]);
-    command.args(words).arg(capture);
-    command
-}
-
-/// What is known of services and who said so, whatever way it came.
-const KNOWN: &str = "SELECT address, services.port, protocol, side, text, count FROM sightings
-    JOIN services ON services.id = service JOIN hosts ON hosts.id = host JOIN banners USING (protocol, side)
-    WHERE banners.id = sightings.banner ORDER BY 1, 2, 3, 4, 5";
 
 #[test]
 fn sensors_enter_what_they_see_and_read_nothing() {

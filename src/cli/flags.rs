@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
 use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
-use crate::inventory::{Place, Receiver, RecordConfig, Telling, parse_age, parse_url};
+use crate::inventory::{Place, Receiver, RecordConfig, SpillConfig, Telling, parse_age, parse_url};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
@@ -97,15 +97,27 @@ impl TypedValueParser for PlaceParser {
 /// The smallest inventory that can be asked for, in octets.
 const SMALLEST: u64 = 16 << 20;
 
-/// A size with its unit: `500MiB`, `2GiB`.
+/// The smallest folder of batches, in octets: some of the largest fit into it.
+const SMALLEST_SPILL: u64 = 4 << 20;
+
 fn inventory_size(text: &str) -> Result<u64, &'static str> {
+    let octets = size(text)?;
+    if octets < SMALLEST { Err("at least 16MiB are needed") } else { Ok(octets) }
+}
+
+fn spill_size(text: &str) -> Result<u64, &'static str> {
+    let octets = size(text)?;
+    if octets < SMALLEST_SPILL { Err("at least 4MiB are needed") } else { Ok(octets) }
+}
+
+/// A size with its unit: `500MiB`, `2GiB`.
+fn size(text: &str) -> Result<u64, &'static str> {
     const UNITS: [(&str, u32); 3] = [("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let read = |(unit, shift): &(&str, u32)| {
         let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         number.checked_mul(1 << shift)
     };
-    let octets = UNITS.iter().find_map(read).ok_or("a size with its unit, as in 500MiB or 2GiB")?;
-    if octets < SMALLEST { Err("at least 16MiB are needed") } else { Ok(octets) }
+    UNITS.iter().find_map(read).ok_or("a size with its unit, as in 500MiB or 2GiB")
 }
 
 /// `--inventory FILE`, and how the runs that write it are told apart.
@@ -127,6 +139,15 @@ pub(super) struct InventoryFlags {
     /// Know a server as gone that was not seen for so long (7d), beside those that were asked and refused.
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     gone_after: Option<Duration>,
+    /// Keep what a sensor of a fleet sends in FOLDER until the server has it: hours without the server, and a start without it,
+    /// cost octets alone. A folder for each process and sensor.
+    #[arg(long, value_name = "FOLDER", requires = "inventory", help_heading = "Inventory")]
+    spill: Option<PathBuf>,
+    /// With --spill: the octets of the disk that it may take (64MiB, 2GiB; at least 4MiB). The oldest goes first, is counted, and
+    /// told to the server.
+    #[arg(long, value_name = "SIZE", requires = "spill", help_heading = "Inventory", default_value = "256MiB",
+          value_parser = spill_size)]
+    spill_size: u64,
     #[command(flatten)]
     telling: TellingFlags,
 }
@@ -181,6 +202,17 @@ impl InventoryFlags {
         self.inventory.as_ref().and_then(Place::file)
     }
 
+    /// What is written: the file of `--inventory`, where it is one, and one in the folder of `--spill`.
+    pub(super) fn writes(&self) -> impl Iterator<Item = PathBuf> {
+        let spill = self.spill().filter(|_| self.is_of_server()).map(|spill| spill.file());
+        self.path().map(Path::to_owned).into_iter().chain(spill)
+    }
+
+    fn spill(&self) -> Option<SpillConfig> {
+        let folder = self.spill.clone()?;
+        Some(SpillConfig { folder, size: self.spill_size, succeeds: false })
+    }
+
     /// The inventory to keep, if any; `about` says what is seen.
     pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
         let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -194,6 +226,7 @@ impl InventoryFlags {
             keep: self.keep,
             gone_after: self.gone_after,
             max_size: self.inventory_max_size,
+            spill: self.spill(),
             telling,
         })
     }

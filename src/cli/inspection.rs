@@ -93,9 +93,8 @@ impl InspectionFlags {
 
     /// The files that are written.
     pub(super) fn writes(&self) -> Vec<PathBuf> {
-        let files =
-            [self.events.as_deref(), self.learn.as_deref(), self.output.as_deref(), self.inventory.path()];
-        files.into_iter().flatten().map(Path::to_owned).collect()
+        let files = [self.events.as_deref(), self.learn.as_deref(), self.output.as_deref()];
+        files.into_iter().flatten().map(Path::to_owned).chain(self.inventory.writes()).collect()
     }
 
     /// Whether the files that are written at the end can be.

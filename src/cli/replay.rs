@@ -215,10 +215,9 @@ impl ReplayArgs {
         for file in self.files.iter().filter(|file| *file != Path::new("-")) {
             confinement = confinement.reading(file);
         }
-        for file in
-            [self.output.as_deref(), self.learn.as_deref(), self.inventory.path()].into_iter().flatten()
-        {
-            confinement = confinement.writing(file);
+        let files = [self.output.as_deref(), self.learn.as_deref()].into_iter().flatten();
+        for file in files.map(Path::to_owned).chain(self.inventory.writes()) {
+            confinement = confinement.writing(&file);
         }
         confinement.apply_or_tell(quiet);
     }

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
-use super::absence::Absence;
 use super::queue::{Queue, inbox};
 use super::{FleetError, PAUSE};
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
-use crate::inventory::{Merger, Place, StoreError};
+use crate::inventory::{Absence, Merger, Place, StoreError};
 use crate::privileges::keep_or_tell;
 
 /// Batches that are taken at once.

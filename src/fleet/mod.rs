@@ -11,7 +11,6 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`absence`] | how a server is asked that is away |
 //! | [`mod@merge`] | what sensors have sent, into the inventory |
 //! | [`order`] | what is scanned, as it lies in the database |
 //! | [`over`] | which targets of a shard are over |
@@ -21,7 +20,6 @@
 //! | [`rules`] | rules from one place: packs, signatures, who takes which |
 //! | [`worker`] | takes shards, scans, writes |
 
-mod absence;
 mod merge;
 mod order;
 mod over;

@@ -41,6 +41,9 @@ pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
     if config.bypass.is_some() {
         needed |= PROGRAMS;
     }
+    if let Some(inventory) = &config.inventory {
+        inventory.prepare(config.user.as_ref())?;
+    }
     if let Some(user) = &config.user {
         needed |= CHANGE_USER;
         let _ = user.own(&folder);

@@ -144,6 +144,9 @@ impl Upkeep {
         let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
         // Before there is an inventory that nobody may see.
         config.page.as_ref().map(ServeConfig::check).transpose()?;
+        if let Some(inventory) = &config.inventory {
+            inventory.prepare(None)?;
+        }
         if config.is_confined {
             let place = config.inventory.as_ref().map(|inventory| &inventory.place);
             let page = config.page.iter().flat_map(ServeConfig::files);

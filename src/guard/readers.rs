@@ -13,7 +13,7 @@ const WRITERS_END: Duration = Duration::from_secs(2);
 
 /// What readers of events have taken and lost, as far as the metrics show it: those may go on from another process.
 #[derive(Debug, Default)]
-pub(super) struct ReadersShown([AtomicU64; 4]);
+pub(super) struct ReadersShown([AtomicU64; 6]);
 
 impl ReadersShown {
     /// Shows in the metrics what is new.
@@ -22,16 +22,24 @@ impl ReadersShown {
         let written = writers.iter().map(|writer| writer.handle().written()).sum();
         let unkept = inventory.map_or(0, Inventory::lost);
         let displaced = inventory.map_or(0, Inventory::displaced);
-        self.show_all(metrics, [lost, written, unkept, displaced]);
+        let (dropped, set_aside) = inventory.map_or((0, 0), Inventory::dropped);
+        if let Some((batches, octets)) = inventory.and_then(Inventory::waiting) {
+            metrics.spill_batches.set(signed(batches));
+            metrics.spill_bytes.set(signed(octets));
+        }
+        self.show_all(metrics, [lost, written, unkept, displaced, dropped, set_aside]);
     }
 
-    /// Events that were lost and written, sightings that were lost and displaced, all in all.
-    fn show_all(&self, metrics: &GuardMetrics, counts: [u64; 4]) {
+    /// Events that were lost and written, sightings that were lost and displaced; sightings that were dropped before they were
+    /// sent, and batches that were set aside. All in all.
+    fn show_all(&self, metrics: &GuardMetrics, counts: [u64; 6]) {
         let counters = [
             &metrics.events_dropped,
             &metrics.events_written,
             &metrics.inventory_lost,
             &metrics.inventory_displaced,
+            &metrics.spill_dropped,
+            &metrics.spill_set_aside,
         ];
         for ((counter, now), shown) in counters.into_iter().zip(counts).zip(&self.0) {
             counter.inc_by(now.saturating_sub(shown.fetch_max(now, Ordering::Relaxed)));
@@ -70,5 +78,9 @@ pub(super) fn finish_readers(
             tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
-    shown.show_all(metrics, [lost_events, written, unkept, 0]);
+    shown.show_all(metrics, [lost_events, written, unkept, 0, 0, 0]);
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -99,7 +99,8 @@ pub(super) fn start(
     let signals = signals::Listener::start(sender.clone())?;
     let writers = start_writers(outputs)?;
     let outputs = || writers.iter().map(Writer::handle).collect();
-    let inventory = config.inventory.as_ref();
+    let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
+    let inventory = config.inventory.clone().map(|it| it.succeeding(succeeds));
     let inventory = inventory.map(|it| it.start(event::Source::Guard, outputs())).transpose()?;
     let page = config.page.as_ref().map(|page| Page::new(page, config.inventory.as_ref())).transpose()?;
     note_start(&metrics, config, &rules);

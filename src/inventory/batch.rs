@@ -128,6 +128,21 @@ impl Author {
         (count, text)
     }
 
+    /// The line that each batch begins with.
+    pub(super) fn head(&self) -> String {
+        line(&self.0)
+    }
+
+    /// Who has written a batch, to be gone on for; none where it does not begin as one.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        serde_json::from_str(text.lines().next()?).ok().map(Self)
+    }
+
+    /// When the run began: milliseconds since the epoch.
+    pub(super) fn started(&self) -> i64 {
+        self.0.started
+    }
+
     /// The last batch, which says that the run is over.
     pub(super) fn end(&self, ended: i64) -> String {
         line(&Head { ended: Some(ended), ..self.0.clone() })

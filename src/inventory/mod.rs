@@ -4,6 +4,7 @@
 //! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on the
 //! packet path waits for it.
 
+mod absence;
 mod alert;
 mod batch;
 mod database;
@@ -24,6 +25,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use absence::Absence;
 pub use alert::Alert;
 pub use batch::Batch;
 pub(crate) use database::values;
@@ -37,6 +39,7 @@ pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};
 pub use notify::{Receiver, parse_url};
 pub use observer::{Inventory, Observer, RecordConfig, Telling};
+pub use post::SpillConfig;
 pub use store::StoreError;
 
 pub use crate::terms::place;

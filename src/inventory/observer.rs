@@ -6,17 +6,21 @@ use std::time::Duration;
 
 use ahash::AHashSet;
 
-use super::database::{Place, Writer};
+use super::database::{Inbox, Place, Writer};
 use super::heartbeat::Heartbeat;
 use super::notify::Receiver;
 use super::outlet::Outlet;
-use super::post::{self, Post};
+use super::post::{Backlog, Found, Post, Spill, SpillConfig, find};
 use super::recorder::{Losses, Recorder};
 use super::sighting::concerns;
 use super::store::{Run, Store, StoreError};
 use crate::event::{Event, EventSink as _, PortState, Source};
 use crate::output::consumer::Feed;
 use crate::output::{Handle, Overflow, WriterConfig};
+use crate::privileges::User;
+
+/// How long a guard waits at its end for what is not sent: it goes with the next run.
+const SENT_LAST: Duration = Duration::from_secs(1);
 
 /// Where the inventory is, and who writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct RecordConfig {
     pub gone_after: Option<Duration>,
     /// The octets that the file may have.
     pub max_size: Option<u64>,
+    /// Where batches of a sensor wait to be sent.
+    pub spill: Option<SpillConfig>,
     /// Where changes are told.
     pub telling: Telling,
 }
@@ -81,13 +87,28 @@ impl RecordConfig {
         };
         let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
         let losses = Losses::default();
-        if let Some(post) = self.post(&run)? {
-            let recorder = Recorder::new(post, losses.clone());
-            let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
-            let heartbeat = Some(Heartbeat::start(&self.place).map_err(fault)?);
-            return Ok(Inventory { feed, losses, known: None, _heartbeat: heartbeat });
-        }
-        let store = Writer::open(&self.place, &run)?.bounded(self.max_size)?;
+        let (post, backlog): (Box<dyn Store>, _) = match self.way(&run, source, &losses)? {
+            Way::Inbox(inbox) => (Box::new(Post::new(inbox, &run)?), None),
+            Way::Folder(spill, backlog) => (spill, Some(backlog)),
+            Way::Tables(store) => return self.record(source, outputs, &run, (*store, channel, losses)),
+        };
+        let recorder = Recorder::new(post, losses.clone());
+        let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
+        let heartbeat = Some(Heartbeat::start(&self.place).map_err(fault)?);
+        Ok(Inventory { feed, losses, known: None, backlog, _heartbeat: heartbeat })
+    }
+
+    /// Writes the tables of the inventory.
+    fn record(
+        &self,
+        source: Source,
+        outputs: Vec<Handle>,
+        run: &Run,
+        (store, channel, losses): (Writer, WriterConfig, Losses),
+    ) -> Result<Inventory, StoreError> {
+        let telling = &self.telling;
+        let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
+        let store = store.bounded(self.max_size)?;
         let known = match source {
             Source::Scan => Some(Arc::new(store.known_servers()?)),
             Source::Guard | Source::Replay => None,
@@ -105,13 +126,46 @@ impl RecordConfig {
             .giving_up_after(self.gone_after)
             .telling(outlet);
         let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
-        Ok(Inventory { feed, losses, known, _heartbeat: None })
+        Ok(Inventory { feed, losses, known, backlog: None, _heartbeat: None })
     }
 
-    /// What sends to a fleet, where this is one of its sensors.
-    fn post(&self, run: &Run) -> Result<Option<Box<dyn Store>>, StoreError> {
-        let Some(inbox) = post::find(&self.place, self.is_named.then_some(&*self.sensor))? else {
-            return Ok(None);
+    /// The same, which takes the folder for what is to be sent over from a process that is to end.
+    #[must_use]
+    pub fn succeeding(self, succeeds: bool) -> Self {
+        Self { spill: self.spill.map(|spill| SpillConfig { succeeds, ..spill }), ..self }
+    }
+
+    /// Makes the folder for what is to be sent, where there is to be one, for a user that the process goes on as.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
+        // Who gives one to a file is refused later.
+        let spill = self.spill.as_ref().filter(|_| self.place.file().is_none());
+        spill.map_or(Ok(()), |spill| spill.prepare(user))
+    }
+
+    /// The way of what is seen: to a fleet, where this is one of its sensors, or into tables.
+    fn way(&self, run: &Run, source: Source, losses: &Losses) -> Result<Way, StoreError> {
+        let sensor = self.is_named.then_some(&*self.sensor);
+        let way = match &self.spill {
+            Some(spill) if self.place.file().is_some() => {
+                let why = "it is for sensors of a fleet, whose --inventory is a server's (postgresql://…)";
+                return Err(StoreError::Spill { folder: spill.folder.clone(), why: why.to_owned() });
+            }
+            Some(spill) => {
+                let patience = (source == Source::Guard).then_some(SENT_LAST);
+                let (spill, backlog) =
+                    Spill::start(spill, &self.place, sensor, run, losses.clone(), patience)?;
+                Way::Folder(Box::new(spill), backlog)
+            }
+            None if self.place.file().is_some() => {
+                return Writer::open(&self.place, run).map(Box::new).map(Way::Tables);
+            }
+            None => match find(&self.place, sensor)? {
+                Found::Writer(inbox) => return inbox.into_writer(run).map(Box::new).map(Way::Tables),
+                Found::Sensor(_, inbox) => Way::Inbox(inbox),
+            },
         };
         let asked = [
             (run.tells, "changes are told by who may read (`inventory changes`, the page)"),
@@ -121,8 +175,18 @@ impl RecordConfig {
         if let Some((_, why)) = asked.into_iter().find(|(is_asked, _)| *is_asked) {
             return Err(StoreError::Sensor(self.place.clone(), why));
         }
-        Ok(Some(Box::new(Post::new(inbox, run)?)))
+        Ok(way)
     }
+}
+
+/// Where what is seen goes.
+enum Way {
+    /// A file, or a server that takes more than batches.
+    Tables(Box<Writer>),
+    /// A server that takes batches.
+    Inbox(Inbox),
+    /// A folder, from which they are sent.
+    Folder(Box<Spill>, Backlog),
 }
 
 /// The inventory that a run writes, to be finished at its end.
@@ -131,6 +195,7 @@ pub struct Inventory {
     feed: Feed<Recorder>,
     losses: Losses,
     known: Option<Arc<AHashSet<SocketAddr>>>,
+    backlog: Option<Backlog>,
     /// Says that this sensor of a fleet is there.
     _heartbeat: Option<Heartbeat>,
 }
@@ -151,14 +216,24 @@ impl Inventory {
         self.losses.displaced()
     }
 
-    /// Writes everything, and says how much was lost.
+    /// Batches that wait in a folder to be sent, and the octets that they take; none where there is no folder.
+    pub fn waiting(&self) -> Option<(u64, u64)> {
+        self.backlog.as_ref().map(|backlog| (backlog.batches(), backlog.octets()))
+    }
+
+    /// Sightings that were dropped from that folder, and batches that were set aside there.
+    pub fn dropped(&self) -> (u64, u64) {
+        self.backlog.as_ref().map_or((0, 0), |backlog| (backlog.dropped(), backlog.set_aside()))
+    }
+
+    /// Writes everything, and says how much was lost, also from the folder of what is to be sent.
     ///
     /// # Panics
     /// Hands on a panic of the recorder's thread.
     pub fn finish(self) -> u64 {
-        let (handle, losses) = (self.feed.handle(), self.losses);
+        let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         drop(self.feed.finish());
-        handle.lost() + losses.count()
+        handle.lost() + losses.count() + backlog.map_or(0, |backlog| backlog.dropped())
     }
 
     /// As [`Inventory::finish`], but gives a store up that takes nothing for so long; none then.

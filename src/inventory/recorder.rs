@@ -69,6 +69,8 @@ pub(super) struct Recorder {
     recent: AHashMap<(Asset, What), Recent>,
     batch: Vec<Record>,
     since: Option<Instant>,
+    /// When the store took something last.
+    written: Option<Instant>,
     swept: Instant,
     losses: Losses,
     /// How long things are kept since they were last seen, and when old ones were last taken out.
@@ -109,8 +111,7 @@ impl Consumer for Recorder {
         if self.swept.elapsed() >= QUIET {
             self.tell_counts();
         }
-        let rests = self.failing.is_some_and(|(_, when)| when.elapsed() < RETRY);
-        if !rests || self.batch.len() >= WAITING {
+        if self.batch.len() >= self.enough() {
             self.write();
         }
         self.since = (!self.batch.is_empty()).then(Instant::now);
@@ -145,6 +146,7 @@ impl Recorder {
             recent: AHashMap::new(),
             batch: Vec::new(),
             since: None,
+            written: None,
             swept: Instant::now(),
             losses,
             keep: None,
@@ -262,6 +264,16 @@ impl Recorder {
         }));
     }
 
+    /// So many records are written at once, whatever time it is.
+    fn enough(&self) -> usize {
+        let is_recent = |when: Option<Instant>, pause| when.is_some_and(|when| when.elapsed() < pause);
+        if is_recent(self.failing.map(|(_, when)| when), RETRY) {
+            return WAITING;
+        }
+        let gathers = self.store.gathers().is_some_and(|pause| is_recent(self.written, pause));
+        if gathers { BATCH } else { 0 }
+    }
+
     fn write(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -273,6 +285,7 @@ impl Recorder {
             match self.store.write(&self.batch[..at_once]) {
                 Ok(taken) => {
                     self.batch.drain(..taken.records);
+                    self.written = Some(Instant::now());
                     if let Some(outlet) = &self.outlet {
                         outlet.tell(taken.changes);
                     }

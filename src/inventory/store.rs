@@ -1,6 +1,7 @@
 //! What keeps the inventory.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::database::{Change, DatabaseError, Place};
 use super::sighting::{Asset, Software, What};
@@ -75,6 +76,11 @@ pub(super) trait Store: Send {
         Ok(0)
     }
 
+    /// How long records may wait to be written together; not at all where absent.
+    fn gathers(&self) -> Option<Duration> {
+        None
+    }
+
     /// The run is over, cleanly; `lost` things that were seen could not be kept.
     ///
     /// # Errors
@@ -145,6 +151,19 @@ pub enum StoreError {
         /// The one that was named.
         named: String,
     },
+    /// It is no sensor's, and something is to be kept for one.
+    #[error(
+        "{0}: its role is no sensor's (a member of bannerwall_sensor), and --spill keeps what a sensor sends"
+    )]
+    NoSensor(Place),
+    /// The folder for what is to be sent cannot be used.
+    #[error("with --spill {}: {why}", folder.display())]
+    Spill {
+        /// Which.
+        folder: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// What the database said.
     #[error("{place}: {error}")]
     Database {
@@ -164,5 +183,15 @@ impl StoreError {
     /// Whether what was to be written is at fault, and would be each time.
     pub(super) fn is_of_content(&self) -> bool {
         matches!(self, Self::Database { error, .. } if error.is_of_content())
+    }
+
+    /// Whether a server has refused a row as it is, and would each time.
+    pub(super) fn is_of_row(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_of_row())
+    }
+
+    /// Whether a server is away, or takes nobody for now.
+    pub(super) fn is_of_absence(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_of_absence())
     }
 }

@@ -137,6 +137,14 @@ families! {
     pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory could not take",
     /// What went so that the inventory stays below its size.
     pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes that went so that the inventory stays below its size",
+    /// Batches that wait in the folder of --spill.
+    pub spill_batches: gauge "spill_batches" "Batches that wait in the folder of --spill for the server",
+    /// Octets that they take.
+    pub spill_bytes: gauge "spill_bytes" "Octets of the disk that batches take which wait in the folder of --spill",
+    /// Sightings that were dropped from there.
+    pub spill_dropped: counter "spill_dropped_total" "Sightings that had to make room in the folder of --spill, or waited there for too long",
+    /// Batches that were set aside there.
+    pub spill_set_aside: counter "spill_set_aside_total" "Batches in the folder of --spill that were damaged, or refused by the server",
     /// Rules in force.
     pub rules: gauge "rules" "Rules in force",
     /// The published version of the rules that is in force.

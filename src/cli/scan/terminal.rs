@@ -77,9 +77,10 @@ fn confinement(request: &Request<'_>) -> Option<Confinement> {
     if common.no_sandbox {
         tell_unheld("an answer");
     }
-    let written = [common.output.as_deref(), common.resume.as_deref(), common.inventory.path()];
-    let all = written.into_iter().flatten();
-    let mut confined = all.fold(Confinement::default().speaking().submitting(), Confinement::writing);
+    let written = [common.output.as_deref(), common.resume.as_deref()].into_iter().flatten();
+    let all = written.map(Path::to_owned).chain(common.inventory.writes());
+    let mut confined =
+        all.fold(Confinement::default().speaking().submitting(), |confined, path| confined.writing(&path));
     if common.inventory.is_of_server() {
         confined = confined.finding_servers();
     }

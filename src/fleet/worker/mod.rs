@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::absence::Absence;
 use super::merge::Background;
 use super::queue::{Beat, Queue};
 use super::{FleetError, Order, PAUSE};
 use crate::diagnostics::tell;
-use crate::inventory::{DatabaseError, Place, StoreError};
+use crate::inventory::{Absence, DatabaseError, Place, StoreError};
 use crate::output::eve::EveOptions;
 use crate::scan::session::Options;
 

@@ -47,6 +47,11 @@ impl Beside {
         }
     }
 
+    /// The database, for what is the inventory's.
+    pub(super) fn into_database(self) -> Database {
+        self.database
+    }
+
     /// Statements by themselves.
     pub fn desk(&self) -> Desk<'_> {
         Desk { link: &self.database.link }

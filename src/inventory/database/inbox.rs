@@ -1,9 +1,8 @@
 //! Where a sensor puts its batches: a table of the fleet in which it may enter rows, and nothing else. Here stands what a
 //! sensor says to the server; what is done with its batches is the fleet's.
 
-use super::{Beside, Place, values};
-use crate::inventory::batch::FORMAT;
-use crate::inventory::store::StoreError;
+use super::{Beside, Place, Writer, values};
+use crate::inventory::store::{Run, StoreError};
 
 /// The group of roles whose members are sensors.
 pub const SENSORS: &str = "bannerwall_sensor";
@@ -15,6 +14,8 @@ pub(in crate::inventory) struct Parcel {
     pub(in crate::inventory) stream: String,
     /// Counts the batches of the run, from 1.
     pub(in crate::inventory) number: u64,
+    /// The version of its format.
+    pub(in crate::inventory) format: i64,
     /// How many sightings it tells of.
     pub(in crate::inventory) sightings: u64,
     pub(in crate::inventory) text: String,
@@ -65,6 +66,22 @@ impl Inbox {
         told.map(drop).map_err(|error| self.beside.fault(error))
     }
 
+    /// Has the inventory of the server written by this way, which is no sensor's.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(in crate::inventory) fn into_writer(self, run: &Run) -> Result<Writer, StoreError> {
+        Writer::by(self.beside.into_database(), run)
+    }
+
+    /// Connects anew where the connection is lost.
+    ///
+    /// # Errors
+    /// The server is not there.
+    pub(in crate::inventory) fn reach(&mut self) -> Result<(), StoreError> {
+        self.beside.revive().map_err(|error| self.beside.fault(error))
+    }
+
     /// Enters a batch, unless it is there already. Where the answer is lost it may be all the same.
     ///
     /// # Errors
@@ -85,7 +102,7 @@ impl Inbox {
                 super::Time::now().millis(),
                 signed(standing.waiting),
                 signed(standing.lost),
-                FORMAT,
+                parcel.format,
                 &parcel.text
             ];
             self.beside.desk().execute(query, values)

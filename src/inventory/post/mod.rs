@@ -1,10 +1,15 @@
 //! The store of a sensor: what is seen goes as batches to the inbox of a fleet, whose workers enter it.
 //!
-//! A batch that could not be sent is sent again as it was, with its number, by which the server knows it.
+//! A batch that could not be sent is sent again as it was, with its number, by which the server knows it. Batches wait in
+//! memory for a server that is away, or in a folder ([`spill`]).
 
-use super::batch::Author;
+mod spill;
+
+use super::batch::{Author, FORMAT};
 use super::database::{Inbox, Parcel, Place, Standing, Time};
 use super::store::{Record, Run, Store, StoreError, Taken};
+pub use spill::SpillConfig;
+pub(super) use spill::{Backlog, Spill};
 
 /// Sends batches itself, and takes none that it cannot send.
 #[derive(Debug)]
@@ -47,7 +52,12 @@ impl Writer {
 
     fn parcel(&mut self, text: String, sightings: u64) -> Parcel {
         self.number += 1;
-        Parcel { stream: self.stream.clone(), number: self.number, sightings, text }
+        Parcel { stream: self.stream.clone(), number: self.number, format: FORMAT, sightings, text }
+    }
+
+    /// The number that was given last is for the next one: nobody has the batch.
+    fn take_back(&mut self) {
+        self.number -= 1;
     }
 }
 
@@ -90,20 +100,26 @@ impl Store for Post {
     }
 }
 
+/// Who is come to a server as.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A sensor of this name, which only enters batches.
+    Sensor(String, Inbox),
+    /// Who may write the inventory itself.
+    Writer(Inbox),
+}
+
 /// Comes to a server, and finds out whether it knows a sensor.
 ///
 /// # Errors
 /// It is not there, or knows another sensor than the one that was named.
-pub(super) fn find(place: &Place, sensor: Option<&str>) -> Result<Option<Inbox>, StoreError> {
-    if place.file().is_some() {
-        return Ok(None);
-    }
+pub(super) fn find(place: &Place, sensor: Option<&str>) -> Result<Found, StoreError> {
     let inbox = Inbox::open(place)?;
     match (inbox.sensor()?, sensor) {
-        (None, _) => Ok(None),
+        (None, _) => Ok(Found::Writer(inbox)),
         (Some(known), Some(named)) if known != named => {
             Err(StoreError::OtherSensor { place: place.clone(), known, named: named.to_owned() })
         }
-        (Some(_), _) => Ok(Some(inbox)),
+        (Some(known), _) => Ok(Found::Sensor(known, inbox)),
     }
 }

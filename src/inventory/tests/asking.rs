@@ -146,6 +146,7 @@ fn a_run_that_keeps_for_a_time_takes_out_what_is_older() {
             keep,
             gone_after: None,
             max_size: None,
+            spill: None,
             telling: Telling::default(),
         };
         assert_eq!(config(None).start(Source::Guard, Vec::new()).unwrap().finish(), 0);

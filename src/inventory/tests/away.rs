@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::*;
@@ -24,6 +25,8 @@ struct Way {
     mode: Arc<Mutex<Mode>>,
     /// Connections that only the server takes for alive.
     dead: Arc<Mutex<Vec<UnixStream>>>,
+    /// How often somebody has come.
+    comers: Arc<AtomicUsize>,
 }
 
 impl Way {
@@ -38,8 +41,11 @@ impl Way {
         let by_us = url.replace(folder, own.parent().unwrap().to_str().unwrap());
         let (mode, dead) = (Arc::new(Mutex::new(Mode::Pass)), Arc::<Mutex<Vec<_>>>::default());
         let (theirs, shared) = (format!("{folder}/.s.PGSQL.5432"), (Arc::clone(&mode), Arc::clone(&dead)));
+        let comers = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&comers);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                counted.fetch_add(1, Relaxed);
                 if *shared.0.lock().unwrap() != Mode::Refuse {
                     carry(client, UnixStream::connect(&theirs).unwrap(), shared.clone());
                 }
@@ -47,7 +53,7 @@ impl Way {
         });
         let place =
             Place { place: super::super::Place::parse(by_us.into()).unwrap(), url: Some(url), ..place };
-        Some(Self { place, mode, dead })
+        Some(Self { place, mode, dead, comers })
     }
 
     fn set(&self, mode: Mode) {
@@ -271,4 +277,12 @@ fn services_and_hosts_that_another_one_took_out_are_entered_again() {
     assert_eq!(writer.write(&[record(1), record(3)]).unwrap().records, 2);
     assert_eq!(way.place.ask("SELECT count(*) FROM services"), "2");
     assert_eq!(way.seen(), "2");
+}
+
+#[test]
+fn who_writes_has_one_connection_by_which_it_learns_who_it_is() {
+    let Some(way) = Way::new() else { return };
+    run(&way.place.place).unwrap();
+    assert_eq!(way.comers.load(Relaxed), 1);
+    assert_eq!(way.place.ask("SELECT count(*) FROM runs WHERE state = 'done'"), "1");
 }

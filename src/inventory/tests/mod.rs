@@ -445,6 +445,40 @@ fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
     assert!(store.0.lock().unwrap().1.iter().any(says), "what was lost is told when it is seen again");
 }
 
+/// Takes all, and wants it together.
+struct Gathering(Arc<Mutex<Vec<usize>>>);
+
+impl Store for Gathering {
+    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+        self.0.lock().unwrap().push(batch.len());
+        Ok(Taken { records: batch.len(), changes: Vec::new() })
+    }
+
+    fn gathers(&self) -> Option<std::time::Duration> {
+        Some(std::time::Duration::from_secs(3_600))
+    }
+
+    fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn records_gather_where_the_store_wants_it_but_not_without_end() {
+    let batches = Arc::<Mutex<Vec<usize>>>::default();
+    let mut recorder = Recorder::new(Box::new(Gathering(Arc::clone(&batches))), Losses::default());
+    for software in 0..2_000 {
+        recorder.take(&ssh(Source::Guard, 0, &format!("a_{software}")));
+        recorder.flush();
+    }
+    let full = batches.lock().unwrap().clone();
+    assert_eq!(full, [3, 1_000], "the first at once, and then by the thousand");
+    recorder.end();
+    // Each event is of another server; the client and its coming are told at first, and at last how often they were seen.
+    let all: usize = batches.lock().unwrap().iter().sum();
+    assert_eq!(all, 2_000 + 2 + 2);
+}
+
 /// What becomes of a guard's run.
 fn run(place: &super::Place) -> Result<u64, String> {
     let config = RecordConfig {
@@ -455,6 +489,7 @@ fn run(place: &super::Place) -> Result<u64, String> {
         keep: None,
         gone_after: None,
         max_size: None,
+        spill: None,
         telling: Telling::default(),
     };
     config.start(Source::Guard, Vec::new()).map(Inventory::finish).map_err(|error| error.to_string())

@@ -175,6 +175,8 @@ impl Session {
         let (seed, from) = (resume.seed, resume.from.clone());
         let plan = Arc::new(Plan::new(set, seed, options.shard, options.rate, threads, from));
         let config = config::config(&options, &plan)?;
+        // Before the process is held to what is there.
+        options.inventory.as_ref().map_or(Ok(()), |inventory| inventory.prepare(None))?;
         onlooker.knows_targets();
         let mut selection = options.selection;
         selection.hide_unanswered |= plan.total() > options.listed_whole;

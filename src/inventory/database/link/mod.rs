@@ -12,6 +12,7 @@ mod tls;
 mod waiting;
 
 use std::borrow::Cow;
+use std::error::Error as _;
 use std::ops::ControlFlow;
 
 use tokio_postgres::CancelToken;
@@ -59,6 +60,28 @@ impl DatabaseError {
     fn is_of_class(&self, classes: &[&str]) -> bool {
         let Self::Postgres(error) = self else { return false };
         error.code().is_some_and(|code| classes.iter().any(|class| code.code().starts_with(class)))
+    }
+
+    /// Whether a server has refused a row as it is, and would each time.
+    pub(in crate::inventory) fn is_of_row(&self) -> bool {
+        let Self::Postgres(error) = self else { return false };
+        self.is_of_content() || error.code().is_some_and(|code| code.code().starts_with("23"))
+    }
+
+    /// Whether the server is away, or takes nobody for now.
+    pub(in crate::inventory) fn is_of_absence(&self) -> bool {
+        const CLASSES: [&str; 3] = ["08", "53", "57"];
+        match self {
+            Self::Silent | Self::System(_) => true,
+            Self::Postgres(error) => error.code().map_or_else(
+                || {
+                    error.is_closed()
+                        || error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+                },
+                |code| CLASSES.iter().any(|class| code.code().starts_with(class)),
+            ),
+            Self::Sqlite(_) | Self::Column(_) => false,
+        }
     }
 }
 

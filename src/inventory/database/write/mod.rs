@@ -15,6 +15,7 @@ use ahash::{AHashMap, AHashSet};
 
 use super::link::{self, Link, Numbered, Value};
 use super::read::{Change, Time, address_of, changes_since, latest_change};
+use super::schema;
 use super::size::Bound;
 use super::tend::prune;
 use super::{Database, DatabaseError, Place, millis, octets, values};
@@ -99,7 +100,19 @@ impl Writer {
     /// # Errors
     /// See [`StoreError`].
     pub(in crate::inventory) fn open(place: &Place, run: &Run) -> Result<Self, StoreError> {
-        let database = Database::create(place)?;
+        Self::begin(Database::create(place)?, run)
+    }
+
+    /// The same by a way to a server that is open; makes the inventory there where there is none.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub(in crate::inventory) fn by(mut database: Database, run: &Run) -> Result<Self, StoreError> {
+        schema::migrate(&mut database)?;
+        Self::begin(database, run)
+    }
+
+    fn begin(database: Database, run: &Run) -> Result<Self, StoreError> {
         // As one step: others must not take for killed what has just begun.
         let begun = database.link.transaction().and_then(|step| {
             runs::tell_of_killed(&database)?;

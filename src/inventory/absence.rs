@@ -2,35 +2,41 @@
 
 use std::time::Duration;
 
-/// How long it is left alone at last.
+/// How long it is left alone at last, unless it is said.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// How it stands with a server.
 #[derive(Debug)]
-pub(super) struct Absence {
+pub struct Absence {
     first: Duration,
+    longest: Duration,
     next: Duration,
     is_told: bool,
 }
 
 impl Absence {
     /// Of one that is there; where it is not, it is left alone for so long at first.
-    pub(super) const fn new(first: Duration) -> Self {
-        Self { first, next: first, is_told: false }
+    pub const fn new(first: Duration) -> Self {
+        Self { first, longest: LONGEST, next: first, is_told: false }
+    }
+
+    /// The same, which is left alone for so long at last.
+    pub(super) const fn up_to(self, longest: Duration) -> Self {
+        Self { longest, ..self }
     }
 
     /// It has not answered: has that told once, and gives how long to leave it alone.
-    pub(super) fn goes_on(&mut self, tell: impl FnOnce()) -> Duration {
+    pub fn goes_on(&mut self, tell: impl FnOnce()) -> Duration {
         if !std::mem::replace(&mut self.is_told, true) {
             tell();
         }
         let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
+        self.next = (pause * 2).min(self.longest);
         pause
     }
 
     /// It is there; whether it was told to be away.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub fn is_over(&mut self) -> bool {
         self.next = self.first;
         std::mem::take(&mut self.is_told)
     }

@@ -1,0 +1,65 @@
+//! A batch that waits, and the run that it is of.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::file::{BatchHead, Kind, sealed};
+use super::name::RunName;
+use crate::inventory::batch::Author;
+use crate::inventory::database::Parcel;
+
+/// What a file takes at least, and each of its parts: a block of most file systems.
+pub(super) const BLOCK: u64 = 4 << 10;
+
+/// Where the text of a batch is.
+#[derive(Debug, Clone)]
+pub(super) enum Held {
+    File,
+    /// The folder did not take it.
+    Memory(Arc<Parcel>),
+}
+
+/// A batch that waits.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) run: RunName,
+    pub(super) number: u64,
+    pub(super) is_end: bool,
+    pub(super) held: Held,
+    /// What it takes of the disk, or of memory.
+    pub(super) octets: u64,
+    /// As far as that is known without its file.
+    pub(super) sightings: Option<u64>,
+    pub(super) written: SystemTime,
+    /// Whether it outlasts a power cut.
+    pub(super) lasts: bool,
+}
+
+impl Entry {
+    /// One that is in a file.
+    pub(super) fn in_file(run: RunName, number: u64, is_end: bool, length: u64, written: SystemTime) -> Self {
+        let octets = length.next_multiple_of(BLOCK);
+        Self { run, number, is_end, held: Held::File, octets, sightings: None, written, lasts: true }
+    }
+
+    pub(super) fn file(&self) -> String {
+        self.run.batch(self.number, self.is_end)
+    }
+}
+
+/// What is known of a run of which batches wait, or of the own one.
+#[derive(Debug, Clone)]
+pub(super) struct RunState {
+    /// Writes its end, once it is killed.
+    pub(super) author: Option<Author>,
+    pub(super) up_to: u64,
+    /// Sightings that it has lost; of the own run those that had to make room.
+    pub(super) lost: u64,
+}
+
+/// The file of a batch whose run has lost so much.
+pub(super) fn written(parcel: &Parcel, lost: u64) -> Vec<u8> {
+    let Parcel { stream, number, format, sightings, text } = parcel;
+    let (stream, number, format, sightings) = (stream.clone(), *number, *format, *sightings);
+    sealed(Kind::Batch, &BatchHead { stream, number, format, sightings, lost }, text)
+}

@@ -1,0 +1,292 @@
+//! The folder: who may use it, and what is done with its files. A file comes to its name whole or not at all.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::file::{Kind, LARGEST, Owner, opened, sealed};
+use super::name::{Aside, FileName};
+use crate::privileges::User;
+
+/// The file that is locked by who uses the folder; its process stands in it.
+pub(super) const LOCK: &str = "lock";
+
+/// The file that says whom the folder is for.
+const OWNER: &str = "sensor";
+
+/// Files that were set aside and are kept; older ones go.
+const KEPT_ASIDE: usize = 16;
+
+/// The folder.
+#[derive(Debug, Clone)]
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+/// Held as long as the process uses the folder.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// The kernel gives the lock back where the process is killed.
+    _file: OwnedFd,
+}
+
+/// A file of ours.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    pub(super) name: FileName,
+    pub(super) file: String,
+    pub(super) octets: u64,
+    pub(super) written: SystemTime,
+}
+
+/// Makes a folder that is its owner's alone, where there is none; with a user, gives it and its files to that.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn prepare(path: &Path, user: Option<&User>) -> io::Result<()> {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let Some(user) = user else { return Ok(()) };
+    user.own(path)?;
+    // A run of root's has left them.
+    for entry in std::fs::read_dir(path)?.flatten().filter(|entry| is_ours(&entry.file_name())) {
+        user.own(&entry.path())?;
+    }
+    Ok(())
+}
+
+fn is_ours(name: &std::ffi::OsStr) -> bool {
+    name.to_str().is_some_and(|name| [LOCK, OWNER].contains(&name) || FileName::parse(name).is_some())
+}
+
+impl Folder {
+    /// Opens the folder, or makes it.
+    ///
+    /// # Errors
+    /// It cannot be made, or others may put something into it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        prepare(path, None)?;
+        let metadata = std::fs::metadata(path)?;
+        if !metadata.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        if metadata.permissions().mode() & 0o022 != 0 {
+            // What lies here is sent in the name of the sensor.
+            return Err(io::Error::other(
+                "others may write into it: chmod go-w, or a folder of its own in it",
+            ));
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Locks the folder; none where another process has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn lock(&self) -> io::Result<Option<Lock>> {
+        let options = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
+        let mut file = options.open(self.path.join(LOCK))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked?,
+        }
+        // Who is refused is told whose it is.
+        let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        Ok(Some(Lock { _file: file.into() }))
+    }
+
+    /// The process that has the lock, as far as it has said so.
+    pub(super) fn holder(&self) -> Option<u32> {
+        let said = crate::files::read_to(&self.path.join(LOCK), 16).ok()?;
+        std::str::from_utf8(&said).ok()?.parse().ok()
+    }
+
+    /// Whom the folder is for; none where nobody has used it.
+    ///
+    /// # Errors
+    /// That cannot be read.
+    pub(super) fn owner(&self) -> io::Result<Option<Owner>> {
+        let octets = match crate::files::read_to(&self.path.join(OWNER), LARGEST) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            octets => octets?,
+        };
+        let (owner, _) = opened(Kind::Owner, &octets).ok_or_else(|| {
+            io::Error::other(format!(
+                "its file {OWNER:?} is damaged; remove it if the folder is this sensor's"
+            ))
+        })?;
+        Ok(Some(owner))
+    }
+
+    /// Notes whom the folder is for.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn remember(&self, owner: &Owner) -> io::Result<()> {
+        self.put(OWNER, &sealed(Kind::Owner, owner, ""), true)
+    }
+
+    /// Puts a file there; where that is to outlast a power cut, it waits for the disk.
+    ///
+    /// # Errors
+    /// It is not there then, nor a part of it.
+    pub(super) fn put(&self, name: &str, octets: &[u8], lasts: bool) -> io::Result<()> {
+        let new = self.path.join(format!("{name}.new"));
+        let write = || {
+            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(octets)?;
+            if lasts {
+                file.sync_all()?;
+            }
+            std::fs::rename(&new, self.path.join(name))
+        };
+        let written: io::Result<()> = write();
+        if let Err(error) = written {
+            let _ = std::fs::remove_file(&new);
+            return Err(error);
+        }
+        if lasts { self.sync() } else { Ok(()) }
+    }
+
+    /// Has a file outlast a power cut that was put there without.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn sync_file(&self, name: &str) -> io::Result<()> {
+        File::open(self.path.join(name))?.sync_all()
+    }
+
+    /// Has names outlast a power cut.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// The octets of a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        crate::files::read_to(&self.path.join(name), LARGEST)
+    }
+
+    /// Removes a file; one that is gone already is well.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Puts a file aside, and removes the oldest where many are.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn set_aside(&self, name: &str, why: Aside) -> io::Result<()> {
+        std::fs::rename(self.path.join(name), self.path.join(format!("{name}{}", why.ending())))?;
+        let mut aside = self.files()?;
+        aside.retain(|file| file.name == FileName::Aside);
+        aside.sort_by_key(|file| std::cmp::Reverse(file.written));
+        aside.iter().skip(KEPT_ASIDE).try_for_each(|file| self.remove(&file.file))
+    }
+
+    /// When something was last put there or removed.
+    pub(super) fn changed(&self) -> Option<SystemTime> {
+        std::fs::metadata(&self.path).and_then(|it| it.modified()).ok()
+    }
+
+    /// The files that are ours, in the order of their names.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn files(&self) -> io::Result<Vec<Listed>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let Ok(file) = entry.file_name().into_string() else { continue };
+            let Some(name) = FileName::parse(&file) else { continue };
+            // One that has gone meanwhile is none.
+            let Ok(metadata) = entry.metadata() else { continue };
+            let written = metadata.modified().unwrap_or_else(|_| SystemTime::now());
+            files.push(Listed { name, file, octets: metadata.len(), written });
+        }
+        files.sort_by(|one, other| one.file.cmp(&other.file));
+        Ok(files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::post::spill::name::RunName;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&parent.path().join("a/spill")).unwrap();
+        (parent, folder)
+    }
+
+    #[test]
+    fn one_process_has_it_and_others_are_told_which() {
+        let (_parent, folder) = folder();
+        let lock = folder.lock().unwrap().unwrap();
+        assert!(folder.lock().unwrap().is_none());
+        assert_eq!(folder.holder(), Some(std::process::id()));
+        drop(lock);
+        assert!(folder.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn it_is_its_owners_alone_and_remembers_whom_it_is_for() {
+        let (_parent, folder) = folder();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(folder.path()), folder.owner().unwrap()), (0o700, None));
+        let owner = Owner { sensor: "east".into(), server: "postgresql://east@db/net".into() };
+        folder.remember(&owner).unwrap();
+        assert_eq!((mode(&folder.path().join(OWNER)), folder.owner().unwrap()), (0o600, Some(owner)));
+        std::fs::write(folder.path().join(OWNER), "x").unwrap();
+        assert!(folder.owner().unwrap_err().to_string().contains("damaged"));
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = Folder::open(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("others may write"), "{refused}");
+    }
+
+    #[test]
+    fn files_are_put_there_listed_in_order_and_set_aside() {
+        let (_parent, folder) = folder();
+        let run = RunName { started: 5, stream: "ab".into() };
+        for number in (1..=30).rev() {
+            folder.put(&run.batch(number, false), b"x", number % 2 == 0).unwrap();
+        }
+        std::fs::write(folder.path().join("not ours"), "").unwrap();
+        let files = folder.files().unwrap();
+        assert_eq!((files.len(), &files[0].name), (30, &FileName::Batch(run.clone(), 1)));
+        for number in 1..=20 {
+            folder.set_aside(&run.batch(number, false), Aside::Damaged).unwrap();
+        }
+        assert_eq!(folder.files().unwrap().len(), 10 + KEPT_ASIDE);
+        folder.remove(&run.batch(30, false)).unwrap();
+        folder.remove(&run.batch(30, false)).unwrap();
+        assert!(folder.read(&run.batch(30, false)).is_err());
+        assert_eq!(folder.read(&run.batch(29, false)).unwrap(), b"x");
+    }
+}

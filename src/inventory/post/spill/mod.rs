@@ -1,0 +1,218 @@
+//! Batches on disk: each is a file of a folder before it is sent, and goes when the server has it. A server that is away for
+//! hours costs octets alone, and whoever is killed leaves what the next run sends for it.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`adopt`] | what runs have left that are gone |
+//! | [`entry`] | a batch that waits, and its run |
+//! | [`file`] | what stands in a file, and how it is known to be whole |
+//! | [`folder`] | the folder, its lock, whom it is for |
+//! | [`name`] | names of files |
+//! | [`queue`] | what waits, in its order and within its bound |
+//! | [`sender`] | the thread that sends |
+
+mod adopt;
+mod entry;
+mod file;
+mod folder;
+mod name;
+mod queue;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use self::file::Owner;
+use self::folder::{Folder, LOCK};
+use self::name::RunName;
+pub(in crate::inventory) use self::queue::Backlog;
+use self::queue::Shared;
+use self::sender::{Sender, take_over};
+use super::super::database::{Inbox, Parcel, Place};
+use super::super::recorder::Losses;
+use super::super::store::{Record, Run, Store, StoreError, Taken};
+use super::{Found, Writer, find};
+use crate::diagnostics::tell;
+use crate::privileges::{FILES, User, keep_or_tell};
+
+/// How long records gather while the server is away: a file, and a wait for the disk, a second.
+const GATHERS: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether all is sent at the end.
+const LOOKS: Duration = Duration::from_millis(5);
+
+/// Where batches wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpillConfig {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The octets of the disk that they may take.
+    pub size: u64,
+    /// Whether the folder is had from a process that is to end.
+    pub succeeds: bool,
+}
+
+impl SpillConfig {
+    /// Makes the folder, where there is none, for a user that the process goes on as.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
+        folder::prepare(&self.folder, user).map_err(|error| fault(&self.folder, &error))
+    }
+
+    /// A file of the folder, for those who ask whether it may be written.
+    pub fn file(&self) -> PathBuf {
+        self.folder.join(LOCK)
+    }
+}
+
+/// Keeps batches in a folder, from which they are sent.
+#[derive(Debug)]
+pub(in crate::inventory) struct Spill {
+    shared: Arc<Shared>,
+    writer: Writer,
+    sender: JoinHandle<()>,
+    /// How long the end waits for what is not sent; as long as the server takes something where absent.
+    patience: Option<Duration>,
+}
+
+/// Whose sensor it is, and what else is known before anything is written.
+struct Opened {
+    folder: Folder,
+    sensor: String,
+    inbox: Option<Inbox>,
+}
+
+impl Spill {
+    /// Opens the folder, and begins to send what waits there; with how it stands.
+    ///
+    /// # Errors
+    /// The folder cannot be used or is not this sensor's, or the server is away and the folder knows none.
+    pub(in crate::inventory) fn start(
+        config: &SpillConfig,
+        place: &Place,
+        sensor: Option<&str>,
+        run: &Run,
+        losses: Losses,
+        patience: Option<Duration>,
+    ) -> Result<(Self, Backlog), StoreError> {
+        let fault = |error| fault(&config.folder, &error);
+        let folder = Folder::open(&config.folder).map_err(fault)?;
+        // What is written from here on is no sign of a run before.
+        let changed = folder.changed();
+        let lock = folder.lock().map_err(fault)?;
+        if lock.is_none() && !config.succeeds {
+            let by = folder.holder().map_or_else(String::new, |process| format!(" (process {process})"));
+            let why = format!("another bannerwall{by} uses it; each needs a folder of its own");
+            return Err(StoreError::Spill { folder: config.folder.clone(), why });
+        }
+        let Opened { folder, sensor, inbox } = open(folder, place, sensor)?;
+        let writer = Writer::new(run)?;
+        let own = RunName { started: writer.author.started(), stream: writer.stream.clone() };
+        let shared = Arc::new(Shared::new(folder, config.size, losses, own, writer.author.clone()));
+        if inbox.is_none() {
+            shared.goes_away();
+        }
+        if let Some(lock) = lock {
+            let _ = shared.lock.set(lock);
+            take_over(&shared, changed);
+        }
+        let sender = Sender::new(Arc::clone(&shared), place.clone(), sensor, inbox);
+        let sending = move || {
+            keep_or_tell("spill", FILES);
+            sender.run();
+        };
+        let sender = std::thread::Builder::new().name("spill".to_owned()).spawn(sending).map_err(fault)?;
+        let backlog = shared.backlog.clone();
+        Ok((Self { shared, writer, sender, patience }, backlog))
+    }
+
+    fn keep(&mut self, parcel: Parcel, is_end: bool) -> Result<(), StoreError> {
+        self.shared.keep(parcel, is_end).map_err(|error| {
+            self.writer.take_back();
+            fault(self.shared.folder.path(), &error)
+        })
+    }
+}
+
+impl Store for Spill {
+    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+        if batch.is_empty() {
+            return Ok(Taken::default());
+        }
+        let (count, parcel) = self.writer.write(batch);
+        self.keep(parcel, false)?;
+        Ok(Taken { records: count, changes: Vec::new() })
+    }
+
+    fn gathers(&self) -> Option<Duration> {
+        self.shared.is_away().then_some(GATHERS)
+    }
+
+    fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
+        let last = self.writer.end();
+        let kept = self.keep(last, true);
+        self.shared.close();
+        let began = Instant::now();
+        let is_patient = || self.patience.is_none_or(|patience| began.elapsed() < patience);
+        while !self.sender.is_finished() && is_patient() {
+            std::thread::sleep(LOOKS);
+        }
+        self.shared.leave();
+        let waiting = self.shared.backlog.batches();
+        if waiting > 0 {
+            tell(format_args!(
+                "bannerwall: {waiting} batches wait in {} and go with the next run",
+                self.shared.folder.path().display()
+            ));
+        }
+        kept
+    }
+}
+
+/// Finds out whose sensor this is: by the server, or while that is away by what the folder remembers.
+fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, StoreError> {
+    let refused = |why: String| StoreError::Spill { folder: folder.path().to_owned(), why };
+    let remembered = folder.owner().map_err(|error| fault(folder.path(), &error))?;
+    let server = place.to_string();
+    if let Some(owner) = remembered.as_ref().filter(|owner| owner.server != server) {
+        let Owner { sensor, server: other } = owner;
+        return Err(refused(format!("it is sensor {sensor}'s for {other}, and not for {server}")));
+    }
+    match (find(place, named), remembered) {
+        (Ok(Found::Writer(_)), _) => Err(StoreError::NoSensor(place.clone())),
+        (Ok(Found::Sensor(known, _)), Some(Owner { sensor, .. })) if known != sensor => {
+            Err(refused(format!("it is sensor {sensor}'s, and not sensor {known}'s")))
+        }
+        (Ok(Found::Sensor(sensor, inbox)), Some(_)) => Ok(Opened { folder, sensor, inbox: Some(inbox) }),
+        (Ok(Found::Sensor(sensor, inbox)), None) => {
+            folder
+                .remember(&Owner { sensor: sensor.clone(), server })
+                .map_err(|error| fault(folder.path(), &error))?;
+            Ok(Opened { folder, sensor, inbox: Some(inbox) })
+        }
+        (Err(error), Some(Owner { sensor, .. })) if error.is_of_absence() => {
+            if let Some(named) = named.filter(|named| *named != sensor) {
+                return Err(refused(format!("it is sensor {sensor}'s, and --sensor says {named}")));
+            }
+            tell(format_args!(
+                "bannerwall: {error}; batches of sensor {sensor} wait in {} until the server is there",
+                folder.path().display()
+            ));
+            Ok(Opened { folder, sensor, inbox: None })
+        }
+        (Err(error), None) if error.is_of_absence() => {
+            Err(refused(format!("{error}; and nobody has used the folder yet, so that it knows no sensor")))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+fn fault(folder: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Spill { folder: folder.to_owned(), why: error.to_string() }
+}

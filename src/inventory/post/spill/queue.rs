@@ -1,0 +1,401 @@
+//! What waits to be sent, in its order: shared by the thread that records and the one that sends. The first batch leaves when
+//! the server has it, others where there is no room: the oldest first, and never one that ends a run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use super::entry::{BLOCK, Entry, Held, RunState, written};
+use super::file::{BatchHead, Kind, RunHead, opened, sealed};
+use super::folder::{Folder, Lock};
+use super::name::{Aside, RunName};
+use crate::diagnostics::tell;
+use crate::inventory::batch::Author;
+use crate::inventory::database::Parcel;
+use crate::inventory::recorder::Losses;
+
+/// Octets of batches that are kept in memory while the folder takes none.
+const MEMORY: u64 = 8 << 20;
+
+/// Numbers that a run takes for its batches at once.
+const NUMBERS: u64 = 1_000;
+
+/// A server forgets runs of which it did not hear for so long: what is older it might take twice.
+const FORGOTTEN: Duration = Duration::from_secs(90 * 86_400);
+
+/// How it stands with what waits; shared with those that tell of it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::inventory) struct Backlog(Arc<[AtomicU64; 4]>);
+
+impl Backlog {
+    /// Batches that wait.
+    pub(in crate::inventory) fn batches(&self) -> u64 {
+        self.0[0].load(Relaxed)
+    }
+
+    /// Octets of the disk that they take.
+    pub(in crate::inventory) fn octets(&self) -> u64 {
+        self.0[1].load(Relaxed)
+    }
+
+    /// Sightings that had to make room, or had waited for too long.
+    pub(in crate::inventory) fn dropped(&self) -> u64 {
+        self.0[2].load(Relaxed)
+    }
+
+    /// Batches that were damaged, or refused by the server.
+    pub(in crate::inventory) fn set_aside(&self) -> u64 {
+        self.0[3].load(Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Entry>,
+    runs: BTreeMap<RunName, RunState>,
+    /// Octets of the disk and of memory.
+    octets: [u64; 2],
+    /// The first one is being sent, or may have come to the server.
+    is_first_out: bool,
+    /// Nothing more is to come.
+    is_last: bool,
+}
+
+/// The first batch, on its way.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) entry: Entry,
+    /// What its run has lost so far.
+    pub(super) lost: u64,
+    /// Batches behind it.
+    pub(super) behind: u64,
+}
+
+/// What both threads have.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) folder: Folder,
+    pub(super) own: RunName,
+    /// Octets of the disk.
+    bound: u64,
+    /// What the recorder has lost of the own run.
+    losses: Losses,
+    pub(super) backlog: Backlog,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    is_away: AtomicBool,
+    /// Whether it was told that the folder takes nothing, and that it is full.
+    told: [AtomicBool; 2],
+    pub(super) lock: OnceLock<Lock>,
+}
+
+impl Shared {
+    /// Begins the own run.
+    pub(super) fn new(folder: Folder, bound: u64, losses: Losses, own: RunName, author: Author) -> Self {
+        let shared = Self {
+            folder,
+            own: own.clone(),
+            bound,
+            losses,
+            backlog: Backlog::default(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            is_away: AtomicBool::new(false),
+            told: Default::default(),
+            lock: OnceLock::new(),
+        };
+        let state = RunState { author: Some(author), up_to: NUMBERS, lost: 0 };
+        shared.note(&own, &state);
+        shared.queue().runs.insert(own, state);
+        shared
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the server is away, as far as is known.
+    pub(super) fn is_away(&self) -> bool {
+        self.is_away.load(Relaxed)
+    }
+
+    /// What a run has lost.
+    fn lost(&self, run: &RunName, state: Option<&RunState>) -> u64 {
+        let own = if *run == self.own { self.losses.count() } else { 0 };
+        state.map_or(0, |state| state.lost) + own
+    }
+
+    /// Keeps a batch of the own run behind all others: in a file, or for now in memory.
+    ///
+    /// # Errors
+    /// Neither has room.
+    pub(super) fn keep(&self, parcel: Parcel, is_end: bool) -> io::Result<()> {
+        let (run, number, sightings) = (self.own.clone(), parcel.number, Some(parcel.sightings));
+        let mut queue = self.queue();
+        if let Some(state) = queue.runs.get_mut(&run).filter(|state| number > state.up_to) {
+            state.up_to = number + NUMBERS;
+            self.note(&run, state);
+        }
+        let octets = written(&parcel, self.lost(&run, queue.runs.get(&run)));
+        let length = octets.len() as u64;
+        self.make_room(&mut queue, length.next_multiple_of(BLOCK));
+        drop(queue);
+        let lasts = self.is_away();
+        let entry = Entry {
+            sightings,
+            lasts,
+            ..Entry::in_file(run.clone(), number, is_end, length, SystemTime::now())
+        };
+        let stored = self.folder.put(&run.batch(number, is_end), &octets, lasts);
+        let mut queue = self.queue();
+        let entry = match stored {
+            Ok(()) => {
+                if self.told[0].swap(false, Relaxed) {
+                    tell(format_args!("bannerwall: --spill {}: batches are written again", self.path()));
+                }
+                entry
+            }
+            Err(error) => {
+                if !self.told[0].swap(true, Relaxed) {
+                    tell(format_args!(
+                        "bannerwall: --spill {}: {error}: batches are kept in memory, as far as there is room",
+                        self.path()
+                    ));
+                }
+                if queue.octets[1] + length > MEMORY {
+                    return Err(error);
+                }
+                Entry { held: Held::Memory(Arc::new(parcel)), octets: length, ..entry }
+            }
+        };
+        self.push(&mut queue, entry);
+        drop(queue);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn path(&self) -> std::path::Display<'_> {
+        self.folder.path().display()
+    }
+
+    fn push(&self, queue: &mut Queue, entry: Entry) {
+        queue.octets[usize::from(!matches!(entry.held, Held::File))] += entry.octets;
+        queue.waiting.push_back(entry);
+        self.show(queue);
+    }
+
+    /// Puts what others have left in front of what is there.
+    pub(super) fn adopt(&self, runs: Vec<(RunName, RunState)>, entries: Vec<Entry>) {
+        let mut queue = self.queue();
+        queue.runs.extend(runs);
+        let own = std::mem::replace(&mut queue.waiting, entries.into());
+        let octets = |is_file| {
+            let all = queue.waiting.iter().filter(|entry| matches!(entry.held, Held::File) == is_file);
+            all.map(|entry| entry.octets).sum::<u64>()
+        };
+        let adopted = [octets(true), octets(false)];
+        queue.octets = [queue.octets[0] + adopted[0], queue.octets[1] + adopted[1]];
+        queue.waiting.extend(own);
+        self.make_room(&mut queue, 0);
+        self.show(&queue);
+    }
+
+    fn show(&self, queue: &Queue) {
+        self.backlog.0[0].store(queue.waiting.len() as u64, Relaxed);
+        self.backlog.0[1].store(queue.octets[0], Relaxed);
+    }
+
+    /// Drops the oldest batches until there is room for so many octets.
+    fn make_room(&self, queue: &mut Queue, coming: u64) {
+        let before = self.backlog.dropped();
+        while queue.octets[0] + coming > self.bound {
+            let first = usize::from(queue.is_first_out);
+            let may_go = |entry: &Entry| !entry.is_end && matches!(entry.held, Held::File);
+            let Some(at) = queue.waiting.iter().skip(first).position(may_go) else { break };
+            self.drop_at(queue, first + at);
+        }
+        if self.backlog.dropped() > before && !self.told[1].swap(true, Relaxed) {
+            tell(format_args!(
+                "bannerwall: --spill {} is full: the oldest batches go; what is lost is counted",
+                self.path()
+            ));
+        }
+    }
+
+    /// Gives up a batch that was not sent, and counts what it tells of.
+    fn drop_at(&self, queue: &mut Queue, at: usize) {
+        let Some(entry) = queue.waiting.remove(at) else { return };
+        let known = || self.read(&entry).map(|parcel| parcel.sightings).ok();
+        let sightings = entry.sightings.or_else(known).unwrap_or_default();
+        self.lose(queue, &entry, sightings);
+        self.backlog.0[2].fetch_add(sightings, Relaxed);
+        self.forget(queue, &entry);
+    }
+
+    /// Counts sightings as lost by the run of a batch, before its file goes: who is killed in between tells of too many
+    /// rather than of too few.
+    fn lose(&self, queue: &mut Queue, entry: &Entry, sightings: u64) {
+        let Some(state) = queue.runs.get_mut(&entry.run).filter(|_| sightings > 0) else { return };
+        state.lost += sightings;
+        self.note(&entry.run, state);
+    }
+
+    /// A batch is no more of use: removes its file, and behind the end of a run what is known of that.
+    fn forget(&self, queue: &mut Queue, entry: &Entry) {
+        let place = usize::from(!matches!(entry.held, Held::File));
+        queue.octets[place] = queue.octets[place].saturating_sub(entry.octets);
+        let mut removed = Ok(());
+        if entry.is_end {
+            // Before the end itself: nobody is to write another one.
+            queue.runs.remove(&entry.run);
+            removed = self.folder.remove(&entry.run.file());
+        }
+        if let Held::File = entry.held {
+            removed = removed.and(self.folder.remove(&entry.file()));
+        }
+        if let Err(error) = removed {
+            // It is sent once more by the next run, and known to the server.
+            tell(format_args!("bannerwall: --spill {}: {}: {error}", self.path(), entry.file()));
+        }
+        self.show(queue);
+    }
+
+    /// Writes what is known of a run. Where that fails it is written with the next loss.
+    fn note(&self, run: &RunName, state: &RunState) {
+        let head = RunHead { up_to: state.up_to, lost: self.lost(run, Some(state)) };
+        let text = state.author.as_ref().map(Author::head).unwrap_or_default();
+        let _ = self.folder.put(&run.file(), &sealed(Kind::Run, &head, &text), self.is_away());
+    }
+
+    /// The first batch, once there is one; none where no more is to come.
+    pub(super) fn next(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        loop {
+            let is_forgotten = |entry: &Entry| entry.written.elapsed().is_ok_and(|age| age > FORGOTTEN);
+            while queue.waiting.front().is_some_and(is_forgotten) {
+                self.drop_at(&mut queue, 0);
+                queue.is_first_out = false;
+            }
+            if let Some(entry) = queue.waiting.front().cloned() {
+                queue.is_first_out = true;
+                let lost = self.lost(&entry.run, queue.runs.get(&entry.run));
+                return Some(Job { lost, behind: queue.waiting.len() as u64 - 1, entry });
+            }
+            if queue.is_last {
+                return None;
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The batch as it is sent.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub(super) fn read(&self, entry: &Entry) -> Result<Parcel, String> {
+        if let Held::Memory(parcel) = &entry.held {
+            return Ok(Parcel::clone(parcel));
+        }
+        let octets = self.folder.read(&entry.file()).map_err(|error| error.to_string())?;
+        let (head, text) = opened::<BatchHead>(Kind::Batch, &octets).ok_or("it is not what was written")?;
+        if (&head.stream, head.number) != (&entry.run.stream, entry.number) {
+            return Err("it is another batch than its name says".to_owned());
+        }
+        let BatchHead { stream, number, format, sightings, lost: _ } = head;
+        Ok(Parcel { stream, number, format, sightings, text: text.to_owned() })
+    }
+
+    /// The server has the first batch.
+    pub(super) fn is_sent(&self) {
+        self.pop(|_, _, _| {});
+    }
+
+    /// The first batch can't be sent, or is refused; of it so many sightings are known to be lost.
+    pub(super) fn set_aside(&self, why: Aside, sightings: u64) {
+        self.pop(|shared, queue, entry| {
+            shared.lose(queue, entry, sightings);
+            shared.backlog.0[3].fetch_add(1, Relaxed);
+            if let Held::File = entry.held
+                && let Err(error) = shared.folder.set_aside(&entry.file(), why)
+            {
+                tell(format_args!("bannerwall: --spill {}: {}: {error}", shared.path(), entry.file()));
+            }
+        });
+    }
+
+    fn pop(&self, before: impl FnOnce(&Self, &mut Queue, &Entry)) {
+        let mut queue = self.queue();
+        queue.is_first_out = false;
+        if let Some(entry) = queue.waiting.pop_front() {
+            before(self, &mut queue, &entry);
+            self.forget(&mut queue, &entry);
+        }
+    }
+
+    /// The first batch was not sent; it `may_be_there` all the same, and is not dropped then.
+    pub(super) fn stays(&self, may_be_there: bool) {
+        self.queue().is_first_out = may_be_there;
+    }
+
+    /// The server is away: from now on files outlast a power cut.
+    pub(super) fn goes_away(&self) {
+        if self.is_away.swap(true, Relaxed) {
+            return;
+        }
+        let is_open = |entry: &&Entry| !entry.lasts && matches!(entry.held, Held::File);
+        let files: Vec<String> = self.queue().waiting.iter().filter(is_open).map(Entry::file).collect();
+        // What does not come to the disk is told by what is written next.
+        let synced: io::Result<()> = files.iter().try_for_each(|file| self.folder.sync_file(file));
+        let _ = synced.and_then(|()| self.folder.sync());
+    }
+
+    /// The server is back; what was dropped meanwhile is told anew the next time.
+    pub(super) fn is_back(&self) {
+        self.is_away.store(false, Relaxed);
+        self.told[1].store(false, Relaxed);
+    }
+
+    /// Leaves the server alone for so long, or until the run ends; whether it has.
+    pub(super) fn pause(&self, pause: Duration) -> bool {
+        let queue = self.queue();
+        if queue.is_last {
+            return true;
+        }
+        let waited = self.changed.wait_timeout_while(queue, pause, |queue| !queue.is_last);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_last
+    }
+
+    /// Nothing more comes of the own run.
+    pub(super) fn close(&self) {
+        self.queue().is_last = true;
+        self.changed.notify_all();
+    }
+
+    /// Writes what is in memory alone, at the end of the run; what cannot be written is lost, and counted.
+    pub(super) fn leave(&self) {
+        let mut queue = self.queue();
+        let (mut lost, mut octets) = (0, queue.octets);
+        let Queue { waiting, runs, .. } = &mut *queue;
+        for entry in waiting {
+            let Held::Memory(parcel) = &entry.held else { continue };
+            let file = written(parcel, self.lost(&entry.run, runs.get(&entry.run)));
+            if self.folder.put(&entry.file(), &file, true).is_ok() {
+                (entry.held, entry.octets) = (Held::File, (file.len() as u64).next_multiple_of(BLOCK));
+                octets[0] += entry.octets;
+            } else {
+                lost += parcel.sightings;
+            }
+        }
+        queue.octets = octets;
+        self.backlog.0[2].fetch_add(lost, Relaxed);
+        if lost > 0 {
+            tell(format_args!(
+                "bannerwall: --spill {}: {lost} sightings are lost that could not be written",
+                self.path()
+            ));
+        }
+        self.show(&queue);
+    }
+}
