@@ -17,6 +17,7 @@ const IPSEC: &str = "/proc/sys/net/core/xfrm_acq_expires";
 /// An interface between which others flows are to go by.
 #[derive(Debug, Clone)]
 pub(crate) struct Interface {
+    /// What it is called.
     pub(crate) name: String,
     /// The one that the program is on; none before.
     pub(crate) index: Option<u32>,
