@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`adopt`] | what runs have left that are gone |
 //! | [`entry`] | a batch that waits, and its run |
-//! | [`file`] | what stands in a file, and how it is known to be whole |
+//! | [`mod@file`] | what stands in a file, and how it is known to be whole |
 //! | [`folder`] | the folder, its lock, whom it is for |
 //! | [`name`] | names of files |
 //! | [`queue`] | what waits, in its order and within its bound |
