@@ -15,6 +15,8 @@ class Postgres:
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bannerwall-bench-"))
         shutil.chown(self.folder, "postgres")
+        # Workers give up root's rights over others' files, and come to the socket all the same.
+        self.folder.chmod(0o755)
         programs = max(pathlib.Path("/usr/lib/postgresql").iterdir()) / "bin"
         drop = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
         data = self.folder / "data"
