@@ -2,12 +2,11 @@
 //!
 //! The packet follows the identification in the clear. Only its name lists are read.
 
-use std::fmt::Write as _;
-
 use md5::{Digest as _, Md5};
 
 use super::{KexInit, Progress, Reason, Side};
 use crate::event::Hassh;
+use crate::terms::hexadecimal;
 
 /// The longest binary packet that is waited for, in octets. OpenSSH takes 256 KiB; real ones have
 /// 1 to 3 KiB.
@@ -171,11 +170,7 @@ impl KexInit<'_> {
 
 fn fingerprint(lists: [&[u8]; 4]) -> Hassh {
     let joined = lists.join(&b';');
-    let hash = Md5::digest(&joined).iter().fold(String::with_capacity(32), |mut text, octet| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{octet:02x}");
-        text
-    });
+    let hash = hexadecimal(&Md5::digest(&joined));
     Hassh { hash, algorithms: String::from_utf8_lossy(&joined).into_owned() }
 }
 

@@ -369,16 +369,6 @@ impl OtherFacts {
         }
     }
 
-    /// First octets as two hexadecimal digits each.
-    pub fn hexadecimal(octets: &[u8]) -> String {
-        octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
-            for digit in [octet >> 4, octet & 15] {
-                text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
-            }
-            text
-        })
-    }
-
     /// First octets as printable ASCII, anything else escaped: `RFB 003.008\n`.
     pub fn text(octets: &[u8]) -> String {
         octets.escape_ascii().to_string()

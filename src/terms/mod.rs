@@ -24,6 +24,16 @@ pub fn cut(text: &str, octets: usize) -> &str {
     text.get(..whole.unwrap_or_default()).unwrap_or_default()
 }
 
+/// Octets as two hexadecimal digits each, in lower case.
+pub fn hexadecimal(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
+        for digit in [octet >> 4, octet & 15] {
+            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+        text
+    })
+}
+
 /// Nanoseconds since the Unix epoch: the kernel's, the capture's or the scan's clock.
 ///
 /// Everything below the loops takes a `Timestamp` as an argument instead of reading a clock.

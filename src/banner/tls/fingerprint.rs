@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::hello::{ALPN, Numbers, SERVER_NAME};
 use crate::event::{Ja3, TlsClient, TlsServer};
-use crate::terms::{CipherSuite, TlsVersion, Transport, is_grease};
+use crate::terms::{self, CipherSuite, TlsVersion, Transport, is_grease};
 
 /// JA4 counts no further.
 const COUNT_LIMIT: usize = 99;
@@ -85,11 +85,7 @@ fn list(text: &mut String, numbers: impl Iterator<Item = u16>) {
 }
 
 fn hashed(string: String) -> Ja3 {
-    let mut hash = String::with_capacity(32);
-    for octet in Md5::digest(&string) {
-        let _ = write!(hash, "{octet:02x}");
-    }
-    Ja3 { hash, string }
+    Ja3 { hash: terms::hexadecimal(&Md5::digest(&string)), string }
 }
 
 /// Numbers of four hexadecimal digits with commas between them.

@@ -30,10 +30,9 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(run: &Run) -> Result<Self, StoreError> {
-        let mut octets = [0; 12];
-        let random = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut octets);
-        random.map_err(|_| StoreError::Create(std::io::Error::other("the system gives no random octets")))?;
-        let stream = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let none = || StoreError::Create(std::io::Error::other("the system gives no random octets"));
+        let octets = random::<12>().ok_or_else(none)?;
+        let stream = crate::terms::hexadecimal(&octets);
         Ok(Self { author: Author::new(run, Time::now().millis()), stream, number: 0 })
     }
 
@@ -98,6 +97,11 @@ impl Store for Post {
         let last = self.writer.end();
         self.inbox.put(&last, Standing { lost, waiting: 0 })
     }
+}
+
+/// Octets that nobody can guess; none where the system gives none.
+fn random<const COUNT: usize>() -> Option<[u8; COUNT]> {
+    ring::rand::generate(&ring::rand::SystemRandom::new()).ok().map(ring::rand::Random::expose)
 }
 
 /// Who is come to a server as.

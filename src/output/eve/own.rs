@@ -11,6 +11,7 @@ use crate::event::{
     EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts,
     Severity, VerdictFacts,
 };
+use crate::terms::hexadecimal;
 
 /// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
 ///
@@ -226,7 +227,7 @@ struct Octets {
 impl First {
     fn new(facts: &OtherFacts) -> Self {
         let octets = |first: &[u8]| {
-            let (hex, text) = (OtherFacts::hexadecimal(first), OtherFacts::text(first));
+            let (hex, text) = (hexadecimal(first), OtherFacts::text(first));
             (!first.is_empty()).then_some(Octets { hex, text })
         };
         Self { client: octets(&facts.client), server: octets(&facts.server) }

@@ -425,7 +425,7 @@ impl TargetSet {
         for port in &self.ports {
             hash.update(format!(",{port}"));
         }
-        hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+        crate::terms::hexadecimal(&hash.finalize())
     }
 
     fn addresses(&self) -> Option<u64> {

@@ -82,7 +82,7 @@ pub(super) fn opened<T: DeserializeOwned>(kind: Kind, octets: &[u8]) -> Option<(
 
 /// In lower case, which alone is taken.
 fn hash(octets: &[u8]) -> String {
-    Sha256::digest(octets).iter().map(|octet| format!("{octet:02x}")).collect()
+    crate::terms::hexadecimal(&Sha256::digest(octets))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::super::random;
 use super::adopt::adopt;
 use super::name::Aside;
 use super::queue::{Job, Shared};
@@ -200,10 +201,9 @@ pub(super) fn take_over(shared: &Shared, changed: Option<SystemTime>) {
 
 /// Not with all others at once: between half of it and all.
 fn jittered(pause: Duration) -> Duration {
-    let mut octet = [u8::MAX];
     // Without random octets it is all of it.
-    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut octet);
-    pause / 2 + pause / 2 * u32::from(octet[0]) / u32::from(u8::MAX)
+    let [octet] = random().unwrap_or([u8::MAX]);
+    pause / 2 + pause / 2 * u32::from(octet) / u32::from(u8::MAX)
 }
 
 #[cfg(test)]
