@@ -14,7 +14,7 @@ use super::queue::{Queue, inbox};
 use super::{FleetError, PAUSE};
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
-use crate::inventory::{Absence, Merger, Place, StoreError};
+use crate::inventory::{Absence, Merger, Pauses, Place, StoreError};
 use crate::privileges::keep_or_tell;
 
 /// Batches that are taken at once.
@@ -55,7 +55,7 @@ pub fn merge(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetErr
     let mut hand = Hand {
         merger: Merger::open(&config.place)?,
         most: TOGETHER,
-        rest: Rest::default(),
+        rests: Pauses::new(LOOKS.0, LOOKS.1),
         merged: Merged::default(),
     };
     if !hand.merger.ask(inbox::may_merge)? {
@@ -76,7 +76,7 @@ pub fn merge(config: &MergeConfig, stop: &AtomicBool) -> Result<Merged, FleetErr
                     break;
                 }
                 if is_empty {
-                    std::thread::park_timeout(hand.rest.pause());
+                    std::thread::park_timeout(hand.rests.pause());
                 }
             }
             Err(error) if !config.follows => return Err(error.into()),
@@ -98,36 +98,16 @@ struct Hand {
     merger: Merger,
     /// Batches that are taken at once: one by one, where one of them is at fault.
     most: i64,
-    rest: Rest,
+    /// Of an inbox that stays empty.
+    rests: Pauses,
     merged: Merged,
-}
-
-/// How an inbox is looked into that stays empty: ever more rarely.
-#[derive(Debug, Default)]
-struct Rest {
-    /// The pause before the last look; none behind one that has found something.
-    last: Option<Duration>,
-}
-
-impl Rest {
-    /// How long to leave it alone.
-    fn pause(&mut self) -> Duration {
-        let pause = self.last.map_or(LOOKS.0, |last| (last * 2).min(LOOKS.1));
-        self.last = Some(pause);
-        pause
-    }
-
-    /// Something was there.
-    fn is_over(&mut self) {
-        self.last = None;
-    }
 }
 
 impl Hand {
     /// Merges some; whether there is nothing more.
     fn step(&mut self) -> Result<bool, StoreError> {
         // Of one that was empty a moment ago: one question in the place of a transaction.
-        if self.rest.last.is_some() && !self.merger.ask(inbox::is_waiting)? {
+        if self.rests.have_begun() && !self.merger.ask(inbox::is_waiting)? {
             return Ok(true);
         }
         let (mut taken, most) = (inbox::Taken::default(), self.most);
@@ -148,7 +128,7 @@ impl Hand {
         self.most = (self.most * 2).min(TOGETHER);
         self.count(taken.merged, &taken.refused);
         if taken.rows > 0 {
-            self.rest.is_over();
+            self.rests.are_over();
         }
         Ok(taken.rows == 0)
     }
@@ -225,19 +205,5 @@ impl Drop for Background {
             // A panic was told by the thread itself.
             let _ = thread.join();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_inbox_that_stays_empty_is_looked_into_ever_more_rarely() {
-        let mut rest = Rest::default();
-        let mut pauses = || [(); 7].map(|()| rest.pause().as_millis());
-        assert_eq!(pauses(), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
-        rest.is_over();
-        assert_eq!(rest.pause().as_millis(), 250);
     }
 }

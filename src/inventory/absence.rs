@@ -5,24 +5,53 @@ use std::time::Duration;
 /// How long it is left alone at last, unless it is said.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How it stands with a server.
+/// How long to leave something alone that was asked in vain: ever longer.
 #[derive(Debug)]
-pub struct Absence {
+pub struct Pauses {
     first: Duration,
     longest: Duration,
     next: Duration,
+}
+
+impl Pauses {
+    /// So long at first, and so long at last.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first }
+    }
+
+    /// The next one.
+    pub fn pause(&mut self) -> Duration {
+        let longer = (self.next * 2).min(self.longest);
+        std::mem::replace(&mut self.next, longer)
+    }
+
+    /// Whether it was asked in vain a moment ago.
+    pub fn have_begun(&self) -> bool {
+        self.next != self.first
+    }
+
+    /// It was not in vain.
+    pub fn are_over(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// How it stands with a server.
+#[derive(Debug)]
+pub struct Absence {
+    pauses: Pauses,
     is_told: bool,
 }
 
 impl Absence {
     /// Of one that is there; where it is not, it is left alone for so long at first.
     pub const fn new(first: Duration) -> Self {
-        Self { first, longest: LONGEST, next: first, is_told: false }
+        Self { pauses: Pauses::new(first, LONGEST), is_told: false }
     }
 
     /// The same, which is left alone for so long at last.
     pub(super) const fn up_to(self, longest: Duration) -> Self {
-        Self { longest, ..self }
+        Self { pauses: Pauses { longest, ..self.pauses }, ..self }
     }
 
     /// It has not answered: has that told once, and gives how long to leave it alone.
@@ -30,14 +59,12 @@ impl Absence {
         if !std::mem::replace(&mut self.is_told, true) {
             tell();
         }
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
-        pause
+        self.pauses.pause()
     }
 
     /// It is there; whether it was told to be away.
     pub fn is_over(&mut self) -> bool {
-        self.next = self.first;
+        self.pauses.are_over();
         std::mem::take(&mut self.is_told)
     }
 }
@@ -45,6 +72,17 @@ impl Absence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_in_vain_is_asked_ever_more_rarely() {
+        let mut rest = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
+        let mut pauses = || [(); 7].map(|()| rest.pause().as_millis());
+        assert_eq!(pauses(), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        assert!(rest.have_begun());
+        rest.are_over();
+        assert!(!rest.have_begun());
+        assert_eq!(rest.pause().as_millis(), 250);
+    }
 
     #[test]
     fn it_is_told_once_and_asked_ever_more_rarely() {

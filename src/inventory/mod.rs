@@ -25,7 +25,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use absence::Absence;
+pub use absence::{Absence, Pauses};
 pub use alert::Alert;
 pub use batch::Batch;
 pub(crate) use database::values;
