@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::tally::signed;
 use crate::diagnostics::tell;
 use crate::inventory::Inventory;
 use crate::metrics::GuardMetrics;
@@ -79,8 +80,4 @@ pub(super) fn finish_readers(
         }
     }
     shown.show_all(metrics, [lost_events, written, unkept, 0, 0, 0]);
-}
-
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -286,6 +286,7 @@ pub(super) fn total(flows: FlowCounts) -> u64 {
     by_state(flows).iter().sum()
 }
 
-fn signed(value: u64) -> i64 {
+/// As a gauge takes it.
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

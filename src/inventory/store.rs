@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::database::{Change, DatabaseError, Place};
+use super::database::{Change, DatabaseError, Place, SENSORS};
 use super::sighting::{Asset, Software, What};
 use crate::event::Timestamp;
 
@@ -152,9 +152,7 @@ pub enum StoreError {
         named: String,
     },
     /// It is no sensor's, and something is to be kept for one.
-    #[error(
-        "{0}: its role is no sensor's (a member of bannerwall_sensor), and --spill keeps what a sensor sends"
-    )]
+    #[error("{0}: its role is no sensor's (a member of {SENSORS}), and --spill keeps what a sensor sends")]
     NoSensor(Place),
     /// The folder for what is to be sent cannot be used.
     #[error("with --spill {}: {why}", folder.display())]
@@ -175,23 +173,30 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    fn database(&self) -> Option<&DatabaseError> {
+        match self {
+            Self::Database { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
     /// Whether it is not there what was asked for, or not for who asks.
     pub(super) fn is_of_rights(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_rights())
+        self.database().is_some_and(DatabaseError::is_of_rights)
     }
 
     /// Whether what was to be written is at fault, and would be each time.
     pub(super) fn is_of_content(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_content())
+        self.database().is_some_and(DatabaseError::is_of_content)
     }
 
     /// Whether a server has refused a row as it is, and would each time.
     pub(super) fn is_of_row(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_row())
+        self.database().is_some_and(DatabaseError::is_of_row)
     }
 
     /// Whether a server is away, or takes nobody for now.
     pub(super) fn is_of_absence(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_absence())
+        self.database().is_some_and(DatabaseError::is_of_absence)
     }
 }

@@ -37,15 +37,9 @@ impl Group {
         }
     }
 
-    /// The flag that names its members.
-    const fn flag(self) -> &'static str {
-        match self {
-            Self::Sensor => "sensor",
-            Self::Worker => "worker",
-            Self::Reader => "reader",
-            Self::Admin => "admin",
-            Self::Publisher => "publisher",
-        }
+    /// The flag that names its members, as the role is called but for what all begin with.
+    fn flag(self) -> &'static str {
+        self.name().strip_prefix("bannerwall_").unwrap_or(self.name())
     }
 }
 

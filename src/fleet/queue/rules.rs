@@ -184,7 +184,7 @@ fn asked() -> i32 {
 
 /// Versions above one, the newest first.
 const OFFERS: &str =
-    "SELECT serial, percent, left(signature, 4096) FROM fleet_rules WHERE serial > ?1 AND percent > 0
+    "SELECT serial, percent, left(signature, ?3) FROM fleet_rules WHERE serial > ?1 AND percent > 0
        ORDER BY serial DESC LIMIT ?2";
 
 /// A version that a sensor may take.
@@ -238,7 +238,7 @@ impl Shelf {
     /// # Errors
     /// What the database says.
     pub(in crate::fleet) fn offers(&self, above: i64) -> Result<Vec<Offer>, StoreError> {
-        let found = self.beside.desk().all(OFFERS, values![above, OFFERED], Offer::read);
+        let found = self.beside.desk().all(OFFERS, values![above, OFFERED, SIGNATURE], Offer::read);
         found.map_err(|error| self.beside.fault(error))
     }
 

@@ -64,22 +64,17 @@ impl DatabaseError {
 
     /// Whether a server has refused a row as it is, and would each time.
     pub(in crate::inventory) fn is_of_row(&self) -> bool {
-        let Self::Postgres(error) = self else { return false };
-        self.is_of_content() || error.code().is_some_and(|code| code.code().starts_with("23"))
+        self.is_of_content() || self.is_of_class(&["23"])
     }
 
     /// Whether the server is away, or takes nobody for now.
     pub(in crate::inventory) fn is_of_absence(&self) -> bool {
-        const CLASSES: [&str; 3] = ["08", "53", "57"];
         match self {
             Self::Silent | Self::System(_) => true,
-            Self::Postgres(error) => error.code().map_or_else(
-                || {
-                    error.is_closed()
-                        || error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
-                },
-                |code| CLASSES.iter().any(|class| code.code().starts_with(class)),
-            ),
+            Self::Postgres(error) if error.code().is_none() => {
+                error.is_closed() || error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+            }
+            Self::Postgres(_) => self.is_of_class(&["08", "53", "57"]),
             Self::Sqlite(_) | Self::Column(_) => false,
         }
     }

@@ -27,27 +27,35 @@ const FORGOTTEN: Duration = Duration::from_secs(90 * 86_400);
 
 /// How it stands with what waits; shared with those that tell of it.
 #[derive(Debug, Clone, Default)]
-pub(in crate::inventory) struct Backlog(Arc<[AtomicU64; 4]>);
+pub(in crate::inventory) struct Backlog(Arc<Figures>);
+
+#[derive(Debug, Default)]
+struct Figures {
+    batches: AtomicU64,
+    octets: AtomicU64,
+    dropped: AtomicU64,
+    set_aside: AtomicU64,
+}
 
 impl Backlog {
     /// Batches that wait.
     pub(in crate::inventory) fn batches(&self) -> u64 {
-        self.0[0].load(Relaxed)
+        self.0.batches.load(Relaxed)
     }
 
     /// Octets of the disk that they take.
     pub(in crate::inventory) fn octets(&self) -> u64 {
-        self.0[1].load(Relaxed)
+        self.0.octets.load(Relaxed)
     }
 
     /// Sightings that had to make room, or had waited for too long.
     pub(in crate::inventory) fn dropped(&self) -> u64 {
-        self.0[2].load(Relaxed)
+        self.0.dropped.load(Relaxed)
     }
 
     /// Batches that were damaged, or refused by the server.
     pub(in crate::inventory) fn set_aside(&self) -> u64 {
-        self.0[3].load(Relaxed)
+        self.0.set_aside.load(Relaxed)
     }
 }
 
@@ -203,8 +211,8 @@ impl Shared {
     }
 
     fn show(&self, queue: &Queue) {
-        self.backlog.0[0].store(queue.waiting.len() as u64, Relaxed);
-        self.backlog.0[1].store(queue.octets[0], Relaxed);
+        self.backlog.0.batches.store(queue.waiting.len() as u64, Relaxed);
+        self.backlog.0.octets.store(queue.octets[0], Relaxed);
     }
 
     /// Drops the oldest batches until there is room for so many octets.
@@ -230,7 +238,7 @@ impl Shared {
         let known = || self.read(&entry).map(|parcel| parcel.sightings).ok();
         let sightings = entry.sightings.or_else(known).unwrap_or_default();
         self.lose(queue, &entry, sightings);
-        self.backlog.0[2].fetch_add(sightings, Relaxed);
+        self.backlog.0.dropped.fetch_add(sightings, Relaxed);
         self.forget(queue, &entry);
     }
 
@@ -316,7 +324,7 @@ impl Shared {
     pub(super) fn set_aside(&self, why: Aside, sightings: u64) {
         self.pop(|shared, queue, entry| {
             shared.lose(queue, entry, sightings);
-            shared.backlog.0[3].fetch_add(1, Relaxed);
+            shared.backlog.0.set_aside.fetch_add(1, Relaxed);
             if let Held::File = entry.held
                 && let Err(error) = shared.folder.set_aside(&entry.file(), why)
             {
@@ -389,7 +397,7 @@ impl Shared {
             }
         }
         queue.octets = octets;
-        self.backlog.0[2].fetch_add(lost, Relaxed);
+        self.backlog.0.dropped.fetch_add(lost, Relaxed);
         if lost > 0 {
             tell(format_args!(
                 "bannerwall: --spill {}: {lost} sightings are lost that could not be written",
