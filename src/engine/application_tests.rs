@@ -422,6 +422,18 @@ fn a_command_that_begins_as_no_text_is_none_however_it_comes() {
     }
 }
 
+#[test]
+fn an_identification_within_what_looks_like_a_hello_is_told_however_it_comes() {
+    let said = [(true, b"\x16\x03\x01\x16\x03\x01GET / HTTP/1.1\r\nSSH-2.0-OpenSSH_9\r\n".to_vec())];
+    for size in [1, 3, 1400] {
+        assert_eq!(
+            converse(&said, size, true, true),
+            (false, vec!["tls_disputed_hello".to_owned()]),
+            "{size}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

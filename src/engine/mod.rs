@@ -272,6 +272,8 @@ mod application_tests;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod framing_tests;
+#[cfg(test)]
 mod missed_tests;
 #[cfg(test)]
 mod testing;

@@ -20,6 +20,7 @@ impl Anomaly {
             && !matches!(
                 self,
                 Self::BudgetSpent
+                    | Self::FramingLost
                     | Self::TlsDisputed
                     | Self::QuicUnreadable
                     | Self::QuicMalformed

@@ -27,6 +27,8 @@ pub struct Advance {
     pub consumed: usize,
     /// Whether the message has ended.
     pub done: bool,
+    /// A limit that was passed, and that not all readers know; the reader goes on all the same.
+    pub odd: Option<Anomaly>,
 }
 
 impl BodyReader {
@@ -56,7 +58,7 @@ impl BodyReader {
     /// # Errors
     /// The chunks cannot be told apart with certainty. The reader must not be used further.
     pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<Advance, Anomaly> {
-        let mut consumed = 0;
+        let (mut consumed, mut odd) = (0, None);
         while !self.is_done() && consumed < input.len() {
             let rest = input.get(consumed..).unwrap_or_default();
             let used = match &mut self.state {
@@ -70,18 +72,22 @@ impl BodyReader {
                     }
                     self.pass(rest, take, &mut content)
                 }
-                State::Chunked(chunked) => match chunked.step(rest)? {
-                    Piece::Content(take) => self.pass(rest, take, &mut content),
-                    Piece::Frame(take) => take,
-                    Piece::End(take) => {
-                        self.state = State::Done;
-                        take
+                State::Chunked(chunked) => {
+                    let piece = chunked.step(rest)?;
+                    odd = chunked.take_odd().or(odd);
+                    match piece {
+                        Piece::Content(take) => self.pass(rest, take, &mut content),
+                        Piece::Frame(take) => take,
+                        Piece::End(take) => {
+                            self.state = State::Done;
+                            take
+                        }
                     }
-                },
+                }
             };
             consumed += used;
         }
-        Ok(Advance { consumed, done: self.is_done() })
+        Ok(Advance { consumed, done: self.is_done(), odd })
     }
 
     fn pass(&mut self, rest: &[u8], take: usize, content: &mut impl FnMut(&[u8])) -> usize {

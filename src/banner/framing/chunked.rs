@@ -13,6 +13,8 @@ pub(super) struct Chunked {
     left: u64,
     /// Octets of the size line or of the trailer so far.
     line: u32,
+    /// A limit that was passed since this was asked last.
+    odd: Option<Anomaly>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,20 @@ pub(super) enum Piece {
 
 impl Chunked {
     pub(super) const fn new() -> Self {
-        Self { place: Place::SizeStart, left: 0, line: 0 }
+        Self { place: Place::SizeStart, left: 0, line: 0, odd: None }
+    }
+
+    /// A limit that was passed since this was asked last. What is beyond is gone over like what is within: servers that
+    /// take it find the end where it is.
+    pub(super) const fn take_odd(&mut self) -> Option<Anomaly> {
+        self.odd.take()
+    }
+
+    const fn count(&mut self, limit: u32, odd: Anomaly) {
+        self.line = self.line.saturating_add(1);
+        if self.line == limit + 1 {
+            self.odd = Some(odd);
+        }
     }
 
     pub(super) const fn data_left(&self) -> u64 {
@@ -101,10 +116,7 @@ impl Chunked {
     }
 
     fn size_line(&mut self, octet: u8) -> Result<(), Anomaly> {
-        self.line += 1;
-        if self.line > EXTENSION_LIMIT {
-            return Err(Anomaly::ExtensionTooLong);
-        }
+        self.count(EXTENSION_LIMIT, Anomaly::ExtensionTooLong);
         match (self.place, octet) {
             (Place::SizeLf, b'\n') => self.size_line_end(),
             (Place::SizeLf, _) => return Err(Anomaly::ChunkLineEnd),
@@ -139,10 +151,7 @@ impl Chunked {
     }
 
     const fn trailer(&mut self, octet: u8) -> Result<bool, Anomaly> {
-        self.line += 1;
-        if self.line > TRAILER_LIMIT {
-            return Err(Anomaly::TrailerTooLong);
-        }
+        self.count(TRAILER_LIMIT, Anomaly::TrailerTooLong);
         self.place = match (self.place, octet) {
             (Place::TrailerStart | Place::TrailerLf, b'\n') => return Ok(true),
             (Place::TrailerStart, b'\r') => Place::TrailerLf,

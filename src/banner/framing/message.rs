@@ -1,6 +1,6 @@
 //! A message behind its head, as guard, replay and scan read it alike: give it octets, ask how far it is.
 
-use super::{Anomaly, BodyBuffer, BodyReader, Framing};
+use super::{Advance, Anomaly, BodyBuffer, BodyReader, Framing};
 use crate::banner::http::KeptHead;
 
 /// A message whose head was read and whose body goes by.
@@ -34,14 +34,19 @@ impl Message {
         self.head.take()
     }
 
-    /// Goes through octets of the body; gives how many belonged to it.
+    /// The same, framed so: fields have come that were not there when it was made. Nothing of the body was read yet.
+    pub fn framed(self, framing: Framing) -> Self {
+        Self { reader: BodyReader::new(framing), framing, ..self }
+    }
+
+    /// Goes through octets of the body; gives how far it came.
     ///
     /// # Errors
     ///
     /// The body's framing can't be followed.
-    pub fn read(&mut self, input: &[u8]) -> Result<usize, Anomaly> {
+    pub fn read(&mut self, input: &[u8]) -> Result<Advance, Anomaly> {
         let body = &mut self.body;
-        self.reader.read(input, |content| body.push(content)).map(|advance| advance.consumed)
+        self.reader.read(input, |content| body.push(content))
     }
 
     /// Whether the message has ended.

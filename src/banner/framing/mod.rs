@@ -10,7 +10,7 @@ mod body;
 mod chunked;
 mod message;
 
-pub use body::{BodyBuffer, BodyReader};
+pub use body::{Advance, BodyBuffer, BodyReader};
 pub use message::Message;
 
 use super::{Headers, Request, Response};
@@ -43,10 +43,10 @@ pub struct Framed {
 /// The largest chunk that is believed, in octets (1 TiB).
 pub const CHUNK_LIMIT: u64 = 1 << 40;
 
-/// The longest chunk-size line that is read, in octets.
+/// The longest chunk-size line that is nothing odd, in octets.
 pub const EXTENSION_LIMIT: u32 = 4 * 1024;
 
-/// The most trailer octets that are read.
+/// The most trailer octets that are nothing odd.
 pub const TRAILER_LIMIT: u32 = 64 * 1024;
 
 /// What follows a request's head.
@@ -77,6 +77,29 @@ impl Framing {
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::Tunnel | Self::Upgrade)
     }
+}
+
+/// Whether a field of this name has a part in where a message ends.
+pub fn is_framing(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
+}
+
+/// Whether servers refuse a request for this (RFC 9112 section 6.3 and 7.1), so that one that does not may read on anywhere. Beside
+/// what is merely odd, and read by all in the same way.
+pub const fn is_lost(hostile: Anomaly) -> bool {
+    matches!(
+        hostile,
+        Anomaly::ContentLengthConflict
+            | Anomaly::ContentLengthInvalid
+            | Anomaly::ContentLengthOverflow
+            | Anomaly::TransferEncodingInvalid
+            | Anomaly::TransferEncodingUnknown
+            | Anomaly::FoldedFraming
+            | Anomaly::ChunkSizeInvalid
+            | Anomaly::ChunkSizeHuge
+            | Anomaly::ChunkUnterminated
+            | Anomaly::ChunkLineEnd
+    )
 }
 
 /// Whether a response only precedes the final one: 1xx but `101`.

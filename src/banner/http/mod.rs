@@ -121,6 +121,11 @@ pub fn is_simple_request(line: &[u8]) -> bool {
     lenient::is_simple_request(line)
 }
 
+/// The fields in a line, as applications read them that take a bare CR for a line end.
+pub fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
+    lenient::fields_of_line(line)
+}
+
 /// The field in a line (without its end) whose name is a token and stands right before the colon.
 pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
     let colon = memchr::memchr(b':', line)?;

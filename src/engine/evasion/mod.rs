@@ -79,12 +79,14 @@
 //! | a banner where some clients cut a longer line, or with CRs before or in it, which some leave out | told; judged, too | `ssh_disputed_identification` |
 //! | an SSH identification within a hello of TLS | told; stopped | `tls_disputed_hello` |
 //! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
+//! | a request whose length or chunks servers have to refuse (RFC 9112 sections 6.3 and 7.1), where what follows it is read | dropped | `http_framing_lost` |
+//! | chunk extensions beyond 4 KiB, trailers beyond 64 KiB | told; gone over to their end, however long | `http_chunk_extension_too_long`, `http_trailer_too_long` |
 //! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
 //! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |
 //! | what a server answers to a request and was not read as a response (`HTTP 200`, a NUL before it) | told | `http_unknown_response` |
 //! | much white space before a message | told; overlooked, up to 64 KiB | `http_long_leading` |
 //! | fields behind a bare CR, with `_` for `-`, with other white space | read in each way that applications do | |
-//! | fields behind 64 KiB of a head, or behind a request without a version | told; judged one by one | `http_head_too_long`, `http_version_missing` |
+//! | fields behind 64 KiB of a head, or behind a request without a version | told; judged one by one, and what they say of the message's end holds | `http_head_too_long`, `http_version_missing` |
 //! | more than 2,048 fields | told; all are judged | `http_too_many_headers` |
 //! | a head cut behind the field that matters | a field is judged when its line is whole, unless a later one may change that (`absent`, `unless`, accept rules, bodies) | |
 //! | a response before its request, interim ones, odd status lines | judged like others; the request is read all the same | |
@@ -107,6 +109,10 @@
 //! * What a server sends behind the end of such a body before its client asks for more goes by. It answers nothing: a client that takes
 //!   it for the answer to what it asks next has been told so by a server that answers before it is asked, which ends that agree can do
 //!   in other ways. It is told once the client has acknowledged it (`http_unexpected_data`), and what answers a request is read.
+//! * A server that answers a request and leaves its body unread (handlers of Python's `http.server` may) takes that body for its next
+//!   request. By RFC 9112 it is none: it is judged as a body.
+//! * Behind a request that announces no end of what it sends (`SOURCE`, `PUT` without a length) or by RTSP, what is no message is
+//!   left out, however long that is, as in a tunnel; requests in it are judged.
 //! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
 //! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has all

@@ -2,11 +2,10 @@
 //! judged with the line that holds it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::transactions::{self, Http, Reached, Unfinished};
+use super::transactions::{Http, Reached, Unfinished};
 use crate::banner::http::{self, HEAD_LIMIT, HeadSearch, Line};
-use crate::banner::{Banner, recognise, ssh};
+use crate::banner::{Banner, ssh};
 use crate::engine::judge::Judge;
 use crate::event::Side;
 use crate::rules::Stage;
@@ -166,60 +165,4 @@ impl Http {
         self.answering = Some(transaction);
         true
     }
-
-    /// Takes a line behind a head that servers read on in and this engine keeps no more of: one without a
-    /// version (HTTP/0.9), or one beyond the limit. `first_line` is that head's.
-    pub(super) fn late_line(
-        &mut self,
-        from: Side,
-        first_line: &[u8],
-        line: &[u8],
-        judge: &mut Judge<'_>,
-    ) -> Late {
-        if line.iter().all(|octet| matches!(octet, b'\r' | b'\n')) {
-            return Late::End;
-        }
-        let known = match from {
-            Side::Client => self.late_request_field(first_line, line, judge),
-            Side::Server => self.late_response_field(first_line, line, judge),
-        };
-        let another = from == Side::Client && recognise::is_request_line(line);
-        if !known.unwrap_or_default() && another { Late::Message } else { Late::Field }
-    }
-
-    /// Whether the line holds a field.
-    fn late_request_field(&mut self, first: &[u8], line: &[u8], judge: &mut Judge<'_>) -> Option<bool> {
-        let request = http::part_of_request(first, &[line])?;
-        let known = request.headers.iter().next().is_some();
-        let transaction = self.waiting.back_mut()?;
-        let facts = Arc::make_mut(&mut transaction.facts).request.as_mut()?;
-        let disclosure = &judge.law.config.disclosure;
-        transactions::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
-        if judge.law.rules.early(Side::Client).is_about(line) {
-            transactions::ask_request(request, Stage::Part, transaction, judge);
-        }
-        Some(known)
-    }
-
-    fn late_response_field(&mut self, first: &[u8], line: &[u8], judge: &mut Judge<'_>) -> Option<bool> {
-        let response = http::part_of_response(first, &[line])?;
-        let transaction = self.answering.as_mut()?;
-        let facts = Arc::make_mut(&mut transaction.facts).response.as_mut()?;
-        let disclosure = &judge.law.config.disclosure;
-        transactions::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
-        if judge.law.rules.early(Side::Server).is_about(line) {
-            transactions::ask_response(response, Stage::Part, transaction, judge);
-        }
-        Some(true)
-    }
-}
-
-/// What a line behind a head is.
-pub(super) enum Late {
-    /// A field, or nothing.
-    Field,
-    /// The empty line that ends the fields.
-    End,
-    /// The beginning of another message.
-    Message,
 }

@@ -3,21 +3,23 @@
 //! Which request a response answers, and what rules say of either, is [`transactions`]'s part.
 
 mod head;
+mod late;
 mod transactions;
 
-use self::head::{Head, Late};
+use self::head::Head;
+use self::late::{Late, LateHead};
 pub(super) use self::transactions::Http;
-use self::transactions::Reached;
 pub(in crate::engine) use self::transactions::Unfinished;
+use self::transactions::{Reached, note_hostile};
 use super::foreign::Foreign;
 use super::hand_over::{Asked, Handover};
 use super::lines::identification_line;
 use super::need::{FEW, Need};
 use super::opening::Spoken;
 use super::{Dialogue, Step, Turn};
-use crate::banner::framing::{Framing, Message};
+use crate::banner::framing::{Advance, Framing, Message};
 use crate::banner::http::{HEAD_LIMIT, count_steps};
-use crate::banner::recognise::{FIRST_LINE_LIMIT, empty_lines};
+use crate::banner::recognise::FIRST_LINE_LIMIT;
 use crate::banner::{Beginning, Reason, beginning, ssh as identification};
 use crate::engine::HttpInspect;
 use crate::engine::judge::Judge;
@@ -30,8 +32,8 @@ use crate::terms::Anomaly;
 pub(super) enum Reading {
     /// Within a head.
     Head(Head),
-    /// Behind a head with this first line behind which others may read more fields.
-    Late(Vec<u8>),
+    /// Behind as much of a head as is kept, where others may read more fields.
+    Late(Box<LateHead>),
     /// Behind a message: another may follow.
     Next,
     /// Within a body.
@@ -80,7 +82,7 @@ impl Reading {
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::Body(message) => message.memory(),
-            Self::Late(line) => line.capacity(),
+            Self::Late(late) => late.memory(),
             Self::Head(head) => head.memory(),
             Self::Next => 0,
         }
@@ -136,7 +138,7 @@ impl Dialogue {
     pub(super) fn read_http(&mut self, reading: Reading, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         match reading {
             Reading::Head(head) => self.read_head(head, turn, judge),
-            Reading::Late(first) => self.read_late(first, turn, judge),
+            Reading::Late(late) => self.read_late(late, turn, judge),
             Reading::Next => self.read_next(turn, judge),
             Reading::Body(message) => self.read_body(message, turn, judge),
         }
@@ -168,9 +170,7 @@ impl Dialogue {
             Reached::Never(reason) => self.behind_foreign(reason, turn, judge),
             Reached::Stopped => Step::Used(input.len(), super::Reading::Done),
             Reached::Ssh(count) => Step::Used(count, super::Reading::Lines(0)),
-            Reached::Part(count) => {
-                used(count, Reading::Late(first_line(input.get(..count).unwrap_or(input)).to_vec()))
-            }
+            Reached::Part(count, late) => used(count, Reading::Late(late)),
             Reached::Head(count, message) => self.behind_part(turn, Box::new(message), judge).after(count),
         }
     }
@@ -184,29 +184,27 @@ impl Dialogue {
         if judge.law.http_inspect == HttpInspect::First || other {
             return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
         }
-        self.note_unexpected(judge);
+        self.note_unexpected(turn.from, judge);
         let line = memchr::memchr(b'\n', turn.input).map_or(turn.input.len(), |end| end + 1);
         used(line, Reading::Next)
     }
 
     /// Reads lines behind a head that is kept no further.
-    fn read_late(&mut self, first: Vec<u8>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
-        let Turn { from, input, peer } = turn;
+    fn read_late(&mut self, mut late: Box<LateHead>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let Turn { from, input, .. } = turn;
         count_steps(input.len().min(HEAD_LIMIT));
         let line = match memchr::memchr(b'\n', input.get(..HEAD_LIMIT).unwrap_or(input)) {
             Some(end) => input.get(..=end).unwrap_or_default(),
             None if input.len() >= HEAD_LIMIT => input,
-            None => return wait(Need::line(HEAD_LIMIT), Reading::Late(first)),
+            None => return wait(Need::line(HEAD_LIMIT), Reading::Late(late)),
         };
         let all = judge.law.http_inspect != HttpInspect::First;
-        match self.http.late_line(from, &first, line, judge) {
+        match self.http.late_line(from, &mut late, line, judge) {
             Late::Message if all => used(0, Reading::Next),
-            Late::Field | Late::Message => used(line.len(), Reading::Late(first)),
+            Late::Field | Late::Message => used(line.len(), Reading::Late(late)),
             Late::End => {
-                if from == Side::Server {
-                    self.http.finish_part(judge);
-                }
-                self.behind_message(from, peer, judge).after(line.len())
+                let message = self.http.late_end(from, *late, judge);
+                self.behind_part(turn, Box::new(message), judge).after(line.len())
             }
         }
     }
@@ -227,10 +225,13 @@ impl Dialogue {
             input = body;
         }
         match message.read(input) {
-            Ok(count) => self.behind_part(turn, message, judge).after(count),
+            Ok(Advance { consumed, odd, .. }) => {
+                note_hostile(odd, from, judge);
+                self.behind_part(turn, message, judge).after(consumed)
+            }
             Err(hostile) => {
                 self.http.finish(from, *message, judge);
-                judge.note_application(hostile);
+                note_hostile(Some(hostile), from, judge);
                 self.behind_message(from, turn.peer, judge).after(0)
             }
         }
@@ -380,26 +381,26 @@ impl Dialogue {
             Beginning::Other(count) => {
                 let left_out = input.get(..count).unwrap_or(input);
                 if contiguous && !left_out.trim_ascii().is_empty() {
-                    self.note_unexpected(judge);
+                    self.note_unexpected(from, judge);
                 }
                 Step::Used(count, reading)
             }
         }
     }
 
-    /// Notes octets between messages. Where a tunnel may be that nobody sees granted they are nothing odd, unless it is to be stopped
+    /// Notes octets between messages. Where a tunnel or a film may be they are nothing odd, unless it is to be stopped
     /// for them.
-    fn note_unexpected(&self, judge: &mut Judge<'_>) {
+    fn note_unexpected(&self, from: Side, judge: &mut Judge<'_>) {
         let odd = Anomaly::UnexpectedData;
-        if !self.http.is_perhaps_tunnel() || judge.law.config.on_anomaly.drops(odd) {
+        if !self.is_perhaps_of_tunnel(from) || judge.law.config.on_anomaly.drops(odd) {
             judge.note_application(odd);
         }
     }
 
-    /// Whether what a client says may be a tunnel's, which nobody sees granted: it may say so little or so much for as long as it
-    /// lasts. Random octets hold what begins like a request now and then; a whole one is judged as any.
+    /// Whether what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so little or so much for as
+    /// long as it lasts. Random octets hold what begins like a message now and then; a whole one is judged as any.
     pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
-        matches!(from, Side::Client) && self.http.is_perhaps_tunnel()
+        self.http.is_perhaps_tunnel(from)
     }
 
     /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
@@ -409,19 +410,11 @@ impl Dialogue {
                 self.http.finish(from, *message, judge);
                 Reading::Next
             }
-            Reading::Late(_) if from == Side::Server => {
-                self.http.finish_part(judge);
+            Reading::Late(late) => {
+                self.http.finish(from, late.into_message(), judge);
                 Reading::Next
             }
             reading => reading,
         }
     }
-}
-
-/// The first line of a head, empty lines before it left out: where its message begins may be anywhere in
-/// a segment.
-fn first_line(head: &[u8]) -> &[u8] {
-    let head = head.get(empty_lines(head)..).unwrap_or_default();
-    let end = memchr::memchr(b'\n', head).map_or(head.len(), |end| end + 1);
-    head.get(..end).unwrap_or_default()
 }

@@ -10,6 +10,8 @@ use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Reque
 use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
+use super::late::LateHead;
+use crate::engine::HttpInspect;
 use crate::engine::judge::{Judge, Matched, Question};
 
 /// Requests that wait for their response; with more, the oldest is told without one.
@@ -34,8 +36,10 @@ pub(in crate::engine::dialogue) struct Http {
     disputed: bool,
     /// Whether no further response is read.
     left: bool,
-    /// Whether a request asked for a tunnel since: whether there is one nobody sees.
+    /// Whether a request asked for a tunnel since, or to send what has no end: whether it may, nobody sees.
     perhaps_tunnel: bool,
+    /// Whether both ends mingle messages with octets of another kind, as they may by RTSP.
+    mingles: bool,
     /// Whether a response came for which no request was seen.
     unasked: bool,
     next: u32,
@@ -103,9 +107,9 @@ pub(super) enum Reached {
     Head(usize, Message),
     /// An interim response of so many octets.
     Interim(usize),
-    /// A head of so many octets behind which others may read more fields: it has no version, or is too
+    /// So many octets of a head behind which others may read more fields: it has no version, or is too
     /// long to be kept.
-    Part(usize),
+    Part(usize, Box<LateHead>),
     /// What there is of the head is enough to stop the flow.
     Stopped,
     /// An SSH identification begins behind so many octets.
@@ -124,15 +128,23 @@ impl Http {
         };
         judge.note_message(anomalies);
         let framed = framing::of_request(&message);
-        note_hostile(framed.hostile, judge);
+        note_hostile(framed.hostile, Side::Client, judge);
         let head = input.get(..consumed).unwrap_or_default();
-        let body = open(framed.framing, || KeptHead::of_request(head, &message), judge);
-        let part = message.version.is_empty() || anomalies.contains(Anomaly::HeadTooLong);
+        let is_cut = anomalies.contains(Anomaly::HeadTooLong);
+        let body = open(framed.framing, is_cut, || KeptHead::of_request(head, &message), judge);
+        let part = message.version.is_empty() || is_cut;
         self.asks_tunnel = message.method == b"CONNECT";
         let upgrades = || message.headers.iter().any(|field| field.name.eq_ignore_ascii_case(b"upgrade"));
-        self.perhaps_tunnel |= self.left && (self.asks_tunnel || upgrades());
-        self.take_request(message, head, stage(&body), judge);
-        if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
+        self.perhaps_tunnel |= self.left && (self.asks_tunnel || upgrades()) || streams(&message);
+        self.mingles |= message.version.starts_with(RTSP);
+        let stage = stage(&body);
+        let reached = if part {
+            Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, None, body)))
+        } else {
+            Reached::Head(consumed, body)
+        };
+        self.take_request(message, head, stage, judge);
+        reached
     }
 
     /// Whether there was a request.
@@ -192,14 +204,21 @@ impl Http {
         let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
         let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
         let framed = framing::of_response(&message, method);
-        note_hostile(framed.hostile, judge);
+        note_hostile(framed.hostile, Side::Server, judge);
         self.disputed = framed.hostile.is_some();
         let head = input.get(..consumed).unwrap_or_default();
-        let body = open(framed.framing, || KeptHead::of_response(head, &message), judge);
-        let transaction = self.take_response(message, stage(&body), judge);
+        let is_cut = anomalies.contains(Anomaly::HeadTooLong);
+        let method = method.filter(|_| is_cut).map(<[u8]>::to_vec);
+        let body = open(framed.framing, is_cut, || KeptHead::of_response(head, &message), judge);
+        let stage = stage(&body);
+        let reached = if is_cut {
+            Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, method, body)))
+        } else {
+            Reached::Head(consumed, body)
+        };
+        let transaction = self.take_response(message, stage, judge);
         self.answering = Some(transaction);
-        let part = anomalies.contains(Anomaly::HeadTooLong);
-        if part { Reached::Part(consumed) } else { Reached::Head(consumed, body) }
+        reached
     }
 
     /// Judges an interim response, which some clients show or take for the final one. It is told only if no
@@ -287,6 +306,11 @@ impl Http {
         tell(transaction, judge);
     }
 
+    /// Whether readers could disagree about the end of the response that is read.
+    pub(super) const fn dispute(&mut self, disputed: bool) {
+        self.disputed |= disputed;
+    }
+
     /// No further response is read: those that were seen have answered all requests.
     pub(super) const fn leave(&mut self) {
         self.left = true;
@@ -297,9 +321,10 @@ impl Http {
         self.left
     }
 
-    /// Whether no further response is read, and one of those may have opened a tunnel.
-    pub(super) const fn is_perhaps_tunnel(&self) -> bool {
-        self.perhaps_tunnel
+    /// Whether what one side says may be no messages: in a tunnel that a response which nobody read has opened, or of a
+    /// film.
+    pub(super) const fn is_perhaps_tunnel(&self, from: Side) -> bool {
+        self.mingles || (self.perhaps_tunnel && matches!(from, Side::Client))
     }
 
     /// Whether a response was read, and no request waits for one.
@@ -313,13 +338,6 @@ impl Http {
             for transaction in std::mem::take(&mut self.waiting) {
                 tell(transaction, judge);
             }
-        }
-    }
-
-    /// Ends a response of whose head only a part was kept.
-    pub(super) fn finish_part(&mut self, judge: &mut Judge<'_>) {
-        if let Some(transaction) = self.answering.take() {
-            tell(transaction, judge);
         }
     }
 
@@ -395,15 +413,27 @@ impl Http {
 }
 
 /// A message that is framed so; its head is kept where rules wait for its body.
-fn open(framing: Framing, head: impl FnOnce() -> KeptHead, judge: &Judge<'_>) -> Message {
+///
+/// Behind a head that `is_cut` another framing may come.
+fn open(framing: Framing, is_cut: bool, head: impl FnOnce() -> KeptHead, judge: &Judge<'_>) -> Message {
     let wanted = judge.law.rules.needs().body;
     let foreign = framing.is_foreign();
     let limit = if foreign { 0 } else { wanted.max(judge.law.config.body_limit) };
     let mut message = Message::new(framing, BodyBuffer::new(limit));
-    if wanted > 0 && !message.is_done() && !foreign {
+    if wanted > 0 && (is_cut || !message.is_done()) && !foreign {
         message.keep(head());
     }
     message
+}
+
+/// What a version of RTSP begins with, whose messages frames of films may stand between, of both sides (RFC 2326
+/// section 10.12).
+const RTSP: &[u8] = b"RTSP/";
+
+/// Whether a body without an end follows a request that announces none: a source sends its film so to Icecast.
+fn streams(request: &Request<'_>) -> bool {
+    let unframed = || !request.headers.iter().any(|field| framing::is_framing(field.name));
+    request.version.starts_with(b"ICE/") || (matches!(request.method, b"SOURCE" | b"PUT") && unframed())
 }
 
 /// Which rules are asked at the head of a message.
@@ -418,9 +448,14 @@ fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>)
     }
 }
 
-fn note_hostile(hostile: Option<Anomaly>, judge: &mut Judge<'_>) {
-    if let Some(hostile) = hostile {
-        judge.note_application(hostile);
+/// Notes what is odd about where a message ends. A request whose end is anybody's guess hides what follows it, where that
+/// is to be read.
+pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, judge: &mut Judge<'_>) {
+    let Some(hostile) = hostile else { return };
+    judge.note_application(hostile);
+    let reads_on = judge.law.http_inspect != HttpInspect::First;
+    if from == Side::Client && reads_on && framing::is_lost(hostile) {
+        judge.note_application(Anomaly::FramingLost);
     }
 }
 

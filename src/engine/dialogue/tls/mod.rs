@@ -92,12 +92,13 @@ impl Dialogue {
             }
         };
         let hearing = &mut self.direction_mut(Side::Client).hearing;
-        let Some(needed) = needed else {
+        if needed.is_none() {
             hearing.stop();
             return None;
-        };
+        }
         hearing.records = records;
-        Some(Step::Wait(Need::octets(needed), Reading::New))
+        // Not when the record is whole: whatever comes of it may hold an identification.
+        Some(Step::Wait(Need::another(turn.input), Reading::New))
     }
 
     /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.

@@ -4,7 +4,7 @@
 //! bounded, the rest is passed over. Where one answer ends the next begins: nothing is guessed.
 
 use super::asker::Behind;
-use crate::banner::framing::{BodyBuffer, Framing, Message, is_interim, is_persistent, of_response};
+use crate::banner::framing::{Advance, BodyBuffer, Framing, Message, is_interim, is_persistent, of_response};
 use crate::banner::http::{self, KeptHead};
 use crate::banner::{Anomalies, Anomaly, Progress, Response};
 
@@ -120,9 +120,9 @@ impl Reader {
         let Some(mut open) = self.open.take() else { return self.head(method, longest, deliver) };
         let (message, anomalies) = &mut *open;
         let hostile = match message.read(octets) {
-            Ok(used) => {
-                *octets = octets.get(used..).unwrap_or_default();
-                None
+            Ok(Advance { consumed, odd, .. }) => {
+                *octets = octets.get(consumed..).unwrap_or_default();
+                odd
             }
             Err(reason) => Some(reason),
         };
@@ -161,7 +161,7 @@ impl Reader {
             let (mut hostile, mut used) = (framed.hostile, 0);
             if hostile.is_none() && !framed.framing.is_foreign() {
                 match message.read(behind) {
-                    Ok(count) => used = count,
+                    Ok(advance) => (used, hostile) = (advance.consumed, advance.odd),
                     Err(reason) => hostile = Some(reason),
                 }
             }
