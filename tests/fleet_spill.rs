@@ -240,14 +240,37 @@ fn a_full_folder_drops_the_oldest_and_the_server_is_told_how_many() {
 }
 
 #[test]
-fn a_batch_that_the_server_refuses_is_set_aside_and_counted() {
+fn of_what_the_server_refuses_only_the_records_at_fault_are_set_aside_and_counted() {
     let Some(site) = Site::new() else { return };
+    // As of a database in whose encoding not every text can be written.
     psql(
         &site.url,
-        "ALTER TABLE fleet_inbox ADD CHECK (1 / (CASE WHEN batch LIKE '%sensed_0%' THEN 0 ELSE 1 END) = 1)",
+        "ALTER TABLE fleet_inbox ADD CONSTRAINT odd CHECK (1 / (CASE WHEN batch LIKE '%sensed_7\"%' THEN 0 ELSE 1 END) = 1)",
     );
+    let whole = site.file("whole.pcap", &capture(30));
+    let said = site.sends(&whole);
+    assert!(said.contains(" records are set aside (.refused), the others are sent"), "{said}");
+    let direct = site.direct(&[&whole]);
+    let others: Vec<&str> = direct.lines().filter(|line| !line.contains("sensed_7|")).collect();
+    assert_eq!((site.known(), others.len() + 1), (others.join("\n"), direct.lines().count()));
+    assert_eq!(site.stands("lost"), 2, "it was seen twice");
+    let refused: String = site
+        .left()
+        .iter()
+        .filter(|name| name.ends_with(".refused"))
+        .map(|name| std::fs::read_to_string(site.spill().join(name)).expect("it is there"))
+        .collect();
+    assert!(refused.contains("sensed_7") && !refused.contains("sensed_8"), "{refused}");
+    assert_eq!(psql(&site.url, "SELECT DISTINCT state FROM runs"), "done");
+}
+
+#[test]
+fn a_batch_that_the_server_refuses_as_such_is_set_aside_whole() {
+    let Some(site) = Site::new() else { return };
+    psql(&site.url, "ALTER TABLE fleet_inbox ADD CONSTRAINT odd CHECK (number <> 1) NOT VALID");
     let said = site.sends(&site.file("one.pcap", &capture(1)));
-    assert!(said.contains("is set aside (.refused)"), "{said}");
+    assert!(said.contains("-000000000001.batch is set aside (.refused)"), "{said}");
+    psql(&site.url, "ALTER TABLE fleet_inbox DROP CONSTRAINT odd");
     site.sends(&site.file("none.pcap", &capture(0)));
     assert_eq!((site.known(), site.stands("lost")), (String::new(), 6));
     assert!(site.left()[0].ends_with(".refused"), "{:?}", site.left());
