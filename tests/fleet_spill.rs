@@ -277,6 +277,85 @@ fn a_batch_that_the_server_refuses_as_such_is_set_aside_whole() {
 }
 
 #[test]
+fn a_server_that_takes_nobody_is_told_from_one_that_is_away() {
+    let Some((mut server, authority)) = Postgres::with_tls() else { return };
+    let url = server.database();
+    init(&url);
+    psql(&url, "ALTER ROLE east PASSWORD 'right'");
+    let rules = psql(&url, "SHOW hba_file");
+    std::fs::write(rules, "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
+        .expect("it is ours");
+    server.stop();
+    server.go_on();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("none.pcap"), capture(0)).expect("written");
+    std::fs::write(file("one.pcap"), capture(1)).expect("written");
+    let roots = format!("&sslrootcert={}", authority.display());
+    let by_tls = server.by_tls(&url);
+    let place = by_tls.replace("postgres@", "east:right@") + &roots;
+    let sensor = |place: &str, capture: &Path| {
+        replay(place, capture, &["--spill", file("spill").to_str().expect("UTF-8")])
+    };
+    let first = sensor(&place, &file("none.pcap")).output().expect("it runs");
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    // The folder knows the server. It is there, and what it says is no absence.
+    let refused = |place: &str, said: &str| {
+        let output = sensor(place, &file("one.pcap")).output().expect("it runs");
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{place}: {stderr}");
+    };
+    refused(&place.replace("right", "wrong"), "password authentication failed");
+    refused(&place.replace(&roots, ""), "certificate");
+    // Nor is it while a sensor runs: a password that was changed, and one that speaks no TLS any more.
+    let pipe = file("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let mut process = Running::start(sensor(&place, &pipe));
+    let mut writes = File::options().write(true).open(pipe).expect("it reads");
+    let parts = parts();
+    writes.write_all(&parts[0]).expect("it reads");
+    psql(&url, "ALTER ROLE east PASSWORD 'other'");
+    server.stop();
+    server.go_on();
+    writes.write_all(&parts[1]).expect("it reads");
+    process.wait_stderr("the sensor to tell", |said| {
+        let told = said.lines().find(|line| line.contains("though the server is there"))?;
+        told.contains("password authentication failed").then_some(())
+    });
+    psql(&url, "ALTER ROLE east PASSWORD 'right'");
+    let is_sent = |times| {
+        move |said: &str| (said.matches("all that has waited is sent").count() == times).then_some(())
+    };
+    process.wait_stderr("all to be sent", is_sent(1));
+    server.stop();
+    let port = place.split_once("localhost:").and_then(|(_, rest)| rest.split('/').next()).expect("a port");
+    let other = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).expect("it is free");
+    let answers = std::thread::spawn(move || {
+        let (mut client, _) = other.accept().expect("it comes");
+        client.read_exact(&mut [0; 8]).expect("it asks");
+        client.write_all(b"N").expect("it reads");
+        let _ = client.read(&mut [0; 8]);
+    });
+    writes.write_all(&parts[2]).expect("it reads");
+    process.wait_stderr("the sensor to tell", |said| {
+        said.contains("though the server is there: postgresql://east@localhost").then_some(())?;
+        said.contains("does not support TLS").then_some(())
+    });
+    answers.join().expect("it has answered");
+    server.go_on();
+    process.wait_stderr("all to be sent", is_sent(2));
+    drop(writes);
+    assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
+    let said = process.stderr();
+    assert_eq!(said.matches("though the server is there").count(), 2, "once each: {said}");
+    assert_eq!(merge(&url, &[]).status.code(), Some(0));
+    let east = sensors(&url).into_iter().find(|row| row["sensor"] == "east").expect("it is there");
+    assert_eq!((&east["lost"], &east["waiting"]), (&0.into(), &0.into()));
+    assert_eq!(psql(&url, "SELECT count(*) FROM services WHERE side = 'server'"), "2700");
+}
+
+#[test]
 fn a_folder_of_another_ones_and_an_inventory_that_is_no_sensors_are_refused() {
     let Some(mut site) = Site::new() else { return };
     let folder = site.spill();

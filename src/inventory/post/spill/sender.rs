@@ -27,6 +27,8 @@ pub(super) struct Sender {
     sensor: String,
     inbox: Option<Inbox>,
     absence: Absence,
+    /// It was told that the server is there, and takes nothing of this sensor.
+    is_shut_out: bool,
     /// Sightings that were dropped before the server went away.
     dropped: u64,
     /// The run is over: a server that is away is not waited for.
@@ -62,7 +64,7 @@ impl Sender {
         inbox: Option<Inbox>,
     ) -> Self {
         let absence = Absence::new(PAUSES.0).up_to(PAUSES.1);
-        Self { shared, place, sensor, inbox, absence, dropped: 0, is_ending: false }
+        Self { shared, place, sensor, inbox, absence, is_shut_out: false, dropped: 0, is_ending: false }
     }
 
     /// Sends until the run has ended and nothing waits, or the server is away then.
@@ -171,14 +173,24 @@ impl Sender {
     }
 
     fn note_away(&mut self, error: &StoreError) {
-        if self.shared.is_away() {
+        // Where it comes back as another thing than it went, that is told once more.
+        let is_new = !self.shared.is_away() || !(self.is_shut_out || error.is_of_absence());
+        if !self.shared.is_away() {
+            self.dropped = self.shared.backlog.dropped();
+            self.shared.goes_away();
+        }
+        if !is_new {
             return;
         }
-        self.dropped = self.shared.backlog.dropped();
-        self.shared.goes_away();
+        let folder = self.shared.folder.path().display();
+        if error.is_of_absence() {
+            return tell(format_args!(
+                "bannerwall: nothing is sent: {error}; batches wait in {folder}, and it is tried again and again"
+            ));
+        }
+        self.is_shut_out = true;
         tell(format_args!(
-            "bannerwall: nothing is sent: {error}; batches wait in {}, and it is tried again and again",
-            self.shared.folder.path().display()
+            "bannerwall: nothing is sent, though the server is there: {error}; batches wait in {folder} until that is mended"
         ));
     }
 
@@ -190,6 +202,7 @@ impl Sender {
         if self.absence.is_over() {
             tell(format_args!("bannerwall: the server takes batches again; {} wait", job.behind));
         }
+        self.is_shut_out = false;
         if self.shared.backlog.batches() == 0 {
             self.shared.is_back();
             let lost = self.shared.backlog.dropped() - self.dropped;
