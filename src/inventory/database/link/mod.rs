@@ -74,7 +74,7 @@ impl DatabaseError {
     }
 
     /// Whether the server is away, or takes nobody for now.
-    pub(in crate::inventory) fn is_of_absence(&self) -> bool {
+    pub(crate) fn is_of_absence(&self) -> bool {
         match self {
             Self::Silent => true,
             Self::System(error) => is_of_way(error),
