@@ -494,3 +494,114 @@ fn a_confined_guard_of_another_user_keeps_what_it_sees_and_leaves_it_to_the_next
         assert_eq!(site.stands("lost"), 0);
     });
 }
+
+/// A program as another one, whose folder is a file system of its own that is full up to what the folder holds.
+fn on_a_full_disk(site: &Site, size: &str) -> PathBuf {
+    let (folder, kept) =
+        (site.spill().display().to_string(), site.folder.path().join("kept").display().to_string());
+    let inside = format!(
+        "cp {folder}/sensor {kept} && mount -t tmpfs -o size={size},mode=700 tmpfs {folder} && cp {kept} {folder}/sensor && \
+         ! cat /dev/zero > {folder}/filler 2> /dev/null && exec {} \"$@\"",
+        sensing::PROGRAM
+    );
+    let script = site
+        .file("program", format!("#!/bin/sh\nexec unshare --mount sh -c '{inside}' sh \"$@\"\n").as_bytes());
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    script
+}
+
+/// The folder as a process sees it.
+fn inside(process: &Running, site: &Site) -> PathBuf {
+    let folder = site.spill();
+    Path::new(&format!("/proc/{}/root", process.id())).join(folder.strip_prefix("/").expect("from the root"))
+}
+
+#[test]
+fn a_disk_that_is_full_costs_memory_up_to_a_bound_and_then_what_is_counted() {
+    as_root(|| {
+        let Some(mut site) = Site::new() else { return };
+        let pipe = site.folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+        let mut command = std::process::Command::new(on_a_full_disk(&site, "64k"));
+        command.args(site.replay(&pipe, &[]).get_args()).current_dir("/");
+        let mut sensor = Running::start(command);
+        let mut writes = File::options().write(true).open(&pipe).expect("it reads");
+        eventually("it to have its disk", || inside(&sensor, &site).join("lock").exists().then_some(()));
+        site.server.stop();
+        let [first, second, _] = parts();
+        writes.write_all(&[first, second].concat()).expect("it reads");
+        sensor.wait_stderr("it to tell", |said| {
+            said.contains("No space left on device (os error 28): batches are kept in memory").then_some(())
+        });
+        assert!(!sensor.stderr().contains("cannot write"), "there is memory: {}", sensor.stderr());
+        // More than 8 MiB of batches and 16,000 sightings behind them.
+        writes.write_all(&capture_of(3_000..60_000)[24..]).expect("it reads");
+        sensor.wait_stderr("it to tell", |said| said.contains("cannot write the inventory").then_some(()));
+        std::fs::remove_file(inside(&sensor, &site).join("filler")).expect("it is there");
+        writes.write_all(&capture_of(60_000..60_500)[24..]).expect("it reads");
+        site.server.go_on();
+        sensor
+            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        // What is seen of a part is told when the next one comes, or the end.
+        drop(writes);
+        assert_eq!(sensor.wait_exit().code(), Some(2), "as where an inventory does not take what was seen");
+        let said = sensor.stderr();
+        let lost =
+            said.lines().find_map(|line| line.split_once(" sightings were lost")).expect("that is told").0;
+        let lost: i64 = lost.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number");
+        assert!(lost > 0 && said.contains("the inventory is written again"), "{said}");
+        site.known();
+        assert_eq!(site.stands("lost"), lost, "{said}");
+        let whole = [
+            capture(1_800),
+            capture_of(3_000..60_000)[24..].to_vec(),
+            capture_of(60_000..60_500)[24..].to_vec(),
+        ];
+        let output = replay(&by(&site.url, "west"), &site.file("whole.pcap", &whole.concat()), &[]).output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        site.known();
+        let all = sensors(&site.url).into_iter().find(|row| row["sensor"] == "west").expect("it is there");
+        // In order: what came out of it would be dropped as known.
+        assert_eq!(Some(site.stands("sightings") + lost), all["sightings"].as_i64());
+    });
+}
+
+#[test]
+fn a_guard_lets_packets_pass_while_its_disk_is_full_and_tells_of_them_later() {
+    as_root(|| {
+        let Some(mut site) = Site::new() else { return };
+        let gateway = Gateway::new();
+        let program = on_a_full_disk(&site, "64k");
+        let flags = format!(
+            "--hook forward --enforce --inventory {} --spill {} --metrics 127.0.0.1:9464",
+            site.east(),
+            site.spill().display()
+        );
+        let program = program.to_str().expect("UTF-8");
+        let mut guard = Guard::start(&gateway.line.router, program, NO_SQLMAP, &flags);
+        site.server.stop();
+        for client in ["one_1", "two_2", "three_3"] {
+            gateway.talk(client);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        guard.process.wait_stderr("it to tell", |said| said.contains("are kept in memory").then_some(()));
+        eventually("batches to wait", || (gateway.metric("spill_batches") > 0).then_some(()));
+        assert_eq!(
+            ["spill_bytes", "spill_dropped_total", "inventory_lost_total"].map(|it| gateway.metric(it)),
+            [0; 3]
+        );
+        site.server.go_on();
+        guard
+            .process
+            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let known = site.known();
+        for client in ["one_1", "two_2", "three_3"] {
+            assert!(known.contains(&format!("SSH-2.0-{client}|1")), "{client}: {known}");
+        }
+        assert_eq!(site.stands("lost"), 0);
+    });
+}
