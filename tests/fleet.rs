@@ -225,6 +225,53 @@ fn what_fails_again_and_again_is_parked_and_can_be_retried() {
     assert_eq!(psql(&url, "SELECT state FROM fleet_scans"), "done");
 }
 
+#[test]
+fn who_waits_for_a_scan_is_told_how_it_has_ended_though_the_database_restarts() {
+    let Some(mut server) = Postgres::start() else { return };
+    let url = server.database();
+    let port = servers();
+    let wait = |words: &[&str]| Running::start(fleet(&url, &[&["wait"], words].concat()));
+    let ends = |mut process: Running, code: i32, said: &str| {
+        let status = process.wait_exit();
+        let stderr = process.stderr();
+        assert_eq!((status.code(), stderr.contains(said)), (Some(code), true), "{said}: {stderr}");
+    };
+    let done = submit(&url, "127.26.0.0/30", &port, &[]);
+    let fails = submit(&url, "127.26.1.0/30", &port, &["--attempts", "1"]);
+    psql(&url, &format!("UPDATE fleet_scans SET what = '{{}}' WHERE id = {fails}"));
+    ends(wait(&[&done, "--timeout", "300ms"]), 1, &format!("scan #{done} is not over in time, and goes on"));
+    ends(wait(&["77"]), 2, "there is no scan #77");
+    let leaves = wait(&[&done]);
+    std::thread::sleep(Duration::from_millis(500));
+    leaves.signal(Signal::INT);
+    ends(leaves, 130, &format!("scan #{done} goes on"));
+    assert_eq!(psql(&url, &format!("SELECT state FROM fleet_scans WHERE id = {done}")), "open");
+    let (all, both) = (wait(&[&done]), wait(&[&done, &fails]));
+    // By its connection's name, as others are connected, too.
+    let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bannerwall'";
+    eventually("both to wait", || (psql(&url, connected) == "2").then_some(()));
+    server.stop();
+    for waits in [&all, &both] {
+        waits.wait_stderr("it to tell", |said| said.contains("it is asked again and again").then_some(()));
+    }
+    server.go_on();
+    ends_well(worker(&url, &["--until-empty"]));
+    ends(all, 0, &format!("scan #{done} is done"));
+    ends(both, 1, &format!("scan #{fails}: 1 shards have failed too often"));
+    // What is over is told at once; and of one that is cancelled, too.
+    assert_eq!(run(&url, &["wait", &done, "-q"]).status.code(), Some(0));
+    let words = ["submit", "ssh", "127.26.2.0/30", "-p", &port, "--wait"];
+    let submits = Running::start(fleet(&url, &words));
+    let scan = eventually("it to be entered", || {
+        Some(psql(&url, "SELECT id FROM fleet_scans WHERE state = 'open'")).filter(|id| !id.is_empty())
+    });
+    told(&url, &["cancel", &scan]);
+    let printed = scan.clone() + "\n";
+    let stdout = eventually("its number", || Some(submits.stdout()).filter(|out| *out == printed));
+    ends(submits, 1, &format!("scan #{scan} was cancelled"));
+    assert_eq!(stdout, printed);
+}
+
 /// Who was connected to, and when.
 type Accepted = Arc<Mutex<Vec<(Instant, IpAddr)>>>;
 

@@ -183,6 +183,42 @@ fn what_cannot_be_read_is_set_aside_and_stops_nobody() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_stops_no_other_one() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    // As a sensor that is newer than who merges, amid what both know.
+    let (head, line) = BATCH.split_once('\n').expect("two lines");
+    let newer = line.replace("203.0.113.9", "203.0.113.8").replace("\"ssh\"", "\"newer\"");
+    let other = line.replace("203.0.113.9", "203.0.113.7");
+    let query = format!(
+        "INSERT INTO bannerwall.fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
+         VALUES ('s', 1, 0, 0, 0, 1, $q${head}\n{line}{newer}{other}$q$)"
+    );
+    psql(&by(&url, "east"), &query);
+    let merged = merge(&url, &[]);
+    let said = text(&merged.stderr);
+    assert!(said.contains("1 records of batch 1 are set aside: line 3: no protocol is named"), "{said}");
+    assert!(said.contains("1 batches, 1 set aside"), "{said}");
+    let services = "SELECT address, sum(count) FROM sightings JOIN services ON services.id = service
+         JOIN hosts ON hosts.id = host GROUP BY 1 ORDER BY 1";
+    assert_eq!(psql(&url, services), "203.0.113.7|5\n203.0.113.9|5");
+    assert_eq!(psql(&url, "SELECT batch FROM fleet_inbox"), format!("{head}\n{newer}").trim_end());
+    // The same program cannot read it either, however often; a newer one can, once.
+    for _ in 0..2 {
+        let said = text(&merge(&url, &["--again"]).stderr);
+        assert!(said.contains("0 batches, 1 set aside"), "{said}");
+    }
+    psql(&url, "UPDATE fleet_inbox SET batch = replace(batch, 'newer', 'ssh')");
+    for _ in 0..2 {
+        assert_eq!(merge(&url, &["--again"]).status.code(), Some(0));
+    }
+    assert_eq!(psql(&url, services), "203.0.113.7|5\n203.0.113.8|5\n203.0.113.9|5");
+    let east = sensors(&url).into_iter().find(|row| row["sensor"] == "east").expect("it is there");
+    assert_eq!((&east["sightings"], &east["refused"], &east["inbox"]), (&15.into(), &0.into(), &0.into()));
+}
+
+#[test]
 fn each_batch_counts_once_whoever_is_killed() {
     let Some(mut server) = Postgres::start() else { return };
     let (url, port) = (server.database(), servers());

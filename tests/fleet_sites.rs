@@ -173,6 +173,31 @@ fn a_sensor_says_that_it_is_there_and_may_nothing_more_by_that() {
 }
 
 #[test]
+fn a_guard_that_sees_nothing_goes_on_saying_that_it_is_there() {
+    as_root(|| {
+        let Some(mut server) = Postgres::start() else { return };
+        let (url, line) = (server.database(), Line::new());
+        init(&url);
+        let flags = format!("--hook forward --inventory {}", by(&url, "east"));
+        let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
+        let alive = || {
+            let said = psql(&url, "SELECT coalesce(max(at), 0) FROM fleet_heartbeats WHERE sensor = 'east'");
+            said.parse::<u64>().expect("a number")
+        };
+        let first = eventually("it to be heard of", || Some(alive()).filter(|at| *at > 0));
+        // A server that was away meanwhile stops none of them.
+        server.stop();
+        server.go_on();
+        let second = eventually("it to be heard of again", || Some(alive()).filter(|at| *at > first));
+        // By the server's clock, in milliseconds.
+        assert!((59_000..90_000).contains(&(second - first)), "{first} and {second}");
+        let east = sensor(&url, "east");
+        assert!(east["batches"] == 0 && east["heard"].is_null() && east["inbox"] == 0, "{east}");
+        stop(guard.process);
+    });
+}
+
+#[test]
 fn a_guard_is_a_sensor_whose_site_the_page_shows() {
     as_root(|| {
         let Some(mut server) = Postgres::start() else { return };

@@ -240,17 +240,119 @@ fn a_full_folder_drops_the_oldest_and_the_server_is_told_how_many() {
 }
 
 #[test]
-fn a_batch_that_the_server_refuses_is_set_aside_and_counted() {
+fn of_what_the_server_refuses_only_the_records_at_fault_are_set_aside_and_counted() {
     let Some(site) = Site::new() else { return };
+    // As of a database in whose encoding not every text can be written.
     psql(
         &site.url,
-        "ALTER TABLE fleet_inbox ADD CHECK (1 / (CASE WHEN batch LIKE '%sensed_0%' THEN 0 ELSE 1 END) = 1)",
+        "ALTER TABLE fleet_inbox ADD CONSTRAINT odd CHECK (1 / (CASE WHEN batch LIKE '%sensed_7\"%' THEN 0 ELSE 1 END) = 1)",
     );
+    let whole = site.file("whole.pcap", &capture(30));
+    let said = site.sends(&whole);
+    assert!(said.contains(" records are set aside (.refused), the others are sent"), "{said}");
+    let direct = site.direct(&[&whole]);
+    let others: Vec<&str> = direct.lines().filter(|line| !line.contains("sensed_7|")).collect();
+    assert_eq!((site.known(), others.len() + 1), (others.join("\n"), direct.lines().count()));
+    assert_eq!(site.stands("lost"), 2, "it was seen twice");
+    let refused: String = site
+        .left()
+        .iter()
+        .filter(|name| name.ends_with(".refused"))
+        .map(|name| std::fs::read_to_string(site.spill().join(name)).expect("it is there"))
+        .collect();
+    assert!(refused.contains("sensed_7") && !refused.contains("sensed_8"), "{refused}");
+    assert_eq!(psql(&site.url, "SELECT DISTINCT state FROM runs"), "done");
+}
+
+#[test]
+fn a_batch_that_the_server_refuses_as_such_is_set_aside_whole() {
+    let Some(site) = Site::new() else { return };
+    psql(&site.url, "ALTER TABLE fleet_inbox ADD CONSTRAINT odd CHECK (number <> 1) NOT VALID");
     let said = site.sends(&site.file("one.pcap", &capture(1)));
-    assert!(said.contains("is set aside (.refused)"), "{said}");
+    assert!(said.contains("-000000000001.batch is set aside (.refused)"), "{said}");
+    psql(&site.url, "ALTER TABLE fleet_inbox DROP CONSTRAINT odd");
     site.sends(&site.file("none.pcap", &capture(0)));
     assert_eq!((site.known(), site.stands("lost")), (String::new(), 6));
     assert!(site.left()[0].ends_with(".refused"), "{:?}", site.left());
+}
+
+#[test]
+fn a_server_that_takes_nobody_is_told_from_one_that_is_away() {
+    let Some((mut server, authority)) = Postgres::with_tls() else { return };
+    let url = server.database();
+    init(&url);
+    psql(&url, "ALTER ROLE east PASSWORD 'right'");
+    let rules = psql(&url, "SHOW hba_file");
+    std::fs::write(rules, "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
+        .expect("it is ours");
+    server.stop();
+    server.go_on();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("none.pcap"), capture(0)).expect("written");
+    std::fs::write(file("one.pcap"), capture(1)).expect("written");
+    let roots = format!("&sslrootcert={}", authority.display());
+    let by_tls = server.by_tls(&url);
+    let place = by_tls.replace("postgres@", "east:right@") + &roots;
+    let sensor = |place: &str, capture: &Path| {
+        replay(place, capture, &["--spill", file("spill").to_str().expect("UTF-8")])
+    };
+    let first = sensor(&place, &file("none.pcap")).output().expect("it runs");
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    // The folder knows the server. It is there, and what it says is no absence.
+    let refused = |place: &str, said: &str| {
+        let output = sensor(place, &file("one.pcap")).output().expect("it runs");
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{place}: {stderr}");
+    };
+    refused(&place.replace("right", "wrong"), "password authentication failed");
+    refused(&place.replace(&roots, ""), "certificate");
+    // Nor is it while a sensor runs: a password that was changed, and one that speaks no TLS any more.
+    let pipe = file("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let mut process = Running::start(sensor(&place, &pipe));
+    let mut writes = File::options().write(true).open(pipe).expect("it reads");
+    let parts = parts();
+    writes.write_all(&parts[0]).expect("it reads");
+    psql(&url, "ALTER ROLE east PASSWORD 'other'");
+    server.stop();
+    server.go_on();
+    writes.write_all(&parts[1]).expect("it reads");
+    process.wait_stderr("the sensor to tell", |said| {
+        let told = said.lines().find(|line| line.contains("though the server is there"))?;
+        told.contains("password authentication failed").then_some(())
+    });
+    psql(&url, "ALTER ROLE east PASSWORD 'right'");
+    let is_sent = |times| {
+        move |said: &str| (said.matches("all that has waited is sent").count() == times).then_some(())
+    };
+    process.wait_stderr("all to be sent", is_sent(1));
+    server.stop();
+    let port = place.split_once("localhost:").and_then(|(_, rest)| rest.split('/').next()).expect("a port");
+    let other = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).expect("it is free");
+    let answers = std::thread::spawn(move || {
+        let (mut client, _) = other.accept().expect("it comes");
+        client.read_exact(&mut [0; 8]).expect("it asks");
+        client.write_all(b"N").expect("it reads");
+        let _ = client.read(&mut [0; 8]);
+    });
+    writes.write_all(&parts[2]).expect("it reads");
+    process.wait_stderr("the sensor to tell", |said| {
+        said.contains("though the server is there: postgresql://east@localhost").then_some(())?;
+        said.contains("does not support TLS").then_some(())
+    });
+    answers.join().expect("it has answered");
+    server.go_on();
+    process.wait_stderr("all to be sent", is_sent(2));
+    drop(writes);
+    assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
+    let said = process.stderr();
+    assert_eq!(said.matches("though the server is there").count(), 2, "once each: {said}");
+    assert_eq!(merge(&url, &[]).status.code(), Some(0));
+    let east = sensors(&url).into_iter().find(|row| row["sensor"] == "east").expect("it is there");
+    assert_eq!((&east["lost"], &east["waiting"]), (&0.into(), &0.into()));
+    assert_eq!(psql(&url, "SELECT count(*) FROM services WHERE side = 'server'"), "2700");
 }
 
 #[test]
@@ -389,6 +491,117 @@ fn a_confined_guard_of_another_user_keeps_what_it_sees_and_leaves_it_to_the_next
             ),
             "3"
         );
+        assert_eq!(site.stands("lost"), 0);
+    });
+}
+
+/// A program as another one, whose folder is a file system of its own that is full up to what the folder holds.
+fn on_a_full_disk(site: &Site, size: &str) -> PathBuf {
+    let (folder, kept) =
+        (site.spill().display().to_string(), site.folder.path().join("kept").display().to_string());
+    let inside = format!(
+        "cp {folder}/sensor {kept} && mount -t tmpfs -o size={size},mode=700 tmpfs {folder} && cp {kept} {folder}/sensor && \
+         ! cat /dev/zero > {folder}/filler 2> /dev/null && exec {} \"$@\"",
+        sensing::PROGRAM
+    );
+    let script = site
+        .file("program", format!("#!/bin/sh\nexec unshare --mount sh -c '{inside}' sh \"$@\"\n").as_bytes());
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    script
+}
+
+/// The folder as a process sees it.
+fn inside(process: &Running, site: &Site) -> PathBuf {
+    let folder = site.spill();
+    Path::new(&format!("/proc/{}/root", process.id())).join(folder.strip_prefix("/").expect("from the root"))
+}
+
+#[test]
+fn a_disk_that_is_full_costs_memory_up_to_a_bound_and_then_what_is_counted() {
+    as_root(|| {
+        let Some(mut site) = Site::new() else { return };
+        let pipe = site.folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+        let mut command = std::process::Command::new(on_a_full_disk(&site, "64k"));
+        command.args(site.replay(&pipe, &[]).get_args()).current_dir("/");
+        let mut sensor = Running::start(command);
+        let mut writes = File::options().write(true).open(&pipe).expect("it reads");
+        eventually("it to have its disk", || inside(&sensor, &site).join("lock").exists().then_some(()));
+        site.server.stop();
+        let [first, second, _] = parts();
+        writes.write_all(&[first, second].concat()).expect("it reads");
+        sensor.wait_stderr("it to tell", |said| {
+            said.contains("No space left on device (os error 28): batches are kept in memory").then_some(())
+        });
+        assert!(!sensor.stderr().contains("cannot write"), "there is memory: {}", sensor.stderr());
+        // More than 8 MiB of batches and 16,000 sightings behind them.
+        writes.write_all(&capture_of(3_000..60_000)[24..]).expect("it reads");
+        sensor.wait_stderr("it to tell", |said| said.contains("cannot write the inventory").then_some(()));
+        std::fs::remove_file(inside(&sensor, &site).join("filler")).expect("it is there");
+        writes.write_all(&capture_of(60_000..60_500)[24..]).expect("it reads");
+        site.server.go_on();
+        sensor
+            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        // What is seen of a part is told when the next one comes, or the end.
+        drop(writes);
+        assert_eq!(sensor.wait_exit().code(), Some(2), "as where an inventory does not take what was seen");
+        let said = sensor.stderr();
+        let lost =
+            said.lines().find_map(|line| line.split_once(" sightings were lost")).expect("that is told").0;
+        let lost: i64 = lost.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number");
+        assert!(lost > 0 && said.contains("the inventory is written again"), "{said}");
+        site.known();
+        assert_eq!(site.stands("lost"), lost, "{said}");
+        let whole = [
+            capture(1_800),
+            capture_of(3_000..60_000)[24..].to_vec(),
+            capture_of(60_000..60_500)[24..].to_vec(),
+        ];
+        let output = replay(&by(&site.url, "west"), &site.file("whole.pcap", &whole.concat()), &[]).output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        site.known();
+        let all = sensors(&site.url).into_iter().find(|row| row["sensor"] == "west").expect("it is there");
+        // In order: what came out of it would be dropped as known.
+        assert_eq!(Some(site.stands("sightings") + lost), all["sightings"].as_i64());
+    });
+}
+
+#[test]
+fn a_guard_lets_packets_pass_while_its_disk_is_full_and_tells_of_them_later() {
+    as_root(|| {
+        let Some(mut site) = Site::new() else { return };
+        let gateway = Gateway::new();
+        let program = on_a_full_disk(&site, "64k");
+        let flags = format!(
+            "--hook forward --enforce --inventory {} --spill {} --metrics 127.0.0.1:9464",
+            site.east(),
+            site.spill().display()
+        );
+        let program = program.to_str().expect("UTF-8");
+        let mut guard = Guard::start(&gateway.line.router, program, NO_SQLMAP, &flags);
+        site.server.stop();
+        for client in ["one_1", "two_2", "three_3"] {
+            gateway.talk(client);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        guard.process.wait_stderr("it to tell", |said| said.contains("are kept in memory").then_some(()));
+        eventually("batches to wait", || (gateway.metric("spill_batches") > 0).then_some(()));
+        assert_eq!(
+            ["spill_bytes", "spill_dropped_total", "inventory_lost_total"].map(|it| gateway.metric(it)),
+            [0; 3]
+        );
+        site.server.go_on();
+        guard
+            .process
+            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let known = site.known();
+        for client in ["one_1", "two_2", "three_3"] {
+            assert!(known.contains(&format!("SSH-2.0-{client}|1")), "{client}: {known}");
+        }
         assert_eq!(site.stands("lost"), 0);
     });
 }

@@ -9,7 +9,7 @@ use crate::diagnostics::tell;
 pub enum Exit {
     /// 0: done.
     Done,
-    /// 1: done, with findings, where the command is a check.
+    /// 1: done, with findings, where the command is a check; what was waited for did not go well, or is not over.
     Findings,
     /// 2: usage or bad input.
     Usage,

@@ -18,6 +18,7 @@
 //! | [`queue`] | every statement to the database |
 //! | [`rhythm`] | when scans begin again, and when nothing is scanned |
 //! | [`rules`] | rules from one place: packs, signatures, who takes which |
+//! | [`mod@wait`] | who waits for the end of scans |
 //! | [`worker`] | takes shards, scans, writes |
 
 mod merge;
@@ -27,15 +28,17 @@ mod pace;
 mod queue;
 mod rhythm;
 pub mod rules;
+mod wait;
 mod worker;
 
 pub use merge::{Background, MergeConfig, Merged, merge};
 pub use order::{FileKind, NetworkRate, Order, RuleFile, leads_down};
 pub use queue::{
-    Group, Member, Planned, Published, PublishedState, Queue, ScanState, SensorState, Status, Submission,
-    TakenState, check_name, script, sensors_of,
+    Group, Member, Planned, Published, PublishedState, Queue, ScanEnd, ScanState, SensorState, Status,
+    Submission, TakenState, check_name, script, sensors_of,
 };
 pub use rhythm::Cron;
+pub use wait::{WaitConfig, Waited, wait};
 pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
 
 use std::time::Duration;
@@ -104,4 +107,15 @@ pub enum FleetError {
     /// A crontab of days that there are not.
     #[error("the crontab is never due")]
     NeverDue,
+}
+
+impl FleetError {
+    /// Whether the server is away, or takes nobody for now.
+    fn is_of_absence(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_of_absence(),
+            Self::Database(error) => error.is_of_absence(),
+            _ => false,
+        }
+    }
 }

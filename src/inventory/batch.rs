@@ -156,36 +156,116 @@ fn line(value: &impl Serialize) -> String {
     text
 }
 
+/// A batch as text, taken apart: the line that says whose it is, and those of its records.
+#[derive(Debug)]
+pub(super) struct Lines<'a> {
+    head: &'a str,
+    records: Vec<&'a str>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let mut lines = text.split_inclusive('\n');
+        Self { head: lines.next().unwrap_or_default(), records: lines.collect() }
+    }
+
+    /// Those of the records.
+    pub(super) fn records(&self) -> &[&'a str] {
+        &self.records
+    }
+
+    /// The batch with these of its records alone.
+    pub(super) fn with(&self, records: &[&str]) -> String {
+        format!("{}{}", self.head, records.concat())
+    }
+}
+
+/// How many sightings a line tells of; none where that cannot be read.
+pub(super) fn sightings(line: &str) -> u64 {
+    #[derive(Deserialize)]
+    struct Counted {
+        count: u32,
+    }
+    serde_json::from_str::<Counted>(line).map_or(0, |line| line.count.into())
+}
+
+/// What of a batch cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// So many records.
+    pub records: usize,
+    /// A batch of these alone, for a program that can.
+    pub text: String,
+    /// What is wrong with the first.
+    pub error: BatchError,
+}
+
 impl Batch {
-    /// Reads a batch of a version.
+    /// Reads what can be read of a batch of a version, and gives the rest back.
+    ///
+    /// # Errors
+    /// Nothing of it can be.
+    pub fn read_most(version: i64, text: &str) -> Result<(Self, Option<Unread>), BatchError> {
+        let (mut records, mut lines, mut first) = (Vec::new(), Vec::new(), None);
+        let head = Self::begin(version, text)?;
+        for (number, line) in text.lines().enumerate().skip(1) {
+            let read = serde_json::from_str::<Line>(line).map_err(|error| error.to_string());
+            match read.and_then(Line::record) {
+                Ok(record) => records.push(record),
+                Err(fault) => {
+                    lines.push(line);
+                    first.get_or_insert(BatchError::Fault { line: number + 1, fault });
+                }
+            }
+        }
+        let batch = Self { records, ..head };
+        let unread = match first {
+            None => None,
+            // Of no use but for what cannot be read.
+            Some(error) if batch.records.is_empty() && batch.ended.is_none() => return Err(error),
+            Some(error) => {
+                // The run has ended once.
+                let author = Author::of(text).map(|Author(head)| line(&Head { ended: None, ..head }));
+                let text = format!("{}{}\n", author.unwrap_or_default(), lines.join("\n"));
+                Some(Unread { records: lines.len(), text, error })
+            }
+        };
+        Ok((batch, unread))
+    }
+
+    /// Reads all of a batch of a version.
     ///
     /// # Errors
     /// See [`BatchError`].
-    pub fn read(version: i64, text: &str) -> Result<Self, BatchError> {
+    #[cfg(test)]
+    pub(super) fn read(version: i64, text: &str) -> Result<Self, BatchError> {
+        match Self::read_most(version, text)? {
+            (batch, None) => Ok(batch),
+            (_, Some(unread)) => Err(unread.error),
+        }
+    }
+
+    /// Reads the first line: a batch without records.
+    fn begin(version: i64, text: &str) -> Result<Self, BatchError> {
         if version != FORMAT {
             return Err(BatchError::Newer(version));
         }
-        let at = |line: usize| move |fault: String| BatchError::Fault { line: line + 1, fault };
-        let mut lines = text.lines().enumerate();
-        let head = lines.next().map_or("", |(_, head)| head);
-        let head: Head = serde_json::from_str(head).map_err(|error| at(0)(error.to_string()))?;
+        let fault = |fault: String| BatchError::Fault { line: 1, fault };
+        let head = text.lines().next().unwrap_or_default();
+        let head: Head = serde_json::from_str(head).map_err(|error| fault(error.to_string()))?;
         let sources = [Source::Guard, Source::Replay, Source::Scan].map(Source::name);
-        let source = one_of(sources, &head.source, "source").map_err(at(0))?;
+        let source = one_of(sources, &head.source, "source").map_err(fault)?;
         let moments = [Some(head.started), head.ended].into_iter().flatten();
         if moments.into_iter().any(|moment| !(0..LATEST).contains(&moment)) {
-            return Err(at(0)("no time".to_owned()));
+            return Err(fault("no time".to_owned()));
         }
-        let records = lines.map(|(number, line)| {
-            let line: Line = serde_json::from_str(line).map_err(|error| at(number)(error.to_string()))?;
-            line.record().map_err(at(number))
-        });
         Ok(Self {
             source,
             about: cut(&head.about, ABOUT).to_owned(),
             once: head.once,
             started: head.started,
             ended: head.ended,
-            records: records.collect::<Result<_, _>>()?,
+            records: Vec::new(),
         })
     }
 
@@ -380,6 +460,40 @@ mod tests {
             batches += 1;
         }
         assert!(batches > 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_of_a_batch_is_given_back_without_the_rest() {
+        let author = Author::new(&run(), 1_000);
+        let (_, whole) = author.write(&records());
+        assert_eq!(Batch::read_most(FORMAT, &whole).unwrap(), (Batch::read(FORMAT, &whole).unwrap(), None));
+        let newer = whole.replace("\"met\"", "\"newer\"");
+        let (batch, unread) = Batch::read_most(FORMAT, &newer).unwrap();
+        let (rest, unread) = ([&records()[..3], &records()[4..]].concat(), unread.unwrap());
+        assert_eq!((batch.records, unread.records), (rest, 1));
+        assert!(unread.error.to_string().starts_with("line 5: unknown variant `newer`"), "{unread:?}");
+        // A newer program reads that.
+        let again = Batch::read(FORMAT, &unread.text.replace("\"newer\"", "\"met\"")).unwrap();
+        assert_eq!((again.records, again.ended), (records()[3..4].to_vec(), None));
+        // One end of a run is enough.
+        let ended = author.end(2_000) + "no record\n";
+        let (batch, unread) = Batch::read_most(FORMAT, &ended).unwrap();
+        assert_eq!((batch.ended, unread.unwrap().text), (Some(2_000), author.head() + "no record\n"));
+        assert!(Batch::read_most(FORMAT, &(author.head() + "no record\n")).is_err());
+        assert!(Batch::read_most(FORMAT, "no head\n").is_err());
+    }
+
+    #[test]
+    fn a_batch_is_taken_apart_by_records() {
+        let (_, whole) = Author::new(&run(), 0).write(&records());
+        let lines = Lines::of(&whole);
+        assert_eq!((lines.records().len(), lines.with(lines.records())), (records().len(), whole.clone()));
+        assert_eq!(lines.records().iter().map(|line| sightings(line)).sum::<u64>(), 42);
+        assert_eq!(
+            Batch::read(FORMAT, &lines.with(&lines.records()[1..3])).unwrap().records,
+            records()[1..3]
+        );
+        assert_eq!((Lines::of("").with(&[]), sightings("x")), (String::new(), 0));
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod tests;
 
 pub use absence::{Absence, Pauses};
 pub use alert::Alert;
-pub use batch::Batch;
+pub use batch::{Batch, Unread};
 pub(crate) use database::values;
 pub use database::{
     Beside, Change, Contact, Count, Cursor, Database, DatabaseError, Desk, Findings, Found, History,

@@ -196,7 +196,7 @@ impl StoreError {
     }
 
     /// Whether a server is away, or takes nobody for now.
-    pub(super) fn is_of_absence(&self) -> bool {
+    pub(crate) fn is_of_absence(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_absence)
     }
 }

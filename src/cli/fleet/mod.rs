@@ -7,7 +7,7 @@ mod text;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -23,8 +23,8 @@ use super::{Exit, Failure, Global};
 use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::fleet::{
-    Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, Stop, Submission, Until,
-    WorkerConfig,
+    Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, ScanEnd, Stop, Submission,
+    Until, WaitConfig, Waited, WorkerConfig,
 };
 use crate::inventory::{Place, parse_age};
 use crate::output::csv::COLUMNS;
@@ -37,6 +37,7 @@ use crate::privileges::keep_or_tell;
   bannerwall fleet submit ssh 192.0.2.0/24 198.51.100.0/24 --rate 5000 --database postgresql://ann@db/net
   bannerwall fleet worker --database postgresql://worker@db/net       on as many machines as there are
   bannerwall fleet status 1 --database postgresql://ann@db/net
+  bannerwall fleet wait 1 --database postgresql://ann@db/net
   bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
   sudo bannerwall guard --hook forward --inventory postgresql://gw-1@db/net
   bannerwall fleet results 1 --format csv --database postgresql://ann@db/net > results.csv
@@ -70,6 +71,22 @@ enum FleetCommand {
         database: Database,
         #[command(flatten)]
         output: Output,
+    },
+    /// Wait until scans are over. Ends with 1 where one was cancelled, has shards that failed, or is not over in time.
+    #[command(
+        after_help = "Ends with 130 at SIGINT and SIGTERM; the scans go on. A database that goes away meanwhile is waited for.
+
+Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/net && bannerwall fleet results 1 --database …"
+    )]
+    Wait {
+        /// The scans' numbers.
+        #[arg(value_name = "SCAN", required = true)]
+        scans: Vec<i64>,
+        #[command(flatten)]
+        database: Database,
+        /// How long to wait at most.
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        timeout: Option<Duration>,
     },
     /// Show what came of a scan's targets, whoever has asked them.
     #[command(
@@ -157,6 +174,9 @@ struct Database {
 struct SubmitArgs {
     #[command(flatten)]
     how: How,
+    /// Wait until the scan is over, as `fleet wait` does.
+    #[arg(long, global = true, help_heading = "Fleet")]
+    wait: bool,
     #[command(subcommand)]
     scan: Given,
 }
@@ -261,6 +281,11 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
         FleetCommand::Schedule(arguments) => schedule(arguments, global),
         FleetCommand::Worker(arguments) => worker(arguments, global.quiet),
         FleetCommand::Status { scan, database, output } => status(*scan, database, output),
+        FleetCommand::Wait { scans, database, timeout } => {
+            let config =
+                WaitConfig { place: database.place.clone(), scans: scans.clone(), patience: *timeout };
+            wait(&config, global.quiet)
+        }
         FleetCommand::Results { scan, database, format, output } => {
             results(*scan, database, *format, output.as_deref())
         }
@@ -323,7 +348,44 @@ fn submit(arguments: &SubmitArgs, global: &Global) -> Result<Exit, Failure> {
     if !global.quiet {
         tell(format_args!("scan #{scan}: {} targets in {} shards", submission.targets, submission.shards));
     }
-    super::print(format!("{scan}\n").as_bytes())
+    let printed = super::print(format!("{scan}\n").as_bytes())?;
+    match &arguments.how.database {
+        Some(place) if arguments.wait => {
+            drop(queue);
+            wait(&WaitConfig { place: place.clone(), scans: vec![scan], patience: None }, global.quiet)
+        }
+        _ => Ok(printed),
+    }
+}
+
+fn wait(config: &WaitConfig, quiet: bool) -> Result<Exit, Failure> {
+    let stop = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM] {
+        // A server that does not answer holds nobody up who asks twice.
+        let interrupted = i32::from(Exit::Interrupted.code());
+        signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut exit = Exit::Done;
+    let waited = crate::fleet::wait(config, &stop, |scan, end| {
+        if end != ScanEnd::Done {
+            exit = Exit::Findings;
+        }
+        if !quiet {
+            tell(text::end(scan, end));
+        }
+    })?;
+    match waited {
+        Waited::Over => Ok(exit),
+        Waited::Late(scan) => {
+            tell(format_args!("bannerwall: scan #{scan} is not over in time, and goes on"));
+            Ok(Exit::Findings)
+        }
+        Waited::Stopped(scan) => {
+            tell(format_args!("bannerwall: scan #{scan} goes on"));
+            Ok(Exit::Interrupted)
+        }
+    }
 }
 
 fn schedule(arguments: &ScheduleArgs, global: &Global) -> Result<Exit, Failure> {

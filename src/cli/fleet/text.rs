@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::fleet::{Planned, PublishedState, ScanState, SensorState, Status, TakenState};
+use crate::fleet::{Planned, PublishedState, ScanEnd, ScanState, SensorState, Status, TakenState};
 use crate::inventory::Time;
 use crate::output::Escaped;
 
@@ -31,6 +31,19 @@ pub(super) fn scan(scan: &ScanState) -> String {
         scan.made,
         Escaped(&scan.about)
     )
+}
+
+/// How a scan has ended.
+pub(super) fn end(scan: i64, end: ScanEnd) -> String {
+    match end {
+        ScanEnd::Done => format!("scan #{scan} is done"),
+        ScanEnd::Cancelled => format!("scan #{scan} was cancelled"),
+        ScanEnd::Failed(shards) => {
+            format!(
+                "scan #{scan}: {shards} shards have failed too often (`fleet status {scan}`, `fleet retry {scan}`)"
+            )
+        }
+    }
 }
 
 /// The same, with what came of it, who works on it, and what failed.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Queue, VERSION, values, version};
 use crate::fleet::FleetError;
-use crate::inventory::{Batch, Database, DatabaseError, Desk, Row, Sent, Time};
+use crate::inventory::{Batch, Database, DatabaseError, Desk, Row, Sent, Time, Unread};
 
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
@@ -102,11 +102,20 @@ pub(in crate::fleet) fn take(
             over.push(letter.id);
             continue;
         }
-        match Batch::read(letter.version, &letter.text) {
-            Ok(batch) => {
+        match Batch::read_most(letter.version, &letter.text) {
+            Ok((batch, unread)) => {
                 sightings += i64::try_from(batch.sightings()).unwrap_or(i64::MAX);
                 taken.last = Some(letter.id);
-                over.push(letter.id);
+                if let Some(Unread { records, text, error }) = unread {
+                    let update = "UPDATE fleet_inbox SET refused = ?2, batch = ?3 WHERE id = ?1";
+                    desk.execute(update, values![letter.id, error.to_string(), text])?;
+                    taken.refused.push(format!(
+                        "sensor {sensor}: {records} records of batch {} are set aside: {error}",
+                        letter.number
+                    ));
+                } else {
+                    over.push(letter.id);
+                }
                 sent.push(Sent { sensor: sensor.clone(), stream: letter.stream, batch, lost: letter.lost });
             }
             Err(error) => {

@@ -16,7 +16,7 @@ pub use orders::Submission;
 pub(super) use rules::{Offer, Shelf};
 pub use rules::{Published, PublishedState, TakenState};
 pub use schedules::Planned;
-pub use status::{ScanState, Status};
+pub use status::{ScanEnd, ScanState, Status};
 pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
 
 use super::FleetError;

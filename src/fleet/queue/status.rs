@@ -41,6 +41,17 @@ pub struct ScanState {
     pub parked: i64,
 }
 
+/// How a scan has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanEnd {
+    /// Each of its targets is over.
+    Done,
+    /// So many of its shards have failed too often, and the others are over.
+    Failed(i64),
+    /// It was cancelled.
+    Cancelled,
+}
+
 /// The same in more words.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -107,6 +118,24 @@ impl Queue {
     pub fn status(&self, scan: i64) -> Result<ScanState, FleetError> {
         let query = format!("{SCANS} WHERE f.id = ?1 GROUP BY f.id");
         self.one(&query, values![scan], state)?.ok_or(FleetError::NoScan(scan))
+    }
+
+    /// How a scan has ended; none where it has not.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub(in crate::fleet) fn end(&self, scan: i64) -> Result<Option<ScanEnd>, FleetError> {
+        let query = "SELECT state, CASE WHEN state = 'open' THEN 0 ELSE (SELECT count(*) FROM fleet_shards s
+               WHERE s.scan = f.id AND s.state = 'parked') END FROM fleet_scans f WHERE id = ?1";
+        let end = self.one(query, values![scan], |row| {
+            Ok(match (row.get::<String>(0)?.as_str(), row.get(1)?) {
+                ("open", _) => None,
+                ("cancelled", _) => Some(ScanEnd::Cancelled),
+                (_, 0) => Some(ScanEnd::Done),
+                (_, parked) => Some(ScanEnd::Failed(parked)),
+            })
+        })?;
+        end.ok_or(FleetError::NoScan(scan))
     }
 
     /// The same in more words.

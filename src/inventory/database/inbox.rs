@@ -1,7 +1,7 @@
 //! Where a sensor puts its batches: a table of the fleet in which it may enter rows, and nothing else. Here stands what a
 //! sensor says to the server; what is done with its batches is the fleet's.
 
-use super::{Beside, Place, Writer, values};
+use super::{Beside, DatabaseError, Desk, Place, Writer, values};
 use crate::inventory::store::{Run, StoreError};
 
 /// The group of roles whose members are sensors.
@@ -91,22 +91,42 @@ impl Inbox {
         parcel: &Parcel,
         standing: Standing,
     ) -> Result<(), StoreError> {
-        // No target: who names one must be allowed to read.
-        let query = "INSERT INTO fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let outcome = self.beside.revive().and_then(|()| {
-            let values = values![
-                &parcel.stream,
-                signed(parcel.number),
-                super::Time::now().millis(),
-                signed(standing.waiting),
-                signed(standing.lost),
-                parcel.format,
-                &parcel.text
-            ];
-            self.beside.desk().execute(query, values)
-        });
-        outcome.map(drop).map_err(|error| self.beside.fault(error))
+        let outcome = self.beside.revive().and_then(|()| enter(self.beside.desk(), parcel, standing));
+        outcome.map_err(|error| self.beside.fault(error))
     }
+
+    /// The same, of which nothing stays: whether the server would take it.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::inventory) fn attempt(
+        &mut self,
+        parcel: &Parcel,
+        standing: Standing,
+    ) -> Result<(), StoreError> {
+        let attempt = |desk: Desk<'_>| {
+            desk.batch("BEGIN")?;
+            let outcome = enter(desk, parcel, standing);
+            desk.batch("ROLLBACK").and(outcome)
+        };
+        let outcome = self.beside.revive().and_then(|()| attempt(self.beside.desk()));
+        outcome.map_err(|error| self.beside.fault(error))
+    }
+}
+
+fn enter(desk: Desk<'_>, parcel: &Parcel, standing: Standing) -> Result<(), DatabaseError> {
+    // No target: who names one must be allowed to read.
+    let query = "INSERT INTO fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let values = values![
+        &parcel.stream,
+        signed(parcel.number),
+        super::Time::now().millis(),
+        signed(standing.waiting),
+        signed(standing.lost),
+        parcel.format,
+        &parcel.text
+    ];
+    desk.execute(query, values).map(drop)
 }

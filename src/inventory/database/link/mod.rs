@@ -6,7 +6,9 @@
 
 mod cell;
 mod dialect;
+mod messages;
 mod postgres;
+mod route;
 mod sqlite;
 mod tls;
 mod waiting;
@@ -15,11 +17,10 @@ use std::borrow::Cow;
 use std::error::Error as _;
 use std::ops::ControlFlow;
 
-use tokio_postgres::CancelToken;
-
 pub(crate) use self::cell::values;
 pub use self::cell::{Row, Value};
 pub(super) use self::dialect::postgres as dialect_of_server;
+pub use self::postgres::Canceller;
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
 pub(super) use self::tls::{Certificates, Tls};
@@ -37,9 +38,14 @@ pub enum DatabaseError {
     /// The server has not answered for so long.
     #[error("the server does not answer")]
     Silent,
-    /// What the server is spoken to by cannot be made.
+    /// What the server is spoken to by cannot be made, or does not lead to it.
     #[error("{0}")]
     System(#[from] std::io::Error),
+    /// The server sends a message of so many octets, which none is that was asked for.
+    #[error(
+        "the server sends a message of {0} octets, and none of more than {most} is taken", most = messages::MOST
+    )]
+    Excess(u32),
     /// Something else stands in a column than what should.
     #[error("column {0} of an answer holds what does not belong there")]
     Column(usize),
@@ -68,16 +74,24 @@ impl DatabaseError {
     }
 
     /// Whether the server is away, or takes nobody for now.
-    pub(in crate::inventory) fn is_of_absence(&self) -> bool {
+    pub(crate) fn is_of_absence(&self) -> bool {
         match self {
-            Self::Silent | Self::System(_) => true,
+            Self::Silent => true,
+            Self::System(error) => is_of_way(error),
             Self::Postgres(error) if error.code().is_none() => {
-                error.is_closed() || error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+                let cause = error.source().and_then(<dyn std::error::Error>::downcast_ref::<std::io::Error>);
+                error.is_closed() || cause.is_some_and(is_of_way)
             }
             Self::Postgres(_) => self.is_of_class(&["08", "53", "57"]),
-            Self::Sqlite(_) | Self::Column(_) => false,
+            Self::Sqlite(_) | Self::Column(_) | Self::Excess(_) => false,
         }
     }
+}
+
+/// Whether nobody was met. Else somebody was, who has not said what was to come: a certificate that does not verify, no TLS,
+/// no PostgreSQL.
+fn is_of_way(error: &std::io::Error) -> bool {
+    !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput)
 }
 
 type Result<T> = std::result::Result<T, DatabaseError>;
@@ -94,7 +108,7 @@ pub enum Interrupter {
     /// In this process.
     Sqlite(rusqlite::InterruptHandle),
     /// By a request to the server.
-    Postgres(Box<CancelToken>, Tls),
+    Postgres(Box<Canceller>),
 }
 
 impl Link {
@@ -273,10 +287,7 @@ impl Link {
     pub(super) fn interrupter(&self) -> Interrupter {
         match self {
             Self::Sqlite(file) => Interrupter::Sqlite(file.interrupter()),
-            Self::Postgres(session) => {
-                let (token, tls) = session.canceller();
-                Interrupter::Postgres(Box::new(token), tls)
-            }
+            Self::Postgres(session) => Interrupter::Postgres(Box::new(session.canceller())),
         }
     }
 }
@@ -287,11 +298,11 @@ impl Interrupter {
     pub fn interrupt(&self) {
         match self {
             Self::Sqlite(handle) => handle.interrupt(),
-            Self::Postgres(token, tls) => {
-                let (token, tls) = (token.clone(), tls.clone());
+            Self::Postgres(canceller) => {
+                let canceller = canceller.clone();
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                     // That it could not be told is no harm: it has a time of its own.
-                    runtime.spawn(async move { drop(token.cancel_query(tls).await) });
+                    runtime.spawn(async move { drop(canceller.cancel().await) });
                 }
             }
         }

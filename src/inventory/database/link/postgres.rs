@@ -14,11 +14,14 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::runtime::Runtime;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::types::Type;
-use tokio_postgres::{CancelToken, Client, Config, Error, Statement};
+use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage, Statement};
 
 use super::dialect::{of_many, postgres};
+use super::messages::{Excess, Guarded, Messages};
+use super::route::{Route, routes};
 use super::tls::Tls;
 use super::waiting::{Numbered, Sending, Waiting};
 use super::{DatabaseError, Result, Row, Value};
@@ -52,6 +55,8 @@ pub(in crate::inventory::database) struct Session {
     config: Config,
     runtime: Option<Runtime>,
     client: Client,
+    route: Route,
+    excess: Excess,
     tls: Tls,
     statements: RefCell<HashMap<String, Statement>>,
     /// Statements for many rows.
@@ -91,11 +96,13 @@ pub(super) fn words(error: &Error) -> String {
 impl Session {
     pub(in crate::inventory::database) fn open(config: &Config, tls: &Tls) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let client = connect(&runtime, config, tls)?;
+        let Connected { client, route, excess } = connect(&runtime, config, tls)?;
         Ok(Self {
             config: config.clone(),
             runtime: Some(runtime),
             client,
+            route,
+            excess,
             tls: tls.clone(),
             statements: RefCell::default(),
             of_many: RefCell::default(),
@@ -112,7 +119,8 @@ impl Session {
             return Ok(false);
         }
         let Some(runtime) = &self.runtime else { return Err(DatabaseError::Silent) };
-        self.client = connect(runtime, &self.config, &self.tls)?;
+        let Connected { client, route, excess } = connect(runtime, &self.config, &self.tls)?;
+        (self.client, self.route, self.excess) = (client, route, excess);
         self.statements.borrow_mut().clear();
         self.of_many.borrow_mut().clear();
         self.waiting.take();
@@ -128,8 +136,9 @@ impl Session {
         self.is_lost.get() || self.client.is_closed()
     }
 
-    pub(super) fn canceller(&self) -> (CancelToken, Tls) {
-        (self.client.cancel_token(), self.tls.clone())
+    pub(super) fn canceller(&self) -> Canceller {
+        let (token, route) = (self.client.cancel_token(), self.route.clone());
+        Canceller { token, route, config: self.config.clone(), tls: self.tls.clone() }
     }
 
     pub(super) fn all(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
@@ -352,7 +361,7 @@ impl Session {
         if is_over || self.client.is_closed() {
             self.is_lost.set(true);
         }
-        Ok(outcome.map_err(|_| DatabaseError::Silent)??)
+        outcome.map_err(|_| DatabaseError::Silent)?.map_err(|error| self.excess.or(error))
     }
 }
 
@@ -371,14 +380,76 @@ fn ends(error: &Error) -> bool {
     error.is_closed() || matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 
-fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Client> {
-    let connected = async {
-        let (client, connection) = config.connect(tls.clone()).await?;
-        // How it ends those who ask come to know.
-        tokio::spawn(async move { drop(connection.await) });
+/// Ends what a connection works on, by another one to the same server.
+#[derive(Clone)]
+pub struct Canceller {
+    token: CancelToken,
+    route: Route,
+    config: Config,
+    tls: Tls,
+}
+
+impl Canceller {
+    pub(super) async fn cancel(&self) -> Result<()> {
+        let (stream, excess) = Messages::new(self.route.open(&self.config).await?, &self.config);
+        let tls = Guarded::new(&self.tls, self.route.hostname(), excess);
+        Ok(self.token.cancel_query_raw(stream, tls).await?)
+    }
+}
+
+/// A connection, and what is known of it.
+struct Connected {
+    client: Client,
+    route: Route,
+    excess: Excess,
+}
+
+fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Connected> {
+    let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, connect_any(config, tls)).await });
+    outcome.map_err(|_| DatabaseError::Silent)?
+}
+
+/// By the first way that leads to a server which is wanted.
+async fn connect_any(config: &Config, tls: &Tls) -> Result<Connected> {
+    let mut why = DatabaseError::Silent;
+    for route in routes(config).await? {
+        match connect_by(route, config, tls).await {
+            Ok(connected) => return Ok(connected),
+            // What a server said comes before that nobody was met elsewhere.
+            Err(error) if why.is_of_absence() => why = error,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connected> {
+    let (stream, excess) = Messages::new(route.open(config).await?, config);
+    let tls = Guarded::new(tls, route.hostname(), excess.clone());
+    let connected = config.connect_raw(stream, tls).await;
+    let (client, connection) = connected.map_err(|error| excess.or(error))?;
+    // How it ends those who ask come to know.
+    tokio::spawn(async move { drop(connection.await) });
+    let prepared = async {
         client.batch_execute(SETTINGS).await?;
-        Ok::<_, Error>(client)
+        is_wanted(&client, config).await
     };
-    let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, connected).await });
-    Ok(outcome.map_err(|_| DatabaseError::Silent)??)
+    if !prepared.await.map_err(|error| excess.or(error))? {
+        return Err(std::io::Error::other(
+            "the server is not one that may be written, or not one that may not",
+        )
+        .into());
+    }
+    Ok(Connected { client, route, excess })
+}
+
+/// Whether a server may be written, or may not, as a URL wants it (`target_session_attrs`).
+async fn is_wanted(client: &Client, config: &Config) -> std::result::Result<bool, Error> {
+    let wanted = match config.get_target_session_attrs() {
+        TargetSessionAttrs::ReadWrite => "off",
+        TargetSessionAttrs::ReadOnly => "on",
+        _ => return Ok(true),
+    };
+    let answer = client.simple_query("SHOW transaction_read_only").await?;
+    Ok(answer.iter().any(|it| matches!(it, SimpleQueryMessage::Row(row) if row.get(0) == Some(wanted))))
 }

@@ -333,6 +333,14 @@ impl Shared {
         });
     }
 
+    /// Of a batch in a file only these records are left, which are to be set aside. Where they cannot be written it stays as it
+    /// is: what is set aside is for a person.
+    pub(super) fn keep_only(&self, entry: &Entry, records: &Parcel) {
+        if let Held::File = entry.held {
+            let _ = self.folder.put(&entry.file(), &written(records, 0), false);
+        }
+    }
+
     fn pop(&self, before: impl FnOnce(&Self, &mut Queue, &Entry)) {
         let mut queue = self.queue();
         queue.is_first_out = false;

@@ -1,0 +1,196 @@
+//! The ways to a server that a URL names, one after the other, and sockets by them; as `tokio_postgres` does it itself, which
+//! gives no socket away.
+
+use std::io::{Error, Result};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, LoadBalanceHosts};
+
+/// The port that is not named.
+const USUAL: u16 = 5432;
+
+/// Octets both ways.
+trait Octets: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl Octets for TcpStream {}
+impl Octets for UnixStream {}
+
+/// A socket that is connected.
+pub(super) struct Socket(Box<dyn Octets>);
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// A way to a server.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    end: End,
+    hostname: String,
+}
+
+#[derive(Debug, Clone)]
+enum End {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// All ways to the servers of a URL, in the order in which they are tried.
+///
+/// # Errors
+/// A name is not known, and no other leads anywhere.
+pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
+    let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+    let count = hosts.len().max(addresses.len());
+    let fits = |length: usize| length <= 1 || length == count;
+    if !(hosts.is_empty() || addresses.is_empty() || hosts.len() == addresses.len()) || !fits(ports.len()) {
+        let why = "the URL names not as many hosts as addresses or ports";
+        return Err(Error::new(std::io::ErrorKind::InvalidInput, why));
+    }
+    let (mut routes, mut unknown) = (Vec::new(), None);
+    for at in 0..count {
+        let port = ports.get(at).or(ports.first()).copied().unwrap_or(USUAL);
+        let hostname = match hosts.get(at) {
+            Some(Host::Tcp(name)) => name.clone(),
+            Some(Host::Unix(_)) | None => String::new(),
+        };
+        let tcp = |end| Route { end: End::Tcp(end), hostname: hostname.clone() };
+        match (addresses.get(at), hosts.get(at)) {
+            (Some(address), _) => routes.push(tcp(SocketAddr::new(*address, port))),
+            (None, Some(Host::Unix(folder))) => {
+                let end = End::Unix(folder.join(format!(".s.PGSQL.{port}")));
+                routes.push(Route { end, hostname });
+            }
+            (None, _) => match lookup_host((&*hostname, port)).await {
+                Ok(known) => routes.extend(known.map(tcp)),
+                Err(error) => unknown = Some(error),
+            },
+        }
+    }
+    match unknown {
+        Some(error) if routes.is_empty() => Err(error),
+        _ => {
+            if config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+                turn(&mut routes);
+            }
+            Ok(routes)
+        }
+    }
+}
+
+/// Begins with any of them.
+fn turn(routes: &mut [Route]) {
+    let octet = ring::rand::generate::<[u8; 1]>(&ring::rand::SystemRandom::new());
+    if let (Ok(octet), 2..) = (octet, routes.len()) {
+        let [octet] = octet.expose();
+        routes.rotate_left(usize::from(octet) % routes.len());
+    }
+}
+
+impl Route {
+    /// The name that a certificate is to have; empty of a socket of this machine.
+    pub(super) fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody listens there, or does so in time.
+    pub(super) async fn open(&self, config: &Config) -> Result<Socket> {
+        let patience = config.get_connect_timeout().copied().unwrap_or(Duration::MAX);
+        let late = |_| Error::new(std::io::ErrorKind::TimedOut, "the server did not answer in time");
+        let octets: Box<dyn Octets> = match &self.end {
+            End::Tcp(address) => {
+                let stream =
+                    tokio::time::timeout(patience, TcpStream::connect(address)).await.map_err(late)??;
+                set(&stream, config)?;
+                Box::new(stream)
+            }
+            End::Unix(path) => {
+                Box::new(tokio::time::timeout(patience, UnixStream::connect(path)).await.map_err(late)??)
+            }
+        };
+        Ok(Socket(octets))
+    }
+}
+
+fn set(stream: &TcpStream, config: &Config) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    if let Some(patience) = config.get_tcp_user_timeout() {
+        socket.set_tcp_user_timeout(Some(*patience))?;
+    }
+    if config.get_keepalives() {
+        let mut alive = TcpKeepalive::new().with_time(config.get_keepalives_idle());
+        if let Some(interval) = config.get_keepalives_interval() {
+            alive = alive.with_interval(interval);
+        }
+        if let Some(retries) = config.get_keepalives_retries() {
+            alive = alive.with_retries(retries);
+        }
+        socket.set_tcp_keepalive(&alive)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(url: &str) -> Result<Vec<String>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let config: Config = url.parse().unwrap();
+        let routes = runtime.block_on(routes(&config))?;
+        let end = |route: &Route| match &route.end {
+            End::Tcp(address) => format!("{address} {}", route.hostname()),
+            End::Unix(path) => path.display().to_string(),
+        };
+        Ok(routes.iter().map(end).collect())
+    }
+
+    #[test]
+    fn a_url_names_its_ways_in_their_order() {
+        for (url, known) in [
+            ("postgresql://127.0.0.1/net", &["127.0.0.1:5432 127.0.0.1"][..]),
+            ("postgresql:///net?host=/run/a&port=7", &["/run/a/.s.PGSQL.7"]),
+            ("postgresql://127.0.0.1:1,[::1]:2/net", &["127.0.0.1:1 127.0.0.1", "[::1]:2 ::1"]),
+            ("host=db hostaddr=192.0.2.1 port=3", &["192.0.2.1:3 db"]),
+        ] {
+            assert_eq!(ends(url).unwrap(), known, "{url}");
+        }
+        assert!(ends("host=a,b hostaddr=192.0.2.1").is_err());
+        assert!(ends("host=127.0.0.1,127.0.0.2 port=1,2,3").is_err());
+        let mut turned = ends("host=127.0.0.1,127.0.0.2 load_balance_hosts=random").unwrap();
+        turned.sort();
+        assert_eq!(turned.len(), 2);
+    }
+}
