@@ -26,7 +26,7 @@ pub(super) struct ManArgs {
 /// What every command's exit codes mean.
 const EXIT_CODES: [(&str, &str); 5] = [
     ("0", "Done."),
-    ("1", "Done, with findings, where the command is a check; what was waited for has failed, or is not over."),
+    ("1", "Done, with findings, where the command is a check; what was waited for failed, or is not over."),
     ("2", "Wrong usage or bad input; the message names the flag, or file and line."),
     ("3", "Not permitted or not supported here; the message names the capability or kernel option."),
     ("130", "Interrupted, after a clean stop."),
