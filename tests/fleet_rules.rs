@@ -179,6 +179,9 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         assert_eq!(site.publish(&(forbids("first") + &forbids("second")), &[]), 2);
         eventually_blocked(&network, "second");
         eventually("it to be told", || (site.status("east")["version"] == 2).then_some(()));
+        // What the alert asks for; a part of a second is one.
+        assert_eq!(metric(&network, "bannerwall_rules_poll_interval_seconds"), 1);
+        assert!(metric(&network, "bannerwall_rules_last_poll_timestamp_seconds") > 1_700_000_000);
 
         // Somebody who can write the table, and has no key that is trusted.
         let ours = by(&site.url, "ann");

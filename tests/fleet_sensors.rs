@@ -1,17 +1,16 @@
 //! Sensors of a fleet: roles that enter what they see and read nothing, batches that count once whoever is killed, and what
 //! cannot be read set aside.
 
+mod by_hand;
 mod sensing;
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bannerwall_test_support::{Postgres, Running, Signal, eventually, psql, ssh_servers};
+use by_hand::{BATCH, enter};
 use sensing::{KNOWN, by, capture, init, merge, program, replay, run, sensors, text, told};
-
-/// A batch as sensors write it, of one service.
-const BATCH: &str = r#"{"source":"guard","about":"by hand","once":false,"started":1}
-{"address":"203.0.113.9","port":22,"side":"server","protocol":"ssh","what":{"said":{"kind":"banner","text":"SSH-2.0-hand_1"}},"first":1700000000000000000,"last":1700000000000000000,"count":5}
-"#;
 
 /// What a server says to a statement that it refuses.
 fn refused(url: &str, query: &str) -> String {
@@ -298,45 +297,110 @@ fn bad_input_is_refused_where_it_is_given() {
     }
 }
 
-/// Takes the fleet's tables out of a database.
-const NO_FLEET: &str = "DO $$
-DECLARE
-  name text;
-BEGIN
-  FOR name IN SELECT tablename FROM pg_tables WHERE tablename LIKE 'fleet%' LOOP
-    EXECUTE format('DROP TABLE IF EXISTS bannerwall.%I CASCADE', name);
-  END LOOP;
-  FOR name IN SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE 'fleet%' LOOP
-    EXECUTE 'DROP FUNCTION ' || name;
-  END LOOP;
-  DROP SEQUENCE bannerwall.fleet_token;
-END $$";
-
 #[test]
-fn tables_of_a_version_before_are_brought_up_to_date_with_what_they_hold() {
+fn who_merges_ends_when_told_to_and_not_while_something_waits() {
     let Some(server) = Postgres::start() else { return };
     let url = server.database();
-    told(&["fleet", "init", "--reader", "page", "--database", &url]);
-    psql(&url, NO_FLEET);
-    psql(&url, include_str!("../src/fleet/fleet-1.sql"));
-    psql(
-        &url,
-        "INSERT INTO fleet_scans (about, what, targets, shards, attempts, state, ended)
-         SELECT 'old ' || i, '{}', 1, 1, 3, 'done', 1 FROM generate_series(1, 3) i;
-         INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
-         SELECT i, 0, 0, '192.0.2.1', 22, 'open', false, '{\"scan\":' || i || '}', '' FROM generate_series(1, 2) i;
-         GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_reader",
-    );
-    let refused = run(&["fleet", "status", "--database", &by(&url, "page")]);
-    let said = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 5"), "{said}");
-    told(&["fleet", "status", "--database", &url]);
-    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "5");
-    for (scan, results) in [("1", "{\"scan\":1}"), ("2", "{\"scan\":2}"), ("3", "")] {
-        assert_eq!(told(&["fleet", "results", scan, "--database", &url]).trim(), results);
+    init(&url);
+    let follow = || Running::start(program(&["fleet", "merge", "--follow", "--database", &by(&url, "hand")]));
+    let following = [Signal::TERM, Signal::INT].map(|signal| (signal, follow()));
+    // By now they look every four seconds.
+    std::thread::sleep(Duration::from_secs(5));
+    for (signal, mut process) in following {
+        let told = Instant::now();
+        process.signal(signal);
+        assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
+        assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
     }
-    // One of those that lie in one table, and one that has its own.
-    told(&["fleet", "forget", "1", "3", "--database", &url]);
-    assert_eq!(psql(&url, "SELECT scan FROM fleet_results"), "2");
-    assert_eq!(psql(&url, "SELECT count(*) FROM pg_tables WHERE tablename = 'fleet_results_3'"), "0");
+
+    // Another one has the sensor in hand.
+    enter(&by(&url, "east"), 1, BATCH);
+    let mut holder = Command::new("psql")
+        .args(["-XAtqd", &url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("psql is installed");
+    let mut input = holder.stdin.take().expect("it is piped");
+    input
+        .write_all(b"BEGIN; SELECT sensor FROM bannerwall.fleet_sensors WHERE sensor = 'east' FOR UPDATE;\n")
+        .expect("it is read");
+    let mut held = String::new();
+    BufReader::new(holder.stdout.take().expect("it is piped")).read_line(&mut held).expect("it answers");
+    assert_eq!(held, "east\n");
+    let mut once = Running::start(program(&["fleet", "merge", "--database", &by(&url, "hand")]));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!once.has_exited(), "{}", once.stderr());
+    drop(input);
+    holder.wait().expect("it ends");
+    assert_eq!(once.wait_exit().code(), Some(0), "{}", once.stderr());
+    assert_eq!(psql(&url, "SELECT count(*) FROM fleet_inbox"), "0");
+}
+
+#[test]
+fn a_batch_that_a_constraint_refuses_holds_up_nobody() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    psql(&url, "ALTER TABLE bannerwall.services ADD CONSTRAINT odd CHECK (port <> 2222)");
+    let (east, west) = (by(&url, "east"), by(&url, "west"));
+    enter(&east, 1, &BATCH.replace("203.0.113.9", "203.0.113.7"));
+    enter(&east, 2, &BATCH.replace("\"port\":22", "\"port\":2222"));
+    enter(&east, 3, &BATCH.replace("203.0.113.9", "203.0.113.8"));
+    enter(&west, 1, BATCH);
+    let merged = merge(&url, &[]);
+    let said = text(&merged.stderr);
+    assert_eq!(merged.status.code(), Some(0), "{said}");
+    assert!(said.contains("violates check constraint") && said.contains("3 batches, 1 set aside"), "{said}");
+    assert_eq!(psql(&url, "SELECT sensor, number FROM fleet_inbox"), "east|2");
+    psql(&url, "ALTER TABLE bannerwall.services DROP CONSTRAINT odd");
+    let said = text(&merge(&url, &["--again"]).stderr);
+    assert!(said.contains("1 batches\n"), "{said}");
+}
+
+#[test]
+fn a_sensor_that_is_gone_is_forgotten_unless_something_of_it_waits() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    let (west, boss) = (by(&url, "west"), by(&url, "boss"));
+    let forget =
+        |role: &str, name: &str| run(&["fleet", "forget", "--sensor", name, "--database", &by(&url, role)]);
+    let refused = |role: &str, name: &str, said: &str| {
+        let output = forget(role, name);
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{stderr}");
+    };
+    let speaks = || {
+        psql(
+            &west,
+            "SELECT bannerwall.fleet_heard(); INSERT INTO bannerwall.fleet_rules_taken (serial) VALUES (1)",
+        )
+    };
+    speaks();
+    enter(&west, 1, BATCH);
+    enter(&west, 2, "no batch");
+    refused("boss", "west", "2 batches of it wait to be merged");
+    assert_eq!(merge(&url, &[]).status.code(), Some(0));
+    refused("hand", "west", "permission denied");
+    refused("page", "west", "permission denied");
+    refused("boss", "north", "there is no sensor north");
+    let told_of = told(&["fleet", "forget", "--sensor", "west", "--database", &boss]);
+    assert_eq!(told_of, "sensor west is forgotten, with 1 batches that were set aside\n");
+    assert!(sensors(&url).iter().all(|sensor| sensor["sensor"] == "east"), "{:?}", sensors(&url));
+    let rules = told(&["fleet", "rules", "status", "--database", &boss]);
+    assert!(rules.contains("east") && !rules.contains("west"), "{rules}");
+    for table in ["inbox", "sensors", "streams", "heartbeats", "rules_taken"] {
+        let left = psql(&url, &format!("SELECT count(*) FROM fleet_{table} WHERE sensor = 'west'"));
+        assert_eq!(left, "0", "{table}");
+    }
+    refused("boss", "west", "there is no sensor west");
+    // The inventory has what it said, and it is known again once it says something.
+    assert_eq!(psql(&url, "SELECT count(*) FROM services WHERE side = 'server'"), "1");
+    speaks();
+    assert!(sensors(&url).iter().any(|sensor| sensor["sensor"] == "west"));
+    // One that was never heard of, and several at once.
+    let both = told(&["fleet", "forget", "--sensor", "east", "--sensor", "west", "--database", &boss]);
+    assert_eq!(both, "sensor east is forgotten\nsensor west is forgotten\n");
+    assert!(sensors(&url).is_empty());
 }

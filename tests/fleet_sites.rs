@@ -1,53 +1,20 @@
 //! Sites of a fleet: guards as its sensors, and the page over all of them, which merges what they send.
 
-use std::process::{Command, Output};
+#[expect(dead_code, reason = "nothing is replayed here")]
+mod sensing;
+
+use std::process::Command;
 
 use bannerwall_test_support::page::{curl, get_json};
 use bannerwall_test_support::{
-    Guard, Line, NO_SQLMAP, Nginx, Postgres, Running, Signal, Sshd, as_root, eventually, json_lines, psql,
-    ssh_servers,
+    Guard, Line, NO_SQLMAP, Nginx, Postgres, Running, Signal, Sshd, as_root, eventually, psql, ssh_servers,
 };
+use sensing::{PROGRAM, by, init, program, sensors, text, told};
 use serde_json::Value;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
-
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
-}
-
-fn program(words: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.args(words).current_dir("/");
-    command
-}
-
-fn run(words: &[&str]) -> Output {
-    program(words).output().expect("it runs")
-}
-
-/// What it prints, where that is well.
-fn told(words: &[&str]) -> String {
-    let output = run(words);
-    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// The same database by another role.
-fn by(url: &str, role: &str) -> String {
-    url.replace("user=postgres", &format!("user={role}"))
-}
-
-/// Has a database made into a fleet, with sensors `east` and `west`.
-fn init(url: &str) {
-    let words = ["--sensor", "east", "--sensor", "west", "--worker", "hand", "--reader", "page"];
-    told(&[&["fleet", "init"], &words[..], &["--database", url]].concat());
-}
 
 /// How a sensor stands, as a reader is told.
 fn sensor(url: &str, name: &str) -> Value {
-    let all = told(&["fleet", "status", "--format", "json", "--database", &by(url, "page")]);
-    let mut all = json_lines(all.as_bytes()).into_iter();
-    all.find(|row| row["sensor"] == name).expect("it is listed")
+    sensors(url).into_iter().find(|row| row["sensor"] == name).expect("it is listed")
 }
 
 /// A page by a role; its address ends with a slash.
@@ -86,7 +53,7 @@ fn are_held(process: &Running, name: &str) -> bool {
 
 fn stop(mut process: Running) {
     process.signal(Signal::TERM);
-    assert!(process.wait_exit().code().is_some(), "{}", process.stderr());
+    assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
 }
 
 #[test]

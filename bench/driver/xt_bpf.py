@@ -16,20 +16,20 @@ from .cases import BASELINE, Case, Firewall
 OBJECT = BASELINE / "known.bpf.o"
 # Those of IPv4.
 CLIENT = "192.0.2.2"
+IS_THERE = shutil.which("bpftool") and OBJECT.exists()
+MISSING = None if IS_THERE else "it needs bpftool, and bench/baseline/build with clang and libbpf-dev"
 
 
 class XtBpf(Case):
     """The match in front of a rule that needs connection tracking; where it `skips` that, already in front of the tracking."""
 
     def __init__(self, name, skips):
-        super().__init__(name, where=("router",))
+        super().__init__(name, where=("router",), missing=MISSING)
         self.skips = skips
 
     @contextlib.contextmanager
     def firewall(self, network, plain_rules=True):
         """Loads the program, with all addresses of the network in its map, and puts up the rules."""
-        if not shutil.which("bpftool") or not OBJECT.exists():
-            raise RuntimeError("xt_bpf needs bpftool, and bench/baseline/build with clang and libbpf-dev")
         with tempfile.TemporaryDirectory() as folder:
             run("mount", "-t", "bpf", "bpf", folder)
             try:

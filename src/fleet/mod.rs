@@ -92,6 +92,14 @@ pub enum FleetError {
     /// There is no such scan.
     #[error("there is no scan #{0}")]
     NoScan(i64),
+    /// There is no such sensor.
+    #[error("there is no sensor {0}")]
+    NoSensor(String),
+    /// Something of it would be lost.
+    #[error(
+        "sensor {0}: {1} batches of it wait to be merged: `bannerwall fleet merge` does that, and it can be forgotten then"
+    )]
+    Waits(String, i64),
     /// There is no such schedule.
     #[error("there is no schedule #{0}")]
     NoSchedule(i64),

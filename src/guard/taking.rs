@@ -42,6 +42,9 @@ pub(super) fn start(
         };
         // Counts go on from another process's.
         let mut shown = Counts::default();
+        // A part of a second is one.
+        let seconds = taker.poll().as_millis().div_ceil(1_000);
+        metrics.rules_poll_interval.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         loop {
             metrics.rules_version.set(taker.version().unwrap_or_default());
             let goes_on = whatever_happens(&metrics, || taker.look(&mut enforce));
@@ -49,6 +52,9 @@ pub(super) fn start(
             let counts = taker.counts();
             metrics.rules_refused.inc_by(counts.refusals.saturating_sub(shown.refusals));
             metrics.rules_poll_failures.inc_by(counts.failures.saturating_sub(shown.failures));
+            if counts.polls > shown.polls {
+                metrics.note_rules_answer();
+            }
             metrics.rules_polls.inc_by(counts.polls.saturating_sub(shown.polls));
             shown = counts;
             if !goes_on || asked.recv_timeout(taker.poll()) == Err(RecvTimeoutError::Disconnected) {

@@ -153,6 +153,10 @@ families! {
     pub rules_refused: counter "rules_refused_total" "Published versions of the rules that were refused",
     /// Times that newer versions were asked for.
     pub rules_polls: counter "rules_polls_total" "Times that the database was asked for newer versions of the rules, and answered",
+    /// When it answered last.
+    rules_last_poll: gauge "rules_last_poll_timestamp_seconds" "When the database last answered a question for newer versions of the rules, Unix time in seconds; 0 where it has not yet",
+    /// How often it is asked.
+    pub rules_poll_interval: gauge "rules_poll_interval_seconds" "How often newer versions of the rules are asked for (--rules-poll); 0 without --rules-from",
     /// Times that they could not be.
     pub rules_poll_failures: counter "rules_poll_failures_total" "Times that newer versions of the rules could not be asked for, or taken for a fault of the guard's own",
     /// 1 where blocking rules block, 0 where they only tell.
@@ -308,6 +312,11 @@ impl GuardMetrics {
     pub fn note_takeover(&self) {
         self.takeovers(TakeoverResult::Success).inc();
         self.last_takeover.set(super::unix_seconds());
+    }
+
+    /// Notes that the database has answered a question for newer rules now.
+    pub fn note_rules_answer(&self) {
+        self.rules_last_poll.set(super::unix_seconds());
     }
 
     /// Resets that ended so.

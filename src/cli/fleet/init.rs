@@ -1,12 +1,11 @@
 //! `bannerwall fleet init` and `fleet merge`: what sensors need.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use anyhow::anyhow;
 use clap::Args;
+use crossbeam_channel::{Receiver, bounded};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::Database;
 use crate::cli::flags::inventory_place;
@@ -121,14 +120,21 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
         keep_or_tell("main", CapabilitySet::empty());
         Confinement::default().finding_servers().apply_or_tell(quiet);
     }
-    let stop = Arc::<AtomicBool>::default();
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    let Merged { batches, refused } = crate::fleet::merge(&config, &stop)?;
+    let Merged { batches, refused } = crate::fleet::merge(&config, &until_told()?)?;
     if !quiet {
         let aside = if refused > 0 { format!(", {refused} set aside") } else { String::new() };
         tell(format_args!("{batches} batches{aside}"));
     }
     Ok(Exit::Done)
+}
+
+/// What comes to its end by SIGINT or SIGTERM.
+fn until_told() -> Result<Receiver<()>, Failure> {
+    let (stop, stopped) = bounded(0);
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        signals.forever().next();
+        drop(stop);
+    })?;
+    Ok(stopped)
 }

@@ -123,14 +123,18 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[command(flatten)]
         database: Database,
     },
-    /// Forget scans that are over, with what came of them; the inventory keeps what it has.
+    /// Forget scans that are over, with what came of them, or sensors that are gone; the inventory keeps what it has.
     #[command(after_help = "Examples:
   bannerwall fleet forget 1 2 --database postgresql://ann@db/net
-  bannerwall fleet forget --older-than 90d --database postgresql://ann@db/net")]
+  bannerwall fleet forget --older-than 90d --database postgresql://ann@db/net
+  bannerwall fleet forget --sensor gw-3 --database postgresql://ann@db/net")]
     Forget {
         /// The scans' numbers.
-        #[arg(value_name = "SCAN", required_unless_present = "older_than")]
+        #[arg(value_name = "SCAN", required_unless_present_any = ["older_than", "sensor"])]
         scans: Vec<i64>,
+        /// A sensor of which nothing waits to be merged, with what was set aside of it; may be given several times.
+        #[arg(long, value_name = "NAME", conflicts_with_all = ["scans", "older_than"])]
+        sensor: Vec<String>,
         /// All that have been over for so long.
         #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with = "scans")]
         older_than: Option<Duration>,
@@ -297,8 +301,12 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
             let shards = database.open()?.retry(*scan)?;
             super::print(format!("{shards} shards are taken again\n").as_bytes())
         }
-        FleetCommand::Forget { scans, older_than, database } => {
+        FleetCommand::Forget { scans, sensor, older_than, database } => {
             let queue = database.open()?;
+            if !sensor.is_empty() {
+                let aside = queue.forget_sensors(sensor)?;
+                return super::print(text::forgotten(sensor, &aside).as_bytes());
+            }
             let count = match older_than {
                 Some(time) => queue.forget_older(*time)?,
                 None => queue.forget(scans).map(|()| scans.len())?,

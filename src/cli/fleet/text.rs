@@ -109,6 +109,16 @@ pub(super) fn sensor(sensor: &SensorState) -> String {
     text
 }
 
+/// Sensors that are forgotten, on a line each, with what was set aside of them.
+pub(super) fn forgotten(sensors: &[String], aside: &[usize]) -> String {
+    let line = |(sensor, count): (&String, &usize)| {
+        let aside =
+            if *count > 0 { format!(", with {count} batches that were set aside") } else { String::new() };
+        format!("sensor {} is forgotten{aside}\n", Escaped(sensor))
+    };
+    sensors.iter().zip(aside).map(line).collect()
+}
+
 /// A schedule on a line.
 pub(super) fn planned(planned: &Planned) -> String {
     let missed = match (&planned.missed_at, &planned.missed_why) {

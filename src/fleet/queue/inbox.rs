@@ -218,7 +218,27 @@ fn streams(
     Ok(found.into_iter().collect())
 }
 
+/// What is known of a sensor beside its batches.
+const OF_SENSOR: [&str; 4] = ["fleet_streams", "fleet_heartbeats", "fleet_rules_taken", "fleet_sensors"];
+
 impl Queue {
+    /// Forgets sensors, all or none, with what was set aside of them; how many batches that was of each. What the inventory has
+    /// of them stays.
+    ///
+    /// # Errors
+    /// One is not known, or something of it waits to be merged.
+    pub fn forget_sensors(&self, names: &[String]) -> Result<Vec<usize>, FleetError> {
+        let outcome = self.beside.together(|desk| {
+            for name in names {
+                if let Some(error) = in_the_way(desk, name)? {
+                    return Ok(Err(error));
+                }
+            }
+            names.iter().map(|name| forget(desk, name)).collect::<Result<_, _>>().map(Ok)
+        });
+        outcome.map_err(|error| self.fault(error))?
+    }
+
     /// All sensors.
     ///
     /// # Errors
@@ -226,6 +246,31 @@ impl Queue {
     pub fn sensors(&self) -> Result<Vec<SensorState>, FleetError> {
         sensors(self.beside.desk()).map_err(|error| self.fault(error))
     }
+}
+
+/// Why a sensor is not to be forgotten; nobody merges anything of it up to the end of the transaction.
+fn in_the_way(desk: Desk<'_>, name: &str) -> Result<Option<FleetError>, DatabaseError> {
+    desk.one("SELECT FROM fleet_sensors WHERE sensor = ?1 FOR UPDATE", values![name], |_| Ok(()))?;
+    let query = "SELECT count(*) FILTER (WHERE refused IS NULL), count(*) > 0
+             OR EXISTS (SELECT FROM fleet_sensors WHERE sensor = ?1)
+             OR EXISTS (SELECT FROM fleet_heartbeats WHERE sensor = ?1)
+             OR EXISTS (SELECT FROM fleet_rules_taken WHERE sensor = ?1)
+         FROM fleet_inbox WHERE sensor = ?1";
+    let (waiting, is_known) =
+        desk.one(query, values![name], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, false));
+    Ok(match (waiting, is_known) {
+        (_, false) => Some(FleetError::NoSensor(name.to_owned())),
+        (0, true) => None,
+        (waiting, true) => Some(FleetError::Waits(name.to_owned(), waiting)),
+    })
+}
+
+/// Takes a sensor out of the tables; how many batches of it were set aside.
+fn forget(desk: Desk<'_>, name: &str) -> Result<usize, DatabaseError> {
+    for table in OF_SENSOR {
+        desk.execute(&format!("DELETE FROM {table} WHERE sensor = ?1"), values![name])?;
+    }
+    desk.execute("DELETE FROM fleet_inbox WHERE sensor = ?1 AND refused IS NOT NULL", values![name])
 }
 
 /// All sensors that send to the fleet beside an inventory; none where there is none that this program knows.

@@ -2,11 +2,7 @@
 
 use super::{TABLES, VERSION};
 use crate::fleet::FleetError;
-use crate::inventory::{Beside, DatabaseError, SENSORS, schema_of_server, values};
-
-/// Groups, and what they may do. Sensors enter batches and read nothing but rules: what they may enter, by columns, are the
-/// values that the server does not know itself.
-const RIGHTS: &str = include_str!("../fleet-rights.sql");
+use crate::inventory::{Beside, DatabaseError, Desk, SENSORS, schema_of_server, values};
 
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +30,17 @@ impl Group {
             Self::Reader => "bannerwall_reader",
             Self::Admin => "bannerwall_admin",
             Self::Publisher => "bannerwall_publisher",
+        }
+    }
+
+    /// What makes its members do what they may. Sensors enter batches and read nothing but rules.
+    const fn rights(self) -> &'static str {
+        match self {
+            Self::Sensor => include_str!("../rights/sensor.sql"),
+            Self::Worker => include_str!("../rights/worker.sql"),
+            Self::Reader => include_str!("../rights/reader.sql"),
+            Self::Admin => include_str!("../rights/admin.sql"),
+            Self::Publisher => include_str!("../rights/publisher.sql"),
         }
     }
 
@@ -79,7 +86,7 @@ fn roles(members: &[Member]) -> String {
     let mut text = String::new();
     let groups = Group::ALL.map(|group| role(group.name(), "NOLOGIN"));
     groups.iter().for_each(|group| text.push_str(group));
-    text.push_str(RIGHTS);
+    Group::ALL.iter().for_each(|group| text.push_str(group.rights()));
     for Member { name, group } in members {
         text.push_str(&role(name, "LOGIN"));
         text.push_str(&format!("GRANT {} TO {};\n", group.name(), quoted(name)));
@@ -114,6 +121,17 @@ fn literal(name: &str) -> String {
 /// Makes the roles of a fleet whose tables are there.
 pub(super) fn make(beside: &Beside, members: &[Member]) -> Result<(), DatabaseError> {
     beside.together(|desk| desk.batch(&roles(members)))
+}
+
+/// Lets groups do what is new in the tables: those that could come to this database before, as groups are the whole server's.
+pub(super) fn grant(desk: Desk<'_>) -> Result<(), DatabaseError> {
+    let comes = "SELECT has_schema_privilege(oid, 'bannerwall', 'USAGE') FROM pg_roles WHERE rolname = ?1";
+    for group in Group::ALL {
+        if desk.one(comes, values![group.name()], |row| row.get(0))? == Some(true) {
+            desk.batch(group.rights())?;
+        }
+    }
+    Ok(())
 }
 
 /// Groups and their members.

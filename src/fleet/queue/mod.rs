@@ -26,12 +26,13 @@ use crate::inventory::{Beside, DatabaseError, Desk, Place, Row, Value, values};
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
 /// What makes them: one step a version.
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     include_str!("../fleet-1.sql"),
     include_str!("../fleet-2.sql"),
     include_str!("../fleet-3.sql"),
     include_str!("../fleet-4.sql"),
     include_str!("../fleet-5.sql"),
+    include_str!("../fleet-6.sql"),
 ];
 
 /// Who makes the tables waits for others who do: `bwfl`.
@@ -87,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// Takes the steps behind the version that is there.
+    /// Takes the steps behind the version that is there, and lets groups that came before do what is new.
     fn climb(&self) -> Result<(), DatabaseError> {
         if version(self.beside.desk())? >= VERSION {
             return Ok(());
@@ -96,7 +97,8 @@ impl Queue {
             desk.batch(&format!("SELECT pg_advisory_xact_lock({MAKING})"))?;
             // Another one may have been quicker.
             let found = usize::try_from(version(desk)?).unwrap_or_default();
-            TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))
+            TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))?;
+            init::grant(desk)
         })
     }
 

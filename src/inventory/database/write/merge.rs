@@ -83,7 +83,7 @@ impl Merger {
 
     /// Whether what was to be written is at fault, and would be each time.
     pub fn refuses(error: &StoreError) -> bool {
-        error.is_of_content()
+        error.is_of_row()
     }
 
     fn revive(&mut self) -> Result<(), DatabaseError> {

@@ -1,0 +1,8 @@
+GRANT USAGE ON SCHEMA bannerwall TO bannerwall_publisher;
+-- Rules are entered by publishers alone; a pack that is there nobody changes.
+GRANT SELECT ON bannerwall.fleet_version, bannerwall.fleet_sensors, bannerwall.fleet_rules, bannerwall.fleet_rules_taken
+  TO bannerwall_publisher;
+GRANT INSERT (serial, pack, signature, percent, rules, note), UPDATE (percent) ON bannerwall.fleet_rules
+  TO bannerwall_publisher;
+DROP POLICY IF EXISTS publishers ON bannerwall.fleet_rules_taken;
+CREATE POLICY publishers ON bannerwall.fleet_rules_taken FOR SELECT TO bannerwall_publisher USING (true);
