@@ -155,7 +155,7 @@ impl Queue {
     /// # Errors
     /// What the database says.
     pub fn taken(&self) -> Result<Vec<TakenState>, FleetError> {
-        let offers = self.all(OFFERS, values![0_i64, OFFERED], Offer::read)?;
+        let offers = self.all(OFFERS, values![0_i64, OFFERED, SIGNATURE], Offer::read)?;
         let query = "SELECT coalesce(s.sensor, t.sensor), t.serial, t.since, t.refused, t.reason, t.refused_at, t.seen
              FROM fleet_sensors s FULL JOIN fleet_rules_taken t ON t.sensor = s.sensor ORDER BY 1";
         self.all(query, values![], |row| {
