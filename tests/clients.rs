@@ -16,8 +16,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bannerwall_test_support::raw::Cargo;
@@ -194,12 +194,16 @@ fn data(name: &str) -> String {
     path.display().to_string()
 }
 
-/// Builds one of Go's clients; the compiler's cache stays with the tests' other files.
+/// Builds one of Go's clients; the compiler's cache stays with the tests' other files. One is built after the other, for
+/// what they have in common.
 fn go(name: &str) -> String {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program: PathBuf = folder.join(format!("client-{name}"));
     let output = Command::new("go")
-        .args(["build", "-o"])
+        // Go's own packages as well: to optimise them takes longer than all that they do here.
+        .args(["build", "-gcflags=all=-N -l", "-o"])
         .arg(&program)
         .arg(data(&format!("{name}.go")))
         .env("GOCACHE", folder.join("go"))

@@ -95,7 +95,8 @@ fn go_server(data: &Path) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join("heads");
     let output = Command::new("go")
-        .args(["build", "-o"])
+        // Go's own packages as well: to optimise them takes longer than all that they do here.
+        .args(["build", "-gcflags=all=-N -l", "-o"])
         .arg(&program)
         .arg(data.join("heads.go"))
         .env("GOCACHE", folder.join("go"))
