@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::tally::signed;
 use crate::diagnostics::tell;
-use crate::inventory::Inventory;
+use crate::inventory::{Finished, Inventory};
 use crate::metrics::GuardMetrics;
 use crate::output::Writer;
 
@@ -56,13 +56,13 @@ pub(super) fn finish_readers(
     metrics: &GuardMetrics,
 ) {
     shown.show(metrics, &writers, inventory.as_ref());
-    let (mut lost_events, mut written, mut unkept) = (0, 0, 0);
+    let (mut lost_events, mut written, mut kept) = (0, 0, Finished::default());
     match inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
         Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
-        Some(Some(lost)) => {
-            unkept = lost;
-            if lost > 0 {
-                tell(format_args!("bannerwall: {lost} sightings are missing in the inventory"));
+        Some(Some(finished)) => {
+            kept = finished;
+            if kept.missing() > 0 {
+                tell(format_args!("bannerwall: {} sightings are missing in the inventory", kept.missing()));
             }
         }
         None => {}
@@ -79,5 +79,5 @@ pub(super) fn finish_readers(
             tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
-    shown.show_all(metrics, [lost_events, written, unkept, 0, 0, 0]);
+    shown.show_all(metrics, [lost_events, written, kept.lost, 0, kept.dropped, kept.set_aside]);
 }

@@ -233,17 +233,40 @@ impl Inventory {
     pub fn finish(self) -> u64 {
         let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         drop(self.feed.finish());
-        handle.lost() + losses.count() + backlog.map_or(0, |backlog| backlog.dropped())
+        Finished::of(&handle, &losses, backlog.as_ref()).missing()
     }
 
     /// As [`Inventory::finish`], but gives a store up that takes nothing for so long; none then.
     ///
     /// # Panics
     /// As [`Inventory::finish`].
-    pub fn finish_within(self, patience: Duration) -> Option<u64> {
-        let (handle, losses) = (self.feed.handle(), self.losses);
+    pub fn finish_within(self, patience: Duration) -> Option<Finished> {
+        let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         self.feed.finish_within(patience)?;
-        Some(handle.lost() + losses.count())
+        Some(Finished::of(&handle, &losses, backlog.as_ref()))
+    }
+}
+
+/// What an inventory that has ended did not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Finished {
+    /// Events that found no room, and sightings that the store refused.
+    pub lost: u64,
+    /// Sightings that were dropped from the folder of what is to be sent.
+    pub dropped: u64,
+    /// Batches that were set aside there.
+    pub set_aside: u64,
+}
+
+impl Finished {
+    fn of(handle: &Handle, losses: &Losses, backlog: Option<&Backlog>) -> Self {
+        let (dropped, set_aside) = backlog.map_or((0, 0), |it| (it.dropped(), it.set_aside()));
+        Self { lost: handle.lost() + losses.count(), dropped, set_aside }
+    }
+
+    /// Sightings that nobody will find.
+    pub const fn missing(&self) -> u64 {
+        self.lost + self.dropped
     }
 }
 

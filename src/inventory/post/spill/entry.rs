@@ -1,7 +1,7 @@
 //! A batch that waits, and the run that it is of.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::file::{BatchHead, Kind, sealed};
 use super::name::RunName;
@@ -10,6 +10,9 @@ use crate::inventory::database::Parcel;
 
 /// What a file takes at least, and each of its parts: a block of most file systems.
 pub(super) const BLOCK: u64 = 4 << 10;
+
+/// Since the Unix epoch, 1 January 2026: before that nobody had this program, and a clock that says so has not been set.
+const CLOCKLESS: Duration = Duration::from_secs(1_767_225_600);
 
 /// Where the text of a batch is.
 #[derive(Debug, Clone)]
@@ -31,6 +34,8 @@ pub(super) struct Entry {
     /// As far as that is known without its file.
     pub(super) sightings: Option<u64>,
     pub(super) written: SystemTime,
+    /// When this process came to know of it.
+    pub(super) since: Instant,
     /// Whether it outlasts a power cut.
     pub(super) lasts: bool,
 }
@@ -39,7 +44,18 @@ impl Entry {
     /// One that is in a file.
     pub(super) fn in_file(run: RunName, number: u64, is_end: bool, length: u64, written: SystemTime) -> Self {
         let octets = length.next_multiple_of(BLOCK);
-        Self { run, number, is_end, held: Held::File, octets, sightings: None, written, lasts: true }
+        let since = Instant::now();
+        Self { run, number, is_end, held: Held::File, octets, sightings: None, written, since, lasts: true }
+    }
+
+    /// How old it is: by no clock that may jump where its run is the `own` one. A file that is older than this program was
+    /// written before a clock had its time, and counts as new.
+    pub(super) fn age(&self, own: &RunName) -> Duration {
+        if self.run == *own || self.written < SystemTime::UNIX_EPOCH + CLOCKLESS {
+            return self.since.elapsed();
+        }
+        // What lies ahead of the clock is new.
+        self.written.elapsed().unwrap_or_default()
     }
 
     pub(super) fn file(&self) -> String {

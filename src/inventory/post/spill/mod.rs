@@ -32,7 +32,7 @@ use self::name::RunName;
 pub(in crate::inventory) use self::queue::Backlog;
 use self::queue::Shared;
 use self::sender::{Sender, take_over};
-use super::super::database::{Inbox, Parcel, Place};
+use super::super::database::{DatabaseError, Inbox, Parcel, Place};
 use super::super::recorder::Losses;
 use super::super::store::{Record, Run, Store, StoreError, Taken};
 use super::{Found, Writer, find};
@@ -44,6 +44,9 @@ const GATHERS: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether all is sent at the end.
 const LOOKS: Duration = Duration::from_millis(5);
+
+/// How long a server may take to say who comes to it, where the folder knows.
+const SOON: Duration = Duration::from_secs(3);
 
 /// Where batches wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,7 +187,9 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
         let Owner { sensor, server: other } = owner;
         return Err(refused(format!("it is sensor {sensor}'s for {other}, and not for {server}")));
     }
-    match (find(place, named), remembered) {
+    // Packets may wait already: a server that is silent is not waited for where its answer is known.
+    let found = if remembered.is_some() { find_soon(place, named) } else { find(place, named) };
+    match (found, remembered) {
         (Ok(Found::Writer(_)), _) => Err(StoreError::NoSensor(place.clone())),
         (Ok(Found::Sensor(known, _)), Some(Owner { sensor, .. })) if known != sensor => {
             Err(refused(format!("it is sensor {sensor}'s, and not sensor {known}'s")))
@@ -211,6 +216,21 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
         }
         (Err(error), _) => Err(error),
     }
+}
+
+/// Who is come to a server as, where it says so soon.
+fn find_soon(place: &Place, named: Option<&str>) -> Result<Found, StoreError> {
+    let (told, answer) = std::sync::mpsc::channel();
+    let (asked, named) = (place.clone(), named.map(str::to_owned));
+    let asking = move || {
+        keep_or_tell("spill", FILES);
+        // Nobody may be there any more to hear it.
+        let _ = told.send(find(&asked, named.as_deref()));
+    };
+    let thread = std::thread::Builder::new().name("spill-asks".to_owned()).spawn(asking);
+    let silent = |error| StoreError::Database { place: place.clone(), error };
+    thread.map_err(|error| silent(DatabaseError::System(error)))?;
+    answer.recv_timeout(SOON).unwrap_or_else(|_| Err(silent(DatabaseError::Silent)))
 }
 
 fn fault(folder: &Path, error: &std::io::Error) -> StoreError {

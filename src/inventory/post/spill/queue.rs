@@ -81,6 +81,27 @@ pub(super) struct Job {
     pub(super) behind: u64,
 }
 
+/// Why a batch cannot be sent.
+#[derive(Debug)]
+pub(super) enum Unsendable {
+    /// Nobody will ever read it.
+    Damaged(String),
+    /// Not now, or not by this process: its file may be as good as it was.
+    Fault(io::Error),
+}
+
+impl From<io::Error> for Unsendable {
+    fn from(error: io::Error) -> Self {
+        const PASSING: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR];
+        let passes = error.raw_os_error().is_some_and(|code| PASSING.contains(&code));
+        if passes || error.kind() == io::ErrorKind::PermissionDenied {
+            Self::Fault(error)
+        } else {
+            Self::Damaged(error.to_string())
+        }
+    }
+}
+
 /// What both threads have.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -281,8 +302,7 @@ impl Shared {
     pub(super) fn next(&self) -> Option<Job> {
         let mut queue = self.queue();
         loop {
-            let is_forgotten = |entry: &Entry| entry.written.elapsed().is_ok_and(|age| age > FORGOTTEN);
-            while queue.waiting.front().is_some_and(is_forgotten) {
+            while queue.waiting.front().is_some_and(|entry| entry.age(&self.own) > FORGOTTEN) {
                 self.drop_at(&mut queue, 0);
                 queue.is_first_out = false;
             }
@@ -299,17 +319,16 @@ impl Shared {
     }
 
     /// The batch as it is sent.
-    ///
-    /// # Errors
-    /// Why it cannot be.
-    pub(super) fn read(&self, entry: &Entry) -> Result<Parcel, String> {
+    pub(super) fn read(&self, entry: &Entry) -> Result<Parcel, Unsendable> {
         if let Held::Memory(parcel) = &entry.held {
             return Ok(Parcel::clone(parcel));
         }
-        let octets = self.folder.read(&entry.file()).map_err(|error| error.to_string())?;
-        let (head, text) = opened::<BatchHead>(Kind::Batch, &octets).ok_or("it is not what was written")?;
+        let damaged = |why: &str| Unsendable::Damaged(why.to_owned());
+        let octets = self.folder.read(&entry.file()).map_err(Unsendable::from)?;
+        let (head, text) =
+            opened::<BatchHead>(Kind::Batch, &octets).ok_or_else(|| damaged("it is not what was written"))?;
         if (&head.stream, head.number) != (&entry.run.stream, entry.number) {
-            return Err("it is another batch than its name says".to_owned());
+            return Err(damaged("it is another batch than its name says"));
         }
         let BatchHead { stream, number, format, sightings, lost: _ } = head;
         Ok(Parcel { stream, number, format, sightings, text: text.to_owned() })
@@ -394,7 +413,7 @@ impl Shared {
         let mut queue = self.queue();
         let (mut lost, mut octets) = (0, queue.octets);
         let Queue { waiting, runs, .. } = &mut *queue;
-        for entry in waiting {
+        for entry in &mut *waiting {
             let Held::Memory(parcel) = &entry.held else { continue };
             let file = written(parcel, self.lost(&entry.run, runs.get(&entry.run)));
             if self.folder.put(&entry.file(), &file, true).is_ok() {
@@ -402,7 +421,14 @@ impl Shared {
                 octets[0] += entry.octets;
             } else {
                 lost += parcel.sightings;
+                if let Some(state) = runs.get_mut(&entry.run) {
+                    state.lost += parcel.sightings;
+                }
             }
+        }
+        if lost > 0 {
+            // The next run tells the server, where there is room for so little.
+            runs.iter().for_each(|(run, state)| self.note(run, state));
         }
         queue.octets = octets;
         self.backlog.0.dropped.fetch_add(lost, Relaxed);

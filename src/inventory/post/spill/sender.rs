@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::super::random;
 use super::adopt::adopt;
 use super::name::Aside;
-use super::queue::{Job, Shared};
+use super::queue::{Job, Shared, Unsendable};
 use crate::diagnostics::tell;
 use crate::inventory::Absence;
 use crate::inventory::batch::{Lines, sightings};
@@ -79,7 +79,9 @@ impl Sender {
                     self.note_back(&job);
                 }
                 Outcome::Damaged(why) => {
-                    self.set_aside(&job, Aside::Damaged, 0, &why);
+                    // Of the own run it is known how much it told of.
+                    let sightings = job.entry.sightings.unwrap_or_default();
+                    self.set_aside(&job, Aside::Damaged, sightings, &why);
                 }
                 Outcome::Refused(error, Refused::Whole(sightings)) => {
                     self.set_aside(&job, Aside::Refused, sightings, &error.to_string());
@@ -131,7 +133,12 @@ impl Sender {
     fn send(&mut self, job: &Job) -> Outcome {
         let parcel = match self.shared.read(&job.entry) {
             Ok(parcel) => parcel,
-            Err(why) => return Outcome::Damaged(why),
+            Err(Unsendable::Damaged(why)) => return Outcome::Damaged(why),
+            Err(Unsendable::Fault(error)) => {
+                let why = format!("{}: {error}", job.entry.file());
+                let folder = self.shared.folder.path().to_owned();
+                return Outcome::Away(StoreError::Spill { folder, why }, false);
+            }
         };
         let standing = Standing { lost: job.lost, waiting: job.behind };
         match self.reach() {
@@ -189,6 +196,11 @@ impl Sender {
             ));
         }
         self.is_shut_out = true;
+        if let StoreError::Spill { why, .. } = error {
+            return tell(format_args!(
+                "bannerwall: nothing is sent: {folder}/{why}; batches wait until that is mended"
+            ));
+        }
         tell(format_args!(
             "bannerwall: nothing is sent, though the server is there: {error}; batches wait in {folder} until that is mended"
         ));

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 
 use super::adopt::adopt;
+use super::entry::Entry;
 use super::name::Aside;
-use super::queue::Job;
+use super::queue::{Job, Unsendable};
 use super::*;
 use crate::inventory::batch::{Author, Batch, FORMAT};
 
@@ -103,6 +104,64 @@ fn the_oldest_make_room_and_are_counted_but_never_an_end_nor_what_may_be_there()
     let sent = send_all(&one);
     assert_eq!(numbers(&sent), [(1, 2), (2, 4), (2, 5), (2, 6), (2, 7)]);
     assert_eq!(sent.iter().map(|(job, _)| job.lost).collect::<Vec<_>>(), [100, 6, 6, 6, 6]);
+}
+
+#[test]
+fn what_cannot_be_read_for_now_is_not_damaged() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = shared(folder.path(), 1, 1 << 30);
+    keep(&one, 1, 5);
+    let entry = one.next().unwrap().entry;
+    std::fs::rename(folder.path().join(entry.file()), other.path().join("batch")).unwrap();
+    assert!(matches!(one.read(&entry), Err(Unsendable::Damaged(_))), "it is gone");
+    for (code, passes) in [
+        (libc::EMFILE, true),
+        (libc::ENFILE, true),
+        (libc::EACCES, true),
+        (libc::EIO, false),
+        (libc::ENOENT, false),
+    ] {
+        let read = Unsendable::from(std::io::Error::from_raw_os_error(code));
+        assert_eq!(matches!(read, Unsendable::Fault(_)), passes, "{code}");
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_makes_nothing_old() {
+    let (own, other) = (shared_name(1), shared_name(2));
+    let day = Duration::from_secs(86_400);
+    let now = SystemTime::now();
+    for (run, written, is_old) in [
+        (&own, SystemTime::UNIX_EPOCH, false),
+        (&own, now - 100 * day, false),
+        (&other, SystemTime::UNIX_EPOCH + 3 * day, false),
+        (&other, now + day, false),
+        (&other, now - 100 * day, true),
+    ] {
+        let entry = Entry::in_file(run.clone(), 1, false, 1, written);
+        assert_eq!(entry.age(&own) > 90 * day, is_old, "{run:?} {written:?}");
+    }
+}
+
+fn shared_name(started: i64) -> RunName {
+    RunName { started, stream: format!("{started:08x}") }
+}
+
+#[test]
+fn a_server_that_says_nothing_holds_up_nobody_who_knows_whose_the_folder_is() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes connections, and nobody reads them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgresql://east@{}/net", silent.local_addr().unwrap());
+    let place = Place::parse(url.into()).unwrap();
+    let owner = Owner { sensor: "east".into(), server: place.to_string() };
+    Folder::open(folder.path()).unwrap().remember(&owner).unwrap();
+    let config = SpillConfig { folder: folder.path().to_owned(), size: 1 << 20, succeeds: false };
+    let patience = Some(Duration::ZERO);
+    let (mut spill, backlog) = Spill::start(&config, &place, None, &run(), Losses::default(), patience)
+        .expect("it waits in the folder");
+    spill.end(0).unwrap();
+    assert_eq!(backlog.batches(), 1, "the end");
 }
 
 #[test]
