@@ -179,13 +179,16 @@ impl Memory {
             assets.keys().map(|(_, side, _)| side.name()).collect(),
             assets.keys().map(|(.., port)| *port).collect(),
         ];
-        // Of a host with services at many ports no others are read.
-        let services =
-            "SELECT s.id, banner, hassh, certificate, host_key, last_seen, state = 'gone', banners,
+        // Of a host with services at many ports no others are read. Hosts come first: of a network that was asked at one
+        // port, a plan that begins with ports goes over all of it for each one, and nobody has counted its rows yet.
+        let services = "WITH asked AS MATERIALIZED (
+               SELECT h.id, octets, it.side, it.port
+               FROM unnest(?1::bytea[], ?2::text[], ?3::bigint[]) AS it (octets, side, port)
+               JOIN hosts h USING (octets))
+             SELECT s.id, banner, hassh, certificate, host_key, last_seen, state = 'gone', banners,
                coalesce(text = '', true), asked.octets, s.side, s.port, s.protocol
-             FROM unnest(?1::bytea[], ?2::text[], ?3::bigint[]) AS asked (octets, side, port)
-             JOIN hosts h ON h.octets = asked.octets
-             JOIN services s ON s.host = h.id AND s.side = asked.side AND s.port = asked.port
+             FROM asked
+             JOIN services s ON s.host = asked.id AND s.side = asked.side AND s.port = asked.port
              LEFT JOIN banners b ON b.id = s.banner";
         let known = link.all(services, &asked, |row| {
             let side =
