@@ -58,25 +58,12 @@ fn open_all() -> Conversation {
     setup.open()
 }
 
-fn anomalies(talk: &Conversation) -> Vec<&'static str> {
-    let name = |event: &crate::event::Event| match &event.kind {
-        EventKind::Anomaly(facts) => Some(facts.name),
-        _ => None,
-    };
-    talk.events.iter().filter_map(name).collect()
-}
-
 fn alerts(talk: &Conversation) -> Vec<String> {
     let name = |event: &crate::event::Event| match &event.kind {
         EventKind::Alert(alert) => Some(alert.rule.clone()),
         _ => None,
     };
     talk.events.iter().filter_map(name).collect()
-}
-
-/// Sends in segments of `size` octets, and says whether one was blocked.
-fn sends(talk: &mut Conversation, from_client: bool, octets: &[u8], size: usize) -> bool {
-    octets.chunks(size).any(|piece| talk.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
 }
 
 fn identification_is_blocked_behind(preamble: &[u8], client: &[u8]) {
@@ -87,7 +74,7 @@ fn identification_is_blocked_behind(preamble: &[u8], client: &[u8]) {
         }
         let octets = [preamble, BAD_SSH].concat();
         let shown = preamble.get(..40).unwrap_or(preamble).escape_ascii();
-        assert!(sends(&mut talk, false, &octets, size), "{shown} {size}");
+        assert!(talk.sends(false, &octets, size), "{shown} {size}");
     }
 }
 
@@ -108,7 +95,7 @@ fn an_identification_behind_megabytes_of_lines_is_found() {
         talk.acknowledge(true);
     }
     assert_eq!(talk.server(BAD_SSH), Decision::Block);
-    assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+    assert_eq!(talk.anomalies(), ["ssh_long_preamble"]);
 }
 
 #[test]
@@ -116,14 +103,14 @@ fn a_line_is_judged_as_a_client_reads_it_that_leaves_returns_out() {
     for before in [b"\r".as_slice(), b"hello\r\n\r\r", b"hello\n\r"] {
         for size in [1, 7, 1400] {
             let mut talk = open();
-            assert!(sends(&mut talk, false, &[before, BAD_SSH].concat(), size), "{before:?} {size}");
-            assert_eq!(anomalies(&talk), ["ssh_disputed_identification"]);
+            assert!(talk.sends(false, &[before, BAD_SSH].concat(), size), "{before:?} {size}");
+            assert_eq!(talk.anomalies(), ["ssh_disputed_identification"]);
         }
     }
     let mut talk = open();
     let honest = [b"\rhello\r\n".as_slice(), b"SSH-2.0-OpenSSH_9.2\r\n"].concat();
-    assert!(!sends(&mut talk, false, &honest, 1400));
-    assert!(anomalies(&talk).is_empty());
+    assert!(!talk.sends(false, &honest, 1400));
+    assert!(talk.anomalies().is_empty());
 }
 
 #[test]
@@ -132,12 +119,12 @@ fn a_line_is_judged_where_clients_cut_a_longer_one() {
         let octets = [vec![b'x'; length], BAD_SSH.to_vec()].concat();
         for size in [1, 100, 1400] {
             let mut talk = open();
-            assert!(sends(&mut talk, false, &octets, size), "{length} {size}");
-            assert_eq!(anomalies(&talk), ["ssh_disputed_identification"]);
+            assert!(talk.sends(false, &octets, size), "{length} {size}");
+            assert_eq!(talk.anomalies(), ["ssh_disputed_identification"]);
         }
     }
     let mut talk = open();
-    assert!(!sends(&mut talk, false, &[vec![b'x'; 100], BAD_SSH.to_vec()].concat(), 1400));
+    assert!(!talk.sends(false, &[vec![b'x'; 100], BAD_SSH.to_vec()].concat(), 1400));
 }
 
 fn request_is_blocked(start: &[u8]) {
@@ -145,7 +132,7 @@ fn request_is_blocked(start: &[u8]) {
     for size in [1, 1000, 30_000] {
         let mut talk = open();
         let shown = start.get(..60).unwrap_or(start).escape_ascii();
-        assert!(sends(&mut talk, true, &octets, size), "{shown} {size}");
+        assert!(talk.sends(true, &octets, size), "{shown} {size}");
         assert_eq!(alerts(&talk), ["agent"], "{shown} {size}");
     }
 }
@@ -164,7 +151,7 @@ fn long_parts_do_not_hide_a_request() {
         if asked {
             talk.client(REQUEST);
         }
-        assert!(sends(&mut talk, false, &[many(b" ", 300), BAD_RESPONSE.to_vec()].concat(), 100));
+        assert!(talk.sends(false, &[many(b" ", 300), BAD_RESPONSE.to_vec()].concat(), 100));
     }
 }
 
@@ -271,7 +258,7 @@ fn an_answer_that_is_no_response_is_told() {
         let mut talk = open();
         talk.client(REQUEST);
         talk.server(answer);
-        assert_eq!(anomalies(&talk), ["http_unknown_response"]);
+        assert_eq!(talk.anomalies(), ["http_unknown_response"]);
     }
 }
 
@@ -329,7 +316,7 @@ fn octets_that_come_one_by_one_are_each_gone_over_a_few_times_at_most() {
                 [if server.is_empty() { client } else { server }, &filler.repeat(8_000 / filler.len())]
                     .concat();
             take_steps();
-            sends(&mut talk, server.is_empty(), &octets, 1);
+            talk.sends(server.is_empty(), &octets, 1);
             let steps = take_steps();
             assert!(steps <= 8 * octets.len(), "{steps} steps for {} octets", octets.len());
         }
@@ -409,7 +396,7 @@ fn converse(said: &[(bool, Vec<u8>)], size: usize, all: bool, enforce: bool) -> 
     setup.config.http_inspect = if all { HttpInspect::All } else { HttpInspect::First };
     setup.config.on_anomaly = AnomalyPolicy::all(AnomalyAction::Alert);
     let mut talk = setup.open();
-    let blocked = said.iter().any(|(from_client, octets)| sends(&mut talk, *from_client, octets, size));
+    let blocked = said.iter().any(|(from_client, octets)| talk.sends(*from_client, octets, size));
     talk.engine.finish(talk.now, &mut talk.events);
     (blocked, told(&talk))
 }

@@ -34,19 +34,6 @@ fn open(inspect: HttpInspect, on_anomaly: &str) -> Conversation {
     setup.open()
 }
 
-/// Sends in segments of `size` octets, and says whether one was blocked.
-fn sends(talk: &mut Conversation, octets: &[u8], size: usize) -> bool {
-    octets.chunks(size).any(|piece| talk.client(piece) == Decision::Block)
-}
-
-fn told(talk: &Conversation) -> Vec<&str> {
-    let name = |event: &crate::event::Event| match &event.kind {
-        EventKind::Anomaly(facts) => Some(facts.name),
-        _ => None,
-    };
-    talk.events.iter().filter_map(name).collect()
-}
-
 fn alerts(talk: &Conversation) -> usize {
     talk.events.iter().filter(|event| matches!(event.kind, EventKind::Alert(_))).count()
 }
@@ -81,8 +68,12 @@ fn a_request_behind_another_with_long_parts_is_judged() {
         for (name, request) in long_requests(decoy.as_bytes()) {
             for size in [1_400, 30_000] {
                 let mut talk = open(inspect, "default");
-                assert!(!sends(&mut talk, &request, size), "{name} {size}: {:?}", told(&talk));
-                assert!(sends(&mut talk, FORBIDDEN, size), "{name} {size} {inspect:?}: {:?}", told(&talk));
+                assert!(!talk.sends(true, &request, size), "{name} {size}: {:?}", talk.anomalies());
+                assert!(
+                    talk.sends(true, FORBIDDEN, size),
+                    "{name} {size} {inspect:?}: {:?}",
+                    talk.anomalies()
+                );
             }
         }
     }
@@ -94,18 +85,18 @@ fn a_body_behind_long_parts_is_no_request_and_is_judged_as_a_body() {
     for inspect in READING_ALL {
         for (name, request) in long_requests(&harmless) {
             let mut talk = open(inspect, "default");
-            assert!(!sends(&mut talk, &request, 1_400), "{name} {inspect:?}: {:?}", told(&talk));
-            assert!(!sends(&mut talk, b"GET /c HTTP/1.1\r\nHost: h\r\n\r\n", 1_400), "{name} {inspect:?}");
+            assert!(!talk.sends(true, &request, 1_400), "{name} {inspect:?}: {:?}", talk.anomalies());
+            assert!(!talk.sends(true, b"GET /c HTTP/1.1\r\nHost: h\r\n\r\n", 1_400), "{name} {inspect:?}");
             assert_eq!(alerts(&talk), 0, "{name} {inspect:?}");
         }
         for (name, request) in long_requests(bad) {
             let mut talk = open(inspect, "default");
-            assert!(sends(&mut talk, &request, 1_400), "{name} {inspect:?}: {:?}", told(&talk));
+            assert!(talk.sends(true, &request, 1_400), "{name} {inspect:?}: {:?}", talk.anomalies());
         }
     }
     // Also where nothing more is read than the first transaction.
     for (name, request) in long_requests(bad) {
-        assert!(sends(&mut open(HttpInspect::First, "default"), &request, 1_400), "{name}");
+        assert!(open(HttpInspect::First, "default").sends(true, &request, 1_400), "{name}");
     }
 }
 
@@ -129,15 +120,15 @@ fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
         let shown = &fields[fields.len().saturating_sub(40)..];
         for inspect in READING_ALL {
             let mut talk = open(inspect, "default");
-            assert!(sends(&mut talk, octets.as_bytes(), 1_400), "{shown:?}");
-            assert!(told(&talk).contains(&"http_framing_lost"), "{shown:?}: {:?}", told(&talk));
+            assert!(talk.sends(true, octets.as_bytes(), 1_400), "{shown:?}");
+            assert!(talk.anomalies().contains(&"http_framing_lost"), "{shown:?}: {:?}", talk.anomalies());
             let mut talk = open(inspect, "http_framing_lost=alert");
-            assert!(!sends(&mut talk, octets.as_bytes(), 1_400), "{shown:?}");
-            assert!(told(&talk).contains(&"http_framing_lost"), "{shown:?}");
+            assert!(!talk.sends(true, octets.as_bytes(), 1_400), "{shown:?}");
+            assert!(talk.anomalies().contains(&"http_framing_lost"), "{shown:?}");
         }
         let mut talk = open(HttpInspect::First, "default");
-        assert!(!sends(&mut talk, octets.as_bytes(), 1_400), "{shown:?}: nothing is read behind it");
-        assert!(!told(&talk).contains(&"http_framing_lost"), "{shown:?}");
+        assert!(!talk.sends(true, octets.as_bytes(), 1_400), "{shown:?}: nothing is read behind it");
+        assert!(!talk.anomalies().contains(&"http_framing_lost"), "{shown:?}");
     }
 }
 
@@ -148,8 +139,8 @@ fn what_is_merely_odd_is_read_as_all_read_it() {
         let body = if chunked { "5\r\nabcde\r\n0\r\n\r\n" } else { "abcde" };
         let octets = ["POST /a HTTP/1.1\r\nHost: h\r\n", fields, "\r\n", body].concat();
         let mut talk = open(HttpInspect::All, "default");
-        assert!(!sends(&mut talk, octets.as_bytes(), 1_400), "{fields:?}: {:?}", told(&talk));
-        assert!(sends(&mut talk, FORBIDDEN, 1_400), "{fields:?}");
+        assert!(!talk.sends(true, octets.as_bytes(), 1_400), "{fields:?}: {:?}", talk.anomalies());
+        assert!(talk.sends(true, FORBIDDEN, 1_400), "{fields:?}");
     }
 }
 
@@ -181,14 +172,14 @@ fn films_go_on_behind_requests_that_announce_no_end() {
             }
             assert_eq!(talk.engine.counters().budget_spent, 0, "{asked:?} {inspect:?}");
             assert!(
-                !told(&talk).contains(&"http_unexpected_data"),
+                !talk.anomalies().contains(&"http_unexpected_data"),
                 "{asked:?} {inspect:?}: {:?}",
-                told(&talk)
+                talk.anomalies()
             );
             assert!(talk.engine.counters().buffered_now < 256 << 10);
             if inspect != HttpInspect::First {
                 talk.client(b"\n");
-                assert!(sends(&mut talk, FORBIDDEN, 1_400), "{asked:?} {inspect:?}");
+                assert!(talk.sends(true, FORBIDDEN, 1_400), "{asked:?} {inspect:?}");
             }
         }
     }

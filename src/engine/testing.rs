@@ -233,6 +233,21 @@ impl Conversation {
         self.engine.inspect(&input, &mut self.events)
     }
 
+    /// Sends in segments of `size` octets, and says whether one was blocked.
+    pub(super) fn sends(&mut self, from_client: bool, octets: &[u8], size: usize) -> bool {
+        let mut pieces = octets.chunks(size);
+        pieces.any(|piece| self.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
+    }
+
+    /// Names of the anomalies that were told.
+    pub(super) fn anomalies(&self) -> Vec<&'static str> {
+        let name = |event: &Event| match &event.kind {
+            EventKind::Anomaly(facts) => Some(facts.name),
+            _ => None,
+        };
+        self.events.iter().filter_map(name).collect()
+    }
+
     /// Number, target, status and body length of the transactions that were told.
     pub(super) fn transactions(&self) -> Vec<(u32, String, u16, u64)> {
         self.events

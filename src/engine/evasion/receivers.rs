@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::tests::{BAD, GOOD, RULES, anomalies};
+use super::tests::{BAD, GOOD, RULES};
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, OnFailure};
 use crate::event::{Endpoint, EventKind};
@@ -28,7 +28,7 @@ fn a_decoy_that_the_receiver_ignores_decides_nothing() {
     for _ in 0..3 {
         assert_eq!(talk.show(&real), Decision::Drop);
     }
-    assert_eq!(anomalies(&talk), ["overlap_different_data"]);
+    assert_eq!(talk.anomalies(), ["overlap_different_data"]);
     assert_eq!(
         talk.show(&talk.server_segment(GOOD)),
         Decision::Undecided,
@@ -152,7 +152,7 @@ fn a_fin_that_is_only_guessed_ends_nothing() {
         talk.acknowledge(false);
         let fin = talk.segment(true).sequence(guess).flags(Flags::FIN | Flags::ACK);
         talk.show(&fin);
-        assert!(!anomalies(&talk).contains(&"http_unfinished_head"), "{guess}");
+        assert!(!talk.anomalies().contains(&"http_unfinished_head"), "{guess}");
         assert_eq!(talk.client(b"Host: h\r\n\r\n"), Decision::Undecided);
     }
 }
@@ -164,7 +164,7 @@ fn urgent_octets_reach_their_receiver_as_they_were_judged() {
     assert!(matches!(talk.send(false, Flags::ACK | Flags::URG, start), Decision::Patch(_)));
     assert!(matches!(talk.show(&talk.segment(false).urgent(3)), Decision::Patch(_)));
     assert_eq!(talk.server(rest), Decision::Block);
-    assert_eq!(anomalies(&talk), ["urgent_data"]);
+    assert_eq!(talk.anomalies(), ["urgent_data"]);
     let mut talk = open();
     let packet = talk.server_segment(BAD).urgent(1).build();
     let cut = talk.inspect_cut(&packet, 45).decision;
@@ -292,7 +292,7 @@ fn what_receivers_throw_away_is_dropped_and_the_real_banner_goes_its_way() {
         };
         let mut talk = open();
         assert_eq!(talk.show(&decoy(&talk)), Decision::Drop, "{name}");
-        assert_eq!(anomalies(&talk), [name]);
+        assert_eq!(talk.anomalies(), [name]);
         assert_eq!(talk.server(b"SSH-2.0-dropbear\r\n"), Decision::Undecided, "another allowed one passes");
         let mut talk = open();
         talk.show(&decoy(&talk));
@@ -306,7 +306,7 @@ fn a_second_path_of_a_multipath_connection_is_refused() {
     let client = talk.client_next();
     let join = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 12, 0x10]);
     assert_eq!(talk.show(&join), Decision::Drop);
-    assert_eq!(anomalies(&talk), ["mptcp_join"]);
+    assert_eq!(talk.anomalies(), ["mptcp_join"]);
     let capable = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 4, 0x01]);
     assert_eq!(talk.show(&capable), Decision::Undecided);
 }
@@ -317,7 +317,7 @@ fn what_a_server_says_before_its_syn_is_not_taken_for_its_banner() {
     let (client, server) = (talk.client_next(), talk.server_next());
     talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
     assert_eq!(talk.show(&talk.server_segment(GOOD)), Decision::Drop);
-    assert_eq!(anomalies(&talk), ["data_before_handshake"]);
+    assert_eq!(talk.anomalies(), ["data_before_handshake"]);
     talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
     assert_eq!(talk.acknowledge(true), Decision::Undecided);
     assert_eq!(talk.server(BAD), Decision::Block);
@@ -353,7 +353,7 @@ fn data_before_the_first_octet_is_refused() {
     let start = talk.server_next();
     let early = talk.server_segment(BAD).sequence(start - 2000);
     assert_eq!(talk.show(&early), Decision::Drop);
-    assert_eq!(anomalies(&talk), ["out_of_window"]);
+    assert_eq!(talk.anomalies(), ["out_of_window"]);
     let probe = talk.server_segment(b"\0").sequence(start - 1);
     assert_eq!(talk.show(&probe), Decision::Undecided, "a keep-alive probe before the first octet");
 }

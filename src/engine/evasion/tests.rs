@@ -35,14 +35,6 @@ fn open(policy: AnomalyAction) -> Conversation {
     setup.open()
 }
 
-pub(super) fn anomalies(talk: &Conversation) -> Vec<&'static str> {
-    let name = |event: &crate::event::Event| match &event.kind {
-        EventKind::Anomaly(facts) => Some(facts.name),
-        _ => None,
-    };
-    talk.events.iter().filter_map(name).collect()
-}
-
 /// Sends a server's segment that the receiver would ignore, then the real banner: the first is told
 /// (and dropped where the policy says so), the second blocked.
 fn is_told_and_the_banner_blocked(
@@ -54,7 +46,7 @@ fn is_told_and_the_banner_blocked(
         let segment = trick(&talk);
         let expected = if policy == Drop { Decision::Drop } else { Decision::Undecided };
         assert_eq!(talk.show(&segment), expected, "{name} {policy:?}");
-        assert_eq!(anomalies(&talk), [name]);
+        assert_eq!(talk.anomalies(), [name]);
         assert_eq!(talk.server(BAD), Decision::Block, "{name} {policy:?}");
     }
 }
@@ -111,7 +103,7 @@ fn the_first_octets_count_and_others_are_told() {
         let forged = talk.server_segment(b"SSH-1.9-x\r\n");
         talk.server(&BAD[..12]);
         assert_eq!(talk.show(&forged), Decision::Drop, "{policy:?}");
-        assert_eq!(anomalies(&talk), ["overlap_different_data"]);
+        assert_eq!(talk.anomalies(), ["overlap_different_data"]);
         assert_eq!(talk.server(&BAD[12..]), Decision::Block);
     }
 }
@@ -125,7 +117,7 @@ fn urgent_and_expiring_data_is_told_and_dropped_by_policy() {
             let segment = if urgent { segment.urgent(3) } else { segment.hop_limit(2) };
             let dropped = talk.show(&segment) == Decision::Drop;
             assert_eq!(dropped, policy == Drop);
-            assert_eq!(anomalies(&talk), [name]);
+            assert_eq!(talk.anomalies(), [name]);
             assert_eq!(talk.server(BAD), Decision::Block);
         }
     }
@@ -138,7 +130,7 @@ fn a_split_handshake_does_not_swap_the_sides() {
     talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
     talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN));
     talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN | Flags::ACK));
-    assert_eq!(anomalies(&talk), ["split_handshake"]);
+    assert_eq!(talk.anomalies(), ["split_handshake"]);
     assert_eq!(talk.server(BAD), Decision::Block);
     let from = talk.events.iter().find_map(|event| match &event.kind {
         EventKind::Alert(alert) => Some(alert.from),
@@ -164,7 +156,7 @@ fn what_comes_instead_of_refused_data_in_a_syn_is_read_afresh() {
     assert_eq!(talk.show(&syn.payload(GOOD)), Decision::Undecided);
     let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(Flags::SYN | Flags::ACK);
     assert_eq!(talk.show(&answer), Decision::Undecided);
-    assert_eq!(anomalies(&talk), ["fast_open_refused"]);
+    assert_eq!(talk.anomalies(), ["fast_open_refused"]);
     assert_eq!(talk.client(BAD), Decision::Block);
 }
 
@@ -179,7 +171,7 @@ fn the_tiny_segment_that_fills_the_last_hole_is_stopped() {
         assert_eq!(talk.show(&tiny), Decision::Undecided);
     }
     assert_eq!(talk.show(&segment.payload(&BAD[..1])), Decision::Block);
-    assert!(anomalies(&talk).is_empty());
+    assert!(talk.anomalies().is_empty());
 }
 
 #[test]
@@ -190,10 +182,10 @@ fn a_banner_behind_64_kib_of_other_lines_is_found() {
         assert_eq!(talk.server(&lines), Decision::Undecided);
     }
     assert_eq!(talk.server(BAD), Decision::Block);
-    assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+    assert_eq!(talk.anomalies(), ["ssh_long_preamble"]);
     let mut talk = open(Drop);
     assert!((0..60).any(|_| talk.server(&lines) == Decision::Block));
-    assert_eq!(anomalies(&talk), ["ssh_long_preamble"]);
+    assert_eq!(talk.anomalies(), ["ssh_long_preamble"]);
 }
 
 #[test]
@@ -209,7 +201,7 @@ fn the_first_fragment_counts_and_another_that_differs_is_told() {
         let forged = segment.fragment(0, true, &[b'X'; 24]);
         let expected = if policy == Drop { Decision::Drop } else { Decision::Undecided };
         assert_eq!(talk.inspect_cut(&forged, forged.len()).decision, expected);
-        assert_eq!(anomalies(&talk), ["fragment_overlap_different_data"]);
+        assert_eq!(talk.anomalies(), ["fragment_overlap_different_data"]);
         assert_eq!(talk.inspect_cut(last, last.len()).decision, Decision::Block);
     }
 }
@@ -223,7 +215,7 @@ fn more_out_of_order_than_is_held_is_told_and_dropped_by_policy() {
         let segments: Vec<_> = (0..70).map(ahead).collect();
         let dropped = segments.iter().filter(|segment| talk.show(segment) == Decision::Drop).count();
         assert_eq!(dropped > 0, policy == Drop, "{policy:?}");
-        assert_eq!(anomalies(&talk), ["reorder_limit"]);
+        assert_eq!(talk.anomalies(), ["reorder_limit"]);
         assert_eq!(talk.server(BAD), Decision::Block);
     }
 }
@@ -238,7 +230,7 @@ fn octets_between_messages_are_told_and_blocked_by_policy() {
         talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         let blocked = talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello") == Decision::Block;
         assert_eq!(blocked, policy == Drop);
-        assert_eq!(anomalies(&talk), ["http_unexpected_data"]);
+        assert_eq!(talk.anomalies(), ["http_unexpected_data"]);
         assert_eq!(talk.server(b"HTTP/1.1 200 OK\r\nServer: Apache/2.2\r\n\r\n"), Decision::Block);
     }
 }
@@ -256,7 +248,7 @@ fn more_lines_than_the_budget_are_told_and_blocked_by_policy() {
         let last = (0..400).map(|_| talk.server(&lines)).find(|decision| *decision != Decision::Undecided);
         let expected = if policy == Drop { Decision::Block } else { Decision::Pass };
         assert_eq!(last, Some(expected));
-        assert_eq!(anomalies(&talk), ["inspection_budget_spent"]);
+        assert_eq!(talk.anomalies(), ["inspection_budget_spent"]);
     }
 }
 
@@ -364,7 +356,7 @@ fn packets_too_long_to_be_seen_whole_come_in_any_order() {
         let acknowledgement = talk.segment(true).acknowledgement(talk.server_next() + 2 * 65_495);
         for segment in [&second, &first, &acknowledgement] {
             let decision = talk.show_cut(segment, 65_531).decision;
-            assert_eq!(decision, Decision::Undecided, "{:?}", anomalies(&talk));
+            assert_eq!(decision, Decision::Undecided, "{:?}", talk.anomalies());
         }
         talk.lose_of_server(2 * 65_495);
     }
