@@ -1,6 +1,10 @@
 //! How the program ends: one enum of exit codes, and errors that carry theirs.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diagnostics::tell;
 
@@ -42,6 +46,18 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())
     }
+}
+
+/// A flag that SIGINT and SIGTERM raise. A second one ends the program at once: what it waits for, standard input or
+/// a server, may be silent for ever.
+pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM] {
+        let interrupted = i32::from(Exit::Interrupted.code());
+        signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&flag))?;
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
 }
 
 /// Why a command could not do its work, and the exit code that says so.

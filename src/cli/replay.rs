@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::exit::interrupt_flag;
 use super::flags::{
     FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag, check_output,
     output_file,
@@ -307,18 +308,6 @@ impl Terminal<'_> {
             _ => ProgressBar::hidden(),
         }
     }
-}
-
-/// A flag that SIGINT and SIGTERM raise. A second one ends the program at once: standard input may be
-/// silent for ever.
-fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let interrupted = i32::from(Exit::Interrupted.code());
-        signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&flag))?;
-        signal_hook::flag::register(signal, Arc::clone(&flag))?;
-    }
-    Ok(flag)
 }
 
 fn summary(replay: &Replay, started: Instant) -> String {

@@ -7,7 +7,7 @@ mod text;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -16,6 +16,7 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::exit::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
 use super::inventory::rows::{Output, Rows, create};
 use super::scan::ordered::{Given, task};
@@ -367,13 +368,7 @@ fn submit(arguments: &SubmitArgs, global: &Global) -> Result<Exit, Failure> {
 }
 
 fn wait(config: &WaitConfig, quiet: bool) -> Result<Exit, Failure> {
-    let stop = Arc::<AtomicBool>::default();
-    for signal in [SIGINT, SIGTERM] {
-        // A server that does not answer holds nobody up who asks twice.
-        let interrupted = i32::from(Exit::Interrupted.code());
-        signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = interrupt_flag()?;
     let mut exit = Exit::Done;
     let waited = crate::fleet::wait(config, &stop, |scan, end| {
         if end != ScanEnd::Done {
