@@ -34,13 +34,14 @@ impl Group {
     }
 
     /// What makes its members do what they may. Sensors enter batches and read nothing but rules.
-    const fn rights(self) -> &'static str {
+    fn rights(self) -> String {
+        let writers = || include_str!("../rights/writers.sql").replace("{group}", self.name());
         match self {
-            Self::Sensor => include_str!("../rights/sensor.sql"),
-            Self::Worker => include_str!("../rights/worker.sql"),
-            Self::Reader => include_str!("../rights/reader.sql"),
-            Self::Admin => include_str!("../rights/admin.sql"),
-            Self::Publisher => include_str!("../rights/publisher.sql"),
+            Self::Sensor => include_str!("../rights/sensor.sql").to_owned(),
+            Self::Worker => writers() + include_str!("../rights/worker.sql"),
+            Self::Reader => include_str!("../rights/reader.sql").to_owned(),
+            Self::Admin => writers() + include_str!("../rights/admin.sql"),
+            Self::Publisher => include_str!("../rights/publisher.sql").to_owned(),
         }
     }
 
@@ -86,7 +87,7 @@ fn roles(members: &[Member]) -> String {
     let mut text = String::new();
     let groups = Group::ALL.map(|group| role(group.name(), "NOLOGIN"));
     groups.iter().for_each(|group| text.push_str(group));
-    Group::ALL.iter().for_each(|group| text.push_str(group.rights()));
+    Group::ALL.iter().for_each(|group| text.push_str(&group.rights()));
     for Member { name, group } in members {
         text.push_str(&role(name, "LOGIN"));
         text.push_str(&format!("GRANT {} TO {};\n", group.name(), quoted(name)));
@@ -128,7 +129,7 @@ pub(super) fn grant(desk: Desk<'_>) -> Result<(), DatabaseError> {
     let comes = "SELECT has_schema_privilege(oid, 'bannerwall', 'USAGE') FROM pg_roles WHERE rolname = ?1";
     for group in Group::ALL {
         if desk.one(comes, values![group.name()], |row| row.get(0))? == Some(true) {
-            desk.batch(group.rights())?;
+            desk.batch(&group.rights())?;
         }
     }
     Ok(())
