@@ -4,6 +4,7 @@
 
 mod advisories;
 mod config;
+mod control;
 mod doctor;
 mod exit;
 mod explain;

@@ -9,6 +9,8 @@ use crossbeam_channel::Sender;
 use super::config::GuardConfig;
 use super::control::Control;
 use super::page::Page;
+use super::private_socket::Access;
+use super::requests::RequestHandler;
 use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
@@ -65,7 +67,10 @@ impl Front {
             }
             gifts.push(Gift { name: METRICS.to_owned(), socket: listener.into(), marks_connections: false });
         }
-        let control = listen(config, &messages).map_err(|error| failed.push(error)).ok().flatten();
+        let control = listen(config, RequestHandler { messages: messages.clone() })
+            .map_err(|error| failed.push(error))
+            .ok()
+            .flatten();
         if let Some(Err(error)) = page.map(Page::open) {
             failed.push(error);
         }
@@ -81,15 +86,17 @@ impl Front {
 }
 
 /// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
-fn listen(config: &GuardConfig, messages: &Sender<Message>) -> Result<Option<Control>, GuardError> {
+fn listen(config: &GuardConfig, handler: RequestHandler) -> Result<Option<Control>, GuardError> {
     let Some(place) = &config.control else { return Ok(None) };
-    match Control::start(&place.path, messages.clone()) {
+    // The group of root is not the guard's own.
+    let access = if rustix::process::geteuid().is_root() { Access::Owner } else { Access::Group };
+    match Control::start(&place.path, access, move |request| handler.handle(request)) {
         Ok(control) => Ok(Some(control)),
         Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
         Err(error) => {
             let path = place.path.display();
             tell(format_args!(
-                "bannerwall: no control socket, so that `bannerwall reload` finds no guard: {path}: {error}"
+                "bannerwall: no control socket, so `bannerwall reload` and `status` find no guard: {path}: {error}"
             ));
             Ok(None)
         }

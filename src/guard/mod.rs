@@ -27,6 +27,7 @@ mod queue;
 mod readers;
 mod recent;
 mod reload;
+mod requests;
 mod resets;
 mod signals;
 mod sinks;
@@ -50,6 +51,7 @@ use std::io;
 use bannerwall_ffi::error::CallError;
 use crossbeam_channel::Sender;
 
+use self::control::RulesInForce;
 use crate::bypass::BypassError;
 use crate::engine::OnFailure;
 use crate::fleet::rules::{TakeError, Taken};
@@ -182,9 +184,9 @@ enum Message {
     /// Open the files of events anew and read the rules again (SIGHUP).
     Reload,
     /// Read the rules again (SIGUSR2, `bannerwall reload`), and tell who asked.
-    ReloadRules(Option<Sender<control::Answer>>),
+    ReloadRules(Option<Sender<Result<RulesInForce, String>>>),
     /// Put a version of the rules in force that was published, and tell how that went.
-    TakeRules(Box<Taken>, Sender<control::Answer>),
+    TakeRules(Box<Taken>, Sender<Result<RulesInForce, String>>),
     /// Open the files of events anew and emit a stats event (SIGUSR1).
     Reopen,
     /// A guard is ready to go on in this one's place.

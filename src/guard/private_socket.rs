@@ -1,4 +1,4 @@
-//! A Unix socket that only root and the guard's own user are heard on.
+//! A Unix socket for root and the guard's own user, or for the guard's group, too.
 
 use std::io;
 use std::net::Shutdown;
@@ -14,10 +14,30 @@ use std::time::Duration;
 use super::control::FOLDER;
 use crate::privileges::give_up_all;
 
+/// Peers that may wait for the thread.
+const BACKLOG: i32 = 16;
 /// How long nobody is heard where one could not be: descriptors may be short just now.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A listener of mode 0600, and the thread that serves it; its file goes with this value.
+/// The users who may connect besides root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The guard's own user.
+    Owner,
+    /// The guard's own user and group.
+    Group,
+}
+
+impl Access {
+    const fn mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o600,
+            Self::Group => 0o660,
+        }
+    }
+}
+
+/// A listener, and the thread that serves it; its file goes with this value.
 #[derive(Debug)]
 pub(super) struct PrivateSocket {
     path: PathBuf,
@@ -33,13 +53,17 @@ impl PrivateSocket {
     ///
     /// # Errors
     /// Where something that lives or is no socket is there, or the socket can't be made.
-    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+    pub(super) fn bind(path: &Path, access: Access) -> io::Result<Self> {
         if path.parent().is_some_and(|folder| folder.starts_with(FOLDER)) {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
         }
         clear(path)?;
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+        socket.bind(&socket2::SockAddr::unix(path)?)?;
+        // No peer can connect before `listen`, so the mode holds for all of them.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode()))?;
+        socket.listen(BACKLOG)?;
+        let listener = UnixListener::from(socket);
         let metadata = std::fs::symlink_metadata(path)?;
         Ok(Self {
             path: path.to_owned(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::GuardError;
-use super::control::Answer;
+use super::control::RulesInForce;
 use crate::diagnostics::tell;
 use crate::metrics::{GuardMetrics, ReloadResult};
 use crate::rules::{RuleSet, Selection};
@@ -15,7 +15,7 @@ pub(super) fn exchange_rules(
     selection: &Selection,
     in_force: &ArcSwap<RuleSet>,
     metrics: &GuardMetrics,
-) -> Answer {
+) -> Result<RulesInForce, String> {
     let before = in_force.load().rules().len();
     let selection = Selection { complete: before > 0, ..selection.clone() };
     let (result, answer) = match load_rules(&selection) {
@@ -24,12 +24,11 @@ pub(super) fn exchange_rules(
             metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
             in_force.store(Arc::new(rules));
             tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
-            (ReloadResult::Success, Answer { ok: true, rules: count, error: None })
+            (ReloadResult::Success, Ok(RulesInForce { rules: count }))
         }
         Err(error) => {
             tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
-            let answer = Answer { ok: false, rules: before, error: Some(error.to_string()) };
-            (ReloadResult::Failure, answer)
+            (ReloadResult::Failure, Err(error.to_string()))
         }
     };
     metrics.reloads(result).inc();

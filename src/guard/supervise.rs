@@ -10,7 +10,7 @@ use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::config::GuardConfig;
-use super::control::Answer;
+use super::control::RulesInForce;
 use super::front::{Facade, Front};
 use super::keeper::{Keeper, Reporter};
 use super::loss::{AccountState, Loss, Seen};
@@ -337,7 +337,8 @@ impl Run {
                 Ok(Message::HandOver(heir)) => return Ok(End::Leave(Successor::Guard(heir))),
                 Ok(Message::Reload) => {
                     self.reopen();
-                    self.reload();
+                    // The outcome is on stderr already.
+                    let _ = self.reload();
                 }
                 Ok(Message::ReloadRules(asker)) => {
                     let answer = self.reload();
@@ -385,9 +386,9 @@ impl Run {
     }
 
     /// Puts a published version of the rules in force; a bad one changes nothing.
-    fn take_rules(&mut self, taken: Taken) -> Answer {
+    fn take_rules(&mut self, taken: Taken) -> Result<RulesInForce, String> {
         let answer = exchange_rules(&taken.selection, &self.rules, &self.metrics);
-        if answer.ok {
+        if answer.is_ok() {
             self.config.rules = taken.selection;
         }
         answer
@@ -395,7 +396,7 @@ impl Run {
 
     /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some. Published ones are
     /// those that are known, and newer ones come when they do.
-    fn reload(&self) -> Answer {
+    fn reload(&self) -> Result<RulesInForce, String> {
         if let Some(publisher) = &self.publisher {
             // It is asked already where there is no room.
             let _ = publisher.try_send(());

@@ -38,7 +38,7 @@ pub(super) fn start(
             let message = Message::TakeRules(Box::new(Clone::clone(taken)), asker);
             messages.send(message).map_err(|_| Unenforced::Gone)?;
             let answer = answer.recv().map_err(|_| Unenforced::Gone)?;
-            answer.error.map_or(Ok(()), |error| Err(Unenforced::Refused(error)))
+            answer.map(drop).map_err(Unenforced::Refused)
         };
         // Counts go on from another process's.
         let mut shown = Counts::default();

@@ -1,0 +1,50 @@
+//! The guard's side of the control socket.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{PEER, REPLY, REQUEST, Reply, Request, line};
+use crate::guard::private_socket::{Access, PrivateSocket};
+
+/// The socket of a guard, and the thread that serves it; both end with this value.
+#[derive(Debug)]
+pub(in crate::guard) struct Control {
+    _socket: PrivateSocket,
+}
+
+impl Control {
+    /// Listens at `path`, in place of a socket that a dead guard left there; `handle` carries out requests.
+    pub(in crate::guard) fn start(
+        path: &Path,
+        access: Access,
+        handle: impl Fn(&Request) -> Result<Value, String> + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut socket = PrivateSocket::bind(path, access)?;
+        socket.serve("control", move |stream| {
+            // A peer that goes away or sends nonsense harms only itself.
+            let _ = serve(&stream, &handle);
+            ControlFlow::Continue(())
+        })?;
+        Ok(Self { _socket: socket })
+    }
+}
+
+fn serve(mut stream: &UnixStream, handle: &impl Fn(&Request) -> Result<Value, String>) -> io::Result<()> {
+    stream.set_read_timeout(Some(PEER))?;
+    stream.set_write_timeout(Some(PEER))?;
+    let mut request = String::new();
+    BufReader::new(stream.take(REQUEST)).read_line(&mut request)?;
+    let reply = match serde_json::from_str(&request) {
+        Ok(request) => handle(&request).map_or_else(Reply::Error, Reply::Result),
+        Err(error) => Reply::Error(format!("not a request: {error}")),
+    };
+    let mut bytes = line(&reply)?;
+    if bytes.len() as u64 > REPLY {
+        bytes = line(&Reply::<Value>::Error(format!("the reply is longer than {REPLY} bytes")))?;
+    }
+    stream.write_all(&bytes)
+}
