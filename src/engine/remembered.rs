@@ -8,7 +8,7 @@ use super::Engine;
 use super::bench::Marks;
 use super::release::Release;
 use crate::event::{Side, Timestamp, Transport};
-use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling};
+use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, OpeningSyn, Ruling};
 use crate::rules::Mark;
 
 /// A decided flow: which one, what was decided, and since when nothing of it was seen.
@@ -24,8 +24,8 @@ pub struct Remembered {
     pub ruling: Ruling,
     /// Where its ends stand, the low one first: by these numbers another connection of the same ports is told from it.
     pub positions: [Option<u32>; 2],
-    /// A SYN that may yet begin another connection of the same ports, by its number, and who sent it.
-    pub reopening: Option<(u32, End)>,
+    /// A SYN that may yet begin another connection of the same ports.
+    pub reopening: Option<OpeningSyn>,
     /// The mark that rules asked for, for each of its packets.
     pub mark: Option<Mark>,
     /// Whether the record of it was told: there is one of each flow.

@@ -3,6 +3,7 @@
 use super::stream::Known;
 use super::{AnomalySet, End, FlowKey, Stream};
 use crate::event::{Side, Timestamp};
+use crate::packet::Segment;
 
 /// No flow.
 pub(super) const NONE: u32 = u32::MAX;
@@ -74,13 +75,74 @@ pub struct Flow<C> {
     pub(super) class: Class,
 }
 
+/// A SYN, as far as the connection that it opens depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpeningSyn {
+    /// Initial sequence number.
+    pub initial: u32,
+    /// The end that sent it.
+    pub from: End,
+    /// Its hop limit.
+    pub hop_limit: u8,
+    /// Its options.
+    pub options: SynOptions,
+}
+
+/// The options of a SYN that hold for the rest of its connection, in one byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SynOptions(u8);
+
+impl SynOptions {
+    /// Stands for a SYN that offers no window scale; the largest shift is 14 (RFC 7323 section 2.3).
+    const NO_SCALE: u8 = 15;
+    const SIGNED: u8 = 16;
+
+    /// Shift of the sender's windows, and true if the SYN is signed (TCP MD5, TCP-AO).
+    pub fn new(scale: Option<u8>, signed: bool) -> Self {
+        let scale = scale.map_or(Self::NO_SCALE, |shift| shift.min(Self::NO_SCALE - 1));
+        Self(scale | if signed { Self::SIGNED } else { 0 })
+    }
+
+    /// The options that [`SynOptions::bits`] gave.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// The byte that stands for them.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Shift of the sender's windows, if it offers one.
+    pub(super) fn scale(self) -> Option<u8> {
+        Some(self.0 & Self::NO_SCALE).filter(|shift| *shift != Self::NO_SCALE)
+    }
+
+    /// True if the SYN is signed.
+    pub(super) const fn is_signed(self) -> bool {
+        self.0 & Self::SIGNED != 0
+    }
+}
+
+impl OpeningSyn {
+    /// The SYN that `segment` is.
+    pub(super) fn of(segment: &Segment<'_>, from: End) -> Self {
+        Self {
+            initial: segment.sequence(),
+            from,
+            hop_limit: segment.hop_limit(),
+            options: SynOptions::new(segment.window_scale(), segment.is_signed()),
+        }
+    }
+}
+
 /// What is known of a flow's two ends by their headers: small enough to be put back when a segment is
 /// refused.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends {
     pub(super) streams: [Stream; 2],
-    /// Initial sequence number of a SYN that may begin the flow anew.
-    pub(super) reopening: Option<(u32, End)>,
+    /// A SYN that may begin the flow again.
+    pub(super) reopening: Option<OpeningSyn>,
     pub(super) client: End,
     /// Whether it is certain who the client is.
     pub(super) client_known: bool,
@@ -209,13 +271,13 @@ impl<C> Flow<C> {
         }
     }
 
-    /// Initial sequence number of a SYN that may begin the flow anew, and who sent it.
-    pub const fn reopening(&self) -> Option<(u32, End)> {
+    /// A SYN that may begin the flow again.
+    pub const fn reopening(&self) -> Option<OpeningSyn> {
         self.ends.reopening
     }
 
-    /// Notes a SYN that somebody else has seen.
-    pub const fn set_reopening(&mut self, reopening: Option<(u32, End)>) {
+    /// Notes a SYN that a predecessor has seen.
+    pub const fn set_reopening(&mut self, reopening: Option<OpeningSyn>) {
         self.ends.reopening = reopening;
     }
 

@@ -1,5 +1,7 @@
 //! The state of one direction of a flow, in a few words.
 
+use super::OpeningSyn;
+
 /// How far `to` lies behind `from` on the circle of sequence numbers (RFC 9293 section 3.4):
 /// positive when `to` comes later.
 pub const fn distance(from: u32, to: u32) -> i32 {
@@ -209,11 +211,19 @@ impl Stream {
     }
 
     /// Begins the direction with a SYN.
-    pub(super) const fn synchronise(&mut self, initial: u32) {
-        self.initial = initial;
-        self.known.set(Known::INITIAL);
-        self.known.set(Known::SEEN);
-        self.open(initial.wrapping_add(1));
+    pub(super) fn synchronise(&mut self, syn: &OpeningSyn) {
+        self.initial = syn.initial;
+        self.hop_limit = syn.hop_limit;
+        self.known.set(Known::HEARD | Known::INITIAL | Known::SEEN);
+        self.known.clear(Known::SCALE | Known::SIGNED);
+        if let Some(scale) = syn.options.scale() {
+            self.scale = scale;
+            self.known.set(Known::SCALE);
+        }
+        if syn.options.is_signed() {
+            self.known.set(Known::SIGNED);
+        }
+        self.open(syn.initial.wrapping_add(1));
     }
 
     /// Notes that octets up to `end` were sent.

@@ -405,7 +405,8 @@ impl Reference {
 #[test]
 fn gibibytes_behind_a_syn_nothing_is_taken_for_older_than_it() {
     let mut stream = Stream::NEW;
-    stream.synchronise(7);
+    let options = SynOptions::new(None, false);
+    stream.synchronise(&OpeningSyn { initial: 7, from: End::Low, hop_limit: 64, options });
     assert!(stream.is_before_start(7) && !stream.is_before_start(8));
     for gibibytes in 1..=9_u32 {
         let next = 8_u32.wrapping_add(gibibytes << 30);
@@ -466,6 +467,41 @@ proptest! {
             }
             seen[*at..end].fill(true);
         }
+    }
+
+    #[test]
+    fn a_flow_that_begins_again_is_as_a_fresh_one(
+        past in proptest::collection::vec((any::<bool>(), any::<u32>(), any::<u32>(), any::<u8>(), any::<u16>(), 0usize..20), 0..40),
+        initial in 1_u32 << 20..1 << 31,
+        scales in (proptest::option::of(0u8..15), proptest::option::of(0u8..15)),
+        hop_limits: (u8, u8),
+        signed: bool,
+        window: u16,
+    ) {
+        let mut old = Wire::open();
+        for (from_client, sequence, acknowledgement, flags, window, length) in past {
+            let builder = if from_client { up() } else { down() };
+            let near = |number: u32, base: u32| base.wrapping_add(number >> 28);
+            old.see(&builder.sequence(near(sequence, 95)).acknowledgement(near(acknowledgement, 995))
+                .flags(flags).window(window).payload(&vec![7; length]));
+        }
+        let options = |segment: SegmentBuilder, scale: Option<u8>| match (scale, signed) {
+            (Some(scale), true) => segment.raw_options(&[1, 3, 3, scale, 19, 18]),
+            (Some(scale), false) => segment.raw_options(&[1, 3, 3, scale]),
+            (None, true) => segment.raw_options(&[19, 18]),
+            (None, false) => segment,
+        };
+        let first = initial.wrapping_add(1);
+        let syn = options(up().flags(Flags::SYN).sequence(initial).window(window).hop_limit(hop_limits.0), scales.0);
+        let answer = down().flags(Flags::SYN | Flags::ACK).sequence(!initial).acknowledgement(first);
+        let answer = options(answer.window(window).hop_limit(hop_limits.1), scales.1);
+        let rest = up().sequence(first).acknowledgement((!initial).wrapping_add(1)).window(window);
+        let mut fresh = Wire::default();
+        for segment in [syn, answer, rest] {
+            fresh.see(&segment);
+            old.see(&segment);
+        }
+        prop_assert_eq!(format!("{:?}", old.flow().ends()), format!("{:?}", fresh.flow().ends()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! which segments a receiver will accept.
 
 use super::stream::{Known, Stream, distance};
-use super::{Anomaly, AnomalySet, End, Flow};
+use super::{Anomaly, AnomalySet, End, Flow, OpeningSyn};
 use crate::event::Timestamp;
 use crate::packet::Segment;
 
@@ -56,16 +56,16 @@ impl<C> Flow<C> {
     /// A SYN alone proves nothing: its receiver may answer by a challenge (RFC 5961 section 4), and
     /// a state that one forged SYN could reset would be an evasion. The answer to it proves it.
     pub fn begins_anew(&self, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
-        let Some((initial, opener)) = self.ends.reopening else {
+        let Some(syn) = self.ends.reopening else {
             return false;
         };
         let flags = segment.flags();
-        let first = initial.wrapping_add(1);
-        if from == opener {
+        let first = syn.initial.wrapping_add(1);
+        if from == syn.from {
             return tracking == Tracking::Lossy && !flags.syn() && segment.sequence() == first;
         }
         let beyond = distance(first, segment.acknowledgement());
-        flags.syn() && flags.ack() && (0..SYN_DATA_LIMIT).contains(&beyond)
+        flags.syn() && flags.ack() && !flags.fin() && !flags.rst() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
     /// Whether an end of which no answer was ever heard sends the first octet behind another SYN, after its end
@@ -73,24 +73,24 @@ impl<C> Flow<C> {
     ///
     /// It is the opener's word alone, so this is to be asked only where no banner would be forgotten.
     pub fn begins_unheard(&self, segment: &Segment<'_>, from: End) -> bool {
-        let Some((initial, opener)) = self.ends.reopening else {
+        let Some(syn) = self.ends.reopening else {
             return false;
         };
         let over = self.stream(from).is_reset() || self.stream(from).is_complete();
         let heard = self.stream(from.other()).known.has(Known::HEARD);
-        let first = segment.sequence() == initial.wrapping_add(1);
-        from == opener && over && !heard && first && !segment.flags().syn()
+        let first = segment.sequence() == syn.initial.wrapping_add(1);
+        from == syn.from && over && !heard && first && !segment.flags().syn()
     }
 
     /// Begins anew with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found confirmed by this segment.
     pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
-        let Some((initial, opener)) = self.ends.reopening else {
+        let Some(syn) = self.ends.reopening else {
             return;
         };
-        self.restart(opener, now);
+        self.restart(syn.from, now);
         self.ends.client_known = true;
-        let stream = self.stream_mut(opener);
-        stream.synchronise(initial);
+        let stream = self.stream_mut(syn.from);
+        stream.synchronise(&syn);
         if segment.flags().syn() {
             // The SYN's own data was not followed, but what of it is acknowledged was sent.
             stream.reach(segment.acknowledgement());
@@ -184,14 +184,14 @@ impl<C> Flow<C> {
     }
 
     fn track_syn(&mut self, segment: &Segment<'_>, from: End) -> Tracked {
-        let initial = segment.sequence();
+        let syn = OpeningSyn::of(segment, from);
         let peer = *self.stream(from.other());
         let closed = self.is_closed();
         let opening = !peer.is_open();
         let answered = peer.known.has(Known::SYN_ACK);
         let stream = self.stream_mut(from);
         if stream.is_open() {
-            if stream.began_with(initial) {
+            if stream.began_with(syn.initial) {
                 if stream.known.has(Known::SYN_ACK) && !peer.is_from_start() {
                     // It said SYN and ACK to a SYN that nobody sent: whoever opens is the client.
                     stream.known.clear(Known::SYN_ACK);
@@ -201,18 +201,16 @@ impl<C> Flow<C> {
                 return Tracked::default();
             }
             // A capture may hold the answer to a SYN before the SYN.
-            if answered && stream.next == initial.wrapping_add(1) && !stream.is_from_start() {
-                stream.synchronise(initial);
-                self.note_syn_options(segment, from);
+            if answered && stream.next == syn.initial.wrapping_add(1) && !stream.is_from_start() {
+                stream.synchronise(&syn);
                 return Tracked::default();
             }
-            self.ends.reopening = Some((initial, from));
+            self.ends.reopening = Some(syn);
             let mut tracked = Tracked { ignore: true, ..Tracked::default() };
             tracked.anomalies.insert_if(!closed && !opening, Anomaly::SynInConnection);
             return tracked;
         }
-        stream.synchronise(initial);
-        self.note_syn_options(segment, from);
+        stream.synchronise(&syn);
         let mut tracked = Tracked::default();
         tracked.anomalies.insert_if(segment.joins_multipath(), Anomaly::MptcpJoin);
         if opening {
@@ -254,9 +252,8 @@ impl<C> Flow<C> {
             // What the other end said it had got was not of this connection.
             stream.forget();
         }
-        stream.synchronise(initial);
+        stream.synchronise(&OpeningSyn::of(segment, from));
         stream.known.set(Known::SYN_ACK);
-        self.note_syn_options(segment, from);
         if !peer.is_open() {
             self.ends.client = from.other();
             self.ends.client_known = true;
@@ -359,21 +356,6 @@ impl<C> Flow<C> {
         let end = segment.sequence().wrapping_add(segment.sequence_length());
         let stream = self.stream(from);
         stream.is_acknowledged() && distance(end, stream.acknowledged) > 0
-    }
-
-    fn note_syn_options(&mut self, segment: &Segment<'_>, from: End) {
-        let scale = segment.window_scale();
-        let hop_limit = segment.hop_limit();
-        let stream = self.stream_mut(from);
-        stream.hop_limit = hop_limit;
-        if segment.is_signed() {
-            stream.known.set(Known::SIGNED);
-        }
-        stream.known.clear(Known::SCALE);
-        if let Some(scale) = scale {
-            stream.scale = scale;
-            stream.known.set(Known::SCALE);
-        }
     }
 
     /// Notes what the segment's sender acknowledges and how much more it will take.

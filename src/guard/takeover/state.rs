@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::super::loss::AccountState;
 use crate::engine::Checksums;
 use crate::event::Transport;
-use crate::flow::{End, FlowKey, Ruling};
+use crate::flow::{End, FlowKey, OpeningSyn, Ruling, SynOptions};
 use crate::inline::{Kept, Remembered, State, Unseen};
 use crate::metrics::Counts;
 use crate::rules::Mark;
@@ -312,12 +312,14 @@ fn write_decided(body: &mut Vec<u8>, flow: &Remembered) {
     });
     let [low, high] = flow.positions;
     let mark = flow.mark;
-    let (initial, opener) = flow.reopening.unzip();
-    let is_high = opener == Some(End::High);
-    let there = [low.is_some(), high.is_some(), mark.is_some(), initial.is_some(), is_high, flow.told];
+    let there = [low.is_some(), high.is_some(), mark.is_some(), flow.reopening.is_some(), flow.told];
     body.push(there.iter().rev().fold(0, |bits, there| bits << 1 | u8::from(*there)));
-    for number in [low, high, mark.map(|mark| mark.value), mark.map(|mark| mark.mask), initial] {
+    for number in [low, high, mark.map(|mark| mark.value), mark.map(|mark| mark.mask)] {
         body.extend_from_slice(&number.unwrap_or_default().to_le_bytes());
+    }
+    if let Some(OpeningSyn { initial, from, hop_limit, options }) = flow.reopening {
+        body.extend_from_slice(&initial.to_le_bytes());
+        body.extend_from_slice(&[u8::from(from == End::High), hop_limit, options.bits()]);
     }
     body.extend_from_slice(&nanos(flow.age));
 }
@@ -338,13 +340,18 @@ fn read_decided(octets: &[u8]) -> Result<Remembered, StateError> {
     let is_there = |bit: u8| there >> bit & 1 == 1;
     let [low, high] = [body.word()?, body.word()?];
     let mark = Mark { value: body.word()?, mask: body.word()? };
-    let opener = if is_there(4) { End::High } else { End::Low };
-    let initial = body.word()?;
     let positions = [is_there(0).then_some(low), is_there(1).then_some(high)];
     let mark = is_there(2).then_some(mark);
-    let reopening = is_there(3).then_some((initial, opener));
-    let told = is_there(5);
+    let reopening = if is_there(3) { Some(read_syn(&mut body)?) } else { None };
+    let told = is_there(4);
     Ok(Remembered { transport, key, client, ruling, positions, reopening, mark, told, age: body.age()? })
+}
+
+fn read_syn(body: &mut Body<'_>) -> Result<OpeningSyn, StateError> {
+    let initial = body.word()?;
+    let [is_high, hop_limit, options] = body.number()?;
+    let from = if is_high == 0 { End::Low } else { End::High };
+    Ok(OpeningSyn { initial, from, hop_limit, options: SynOptions::from_bits(options) })
 }
 
 fn read_unseen(octets: &[u8]) -> Result<Unseen, StateError> {
@@ -391,7 +398,12 @@ mod tests {
             client: End::High,
             ruling: Ruling::Rejected,
             positions: [None, Some(7)],
-            reopening: Some((77, End::High)),
+            reopening: Some(OpeningSyn {
+                initial: 77,
+                from: End::High,
+                hop_limit: 64,
+                options: SynOptions::new(Some(7), true),
+            }),
             mark: Some(Mark { value: 1, mask: 3 }),
             told: true,
             age: Duration::from_secs(5),
