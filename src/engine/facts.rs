@@ -11,16 +11,17 @@ pub(super) struct FlowFacts {
     started: Timestamp,
     client: End,
     transport: Transport,
+    established: bool,
 }
 
 impl FlowFacts {
     pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Tcp }
+        Self { key, started, client, transport: Transport::Tcp, established: false }
     }
 
     /// The same of a flow of UDP.
     pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Udp }
+        Self { key, started, client, transport: Transport::Udp, established: false }
     }
 
     /// What carries it.
@@ -38,6 +39,11 @@ impl FlowFacts {
         Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
     }
 
+    /// True once each end has acknowledged what the other sent: neither address is forged.
+    pub(super) const fn is_established(&self) -> bool {
+        self.established
+    }
+
     /// The server's port.
     pub(super) const fn server_port(&self) -> u16 {
         self.key.port(self.client.other())
@@ -46,6 +52,7 @@ impl FlowFacts {
 
 impl From<&Flow<Conversation>> for FlowFacts {
     fn from(flow: &Flow<Conversation>) -> Self {
-        Self::new(*flow.key(), flow.started(), flow.end(Side::Client))
+        let facts = Self::new(*flow.key(), flow.started(), flow.end(Side::Client));
+        Self { established: flow.is_established(), ..facts }
     }
 }

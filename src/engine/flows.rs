@@ -309,6 +309,7 @@ pub(super) fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, 
         packet_number: None,
         transaction: None,
         protocol: record.protocol,
+        established: Some(facts.is_established()),
     };
     let (source, kind) = (sitting.law.config.source, EventKind::Flow(Box::new(record)));
     sitting.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });

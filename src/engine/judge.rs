@@ -414,6 +414,7 @@ impl Judge<'_> {
             packet_number: packet.packet_number,
             transaction,
             protocol,
+            established: Some(self.flow.is_established()),
         };
         let source = self.law.config.source;
         self.sink.emit(Event { timestamp: packet.now, source, flow: Some(flow), kind });

@@ -107,6 +107,9 @@ pub struct FlowContext {
     pub transaction: Option<u32>,
     /// The application protocol, once recognised.
     pub protocol: Option<Protocol>,
+    /// True once each end has acknowledged what the other sent: neither address is forged. Absent for scans, and never
+    /// true over UDP.
+    pub established: Option<bool>,
 }
 
 /// What happened. The facts of an application protocol are shared with the alerts about them.

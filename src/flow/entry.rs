@@ -247,6 +247,11 @@ impl<C> Flow<C> {
         self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
     }
 
+    /// True once each end has acknowledged what was seen of the other: neither is forged.
+    pub fn is_established(&self) -> bool {
+        self.ends.streams.iter().all(|stream| stream.known.has(Known::CONFIRMED))
+    }
+
     /// Its key.
     pub const fn key(&self) -> &FlowKey {
         &self.key

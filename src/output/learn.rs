@@ -328,6 +328,7 @@ mod tests {
             packet_number: None,
             transaction: None,
             protocol: Some(said.protocol()),
+            established: None,
         };
         let kind = EventKind::Application(said);
         Event { timestamp: Timestamp::default(), source: Source::Replay, flow: Some(flow), kind }

@@ -24,6 +24,7 @@ fn event(server: (&str, u16), kind: EventKind) -> Event {
         packet_number: None,
         transaction: None,
         protocol: None,
+        established: None,
     };
     Event { timestamp: NOON, source: Source::Scan, flow: Some(flow), kind }
 }

@@ -350,6 +350,7 @@ mod tests {
                 packet_number: None,
                 transaction: None,
                 protocol: None,
+                established: None,
             }),
             kind,
         }

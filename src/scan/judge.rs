@@ -237,6 +237,7 @@ fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kin
         packet_number: None,
         transaction,
         protocol: Some(protocol),
+        established: None,
     };
     scene.sink.emit(Event { timestamp: scene.now, source: Source::Scan, flow: Some(flow), kind });
 }

@@ -121,6 +121,34 @@ fn a_flow_begun_in_its_middle_blocks_nobody_until_it_is_confirmed() {
     assert_eq!(talk.acknowledge(true), Decision::Block, "and has got nothing of it");
 }
 
+/// `established` of the last event, which is the alert's or the drop's.
+fn is_established(talk: &Conversation) -> Option<bool> {
+    talk.events.last()?.flow.as_ref()?.established
+}
+
+#[test]
+fn a_connection_is_established_once_both_ends_have_acknowledged_each_other() {
+    let mut talk = open();
+    talk.client(BAD);
+    assert_eq!(is_established(&talk), Some(true));
+    // The SYN and the request in it are the client's word, and so is an acknowledgement that was guessed.
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let (client, server) = (talk.client_next(), talk.server_next());
+    let syn = talk.segment(true).sequence(client - 1).flags(Flags::SYN);
+    talk.show(&syn.clone().payload(BAD));
+    assert_eq!(is_established(&talk), Some(false));
+    let mut talk = Setup::enforcing(RULES).midstream();
+    talk.show(&syn);
+    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    talk.show(&talk.segment(true).acknowledgement(server - 9).payload(BAD));
+    assert_eq!(is_established(&talk), Some(false), "{:?}", talk.events);
+    assert_eq!(talk.client(BAD), Decision::Block);
+    assert_eq!(is_established(&talk), Some(true));
+    let mut talk = Setup::enforcing(RULES).midstream();
+    talk.stranger(BAD);
+    assert_eq!(is_established(&talk), Some(false), "{:?}", talk.events);
+}
+
 #[test]
 fn an_answer_before_its_syn_does_not_swap_the_sides() {
     let mut talk = Setup::enforcing(&RULES.replace("either", "client")).midstream();

@@ -35,6 +35,7 @@ fn event(source: Source, at: u64, kind: EventKind) -> Event {
         packet_number: None,
         transaction: None,
         protocol: None,
+        established: None,
     };
     let timestamp = Timestamp::from_nanos((1_767_225_600 + at) * 1_000_000_000);
     Event { timestamp, source, flow: Some(flow), kind }

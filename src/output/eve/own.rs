@@ -21,6 +21,8 @@ use crate::terms::hexadecimal;
 pub(super) struct Own<'a> {
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    established: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     banner: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
@@ -249,6 +251,7 @@ impl<'a> Own<'a> {
             EventKind::Change(facts) => Self { change: Some(Change::new(facts)), ..Self::default() },
         };
         own.source = event.source.name();
+        own.established = event.flow.as_ref().and_then(|flow| flow.established);
         own.stats = stats.filter(|stats| !stats.is_empty());
         own
     }

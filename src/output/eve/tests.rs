@@ -23,6 +23,7 @@ fn flow(server: &str) -> FlowContext {
         packet_number: None,
         transaction: None,
         protocol: None,
+        established: None,
     }
 }
 
@@ -340,6 +341,9 @@ fn a_scan_does_not_invent_its_own_address() {
     for absent in ["src_ip", "src_port", "community_id", "pkt_src"] {
         assert!(own.get(absent).is_none(), "{absent}");
     }
+    let mut followed = event.clone();
+    followed.flow.iter_mut().for_each(|flow| flow.established = Some(false));
+    assert_eq!(value(&followed, false)["bannerwall"]["established"], false);
     let mut alert = event.clone();
     alert.flow.iter_mut().for_each(|flow| {
         flow.endpoints.client.address = "192.0.2.1".parse().unwrap();

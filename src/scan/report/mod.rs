@@ -228,6 +228,7 @@ pub fn connect_event(outcome: &Outcome<'_>) -> Event {
         packet_number: None,
         transaction: None,
         protocol: None,
+        established: None,
     };
     // The time of day: a report is where a scan's results get it.
     let timestamp = SystemTime::now().into();
