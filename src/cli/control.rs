@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Failure;
+use super::{Exit, Failure, print};
+use crate::event::Timestamp;
 use crate::guard::control::{self, ControlError, Request};
 use crate::hook::Queues;
 
@@ -38,4 +40,43 @@ impl From<ControlError> for Failure {
             _ => Self::usage(error),
         }
     }
+}
+
+/// How the guard's reply is printed.
+#[derive(Debug, Args)]
+pub(super) struct ReplyFormat {
+    /// How the result is printed.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: ReplyFormatName,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReplyFormatName {
+    /// For a person.
+    Text,
+    /// One line of JSON.
+    Json,
+}
+
+impl ReplyFormat {
+    /// Prints a reply as JSON, or as the text that `describe` makes of it.
+    pub(super) fn print(
+        &self,
+        reply: &impl Serialize,
+        describe: impl FnOnce() -> String,
+    ) -> Result<Exit, Failure> {
+        let text = match self.format {
+            ReplyFormatName::Text => describe(),
+            ReplyFormatName::Json => serde_json::to_string(reply).map_err(Failure::usage)? + "\n",
+        };
+        print(text.as_bytes())
+    }
+}
+
+/// The time since `then`, in the largest whole unit: `3 h ago`.
+pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.since(then).as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    let unit = units.into_iter().find(|(length, _)| seconds >= *length);
+    unit.map_or(format!("{seconds} s ago"), |(length, name)| format!("{} {name} ago", seconds / length))
 }

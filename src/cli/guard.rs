@@ -1,6 +1,6 @@
 //! `bannerwall guard`: flags to a [`GuardConfig`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -18,7 +18,7 @@ use crate::confinement::tell_unheld;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
-use crate::guard::{self, ControlPlace, GuardConfig, GuardError, Sandbox, control};
+use crate::guard::{self, ConfigFile, ControlPlace, GuardConfig, GuardError, Sandbox, control};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
 use crate::privileges::User;
 
@@ -118,7 +118,7 @@ pub(super) struct GuardArgs {
     /// Do not confine the guard to the files and calls that it needs, for debugging.
     #[arg(long, help_heading = "General")]
     no_sandbox: bool,
-    /// Control socket for `bannerwall reload` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
+    /// Control socket for `bannerwall reload`, `status` and `why` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "General")]
     control: Option<PathBuf>,
     /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and listen there for
@@ -175,9 +175,9 @@ enum BackendName {
 }
 
 /// Runs `bannerwall guard`.
-pub(super) fn run(arguments: &GuardArgs) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<Exit, Failure> {
     let outputs = arguments.inspection.outputs();
-    let config = arguments.inspection.check_files().and_then(|()| arguments.config());
+    let config = arguments.inspection.check_files().and_then(|()| arguments.config(config_file));
     let config = config.inspect_err(|_| guard::give_back_kept())?;
     let ended = if arguments.check { guard::check(&config) } else { guard::run(&config, outputs) };
     match ended {
@@ -239,7 +239,7 @@ impl GuardArgs {
         Ok(())
     }
 
-    fn config(&self) -> Result<GuardConfig, Failure> {
+    fn config(&self, config_file: Option<&Path>) -> Result<GuardConfig, Failure> {
         self.check_handover()?;
         let mark = MarkField::new(self.mark).unwrap_or_default();
         let inspection = &self.inspection;
@@ -264,6 +264,7 @@ impl GuardArgs {
                 None => inspection.rules.selection_told(Use::Guard)?,
             },
             rules_from,
+            config_file: config_file.map(ConfigFile::read).transpose()?,
             fingerprints: inspection.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {

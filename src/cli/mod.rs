@@ -26,9 +26,11 @@ mod rules;
 mod rules_from;
 mod scan;
 mod serve;
+mod status;
 mod table;
 mod trial;
 mod tunnel;
+mod why;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -78,6 +80,10 @@ enum Command {
     Guard(Box<guard::GuardArgs>),
     /// Have a running guard read its rules again; exit code 2 where they are refused.
     Reload(reload::ReloadArgs),
+    /// Show the state of a running guard; exit code 1 with faults.
+    Status(status::StatusArgs),
+    /// Show what a running guard blocked for an address, by which rule, and how to let it pass.
+    Why(why::WhyArgs),
     /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
     Scan(Box<scan::ScanArgs>),
     /// Have networks scanned by many workers, which find one truth in a PostgreSQL database.
@@ -144,8 +150,10 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 
 fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
-        Command::Guard(arguments) => guard::run(arguments),
+        Command::Guard(arguments) => guard::run(arguments, cli.global.config.as_deref()),
         Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Why(arguments) => why::run(arguments),
         Command::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
         Command::Tunnel(arguments) => tunnel::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

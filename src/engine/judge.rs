@@ -182,6 +182,7 @@ impl Judge<'_> {
             resets: None,
             verdict: None,
             banner: OtherFacts::text(facts.first(from)),
+            matched: None,
             application: Application::Other(Arc::new(facts)),
         };
         self.emit(EventKind::Alert(alert.into()), Some(from), Some(Protocol::Other), None);
@@ -247,10 +248,10 @@ impl Judge<'_> {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
         let banner = question.banner;
-        let line = self.law.config.disclosure.line(banner.line());
+        let length = banner.line().len().min(self.law.config.disclosure.text);
         let grave = action.blocks() || is_grave(found.severity());
-        if self.allowance.admit_alert(rule.index(), grave, line.len()) {
-            self.tell_match(found, question, line, application());
+        if self.allowance.admit_alert(rule.index(), grave, length) {
+            self.tell_match(found, question, application());
         } else {
             self.desk.counters.alerts_suppressed += 1;
             self.allowance.cut_alert(rule.id());
@@ -264,17 +265,12 @@ impl Judge<'_> {
         }
     }
 
-    fn tell_match(
-        &mut self,
-        found: &Match<'_>,
-        question: &Question<'_>,
-        line: String,
-        application: Application,
-    ) {
+    fn tell_match(&mut self, found: &Match<'_>, question: &Question<'_>, application: Application) {
         let banner = question.banner;
         let alert = found.alert(Occasion {
             from: banner.from(),
-            line,
+            line: question.banner.line(),
+            disclosure: &self.law.config.disclosure,
             product: question.product,
             application,
             enforced: self.enforces(),

@@ -12,6 +12,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use self::application::{
     Application, GreetingFacts, Hassh, HeaderField, HostKey, HttpFacts, HttpRequestFacts, HttpResponseFacts,
     OtherFacts, ProductFacts, Signature, SshFacts, SshSide,
@@ -71,7 +73,12 @@ impl Event {
                     let references: usize = facts.references.iter().map(String::len).sum();
                     let verdict = facts.verdict.as_ref();
                     let told = verdict.map_or(0, |told| size_of::<VerdictFacts>() + told.reason.len());
-                    size_of::<AlertFacts>() + facts.title.len() + facts.banner.len() + references + told
+                    let matched = facts
+                        .matched
+                        .as_ref()
+                        .map_or(0, |found| size_of::<MatchedText>() + found.field.len() + found.text.len());
+                    let texts = facts.title.len() + facts.banner.len();
+                    size_of::<AlertFacts>() + texts + references + told + matched
                 }
                 EventKind::Anomaly(facts) => facts.detail.len(),
                 EventKind::Connect(facts) => facts.said.len(),
@@ -159,12 +166,23 @@ pub struct AlertFacts {
     pub from: Side,
     /// The banner's deciding line: the SSH identification, or the HTTP request or status line.
     pub banner: String,
+    /// The field that matched, and its value; absent of a policy, and of a rule without `match`.
+    pub matched: Option<Box<MatchedText>>,
     /// What the banner was, in full.
     pub application: Application,
     /// What became of the resets, where the flow was rejected and somebody sends them.
     pub resets: Option<Box<ResetFacts>>,
     /// What an advisory says of the package, where the rule holds one.
     pub verdict: Option<Box<VerdictFacts>>,
+}
+
+/// A field of a banner that a rule's condition matched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchedText {
+    /// The field, as rules name it.
+    pub field: String,
+    /// Its value, as events may show it.
+    pub text: String,
 }
 
 /// What a distribution's data say of a package, with the evidence.

@@ -1,6 +1,6 @@
 //! What a run of the guard is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::source::Backend;
@@ -15,6 +15,7 @@ use crate::output::{Destination, Format};
 use crate::privileges::User;
 use crate::rules::Selection;
 use crate::serve::ServeConfig;
+use crate::terms::hash::Digest;
 
 /// One place that events go to.
 pub struct Output {
@@ -44,6 +45,26 @@ pub enum Sandbox {
     Whole,
 }
 
+/// The file of `--config`, as it was at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// SHA-256 of its bytes.
+    pub digest: Digest,
+}
+
+impl ConfigFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn read(path: &Path) -> std::io::Result<Self> {
+        let bytes = std::fs::read(path)?;
+        Ok(Self { path: path.to_owned(), digest: Digest::of(&bytes) })
+    }
+}
+
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
@@ -51,6 +72,8 @@ pub struct GuardConfig {
     pub rules: Selection,
     /// Where they are published, in the place of those.
     pub rules_from: Option<RulesFrom>,
+    /// The file that flags were read from, if any.
+    pub config_file: Option<ConfigFile>,
     /// A fingerprint database.
     pub fingerprints: Option<PathBuf>,
     /// The queues, one worker each.

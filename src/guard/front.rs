@@ -10,7 +10,7 @@ use super::config::GuardConfig;
 use super::control::Control;
 use super::page::Page;
 use super::private_socket::Access;
-use super::requests::RequestHandler;
+use super::requests::forward;
 use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
@@ -67,10 +67,7 @@ impl Front {
             }
             gifts.push(Gift { name: METRICS.to_owned(), socket: listener.into(), marks_connections: false });
         }
-        let control = listen(config, RequestHandler { messages: messages.clone() })
-            .map_err(|error| failed.push(error))
-            .ok()
-            .flatten();
+        let control = listen(config, messages.clone()).map_err(|error| failed.push(error)).ok().flatten();
         if let Some(Err(error)) = page.map(Page::open) {
             failed.push(error);
         }
@@ -86,11 +83,11 @@ impl Front {
 }
 
 /// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
-fn listen(config: &GuardConfig, handler: RequestHandler) -> Result<Option<Control>, GuardError> {
+fn listen(config: &GuardConfig, messages: Sender<Message>) -> Result<Option<Control>, GuardError> {
     let Some(place) = &config.control else { return Ok(None) };
     // The group of root is not the guard's own.
     let access = if rustix::process::geteuid().is_root() { Access::Owner } else { Access::Group };
-    match Control::start(&place.path, access, move |request| handler.handle(request)) {
+    match Control::start(&place.path, access, move |request| forward(&messages, request)) {
         Ok(control) => Ok(Some(control)),
         Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
         Err(error) => {

@@ -115,6 +115,9 @@ fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
     let place = config.inventory.as_ref().map(|inventory| &inventory.place);
     let mut confinement = files(&config.rules, rules, place, &config.writes);
+    if let Some(file) = &config.config_file {
+        confinement = confinement.reading_anew(&file.path);
+    }
     if config.bypass.is_some() {
         confinement = confinement.keeping_maps();
     }

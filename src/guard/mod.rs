@@ -6,6 +6,7 @@
 //!
 //! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook
 //! is taken down before they are given back, so that no packet is led to a queue without a listener.
+mod blocks;
 mod bridge;
 mod clock;
 mod config;
@@ -34,6 +35,7 @@ mod sinks;
 pub mod source;
 mod start;
 mod stats;
+mod status;
 mod succession;
 mod supervise;
 mod takeover;
@@ -42,14 +44,17 @@ mod tally;
 mod waiting;
 mod worker;
 
-pub use config::{ControlPlace, GuardConfig, Output, Sandbox};
+pub use config::{ConfigFile, ControlPlace, GuardConfig, Output, Sandbox};
 pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
+pub use requests::{ExplainedBlock, WhyReport};
 pub use resets::Outcomes;
+pub use status::{Gaps, GuardStatus, QueueOwner, QueueStatus};
 
 use std::io;
 
 use bannerwall_ffi::error::CallError;
 use crossbeam_channel::Sender;
+use serde_json::Value;
 
 use self::control::RulesInForce;
 use crate::bypass::BypassError;
@@ -183,8 +188,10 @@ enum Message {
     Stop,
     /// Open the files of events anew and read the rules again (SIGHUP).
     Reload,
-    /// Read the rules again (SIGUSR2, `bannerwall reload`), and tell who asked.
-    ReloadRules(Option<Sender<Result<RulesInForce, String>>>),
+    /// Read the rules again (SIGUSR2).
+    ReloadRules,
+    /// Carry out a request of the control socket.
+    Request(control::Request, Sender<Result<Value, String>>),
     /// Put a version of the rules in force that was published, and tell how that went.
     TakeRules(Box<Taken>, Sender<Result<RulesInForce, String>>),
     /// Open the files of events anew and emit a stats event (SIGUSR1).

@@ -1,38 +1,116 @@
 //! What a running guard does for each request of its control socket.
+//!
+//! The main thread carries them out, so that a reply also shows that it does its work.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Message;
-use super::control::{Request, RulesInForce};
+use super::blocks::Block;
+use super::control::{self, Request};
+use super::supervise::Run;
+use crate::event::Timestamp;
+use crate::rules::RuleSet;
 
-/// Time that the main thread may take for a reload.
-const RELOAD: Duration = Duration::from_secs(60);
-
-/// Carries out requests, on the thread of the control socket.
-pub(super) struct RequestHandler {
-    pub(super) messages: Sender<Message>,
+/// Blocks of an address, the latest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyReport {
+    /// Start of the guard that remembers them. Blocks of a guard that it took over from may be older.
+    pub since: Timestamp,
+    /// The blocks.
+    pub blocks: Vec<ExplainedBlock>,
 }
 
-impl RequestHandler {
-    /// Carries out one request; the error is for a person.
-    pub(super) fn handle(&self, request: &Request) -> Result<Value, String> {
+/// A block with the rule behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedBlock {
+    /// The block.
+    #[serde(flatten)]
+    pub block: Block,
+    /// The rule or policy; absent if it is no longer in force.
+    pub place: Option<RulePlace>,
+    /// TOML for a local file that lets connections of the address pass; absent if only a flag can.
+    pub remedy: Option<String>,
+}
+
+/// A rule or policy in its file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulePlace {
+    /// Its title.
+    pub title: String,
+    /// Its file.
+    pub file: String,
+    /// The line of its `[[rule]]` or `[[policy]]`, from 1.
+    pub line: usize,
+}
+
+/// Has the main thread carry out a request of the control socket.
+pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<Value, String> {
+    let (sender, receiver) = bounded(1);
+    let message = Message::Request(request.clone(), sender);
+    messages.send(message).map_err(|_| "the guard stops".to_owned())?;
+    let limit: Duration = control::work(request);
+    receiver.recv_timeout(limit).unwrap_or_else(|_| {
+        Err(format!("the guard's main thread did not answer within {} s", limit.as_secs()))
+    })
+}
+
+impl Run {
+    /// Carries out a request; the error is for a person.
+    pub(super) fn answer(&mut self, request: &Request) -> Result<Value, String> {
         match request {
             Request::Reload => self.reload().and_then(value),
+            Request::Status => value(self.status()),
+            Request::Why { address, port } => value(self.why(*address, *port)),
         }
     }
 
-    fn reload(&self) -> Result<RulesInForce, String> {
-        let (sender, receiver) = bounded(1);
-        let gone = || "the guard is busy or stops".to_owned();
-        self.messages.send(Message::ReloadRules(Some(sender))).map_err(|_| gone())?;
-        receiver.recv_timeout(RELOAD).unwrap_or_else(|_| Err(gone()))
+    fn why(&self, address: IpAddr, port: Option<u16>) -> WhyReport {
+        let rules = self.rules.load();
+        let blocks = self.blocks.of(address, port);
+        let blocks = blocks.into_iter().map(|block| explain(block, address, &rules)).collect();
+        WhyReport { since: self.started, blocks }
     }
 }
 
 fn value(result: impl Serialize) -> Result<Value, String> {
     serde_json::to_value(result).map_err(|error| error.to_string())
+}
+
+fn explain(block: Block, address: IpAddr, rules: &RuleSet) -> ExplainedBlock {
+    let address = address.to_canonical();
+    let end = if block.client.ip() == address { "source" } else { "destination" };
+    let id = block.rule.as_deref().unwrap_or_default();
+    let rule = rules.rules().iter().find(|rule| rule.id() == id);
+    let policy = rules.policies().iter().find(|policy| policy.id() == id);
+    let (place, remedy) = match (rule, policy) {
+        (Some(rule), _) => (
+            Some(RulePlace {
+                title: rule.title().to_owned(),
+                file: rule.file().to_owned(),
+                line: rule.place().line,
+            }),
+            Some(format!(
+                "[[override]]\nrule = {}\nexempt.{end} = [\"{address}\"]\n",
+                toml::Value::from(id.to_owned())
+            )),
+        ),
+        (None, Some(policy)) => (
+            Some(RulePlace {
+                title: policy.title(),
+                file: policy.file().to_owned(),
+                line: policy.place().line,
+            }),
+            Some(format!(
+                "[[policy]]\nport = {}\n{end} = \"{address}\"\nallow = \"any\"\n",
+                block.server.port()
+            )),
+        ),
+        (None, None) => (None, None),
+    };
+    ExplainedBlock { block, place, remedy }
 }

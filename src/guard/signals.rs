@@ -28,7 +28,7 @@ impl Listener {
                 let message = match signal {
                     SIGHUP => Message::Reload,
                     SIGUSR1 => Message::Reopen,
-                    SIGUSR2 => Message::ReloadRules(None),
+                    SIGUSR2 => Message::ReloadRules,
                     _ => Message::Stop,
                 };
                 // Nobody listens any more at the very end.

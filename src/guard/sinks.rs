@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::blocks::BlockLog;
 use super::clock::Step;
 use super::resets::Outcomes;
 use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
@@ -17,6 +18,8 @@ pub(super) struct Sinks {
     inventory: Option<Observer>,
     /// The page, which shows alerts.
     page: Option<Caller>,
+    /// The last blocked connections.
+    blocks: Option<Arc<BlockLog>>,
     step: Step,
     /// Events that are not told yet, in their order.
     held: Vec<Event>,
@@ -26,12 +29,18 @@ pub(super) struct Sinks {
 impl Sinks {
     /// Events for these readers, whose times are those of the day.
     pub(super) fn new(writers: Vec<Handle>, inventory: Option<Observer>) -> Self {
-        Self { writers, inventory, page: None, step: Step::default(), held: Vec::new(), holding: false }
+        let (step, held, holding) = (Step::default(), Vec::new(), false);
+        Self { writers, inventory, page: None, blocks: None, step, held, holding }
     }
 
     /// The same, whose alerts a page shows.
     pub(super) fn calling(self, page: Option<Caller>) -> Self {
         Self { page, ..self }
+    }
+
+    /// The same, with a log of blocked connections.
+    pub(super) fn remembering(self, blocks: Arc<BlockLog>) -> Self {
+        Self { blocks: Some(blocks), ..self }
     }
 
     /// From the clock that events are told by to the time of day.
@@ -90,6 +99,9 @@ impl Sinks {
     fn tell(&mut self, event: Event) {
         if let Some(inventory) = &mut self.inventory {
             inventory.show(&event);
+        }
+        if let Some(blocks) = &self.blocks {
+            blocks.show(&event);
         }
         if let Some(page) = &mut self.page {
             page.show(&event);

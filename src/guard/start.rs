@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use bannerwall_ffi::error::QueueError;
@@ -107,6 +108,9 @@ pub(super) fn start(
     let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
     let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
     let gifts = gifts(config, &sources);
+    let port_id = |(number, bound): (u16, &Bound)| (number, bound.source.port_id());
+    let port_ids = config.queues.numbers().zip(&sources).map(port_id).collect();
+    let now = SystemTime::now().into();
     let publisher =
         taker.take().map(|taker| taking::start(taker, sender.clone(), metrics.clone())).transpose()?;
     let watchdog = manager.clone().zip(notify::watchdog());
@@ -134,6 +138,11 @@ pub(super) fn start(
         front: Front::default(),
         beginning: Beginning::Fresh,
         store,
+        started: now,
+        loaded: now,
+        last_reload: None,
+        port_ids,
+        blocks: Arc::default(),
         publisher,
         _listener: signals,
         _stamps: stamps,

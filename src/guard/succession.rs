@@ -75,6 +75,7 @@ impl Run {
         let ids = rules.rules().iter().map(Rule::id).chain(rules.policies().iter().map(|policy| policy.id()));
         self.registry.go_on_from(&state.counts, &ids.collect());
         drop(rules);
+        self.blocks.go_on_from(state.blocks);
         self.beginning = Beginning::Succeeds(state.account);
         self.metrics.note_takeover();
         tell(match (of_a_guard, has_state) {
@@ -217,7 +218,7 @@ impl Run {
         self.emit_stats(started);
         // What becomes of the last events counts, too.
         self.finish_readers();
-        let state = RunState { counts: self.registry.counts(), account };
+        let state = RunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
         lost(&run_name(), state.and_then(|state| successor.give(run_name(), &state)));
         let gone = successor.finish().map_err(GuardError::HeirGone);

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use super::blocks::BlockLog;
 use super::config::GuardConfig;
 use super::control::RulesInForce;
 use super::front::{Facade, Front};
@@ -23,6 +24,7 @@ use super::reload::exchange_rules;
 use super::signals::Listener;
 use super::sinks::Sinks;
 use super::source::SourceError;
+use super::status::ReloadRecord;
 use super::succession::Successor;
 use super::takeover::{Estate, Store};
 use super::tally::Tally;
@@ -30,13 +32,13 @@ use super::{GuardError, Message};
 use crate::bypass::Bypass;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
-use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts};
+use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts, Timestamp};
 use crate::fleet::rules::Taken;
 use crate::hook::{HookError, Programs};
 use crate::inventory::Inventory;
 use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::output::Writer;
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, Selection};
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
@@ -79,6 +81,15 @@ pub(super) struct Run {
     pub(super) beginning: Beginning,
     /// Where the next process finds what this one leaves.
     pub(super) store: Option<Store>,
+    /// Start of the process.
+    pub(super) started: Timestamp,
+    /// Time at which the rules came into force.
+    pub(super) loaded: Timestamp,
+    pub(super) last_reload: Option<ReloadRecord>,
+    /// The queues, with the netlink port ids of their sockets.
+    pub(super) port_ids: Vec<(u16, Option<u32>)>,
+    /// The last blocked connections.
+    pub(super) blocks: Arc<BlockLog>,
     /// Has published rules asked for at once.
     pub(super) publisher: Option<Sender<()>>,
     pub(super) _listener: Listener,
@@ -185,6 +196,7 @@ impl Run {
         let writers = self.writers.iter().map(Writer::handle).collect();
         Sinks::new(writers, self.inventory.as_ref().map(Inventory::observer))
             .calling(self.page.as_ref().map(Page::caller))
+            .remembering(Arc::clone(&self.blocks))
     }
 
     fn keeper(&self) -> Result<Keeper, GuardError> {
@@ -338,13 +350,12 @@ impl Run {
                 Ok(Message::Reload) => {
                     self.reopen();
                     // The outcome is on stderr already.
-                    let _ = self.reload();
+                    drop(self.reload());
                 }
-                Ok(Message::ReloadRules(asker)) => {
-                    let answer = self.reload();
-                    // An asker that went away has not lost anything.
-                    let _ = asker.map(|asker| asker.send(answer));
-                }
+                // The outcome is on stderr already.
+                Ok(Message::ReloadRules) => drop(self.reload()),
+                // A client that went away needs no reply.
+                Ok(Message::Request(request, client)) => drop(client.send(self.answer(&request))),
                 Ok(Message::TakeRules(taken, asker)) => {
                     let _ = asker.send(self.take_rules(*taken));
                 }
@@ -387,7 +398,7 @@ impl Run {
 
     /// Puts a published version of the rules in force; a bad one changes nothing.
     fn take_rules(&mut self, taken: Taken) -> Result<RulesInForce, String> {
-        let answer = exchange_rules(&taken.selection, &self.rules, &self.metrics);
+        let answer = self.exchange(&taken.selection);
         if answer.is_ok() {
             self.config.rules = taken.selection;
         }
@@ -396,12 +407,22 @@ impl Run {
 
     /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some. Published ones are
     /// those that are known, and newer ones come when they do.
-    fn reload(&self) -> Result<RulesInForce, String> {
+    pub(super) fn reload(&mut self) -> Result<RulesInForce, String> {
         if let Some(publisher) = &self.publisher {
             // It is asked already where there is no room.
             let _ = publisher.try_send(());
         }
-        exchange_rules(&self.config.rules, &self.rules, &self.metrics)
+        self.exchange(&self.config.rules.clone())
+    }
+
+    fn exchange(&mut self, selection: &Selection) -> Result<RulesInForce, String> {
+        let at = SystemTime::now().into();
+        let answer = exchange_rules(selection, &self.rules, &self.metrics);
+        if answer.is_ok() {
+            self.loaded = at;
+        }
+        self.last_reload = Some(ReloadRecord { at, error: answer.as_ref().err().cloned() });
+        answer
     }
 
     /// Lets the workers answer what they have in hand; a second signal does not wait for that, and nobody

@@ -41,7 +41,7 @@ impl Health {
     }
 
     /// What is in the way, a line each; none where the program is ready.
-    pub(super) fn obstacles(&self) -> Option<String> {
+    pub(crate) fn obstacles(&self) -> Option<String> {
         let mut lines = String::new();
         if self.has_failed() {
             lines.push_str("failed\n");

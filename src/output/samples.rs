@@ -84,6 +84,7 @@ pub(super) fn ssh() -> Vec<Event> {
         from: Side::Server,
         banner: banner.to_owned(),
         application: Application::Ssh(Arc::new(facts.clone())),
+        matched: None,
         resets: None,
         verdict: None,
     };

@@ -1,15 +1,20 @@
 //! What is told of a match: the one place where an alert is made, whoever judges.
 
 use super::Match;
-use crate::event::{AlertFacts, Application, ProductFacts, Side};
+use super::field::Field;
+use crate::banner::Header;
+use crate::banner::disclosure::Disclosure;
+use crate::event::{AlertFacts, Application, MatchedText, ProductFacts, Side};
 
 /// What of an alert only the judge knows.
 #[derive(Debug)]
 pub struct Occasion<'o> {
     /// Who sent the banner.
     pub from: Side,
-    /// The banner's deciding line, as events may show it.
-    pub line: String,
+    /// The banner's deciding line.
+    pub line: &'o [u8],
+    /// How much of it events show.
+    pub disclosure: &'o Disclosure,
     /// What a fingerprint names the software.
     pub product: Option<&'o ProductFacts>,
     /// What the banner was, in full.
@@ -35,7 +40,17 @@ impl Match<'_> {
             references: rule.references().to_vec(),
             product,
             from: occasion.from,
-            banner: occasion.line,
+            banner: occasion.disclosure.line(occasion.line),
+            matched: self.matched.as_ref().map(|(field, value)| {
+                let text = match field {
+                    Field::Header(name) => {
+                        let header = Header { name: name.as_bytes(), value };
+                        occasion.disclosure.field(&header).value.into()
+                    }
+                    _ => occasion.disclosure.line(value),
+                };
+                Box::new(MatchedText { field: field.to_string(), text })
+            }),
             application: occasion.application,
             resets: None,
             verdict: self.finding.map(|finding| Box::new(finding.facts())),

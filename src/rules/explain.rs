@@ -190,7 +190,7 @@ impl RuleSet {
 }
 
 /// What made a rule match, beside its patterns.
-fn because(rule: &Rule, Found { captured, finding }: Found<'_, '_>, ends: Ends) -> String {
+fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: Ends) -> String {
     let mut reasons = match finding {
         Some(finding) => vec![format!("{}: {}", finding.verdict().words(), finding.reason())],
         None => vec!["all its conditions hold".to_owned()],

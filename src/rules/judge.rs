@@ -28,6 +28,8 @@ pub(super) struct Captured<'v> {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Found<'r, 'v> {
     pub(super) captured: Captured<'v>,
+    /// The field of the first condition, and the value that it matched.
+    pub(super) matched: Option<(&'r Field, &'v [u8])>,
     pub(super) finding: Option<Finding<'r>>,
 }
 
@@ -115,10 +117,11 @@ pub(super) fn judge<'r: 'v, 'v>(
         return Err(Miss::Request(probe));
     }
     headers(rule, view)?;
-    let mut captured = Captured::default();
+    let (mut captured, mut matched) = (Captured::default(), None);
     for condition in &rule.all {
-        let found = run(condition, patterns, view, memo)?;
+        let (found, value) = run(condition, patterns, view, memo)?;
         captured = captured.or(found);
+        matched = matched.or(Some((&condition.field, value)));
     }
     for condition in &rule.unless {
         if run(condition, patterns, view, memo).is_ok() {
@@ -130,7 +133,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     }
     captured = with_fingerprint(rule, captured, view);
     version(rule, captured, view)?;
-    Ok(Found { captured, finding: advised(rule, captured, view)? })
+    Ok(Found { captured, matched, finding: advised(rule, captured, view)? })
 }
 
 /// Rules about what comes behind the head are judged once that was seen.
@@ -249,13 +252,13 @@ fn decoded(path: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// Tries a condition on every value of its field.
+/// Tries a condition on every value of its field; gives what the first that matches captures, and that value.
 fn run<'r, 'v>(
     condition: &'r Condition,
     patterns: &'r [Pattern],
     view: &'v View<'_>,
     memo: &Memo<'v>,
-) -> Result<Captured<'v>, Miss<'r, 'v>>
+) -> Result<(Captured<'v>, &'v [u8]), Miss<'r, 'v>>
 where
     'r: 'v,
 {
@@ -263,11 +266,11 @@ where
     for value in view.values(&condition.field) {
         seen = true;
         match &condition.test {
-            Test::Values(list) if list.entries.contains(value) => return Ok(Captured::default()),
+            Test::Values(list) if list.entries.contains(value) => return Ok((Captured::default(), value)),
             Test::Values(_) => {}
             Test::Patterns(ids) => {
                 if let Some(captured) = ids.iter().find_map(|id| memo.capture(*id, patterns, value)) {
-                    return Ok(captured);
+                    return Ok((captured, value));
                 }
             }
         }

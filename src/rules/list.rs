@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use super::diagnostic::{Diagnostic, Level, Report};
+use super::drift::ReadFile;
 use super::limits;
 use super::scope::{self, Addresses};
 use super::text::SourceFile;
@@ -41,9 +42,9 @@ impl List {
         Ok(list)
     }
 
-    /// The file's name.
-    pub(super) fn file(&self) -> &str {
-        self.source.name()
+    /// The file.
+    pub(super) fn file(&self) -> ReadFile {
+        self.source.read_file()
     }
 
     /// Its entries and where each starts.

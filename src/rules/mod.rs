@@ -30,6 +30,7 @@ mod advisory;
 mod alert;
 mod debian;
 mod diagnostic;
+mod drift;
 mod early;
 mod example;
 mod explain;
@@ -70,7 +71,9 @@ use std::path::PathBuf;
 
 use self::advisory::Finding;
 use self::diagnostic::Report;
+use self::drift::ReadFile;
 use self::early::EarlySides;
+use self::field::Field;
 use self::index::Index;
 use self::judge::{Found, Memo, Scoped, judge};
 use self::lint::{Depth, lint};
@@ -84,6 +87,7 @@ use crate::event::{Action, Severity, Verdict};
 
 pub use self::alert::Occasion;
 pub use self::diagnostic::{Diagnostic, Level, LoadError};
+pub use self::drift::Drift;
 pub use self::example::Example;
 pub use self::explain::{Ends, Explanation, Trial};
 pub use self::field::Sender;
@@ -107,7 +111,7 @@ pub struct RuleSet {
     needs: Needs,
     early: EarlySides,
     policies: Policies,
-    files: Vec<PathBuf>,
+    files: Vec<ReadFile>,
 }
 
 /// A rule set and what somebody should look at.
@@ -150,6 +154,8 @@ pub struct Match<'r> {
     pub product: Option<String>,
     /// The version, from the group named `version` or a fingerprint.
     pub version: Option<String>,
+    /// The field of the first condition that matched, and its value.
+    matched: Option<(&'r Field, Vec<u8>)>,
     /// What the rule's advisory says.
     finding: Option<Finding<'r>>,
 }
@@ -209,7 +215,7 @@ impl RuleSet {
             read::file(source, &mut draft, &mut report);
         }
         let Draft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
-        let files = sources.iter().map(|source| source.name().into()).chain(lists).collect();
+        let files = sources.iter().map(SourceFile::read_file).chain(lists).collect();
         selection.switch_off(&mut rules, &mut report);
         local::apply(&overrides, &mut rules, sources, selection.partial, &mut report);
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
@@ -233,8 +239,8 @@ impl RuleSet {
     }
 
     /// The files that the rules were read from, and those of their lists.
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter().map(|file| &file.path)
     }
 
     /// The rules in the order in which they are judged.
@@ -318,8 +324,14 @@ impl RuleSet {
 impl<'r> Match<'r> {
     fn new(rule: &'r Rule, found: Found<'r, '_>) -> Self {
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let Found { captured, finding } = found;
-        Self { rule, product: captured.product.map(text), version: captured.version.map(text), finding }
+        let Found { captured, matched, finding } = found;
+        Self {
+            rule,
+            product: captured.product.map(text),
+            version: captured.version.map(text),
+            matched: matched.map(|(field, value)| (field, value.to_vec())),
+            finding,
+        }
     }
 
     /// What the match asks for: the rule's action, unless its advisory does not say that the package is

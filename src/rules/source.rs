@@ -77,6 +77,11 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
     sources
 }
 
+/// The rule files that a path leads to now: itself, or those of the folder.
+pub(super) fn files(path: &Path) -> Vec<PathBuf> {
+    if path.is_dir() { folder(path).unwrap_or_default() } else { vec![path.to_owned()] }
+}
+
 /// Reads every local file of `paths`; a folder may be empty, which is how it begins.
 pub(super) fn read_local(paths: &[PathBuf], texts: &Texts, report: &mut Report) -> Vec<SourceFile> {
     let holds_some =

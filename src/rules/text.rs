@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::drift::ReadFile;
 use super::source::Texts;
 use crate::terms::cut;
+use crate::terms::hash::Digest;
 
 /// A place in a file, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +71,11 @@ impl SourceFile {
     /// The name as it was given.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The file, with the digest of its text.
+    pub(super) fn read_file(&self) -> ReadFile {
+        ReadFile { path: self.name().into(), digest: Digest::of(self.text.as_bytes()) }
     }
 
     /// The whole text.

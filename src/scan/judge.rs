@@ -107,7 +107,7 @@ impl Judge {
             let accepts = matched.rule.action() == Action::Accept;
             let application = || Application::Ssh(Arc::clone(&facts));
             let alert = (!accepts)
-                .then(|| Arc::new(alert(matched, product, self.disclosure.line(line), application())));
+                .then(|| Arc::new(alert(matched, product, (line, &self.disclosure), application())));
             (matched.rule.index(), alert)
         });
         Known { matches: matches.collect(), facts: Arc::clone(&facts) }
@@ -121,7 +121,7 @@ impl Judge {
         let product = facts.fingerprint.as_ref();
         emit(scene, said.protocol(), None, EventKind::Application(said.clone()));
         for matched in self.effective(&Banner::Greeting(*banner), &context(scene.target, product, None)) {
-            let facts = alert(&matched, product, self.disclosure.line(banner.line()), said.clone());
+            let facts = alert(&matched, product, (banner.line(), &self.disclosure), said.clone());
             report(scene, said.protocol(), None, Arc::new(facts));
         }
     }
@@ -135,7 +135,8 @@ impl Judge {
         let banner = Banner::Tls(TlsBanner { from: Side::Server, facts: &facts, line: &line });
         let context = Context { now: scene.now, ..context(scene.target, None, None) };
         for matched in self.effective(&banner, &context) {
-            report(scene, Protocol::Tls, None, Arc::new(alert(&matched, None, line.clone(), said.clone())));
+            let facts = alert(&matched, None, (banner.line(), &self.disclosure), said.clone());
+            report(scene, Protocol::Tls, None, Arc::new(facts));
         }
     }
 
@@ -162,7 +163,7 @@ impl Judge {
         );
         for matched in self.effective(&banner, &context) {
             let facts =
-                alert(&matched, product, self.disclosure.line(line), Application::Http(Arc::clone(&facts)));
+                alert(&matched, product, (line, &self.disclosure), Application::Http(Arc::clone(&facts)));
             report(scene, Protocol::Http, transaction, Arc::new(facts));
         }
     }
@@ -215,10 +216,10 @@ fn context<'a>(
 fn alert(
     matched: &Match<'_>,
     product: Option<&ProductFacts>,
-    line: String,
+    (line, disclosure): (&[u8], &Disclosure),
     application: Application,
 ) -> AlertFacts {
-    matched.alert(Occasion { from: Side::Server, line, product, application, enforced: false })
+    matched.alert(Occasion { from: Side::Server, line, disclosure, product, application, enforced: false })
 }
 
 fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, facts: Arc<AlertFacts>) {

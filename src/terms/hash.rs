@@ -1,5 +1,32 @@
 //! Hashes that stay the same in every run and on every machine; none keeps a secret.
 
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+/// SHA-256 of some bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Its bytes.
+    pub const fn octets(self) -> [u8; 32] {
+        self.0
+    }
+}
+
+/// Hexadecimal digits.
+impl fmt::Display for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&super::hexadecimal(&self.0))
+    }
+}
+
 /// The increment of `SplitMix64`: 2^64 divided by the golden ratio.
 pub const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 

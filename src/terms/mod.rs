@@ -15,8 +15,12 @@ pub use self::greeting::{Dialect, Greeting};
 pub use self::quic::{QuicVersion, Transport};
 pub use self::tls::{AlertCode, CipherSuite, TlsVersion, Verification, is_grease};
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// As much of a text as so many octets hold.
 pub fn cut(text: &str, octets: usize) -> &str {
@@ -73,6 +77,28 @@ impl From<SystemTime> for Timestamp {
     /// What is before the epoch or beyond the range is brought to its end.
     fn from(time: SystemTime) -> Self {
         Self::default().after(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+/// RFC 3339, in UTC.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Every 64-bit number of nanoseconds is before the year 2555.
+        jiff::Timestamp::from_nanosecond(i128::from(self.0)).unwrap_or_default().fmt(formatter)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let time: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
+        Ok(Self(u64::try_from(time.as_nanosecond().max(0)).unwrap_or(u64::MAX)))
     }
 }
 

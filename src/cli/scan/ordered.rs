@@ -256,7 +256,7 @@ pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<V
         anyhow::ensure!(octets <= RULES, "the rules are longer than {} MiB", RULES >> 20);
         Ok(RuleFile { path: path.to_string_lossy().into_owned(), text, kind })
     };
-    rules.files().iter().map(pack).collect::<anyhow::Result<_>>().map_err(Failure::Usage)
+    rules.files().map(pack).collect::<anyhow::Result<_>>().map_err(Failure::Usage)
 }
 
 /// What a worker is to do for an order.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{FOLDER, PEER, REPLY, Reply, Request, WORK, line};
+use super::{FOLDER, PEER, REPLY, Reply, Request, line, work};
 
 /// Reason why a guard did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +87,15 @@ fn connect(places: &[PathBuf]) -> Result<(&Path, UnixStream), ControlError> {
 }
 
 fn exchange<T: DeserializeOwned>(mut stream: &UnixStream, request: &Request) -> io::Result<Reply<T>> {
-    stream.set_read_timeout(Some(WORK + PEER))?;
+    stream.set_read_timeout(Some(work(request) + PEER))?;
     stream.set_write_timeout(Some(PEER))?;
     stream.write_all(&line(request)?)?;
     let mut reply = String::new();
-    BufReader::new(stream.take(REPLY)).read_line(&mut reply)?;
+    BufReader::new(stream.take(REPLY)).read_line(&mut reply).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "no reply in time: it is stopped or hangs")
+        }
+        _ => error,
+    })?;
     serde_json::from_str(&reply).map_err(io::Error::from)
 }

@@ -9,6 +9,7 @@ mod client;
 mod server;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,8 +26,10 @@ const REQUEST: u64 = 4 << 10;
 const REPLY: u64 = 4 << 20;
 /// Time that a peer may take to send a request, or to read the reply.
 const PEER: Duration = Duration::from_secs(2);
-/// Time that the guard may take for its reply.
-const WORK: Duration = Duration::from_secs(60);
+/// Time that the guard may take to read its rules.
+const RELOAD: Duration = Duration::from_secs(60);
+/// Time that the guard may take for any other request.
+const WORK: Duration = Duration::from_secs(5);
 /// Folder of sockets without `--control`.
 pub(super) const FOLDER: &str = "/run/bannerwall";
 
@@ -36,6 +39,24 @@ pub(super) const FOLDER: &str = "/run/bannerwall";
 pub enum Request {
     /// Read the rules again. The result is a [`RulesInForce`].
     Reload,
+    /// Report the run's state. The result is a [`GuardStatus`](super::GuardStatus).
+    Status,
+    /// Report the blocks of an address. The result is a [`WhyReport`](super::WhyReport).
+    Why {
+        /// The address of a client or a server.
+        address: IpAddr,
+        /// Its port, if only that is meant.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+    },
+}
+
+/// Time that the guard may take for a request.
+pub(super) const fn work(request: &Request) -> Duration {
+    match request {
+        Request::Reload => RELOAD,
+        Request::Status | Request::Why { .. } => WORK,
+    }
 }
 
 /// The guard's reply to a request.

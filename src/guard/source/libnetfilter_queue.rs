@@ -108,6 +108,10 @@ impl Source for LibnetfilterQueue {
         self.queue.is_lost()
     }
 
+    fn port_id(&self) -> Option<u32> {
+        Some(self.queue.portid())
+    }
+
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queue.as_fd())
     }

@@ -366,6 +366,11 @@ pub trait Source: Send {
         false
     }
 
+    /// The netlink port id of the queue's socket, if the backend tells it.
+    fn port_id(&self) -> Option<u32> {
+        None
+    }
+
     /// The socket, where another process can go on with it.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::super::blocks::Block;
 use super::super::loss::AccountState;
 use crate::engine::Checksums;
 use crate::event::Transport;
@@ -84,6 +85,7 @@ pub(in crate::guard) struct Known {
 pub(in crate::guard) struct RunState {
     pub(in crate::guard) counts: Counts,
     pub(in crate::guard) account: Option<AccountState>,
+    pub(in crate::guard) blocks: Vec<Block>,
 }
 
 impl QueueState {
@@ -454,7 +456,8 @@ mod tests {
             .zip(&wanted.flows.decided)
             .for_each(|(read, wanted)| read.age = wanted.age);
         assert_eq!(read, wanted);
-        let run = RunState { counts: Counts::default(), account: Some(AccountState::default()) };
+        let account = Some(AccountState::default());
+        let run = RunState { counts: Counts::default(), account, blocks: Vec::new() };
         assert_eq!(RunState::read(&run.octets().unwrap()).unwrap(), run);
     }
 

@@ -70,6 +70,7 @@ fn alert(source: Source, at: u64, software: &str, rule: &str, blocked: bool) -> 
         from: Side::Server,
         banner: String::new(),
         application: said(software),
+        matched: None,
         resets: None,
         verdict: None,
     };

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::handshake::Handshake;
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
-    EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, OtherFacts, ProductFacts, Protocol, ResetFacts,
-    Severity, VerdictFacts,
+    EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, MatchedText, OtherFacts, ProductFacts, Protocol,
+    ResetFacts, Severity, VerdictFacts,
 };
 use crate::terms::hexadecimal;
 
@@ -54,6 +54,8 @@ pub(super) struct Own<'a> {
     first: Option<First>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matched: Option<&'a MatchedText>,
     #[serde(skip_serializing_if = "Option::is_none")]
     advisory: Option<Advisory<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -299,6 +301,7 @@ impl<'a> Own<'a> {
             name: other(&facts.application).map(|facts| facts.name),
             // In monitor mode: what `action` would have done.
             enforced: facts.action.blocks().then_some(facts.blocked),
+            matched: facts.matched.as_deref(),
             advisory: facts.verdict.as_deref().map(Advisory::new),
             product: Product::new(&facts.product),
             ..Self::default()

@@ -159,6 +159,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
         from: Side::Server,
         banner: server.banner.clone(),
         application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server.into()) })),
+        matched: None,
         resets: None,
         verdict: None,
     }))

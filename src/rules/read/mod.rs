@@ -17,7 +17,6 @@ mod value;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_spanned::Spanned;
@@ -25,6 +24,7 @@ use toml::de::{DeTable, DeValue};
 
 use self::value::Reader;
 use super::diagnostic::{Diagnostic, Level, Report};
+use super::drift::ReadFile;
 use super::limits;
 use super::list::{List, Values};
 use super::local::Override;
@@ -47,7 +47,7 @@ pub(super) struct Draft {
     /// The policies so far, in the order of files and lines.
     pub(super) policies: Vec<Policy>,
     /// The files of lists.
-    pub(super) lists: Vec<PathBuf>,
+    pub(super) lists: Vec<ReadFile>,
     /// Where each id was given.
     ids: HashMap<String, String>,
 }
@@ -236,8 +236,8 @@ struct Named {
 }
 
 impl Lists {
-    fn files(&self) -> impl Iterator<Item = PathBuf> {
-        self.known.values().filter_map(|named| named.list.as_ref()).map(|list| list.file().into())
+    fn files(&self) -> impl Iterator<Item = ReadFile> {
+        self.known.values().filter_map(|named| named.list.as_ref()).map(List::file)
     }
 
     /// Reads the `[lists]` table and the files that it names.

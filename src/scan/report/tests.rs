@@ -194,6 +194,7 @@ fn alert(rule: String, application: Application) -> AlertFacts {
         from: Side::Server,
         banner: "HTTP/1.1 200 OK".to_owned(),
         application,
+        matched: None,
         resets: None,
         verdict: None,
     }

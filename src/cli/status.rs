@@ -1,0 +1,121 @@
+//! `bannerwall status`: the state of a running guard, and an exit code that says whether it is well.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+
+use super::control::{GuardSocketFlags, ReplyFormat, ago};
+use super::{Exit, Failure, print};
+use crate::event::Timestamp;
+use crate::guard::control::{ControlError, Request};
+use crate::guard::{Gaps, GuardStatus, QueueOwner, QueueStatus};
+use crate::output::Escaped;
+
+/// Flags of `bannerwall status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bannerwall status
+  bannerwall status --queue 4:7 --format json
+
+Exit code 0 if all is well, 1 with faults, 2 if no guard listens, 3 if this user may not ask it.")]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    guard: GuardSocketFlags,
+    #[command(flatten)]
+    format: ReplyFormat,
+}
+
+/// Runs `bannerwall status`.
+pub(super) fn run(arguments: &StatusArgs) -> Result<Exit, Failure> {
+    let status: GuardStatus = match arguments.guard.ask(&Request::Status) {
+        Ok(status) => status,
+        Err(error @ (ControlError::Silent { .. } | ControlError::Refused(_))) => {
+            print(format!("fault: {error}\n").as_bytes())?;
+            return Ok(Exit::Findings);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    arguments.format.print(&status, || describe(&status, Timestamp::from(std::time::SystemTime::now())))?;
+    Ok(if status.faults.is_empty() { Exit::Done } else { Exit::Findings })
+}
+
+fn describe(status: &GuardStatus, now: Timestamp) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail, here and below.
+    let _ = writeln!(
+        text,
+        "guard: bannerwall {}, process {}, started {}{}; {}, on failure {}",
+        status.version,
+        status.process,
+        ago(status.started, now),
+        if status.continues { " and continues the run before it" } else { "" },
+        if status.enforcing { "enforcing" } else { "monitoring only" },
+        status.on_failure
+    );
+    for queue in &status.queues {
+        describe_queue(&mut text, queue);
+    }
+    let rules = &status.rules;
+    let _ = writeln!(
+        text,
+        "rules: {} in force, {} switched off, {} policies; loaded {}; SHA-256 {}",
+        rules.in_force,
+        rules.switched_off,
+        rules.policies,
+        ago(rules.loaded, now),
+        rules.sha256
+    );
+    if let Some(file) = &status.configuration {
+        let path = file.path.display().to_string();
+        let _ = writeln!(text, "configuration: {}; SHA-256 {}", Escaped(&path), file.sha256);
+    }
+    let _ = match &status.last_reload {
+        None => writeln!(text, "last reload: none since the start"),
+        Some(reload) => match &reload.error {
+            None => writeln!(text, "last reload: {}, done", ago(reload.at, now)),
+            Some(why) => {
+                writeln!(text, "last reload: {}, refused: {}", ago(reload.at, now), Escaped(why.trim_end()))
+            }
+        },
+    };
+    describe_gaps(&mut text, &status.gaps);
+    for fault in &status.faults {
+        let _ = writeln!(text, "fault: {}", Escaped(fault));
+    }
+    text
+}
+
+fn describe_queue(text: &mut String, queue: &QueueStatus) {
+    let worker = match queue.last_turn {
+        Some(seconds) => format!("last turn of its worker {seconds} s ago"),
+        None => "its worker has not started".to_owned(),
+    };
+    let owner = match &queue.owner {
+        QueueOwner::Guard => "this guard".to_owned(),
+        QueueOwner::Other(port_id) => format!("another program (netlink port id {port_id})"),
+        QueueOwner::Nobody => "nobody".to_owned(),
+        QueueOwner::Unknown(why) => format!("unknown ({why})"),
+    };
+    let waiting = queue.waiting.map_or("an unknown number of".to_owned(), |waiting| waiting.to_string());
+    let _ = writeln!(text, "queue {}: {worker}; owner {owner}; {waiting} packets wait", queue.queue);
+}
+
+fn describe_gaps(text: &mut String, gaps: &Gaps) {
+    let uninspected = gaps.uninspected.map_or("unknown".to_owned(), |count| count.to_string());
+    let _ = writeln!(text, "packets that passed uninspected: {uninspected}");
+    let dropped = [
+        (gaps.queue_full, "the queue was full"),
+        (gaps.socket_overrun, "its socket was full"),
+        (gaps.no_listener, "no guard listened"),
+        (gaps.overdue, "they had waited for too long"),
+    ];
+    for (count, why) in dropped.into_iter().filter(|(count, _)| *count > 0) {
+        let _ = writeln!(text, "packets dropped because {why}: {count}");
+    }
+    if gaps.abandoned > 0 {
+        let _ = writeln!(text, "packets that a killed guard did not answer: {}", gaps.abandoned);
+    }
+    if gaps.events > 0 {
+        let _ = writeln!(text, "events lost: {}", gaps.events);
+    }
+}

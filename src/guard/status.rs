@@ -1,0 +1,250 @@
+//! The state of a run, for `bannerwall status`.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use bannerwall_ffi::queue::KernelCounters;
+use serde::{Deserialize, Serialize};
+
+use super::supervise::{Beginning, Run};
+use crate::engine::OnFailure;
+use crate::event::Timestamp;
+use crate::metrics::QueueDrop;
+use crate::rules::Drift;
+
+/// Seconds without a turn after which a worker's loop is late: it turns ten times a second.
+const LATE: u64 = 3;
+
+/// The state of a guard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardStatus {
+    /// Version of the program.
+    pub version: String,
+    /// Process id.
+    pub process: u32,
+    /// Start of the process.
+    pub started: Timestamp,
+    /// True if it continues the run of another process.
+    pub continues: bool,
+    /// True if blocking rules block.
+    pub enforcing: bool,
+    /// `open` or `closed`.
+    pub on_failure: String,
+    /// The queues, each with its worker.
+    pub queues: Vec<QueueStatus>,
+    /// The rules in force.
+    pub rules: RulesStatus,
+    /// The file of `--config`.
+    pub configuration: Option<FileStatus>,
+    /// Files that changed since the guard read them.
+    pub drift: Vec<FileDrift>,
+    /// The last reload; absent before the first one.
+    pub last_reload: Option<ReloadRecord>,
+    /// Packets and events that were lost.
+    pub gaps: Gaps,
+    /// What is wrong, for a person; empty if all is well.
+    pub faults: Vec<String>,
+}
+
+/// A queue and its worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// The queue's number.
+    pub queue: u16,
+    /// Seconds since the worker's last turn; absent before the first one.
+    pub last_turn: Option<u64>,
+    /// The program that gets the queue's packets.
+    pub owner: QueueOwner,
+    /// Netlink port id of the guard's own socket, if known.
+    pub port_id: Option<u32>,
+    /// Packets that wait for a verdict, if known.
+    pub waiting: Option<u64>,
+}
+
+/// The program that gets a queue's packets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueOwner {
+    /// This guard.
+    Guard,
+    /// The program whose netlink socket has this port id.
+    Other(u32),
+    /// None.
+    Nobody,
+    /// It cannot be known, for this reason.
+    Unknown(String),
+}
+
+/// The rules in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesStatus {
+    /// Number of rules in force.
+    pub in_force: usize,
+    /// Number of rules that profiles and overrides switch off.
+    pub switched_off: usize,
+    /// Number of policies.
+    pub policies: usize,
+    /// SHA-256 of all files that they were read from.
+    pub sha256: String,
+    /// Time at which they came into force.
+    pub loaded: Timestamp,
+}
+
+/// A file that was read at the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStatus {
+    /// Its path.
+    pub path: PathBuf,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+}
+
+/// A file that changed since the guard read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDrift {
+    /// Its path.
+    pub path: PathBuf,
+    /// `changed`, `added`, `removed`, or `unreadable: REASON`.
+    pub change: String,
+    /// True if a reload reads it again; else a restart does.
+    pub by_reload: bool,
+}
+
+/// A reload and its result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadRecord {
+    /// Time of the reload.
+    pub at: Timestamp,
+    /// The reason for which the rules were refused, if they were.
+    pub error: Option<String>,
+}
+
+/// Packets and events that were lost, since the first of the runs that continue one another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gaps {
+    /// Packets that passed without inspection; absent if that cannot be known.
+    pub uninspected: Option<u64>,
+    /// Packets dropped because the queue was full.
+    pub queue_full: u64,
+    /// Packets dropped because the queue's socket was full.
+    pub socket_overrun: u64,
+    /// Packets dropped because no guard listened.
+    pub no_listener: u64,
+    /// Packets dropped because they had waited for too long.
+    pub overdue: u64,
+    /// Packets that a killed guard had read and not answered.
+    pub abandoned: u64,
+    /// Events that were lost.
+    pub events: u64,
+}
+
+impl Run {
+    /// The state of the run.
+    pub(super) fn status(&self) -> GuardStatus {
+        let rules = self.rules.load();
+        let queues: Vec<QueueStatus> =
+            self.port_ids.iter().map(|(queue, port_id)| self.queue_status(*queue, *port_id)).collect();
+        let drift = self.drift();
+        let faults = self.faults(&queues, &drift);
+        GuardStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            started: self.started,
+            continues: matches!(self.beginning, Beginning::Succeeds(_)),
+            enforcing: self.config.enforce,
+            on_failure: match self.config.on_failure {
+                OnFailure::Open => "open".to_owned(),
+                OnFailure::Closed => "closed".to_owned(),
+            },
+            queues,
+            rules: RulesStatus {
+                in_force: rules.rules().len(),
+                switched_off: rules.rules_off().len(),
+                policies: rules.policies().len(),
+                sha256: rules.digest().to_string(),
+                loaded: self.loaded,
+            },
+            configuration: self
+                .config
+                .config_file
+                .as_ref()
+                .map(|file| FileStatus { path: file.path.clone(), sha256: file.digest.to_string() }),
+            drift,
+            last_reload: self.last_reload.clone(),
+            gaps: self.gaps(),
+            faults,
+        }
+    }
+
+    fn queue_status(&self, queue: u16, port_id: Option<u32>) -> QueueStatus {
+        let now = Timestamp::from(SystemTime::now()).as_nanos() / 1_000_000_000;
+        let last = u64::try_from(self.metrics.last_turn(queue).get()).unwrap_or_default();
+        let kernel = KernelCounters::of(queue);
+        let owner = match (&kernel, port_id) {
+            (Ok(Some(found)), Some(own)) if found.portid == own => QueueOwner::Guard,
+            (Ok(Some(found)), Some(_)) => QueueOwner::Other(found.portid),
+            (Ok(Some(_)), None) => QueueOwner::Unknown("this backend does not tell its port id".to_owned()),
+            (Ok(None), _) => QueueOwner::Nobody,
+            (Err(error), _) => QueueOwner::Unknown(error.to_string()),
+        };
+        QueueStatus {
+            queue,
+            last_turn: (last > 0).then(|| now.saturating_sub(last)),
+            owner,
+            port_id,
+            waiting: kernel.ok().flatten().map(|kernel| kernel.waiting),
+        }
+    }
+
+    fn drift(&self) -> Vec<FileDrift> {
+        let rules = self.rules.load().drift(&self.config.rules);
+        let config = self.config.config_file.iter();
+        let config = config.filter_map(|file| Some((file.path.clone(), Drift::of(&file.path, file.digest)?)));
+        let rules = rules.into_iter().map(|(path, drift)| (path, drift, true));
+        let config = config.map(|(path, drift)| (path, drift, false));
+        let all = rules.chain(config);
+        all.map(|(path, drift, by_reload)| FileDrift { path, change: drift.to_string(), by_reload }).collect()
+    }
+
+    fn gaps(&self) -> Gaps {
+        let dropped = |reason| self.metrics.queue_dropped(reason).get();
+        Gaps {
+            uninspected: self.metrics.uninspected_packets.get(),
+            queue_full: dropped(QueueDrop::QueueFull),
+            socket_overrun: dropped(QueueDrop::SocketOverrun),
+            no_listener: dropped(QueueDrop::NoListener),
+            overdue: dropped(QueueDrop::Overdue),
+            abandoned: self.metrics.abandoned_packets.get(),
+            events: self.metrics.events_dropped.get(),
+        }
+    }
+
+    fn faults(&self, queues: &[QueueStatus], drift: &[FileDrift]) -> Vec<String> {
+        let obstacles = self.health.obstacles().unwrap_or_default();
+        let mut faults: Vec<String> = obstacles.lines().map(str::to_owned).collect();
+        for QueueStatus { queue, last_turn, owner, .. } in queues {
+            match last_turn {
+                Some(seconds) if *seconds < LATE => {}
+                Some(seconds) => {
+                    faults.push(format!("queue {queue}: its worker has made no progress for {seconds} s"));
+                }
+                None => faults.push(format!("queue {queue}: its worker has not started yet")),
+            }
+            match owner {
+                QueueOwner::Other(port_id) => faults.push(format!(
+                    "queue {queue}: another program gets its packets (netlink port id {port_id})"
+                )),
+                QueueOwner::Nobody => faults.push(format!("queue {queue}: nobody gets its packets")),
+                QueueOwner::Guard | QueueOwner::Unknown(_) => {}
+            }
+        }
+        for FileDrift { path, change, by_reload } in drift {
+            let remedy = if *by_reload { "run `bannerwall reload`" } else { "restart the guard" };
+            faults.push(format!("{} {change} since the guard read it ({remedy})", path.display()));
+        }
+        if let Some(ReloadRecord { error: Some(_), .. }) = &self.last_reload {
+            faults.push("the last reload was refused: the rules before it are in force".to_owned());
+        }
+        faults
+    }
+}

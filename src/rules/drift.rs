@@ -1,0 +1,112 @@
+//! How the files that rules were read from differ from those on disk now.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::source::{self, Texts};
+use super::{RuleSet, Selection, limits};
+use crate::terms::hash::Digest;
+
+/// A file that rules were read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReadFile {
+    pub(super) path: PathBuf,
+    pub(super) digest: Digest,
+}
+
+/// A difference between a file as it was read and as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drift {
+    /// It has other content.
+    Changed,
+    /// It was not there.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It cannot be read, for this reason.
+    Unreadable(String),
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed => formatter.write_str("changed"),
+            Self::Added => formatter.write_str("added"),
+            Self::Removed => formatter.write_str("removed"),
+            Self::Unreadable(why) => write!(formatter, "unreadable: {why}"),
+        }
+    }
+}
+
+impl Drift {
+    /// The difference between what a file held and what is at `path` now, if there is one.
+    pub fn of(path: &Path, digest: Digest) -> Option<Self> {
+        match source::read_octets(path, limits::LIST_OCTETS.max(limits::FILE_OCTETS)) {
+            Ok(octets) => (Digest::of(&octets) != digest).then_some(Self::Changed),
+            Err(_) if !path.exists() => Some(Self::Removed),
+            Err(why) => Some(Self::Unreadable(why)),
+        }
+    }
+}
+
+impl RuleSet {
+    /// The SHA-256 of the digests of all files, in the order in which they were read.
+    pub fn digest(&self) -> Digest {
+        let all: Vec<u8> = self.files.iter().flat_map(|file| file.digest.octets()).collect();
+        Digest::of(&all)
+    }
+
+    /// The files of `selection` that differ from those that these rules were read from.
+    pub fn drift(&self, selection: &Selection) -> Vec<(PathBuf, Drift)> {
+        if !matches!(selection.texts, Texts::Files) {
+            return Vec::new();
+        }
+        let known: BTreeSet<&Path> = self.files.iter().map(|file| file.path.as_path()).collect();
+        let listed = selection.rules.iter().chain(&selection.local).flat_map(|path| source::files(path));
+        let added = listed.filter(|path| !known.contains(path.as_path())).map(|path| (path, Drift::Added));
+        let differing = self.files.iter();
+        let differing =
+            differing.filter_map(|file| Some((file.path.clone(), Drift::of(&file.path, file.digest)?)));
+        differing.chain(added).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_lists_that_came_went_or_changed_since_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let rule = |id: &str, list: &str| {
+            format!(
+                "[lists]\nl = \"{list}\"\n[[rule]]\nid = \"{id}\"\nprotocol = \"ssh\"\nmatch.software = \"@l\"\naction = \"alert\"\n"
+            )
+        };
+        std::fs::write(file("a.toml"), rule("a", "l.txt")).unwrap();
+        std::fs::write(file("b.toml"), rule("b", "l.txt")).unwrap();
+        std::fs::write(file("l.txt"), "x\n").unwrap();
+        let selection = Selection::of(vec![folder.path().to_owned()]);
+        let rules = RuleSet::load(&selection).unwrap().rules;
+        assert_eq!(rules.drift(&selection), []);
+        std::fs::write(file("l.txt"), "y\n").unwrap();
+        std::fs::remove_file(file("a.toml")).unwrap();
+        std::fs::write(file("c.toml"), rule("c", "l.txt")).unwrap();
+        let mut found = rules.drift(&selection);
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        found.dedup();
+        let expected = [
+            (file("a.toml"), Drift::Removed),
+            (file("c.toml"), Drift::Added),
+            (file("l.txt"), Drift::Changed),
+        ];
+        assert_eq!(found, expected);
+        std::fs::remove_file(file("c.toml")).unwrap();
+        std::fs::write(file("a.toml"), rule("a", "l.txt")).unwrap();
+        let again = RuleSet::load(&selection).unwrap().rules;
+        assert_eq!(again.drift(&selection), []);
+        assert_ne!(again.digest(), rules.digest());
+    }
+}
