@@ -126,7 +126,10 @@ fn status_names_what_is_wrong_and_only_that() {
         std::fs::write(guard.path("guard.toml"), "[guard]\nenforce = false\n").expect("it is ours");
         let (code, status) = guard.status();
         assert_eq!(code, Some(1));
-        let drift: Vec<(String, &Value, &Value)> = status["drift"].as_array().expect("a list").iter()
+        let drift: Vec<(String, &Value, &Value)> = status["drift"]
+            .as_array()
+            .expect("a list")
+            .iter()
             .map(|file| {
                 let path = PathBuf::from(file["path"].as_str().expect("a path"));
                 let name = path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -169,24 +172,19 @@ fn status_names_what_is_wrong_and_only_that() {
 fn the_socket_is_for_root_and_the_guard_s_group() {
     as_root(|| {
         let network = Namespace::new();
-        let guard = Guard::start(&network, "--user nobody --queue 3");
-        assert_eq!(guard.ask("status --queue 3").status.code(), Some(1), "no hook leads to it");
-        let group = text(&guard.ask_as("id -g nobody")).trim().to_owned();
+        let guard = Guard::start(&network, "--hook input --user nobody --queue 3");
+        assert_eq!(guard.ask("status --queue 3").status.code(), Some(0));
+        let group = text(&network.output("id -g nobody").stdout).trim().to_owned();
         let asks_as = |group: &str| {
-            let words = format!("setpriv --reuid 12345 --regid {group} --clear-groups {PROGRAM} status --queue 3");
+            let words =
+                format!("setpriv --reuid 12345 --regid {group} --clear-groups {PROGRAM} status --queue 3");
             guard.network.output(&words)
         };
-        assert_eq!(asks_as(&group).status.code(), Some(1));
+        assert_eq!(asks_as(&group).status.code(), Some(0));
         let stranger = asks_as("12345");
         assert_eq!(stranger.status.code(), Some(3), "{stranger:?}");
         assert!(text(&stranger.stderr).contains("run this as root"), "{stranger:?}");
     });
-}
-
-impl Guard<'_> {
-    fn ask_as(&self, words: &str) -> Vec<u8> {
-        self.network.output(words).stdout
-    }
 }
 
 #[test]
@@ -217,15 +215,23 @@ fn why_names_rule_and_banner_and_its_override_lets_the_connection_pass() {
             let shown = text(&guard.ask(&format!("why {client}")).stdout);
             assert!(shown.contains("OldSSH_1.0\\x1b[2J") && !shown.contains('\x1b'), "{shown}");
             // The override, pasted as it is.
-            let toml: String =
-                shown.lines().skip_while(|line| !line.contains("[[override]]")).map(|line| format!("{line}\n")).collect();
+            let toml: String = shown
+                .lines()
+                .skip_while(|line| !line.contains("[[override]]"))
+                .map(|line| format!("{line}\n"))
+                .collect();
             let name = format!("local/{}.toml", if client.is_ipv4() { "four" } else { "six" });
             std::fs::write(guard.path(&name), toml).expect("it is ours");
             let reloaded = guard.ask("reload");
             assert_eq!(reloaded.status.code(), Some(0), "{reloaded:?}");
-            eventually("the exempt client to be greeted", || is_greeted(&network, client, server).then_some(()));
+            eventually("the exempt client to be greeted", || {
+                is_greeted(&network, client, server).then_some(())
+            });
         }
-        assert!(!is_greeted(&network, "127.0.0.8".parse().unwrap(), servers[0].parse().unwrap()), "another client");
+        assert!(
+            !is_greeted(&network, "127.0.0.8".parse().unwrap(), servers[0].parse().unwrap()),
+            "another client"
+        );
     });
 }
 
@@ -235,7 +241,8 @@ fn a_guard_that_takes_over_remembers_what_was_blocked() {
         let network = Namespace::new();
         serve(&network, &["127.0.0.2:2222"], b"SSH-2.0-OldSSH_1.0\r\n");
         let socket = TempDir::new().expect("a temporary folder");
-        let flags = format!("--hook input --hook-keep --takeover {}", socket.path().join("takeover").display());
+        let flags =
+            format!("--hook input --hook-keep --takeover {}", socket.path().join("takeover").display());
         let mut first = Guard::start(&network, &flags);
         assert!(!is_greeted(&network, "127.0.0.9".parse().unwrap(), "127.0.0.2:2222".parse().unwrap()));
         eventually("the block", || (first.why("127.0.0.9").len() == 1).then_some(()));
