@@ -61,7 +61,8 @@ fn nft(ruleset: &Value) -> Vec<String> {
     for chain in objects().filter_map(|object| object.get("chain")) {
         let text = |key: &str| chain[key].as_str().unwrap_or_default();
         let (family, table, name) = (text("family"), text("table"), text("name"));
-        if family == "bridge" || family == "arp" || !MET.contains(&text("hook")) {
+        let is_of_bans = (family, table) == hook::bans::OWN_TABLE;
+        if is_of_bans || family == "bridge" || family == "arp" || !MET.contains(&text("hook")) {
             continue;
         }
         let place = format!("chain {name} of nf_tables' table {family} {table}");

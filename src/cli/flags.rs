@@ -9,16 +9,18 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
-use crate::engine::{AnomalyAction, AnomalyPolicy, HttpInspect};
+use crate::engine::{AnomalyAction, AnomalyPolicy, EnforceOnly, HttpInspect};
 use crate::inventory::{Place, Receiver, RecordConfig, SpillConfig, Telling, parse_age, parse_url};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};
 use crate::output::{self, Destination};
 use crate::rules::fingerprint::Fingerprints;
+use crate::rules::parse_network;
 use crate::terms::{Greeting, Protocol};
 
 /// `3s`, `500ms`, `1m 30s`.
@@ -29,6 +31,11 @@ pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
         Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
         _ => bail!("at least 1ms"),
     }
+}
+
+/// The value of a flag that names a network or an address.
+pub(super) fn network(text: &str) -> anyhow::Result<IpNet> {
+    parse_network(text).ok_or_else(|| anyhow!("a network or an address, as in 192.0.2.0/24 or 2001:db8::1"))
 }
 
 /// The value of a flag that names a file to write.
@@ -249,6 +256,22 @@ impl FingerprintsFlag {
     pub(super) fn load(&self) -> Result<Option<Arc<Fingerprints>>, Failure> {
         let loaded = self.path.as_deref().map(Fingerprints::load).transpose();
         Ok(loaded.map_err(Failure::usage)?.map(Arc::new))
+    }
+}
+
+/// `--enforce-only NETS|N%`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct EnforceOnlyFlag {
+    /// With --enforce: block only in flows with an end in these networks (192.0.2.0/24,2001:db8::/32), or only in this share
+    /// of flows (10%), and alert in all others.
+    #[arg(long, value_name = "NETS|N%", requires = "enforce", help_heading = "Verdicts")]
+    enforce_only: Option<EnforceOnly>,
+}
+
+impl EnforceOnlyFlag {
+    /// The flows that are enforced.
+    pub(super) fn only(&self) -> EnforceOnly {
+        self.enforce_only.clone().unwrap_or_default()
     }
 }
 

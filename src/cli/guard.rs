@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 
 use super::hook::{FamilyFlag, VariantFlag, unique};
 use super::inspection::InspectionFlags;
@@ -102,6 +103,10 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "N", requires = "bypass", help_heading = "Verdicts",
           default_value_t = bypass::FLOWS, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     bypass_flows: u32,
+    /// Never ban clients of these networks (192.0.2.0/24,2001:db8::/32), nor addresses of this machine and its default
+    /// gateways.
+    #[arg(long, value_name = "NETS", value_delimiter = ',', help_heading = "Verdicts", value_parser = super::flags::network)]
+    ban_exempt: Vec<IpNet>,
     /// Lowest of the two neighbouring mark bits that are ours.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Verdicts",
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
@@ -272,10 +277,12 @@ impl GuardArgs {
                 BackendName::Nfq => Backend::Nfq,
             },
             enforce: inspection.enforce,
+            enforce_only: inspection.enforce_only.only(),
             on_failure: inspection.on_failure(),
             on_anomaly: inspection.on_anomaly.policy(inspection.enforce),
             http_inspect: inspection.http_inspect.into(),
             collect_kex: inspection.hassh,
+            ban_exempt: self.ban_exempt.clone(),
             hook: (!hook.chains.is_empty()).then_some(hook),
             hook_repair: self.hook_repair == Switch::On,
             hook_keep: self.hook_keep,

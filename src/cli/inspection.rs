@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::Failure;
 use super::flags::{
-    FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag, output_file,
+    EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
+    output_file,
 };
 use super::hook::OnFailureFlag;
 use super::rule_paths::RulesFlag;
@@ -30,6 +31,8 @@ pub(super) struct InspectionFlags {
     /// Block what blocking rules match; without it alerts say what would have been blocked.
     #[arg(long, help_heading = "Verdicts")]
     pub(super) enforce: bool,
+    #[command(flatten)]
+    pub(super) enforce_only: EnforceOnlyFlag,
     /// What becomes of packets that cannot be inspected (queue full, memory short, guard dead): open
     /// lets them pass, closed drops them.
     #[arg(long, value_name = "MODE", default_value = "open", help_heading = "Verdicts")]

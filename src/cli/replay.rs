@@ -13,8 +13,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::exit::interrupt_flag;
 use super::flags::{
-    FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag, check_output,
-    output_file,
+    EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
+    check_output, output_file,
 };
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
@@ -50,6 +50,8 @@ pub(super) struct ReplayArgs {
     /// Report as a guard that enforces: what follows a match in its flow is blocked.
     #[arg(long)]
     enforce: bool,
+    #[command(flatten)]
+    enforce_only: EnforceOnlyFlag,
     #[command(flatten)]
     on_anomaly: OnAnomalyFlag,
     /// How much of an HTTP connection is read: its first transaction, or all.
@@ -172,6 +174,7 @@ impl ReplayArgs {
         ReplayConfig {
             engine: EngineConfig {
                 enforce: self.enforce,
+                enforce_only: self.enforce_only.only(),
                 on_anomaly: self.on_anomaly.policy(self.enforce),
                 disclosure: self.log_headers.disclosure(),
                 http_inspect: self.http_inspect.into(),

@@ -179,6 +179,7 @@ impl TunnelFlags {
             rules: inspection.rules.selection_told(Use::Guard)?,
             fingerprints: inspection.fingerprints.path.clone(),
             enforce: inspection.enforce,
+            enforce_only: inspection.enforce_only.only(),
             on_failure: inspection.on_failure(),
             on_anomaly: inspection.on_anomaly.policy(inspection.enforce),
             http_inspect: inspection.http_inspect.into(),

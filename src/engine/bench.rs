@@ -8,9 +8,9 @@ use super::conversation::Conversation;
 use super::familiar::Familiar;
 use super::judge::merge;
 use super::quota::Quotas;
-use super::{Counters, EngineConfig, HttpInspect};
+use super::{BanRequest, Counters, EngineConfig, HttpInspect};
 use crate::event::EventSink;
-use crate::flow::Tracking;
+use crate::flow::{FlowKey, Tracking};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Mark, RuleSet, Thresholds};
 
@@ -46,6 +46,8 @@ pub(super) struct Desk {
     pub(super) spare: Spare,
     /// What was told of the flow at hand, for its record.
     pub(super) heard: Heard,
+    /// The ban that the packet at hand leads to.
+    pub(super) ban: Option<Box<BanRequest>>,
 }
 
 /// The bench with somebody who hears what it tells.
@@ -72,6 +74,7 @@ impl Bench {
             marks: Marks::default(),
             spare: Spare::default(),
             heard: Heard::default(),
+            ban: None,
         };
         Self { law: Law { config, rules, fingerprints, tracking, http_inspect }, desk }
     }
@@ -95,9 +98,9 @@ impl Bench {
 }
 
 impl Law {
-    /// Whether blocking is more than talk.
-    pub(super) const fn enforces(&self) -> bool {
-        self.config.enforce
+    /// True if what blocks really does in this flow.
+    pub(super) fn enforces(&self, flow: &FlowKey) -> bool {
+        self.config.enforce && self.config.enforce_only.holds(flow)
     }
 
     /// Names of products that fingerprints give.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AnomalyAction, AnomalyPolicy};
+use super::{AnomalyAction, AnomalyPolicy, EnforceOnly};
 use crate::banner::disclosure::Disclosure;
 use crate::event::Source;
 use crate::flow::Tracking;
@@ -97,6 +97,8 @@ pub struct EngineConfig {
     pub tracking: Tracking,
     /// Whether blocking rules really block. Otherwise events say what would have been blocked.
     pub enforce: bool,
+    /// The flows that are enforced.
+    pub enforce_only: EnforceOnly,
     /// What a shortage of memory means.
     pub on_failure: OnFailure,
     /// What is done about anomalies.
@@ -140,6 +142,7 @@ impl Default for EngineConfig {
             source: Source::Guard,
             tracking: Tracking::Inline,
             enforce: false,
+            enforce_only: EnforceOnly::default(),
             on_failure: OnFailure::default(),
             on_anomaly: AnomalyPolicy::all(AnomalyAction::Alert),
             flow_limit: 1 << 18,

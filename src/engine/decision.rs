@@ -1,6 +1,7 @@
 //! What goes into an engine and what comes out: a packet, and what to do with it.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::event::Timestamp;
 use crate::packet::{self, Patch, Reset, Segment};
@@ -80,6 +81,19 @@ impl From<Decision> for Inspected {
     fn from(decision: Decision) -> Self {
         Self { decision, mark: None }
     }
+}
+
+/// The ban that a rule asks for: the client of a confirmed flow that was blocked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BanRequest {
+    /// Address of the client.
+    pub client: IpAddr,
+    /// Id of the rule.
+    pub rule: String,
+    /// The banner's deciding line, as events may show it.
+    pub banner: String,
+    /// Time that the ban holds.
+    pub time: Duration,
 }
 
 /// Two ready IP packets that end a connection at once for both of its ends.

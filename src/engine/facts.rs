@@ -29,6 +29,11 @@ impl FlowFacts {
         self.transport
     }
 
+    /// Its two ends.
+    pub(super) const fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
     /// Its number for events.
     pub(super) fn id(&self) -> u64 {
         self.key.flow_id(self.started.as_nanos())

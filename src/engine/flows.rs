@@ -192,10 +192,10 @@ impl Flows {
 
     /// Notes that a flow stands within a banner, so that [`Flows::end_the_late`] finds it.
     pub(super) fn watch(&mut self, id: FlowId, law: &Law) {
-        if !law.enforces() {
+        let flow = self.table.get_mut(id);
+        if !law.enforces(flow.key()) {
             return;
         }
-        let flow = self.table.get_mut(id);
         let started = flow.started();
         let Some(conversation) = &mut flow.conversation else { return };
         let Some(since) = conversation.amid_since().filter(|_| !conversation.watched) else { return };

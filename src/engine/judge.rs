@@ -11,11 +11,11 @@ use crate::flow::{Anomaly, AnomalySet};
 use crate::packet::{Datagram, Segment};
 use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
 
-use super::PacketInput;
 use super::allowance::{Allowance, is_grave};
 use super::bench::{Desk, Law, Sitting};
 use super::facts::FlowFacts;
 use super::quota;
+use super::{BanRequest, PacketInput};
 
 /// Why a flow is to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,15 @@ pub(super) struct Stop {
     pub(super) reason: DropReason,
     pub(super) rule: Option<String>,
     pub(super) reject: bool,
+    /// The ban that comes with it, once the flow is confirmed.
+    pub(super) ban: Option<Box<BanRequest>>,
+}
+
+impl Stop {
+    /// A stop that no rule asks for.
+    pub(super) const fn because(reason: DropReason) -> Self {
+        Self { reason, rule: None, reject: false, ban: None }
+    }
 }
 
 /// What one packet led to.
@@ -46,6 +55,8 @@ pub(super) struct Judge<'e> {
     /// The datagram that is judged, of a flow of UDP.
     pub(super) datagram: Option<&'e Datagram<'e>>,
     pub(super) flow: FlowFacts,
+    /// True if what blocks really does in this flow.
+    enforced: bool,
     /// Who sent the packet; absent where a flow is only cleared away.
     pub(super) from: Option<Side>,
     /// What was told of this flow.
@@ -79,6 +90,7 @@ impl<'e> Sitting<'e> {
             packet,
             segment,
             datagram: None,
+            enforced: law.enforces(flow.key()),
             flow,
             from,
             allowance,
@@ -122,9 +134,9 @@ impl Matched {
 }
 
 impl Judge<'_> {
-    /// Whether blocking is more than talk.
+    /// True if what blocks really does in this flow.
     pub(super) const fn enforces(&self) -> bool {
-        self.law.enforces()
+        self.enforced
     }
 
     /// The bench that it borrows, for what happens to other flows meanwhile.
@@ -189,7 +201,7 @@ impl Judge<'_> {
         if action.blocks() && self.outcome.stop.is_none() {
             let reject = action == Action::Reject;
             let rule = Some(policy.id().to_owned());
-            self.outcome.stop = Some(Stop { reason: DropReason::Policy, rule, reject });
+            self.outcome.stop = Some(Stop { reason: DropReason::Policy, rule, reject, ban: None });
         }
     }
 
@@ -250,18 +262,24 @@ impl Judge<'_> {
         let banner = question.banner;
         let length = banner.line().len().min(self.law.config.disclosure.text);
         let grave = action.blocks() || is_grave(found.severity());
+        let ban = found.ban().map(|time| {
+            let line = self.law.config.disclosure.line(banner.line());
+            Box::new(BanRequest { client: source, rule: rule.id().to_owned(), banner: line, time })
+        });
         if self.allowance.admit_alert(rule.index(), grave, length) {
             self.tell_match(found, question, application());
         } else {
             self.desk.counters.alerts_suppressed += 1;
             self.allowance.cut_alert(rule.id());
         }
-        if action.blocks() && self.outcome.stop.is_none() {
-            self.outcome.stop = Some(Stop {
+        if action.blocks() {
+            let stop = self.outcome.stop.get_or_insert_with(|| Stop {
                 reason: DropReason::Rules,
                 rule: Some(rule.id().to_owned()),
                 reject: action == Action::Reject,
+                ban: None,
             });
+            stop.ban = stop.ban.take().or(ban);
         }
     }
 
@@ -347,7 +365,7 @@ impl Judge<'_> {
     /// Stops the flow where the policy says that the anomaly does.
     pub(super) fn stop_for_anomaly(&mut self, anomaly: Anomaly) {
         if self.law.config.on_anomaly.drops(anomaly) && self.outcome.stop.is_none() {
-            self.outcome.stop = Some(Stop { reason: anomaly.drop_reason(), rule: None, reject: false });
+            self.outcome.stop = Some(Stop::because(anomaly.drop_reason()));
         }
     }
 

@@ -16,6 +16,7 @@ mod conversation;
 mod counters;
 mod decision;
 mod dialogue;
+mod enforcement;
 pub mod evasion;
 mod facts;
 mod familiar;
@@ -35,7 +36,8 @@ use std::time::Duration;
 
 pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, FlowCounts};
-pub use self::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
+pub use self::decision::{BanRequest, Checksums, Decision, Inspected, PacketInput, Resets};
+pub use self::enforcement::EnforceOnly;
 pub use self::policy::{AnomalyAction, AnomalyPolicy};
 pub use self::remembered::{Remembered, Unseen};
 pub use crate::flow::{Anomaly, Tracking};
@@ -93,6 +95,11 @@ impl Engine {
         }
         counters.count_decision(&inspected.decision);
         inspected
+    }
+
+    /// Returns the ban that the last packet led to.
+    pub fn take_ban(&mut self) -> Option<Box<BanRequest>> {
+        self.bench.desk.ban.take()
     }
 
     /// Forgets flows that have been silent for too long, and tells what they still owed.
@@ -241,7 +248,9 @@ impl Engine {
         if !self.bench.law.config.on_anomaly.drops(anomaly) {
             return Decision::Undecided.into();
         }
-        if self.bench.law.config.enforce && told.is_some() {
+        let config = &self.bench.law.config;
+        let enforces = config.enforce && config.enforce_only.holds_packet(packet.ip);
+        if enforces && told.is_some() {
             emit(EventKind::Drop(DropFacts {
                 reason: anomaly.drop_reason(),
                 rule: None,
@@ -250,7 +259,7 @@ impl Engine {
                 header: PacketHeader::default(),
             }));
         }
-        if self.bench.law.config.enforce { Decision::Drop.into() } else { Decision::Undecided.into() }
+        if enforces { Decision::Drop.into() } else { Decision::Undecided.into() }
     }
 }
 
@@ -269,6 +278,8 @@ impl Timeouts {
 
 #[cfg(test)]
 mod application_tests;
+#[cfg(test)]
+mod ban_tests;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]

@@ -27,9 +27,11 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             EventKind::Drop(_) => "drop",
             EventKind::Anomaly(_) => "anomaly",
             EventKind::Flow(_) => "flow",
-            EventKind::Connect(_) | EventKind::Stats(_) | EventKind::Hook(_) | EventKind::Change(_) => {
-                "other"
-            }
+            EventKind::Connect(_)
+            | EventKind::Stats(_)
+            | EventKind::Hook(_)
+            | EventKind::Ban(_)
+            | EventKind::Change(_) => "other",
         })
         .collect()
 }

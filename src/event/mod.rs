@@ -9,6 +9,7 @@ mod stopped;
 mod tls;
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub struct Event {
     pub timestamp: Timestamp,
     /// Which path saw it.
     pub source: Source,
-    /// The flow it belongs to; absent for `Stats`, `Hook` and `Change`.
+    /// The flow it belongs to; absent for `Stats`, `Hook`, `Ban` and `Change`.
     pub flow: Option<FlowContext>,
     /// What happened.
     pub kind: EventKind,
@@ -84,6 +85,7 @@ impl Event {
                 EventKind::Connect(facts) => facts.said.len(),
                 EventKind::Stats(facts) => size_of_val(facts.counters.as_slice()),
                 EventKind::Hook(facts) => size_of::<HookFacts>() + facts.families.len() + facts.detail.len(),
+                EventKind::Ban(facts) => size_of::<BanFacts>() + facts.banner.len(),
                 EventKind::Change(facts) => facts.weight(),
                 EventKind::Flow(facts) => {
                     size_of::<FlowRecord>() + facts.rule.as_ref().map_or(0, String::len)
@@ -138,6 +140,8 @@ pub enum EventKind {
     Stats(Box<StatsFacts>),
     /// The rules that lead packets to the guard are not as they should be, or are again.
     Hook(Box<HookFacts>),
+    /// A client was banned, or is no longer.
+    Ban(Box<BanFacts>),
     /// Something of the inventory became different.
     Change(Box<ChangeFacts>),
 }
@@ -224,6 +228,23 @@ pub struct HookFacts {
     pub state: &'static str,
     /// What was found or done, for a person.
     pub detail: String,
+}
+
+/// A client was banned, or is no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BanFacts {
+    /// Address of the client.
+    pub address: IpAddr,
+    /// A stable name: `banned`, `extended`, `unbanned`, `failed`.
+    pub state: &'static str,
+    /// Remaining time of the ban.
+    pub time: Option<Duration>,
+    /// The rule that asked for it; none of a ban by hand.
+    pub rule: Option<String>,
+    /// The banner that the rule matched, perhaps cut.
+    pub banner: String,
+    /// Of `unbanned`: `expired`, `removed` or `evicted`; of `failed`: why.
+    pub detail: Option<String>,
 }
 
 /// Something of the inventory became different.

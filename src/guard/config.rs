@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
 use crate::bypass::BypassConfig;
-use crate::engine::{AnomalyPolicy, HttpInspect, OnFailure};
+use crate::engine::{AnomalyPolicy, EnforceOnly, HttpInspect, OnFailure};
 use crate::fleet::rules::RulesFrom;
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::inventory::RecordConfig;
@@ -82,6 +84,8 @@ pub struct GuardConfig {
     pub backend: Backend,
     /// Whether blocking rules block.
     pub enforce: bool,
+    /// The flows that are enforced.
+    pub enforce_only: EnforceOnly,
     /// What becomes of packets that cannot be inspected.
     pub on_failure: OnFailure,
     /// What is done about traffic that an inspector could be misled with.
@@ -90,6 +94,8 @@ pub struct GuardConfig {
     pub http_inspect: HttpInspect,
     /// Whether KEXINIT is read for HASSH even if no rule asks for it.
     pub collect_kex: bool,
+    /// Networks that are never banned.
+    pub ban_exempt: Vec<IpNet>,
     /// The hook to put up for the run.
     pub hook: Option<HookConfig>,
     /// Whether that hook is put back where something changes it or takes it away.

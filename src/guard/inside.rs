@@ -24,7 +24,8 @@ use crate::banner::disclosure::Disclosure;
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::engine::{
-    AnomalyPolicy, Checksums, Decision, EngineConfig, HttpInspect, OnFailure, PacketInput, Resets,
+    AnomalyPolicy, Checksums, Decision, EnforceOnly, EngineConfig, HttpInspect, OnFailure, PacketInput,
+    Resets,
 };
 use crate::event::{self, Timestamp};
 use crate::inline::Inspector;
@@ -51,6 +52,8 @@ pub struct InsideConfig {
     pub fingerprints: Option<PathBuf>,
     /// Whether blocking rules block.
     pub enforce: bool,
+    /// The flows that are enforced.
+    pub enforce_only: EnforceOnly,
     /// What becomes of packets that cannot be inspected.
     pub on_failure: OnFailure,
     /// What is done about traffic that an inspector could be misled with.
@@ -336,6 +339,7 @@ fn engine(config: &InsideConfig) -> EngineConfig {
     EngineConfig {
         source: event::Source::Guard,
         enforce: config.enforce,
+        enforce_only: config.enforce_only.clone(),
         on_failure: config.on_failure,
         on_anomaly: config.on_anomaly,
         http_inspect: config.http_inspect,

@@ -6,6 +6,7 @@
 //!
 //! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook
 //! is taken down before they are given back, so that no packet is led to a queue without a listener.
+mod bans;
 mod blocks;
 mod bridge;
 mod clock;

@@ -11,6 +11,7 @@ use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use super::bans::{BanConfig, BanHandle, BanKeeper};
 use super::config::{GuardConfig, Output};
 use super::front::{Facade, Front};
 use super::handed::Handed;
@@ -132,6 +133,7 @@ pub(super) fn start(
         inventory,
         page,
         workers: Vec::new(),
+        bans: None,
         shown: ReadersShown::default(),
         predecessor,
         facade: None,
@@ -147,8 +149,9 @@ pub(super) fn start(
         _listener: signals,
         _stamps: stamps,
     };
+    let bans = run.start_bans()?;
     run.face(listener, gifts)?;
-    let parts = Parts { run: &run, fingerprints, injector, cpus: allowed_cpus(config.pin) };
+    let parts = Parts { run: &run, bans, fingerprints, injector, cpus: allowed_cpus(config.pin) };
     let mut entries = entries.into_iter().flatten();
     let numbered = config.queues.numbers().zip(sources).enumerate();
     let queues =
@@ -193,6 +196,17 @@ fn note_start(metrics: &GuardMetrics, config: &GuardConfig, rules: &RuleSet) {
 }
 
 impl Run {
+    /// Starts the thread that keeps bans.
+    fn start_bans(&mut self) -> Result<BanHandle, GuardError> {
+        let enforces = self.config.enforce;
+        let expected = enforces && self.rules.load().needs().bans;
+        let config = BanConfig { exempt: self.config.ban_exempt.clone(), enforces, expected };
+        let keeper = BanKeeper::start(self.programs.clone(), config, self.metrics.clone(), self.sinks())?;
+        let handle = keeper.handle.clone();
+        self.bans = Some(keeper);
+        Ok(handle)
+    }
+
     /// Opens what others see of it, or holds it ready as long as another guard has these places.
     fn face(&mut self, listener: Option<TcpListener>, gifts: Vec<Gift>) -> Result<(), GuardError> {
         let facade = Facade {
@@ -327,6 +341,7 @@ struct Parts<'a> {
     fingerprints: Option<Arc<Fingerprints>>,
     injector: Option<Arc<Injector>>,
     cpus: Vec<usize>,
+    bans: BanHandle,
 }
 
 impl Parts<'_> {
@@ -356,6 +371,7 @@ impl Parts<'_> {
             answers: Answers::default(),
             grown: None,
             bypass,
+            bans: self.bans.clone(),
         };
         let shared = Shared {
             number,
@@ -392,6 +408,7 @@ impl Parts<'_> {
         EngineConfig {
             source: event::Source::Guard,
             enforce: config.enforce,
+            enforce_only: config.enforce_only.clone(),
             on_failure: config.on_failure,
             on_anomaly: config.on_anomaly,
             http_inspect: config.http_inspect,

@@ -78,6 +78,9 @@ impl Run {
         self.blocks.go_on_from(state.blocks);
         self.beginning = Beginning::Succeeds(state.account);
         self.metrics.note_takeover();
+        if let Some(bans) = &self.bans {
+            bans.adopt();
+        }
         tell(match (of_a_guard, has_state) {
             (true, _) => "bannerwall: goes on in the place of the guard that ran",
             (false, true) => "bannerwall: goes on where the last run has stopped",
@@ -211,6 +214,7 @@ impl Run {
             // Nobody reads before the next process, if there ever is one.
             account = keeper.leave();
         }
+        self.stop_bans();
         self.front = Front::default();
         if let Some(page) = &mut self.page {
             page.close();

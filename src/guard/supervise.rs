@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use super::bans::BanKeeper;
 use super::blocks::BlockLog;
 use super::config::GuardConfig;
 use super::control::RulesInForce;
@@ -67,6 +68,8 @@ pub(super) struct Run {
     pub(super) inventory: Option<Inventory>,
     pub(super) page: Option<Page>,
     pub(super) workers: Vec<Running>,
+    /// Who keeps bans.
+    pub(super) bans: Option<BanKeeper>,
     /// Whether the workers go around.
     pub(super) rounds: Arc<Rounds>,
     /// Who started this process and wants to hear how it goes.
@@ -177,6 +180,7 @@ impl Run {
         if let (Some(keeper), Ok(End::Stop) | Err(_)) = (keeper, &served) {
             keeper.close();
         }
+        self.stop_bans();
         self.emit_stats(started);
         self.finish_workers();
         self.finish_readers();
@@ -285,6 +289,8 @@ impl Run {
             });
             return Ok(());
         }
+        // The table of bans goes with the hook: nobody may put it back.
+        self.stop_bans();
         let answer = keeper.take_down();
         let deadline = Instant::now() + Keeper::patience();
         loop {
@@ -297,6 +303,13 @@ impl Run {
             if let Ok(Message::Stop) = self.messages.try_recv() {
                 return Err(GuardError::Forced);
             }
+        }
+    }
+
+    /// Ends the thread that keeps bans; the kernel's set stays.
+    pub(super) fn stop_bans(&self) {
+        if let Some(bans) = &self.bans {
+            bans.stop();
         }
     }
 
@@ -329,7 +342,10 @@ impl Run {
             queues.join(","),
             config.backend.what(),
             self.rules.load().rules().len(),
-            if config.enforce { "enforcing" } else { "monitoring only" },
+            match config.enforce {
+                true => format!("enforcing{}", config.enforce_only),
+                false => "monitoring only".to_owned(),
+            },
             match config.on_failure {
                 OnFailure::Open => "open",
                 OnFailure::Closed => "closed",

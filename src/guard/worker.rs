@@ -11,6 +11,7 @@ use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::Sender;
 
 use super::Message;
+use super::bans::BanHandle;
 use super::clock::Clock;
 use super::handed::Handed;
 use super::interfaces::Interfaces;
@@ -95,6 +96,8 @@ pub(super) struct Judge {
     pub(super) grown: Option<Timestamp>,
     /// Flows that go by below netfilter.
     pub(super) bypass: Option<Entries>,
+    /// Where bans are asked for.
+    pub(super) bans: BanHandle,
 }
 
 /// Resets with the way to their receivers.
@@ -162,6 +165,9 @@ impl Judge {
         }
         let held = self.injector.as_ref().map(|_| self.sink.hold());
         let inspected = self.inspector.inspect(&packet, &mut self.sink);
+        if let Some(ban) = self.inspector.take_ban() {
+            self.bans.request(ban);
+        }
         let answer = self.policy.answer(queued, &inspected.decision, inspected.mark);
         self.bypass(queued, &inspected);
         match inspected.decision {

@@ -61,6 +61,7 @@
 //! kernels that run iptables' `NFQUEUE` need not have, and `nft` takes no iptables target in its stead;
 //! `nft flush ruleset` would take it away all the same. So there is one form of the hook, and it is
 //! watched.
+pub(crate) mod bans;
 mod config;
 pub mod inspect;
 mod lookout;
@@ -210,6 +211,9 @@ pub enum HookError {
         /// What iptables said.
         message: String,
     },
+    /// The table of bans could not be removed.
+    #[error("the table of bans stays: {0}")]
+    Bans(String),
     /// iptables did not answer in time, or the thread that runs it has failed.
     #[error("iptables does not answer: look with `bannerwall hook status`")]
     Unanswered,
@@ -370,7 +374,7 @@ pub fn is_ours(line: &str) -> bool {
     is_our_chain(chain) || plan::jump_forms().iter().any(|form| form == rule)
 }
 
-/// Removes all that bannerwall ever made, in every family asked for and both variants of iptables, and
+/// Removes all that bannerwall ever made, bans included, in every family asked for and both variants of iptables, and
 /// nothing else; says whether there was anything.
 ///
 /// # Errors
@@ -379,11 +383,16 @@ pub fn is_ours(line: &str) -> bool {
 pub fn down(scope: impl Into<Scope>) -> Result<bool, HookError> {
     let mut removed = false;
     let mut failed = None;
-    for (_, tables) in scope.into().places() {
+    let scope = scope.into();
+    for (_, tables) in scope.places() {
         match tables.and_then(|tables| down_family(&tables)) {
             Ok(was_there) => removed |= was_there,
             Err(error) => failed = failed.or(Some(error)),
         }
+    }
+    match bans::remove(&scope.programs) {
+        Ok(was_there) => removed |= was_there,
+        Err(error) => failed = failed.or(Some(HookError::Bans(error.to_string()))),
     }
     failed.map_or(Ok(removed), Err)
 }

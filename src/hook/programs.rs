@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::bans::BanCall;
 use super::plan::{self, TABLE};
 use super::runner::Runner;
 use super::{Family, Variant};
@@ -48,6 +49,13 @@ impl Programs {
         }
     }
 
+    pub(super) fn ban(&self, call: &BanCall) -> io::Result<Ended> {
+        match self {
+            Self::Here => call.run(),
+            Self::Beside(runner) => runner.ban(call),
+        }
+    }
+
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
         match self {
             Self::Here => call.run(),
@@ -71,6 +79,10 @@ pub(crate) enum Question {
     Links,
     /// Queueing disciplines, as JSON.
     Disciplines,
+    /// Addresses of this machine, as JSON.
+    Addresses,
+    /// Default routes, as JSON.
+    DefaultRoutes(Family),
 }
 
 impl Question {
@@ -84,6 +96,9 @@ impl Question {
             Self::Policies => &["ip", "xfrm", "policy", "list", "nosock"],
             Self::Links => &["ip", "-j", "-d", "link"],
             Self::Disciplines => &["tc", "-j", "qdisc", "show"],
+            Self::Addresses => &["ip", "-j", "addr", "show"],
+            Self::DefaultRoutes(Family::V4) => &["ip", "-j", "-4", "route", "show", "default"],
+            Self::DefaultRoutes(Family::V6) => &["ip", "-j", "-6", "route", "show", "default"],
         }
     }
 
@@ -95,7 +110,9 @@ impl Question {
         let none = || Ended { code: Some(0), stdout: String::new(), stderr: String::new() };
         match self {
             Self::Legacy(family) if !has_legacy_tables(family)? => return Ok(none()),
-            Self::Routing(Family::V6) if !Family::V6.is_enabled() => return Ok(none()),
+            Self::Routing(Family::V6) | Self::DefaultRoutes(Family::V6) if !Family::V6.is_enabled() => {
+                return Ok(none());
+            }
             _ => {}
         }
         let (program, arguments) = self.words().split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -156,7 +173,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    fn of(output: &Output) -> Self {
+    pub(super) fn of(output: &Output) -> Self {
         Self {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -199,20 +216,23 @@ impl Call {
     /// # Errors
     /// It can't be run.
     pub(super) fn run(&self) -> io::Result<Ended> {
-        let mut child = Command::new(self.name())
-            .args(self.arguments())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        if let Some(mut pipe) = child.stdin.take()
-            && self.program == Program::Restore
-        {
-            let input = format!("*{TABLE}\n{}\nCOMMIT\n", self.changes.join("\n"));
-            // A program that ends before it has read all says why by itself.
-            let _ = pipe.write_all(input.as_bytes());
-        }
-        let output = child.wait_with_output()?;
-        Ok(Ended::of(&output))
+        let input = match self.program {
+            Program::Restore => format!("*{TABLE}\n{}\nCOMMIT\n", self.changes.join("\n")),
+            Program::Version | Program::Save => String::new(),
+        };
+        run_with_input(Command::new(self.name()).args(self.arguments()), input.as_bytes())
     }
+}
+
+/// Runs a program over this input, and waits until it ends.
+///
+/// # Errors
+/// It cannot be run.
+pub(super) fn run_with_input(command: &mut Command, input: &[u8]) -> io::Result<Ended> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // A program that ends before it has read all says why by itself.
+        let _ = pipe.write_all(input);
+    }
+    Ok(Ended::of(&child.wait_with_output()?))
 }

@@ -2,7 +2,8 @@
 //!
 //! It is this program again (`bannerwall runner`), started before the guard gives up what that takes. It reads
 //! nothing from the network, and is asked over pipes, a line of JSON each way. What can be asked for is a [`Call`]: to
-//! read our table, or to change our own chains in it and the jumps to them; and a [`Question`] about the machine. It ends with the guard.
+//! read our table, or to change our own chains in it and the jumps to them; a [`BanCall`] about our table of bans; and a
+//! [`Question`] about the machine. It ends with the guard.
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::process::CommandExt as _;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
+use super::bans::BanCall;
 use super::programs::{Call, Ended, Question};
 
 /// The subcommand of such a process.
@@ -27,6 +29,7 @@ const LINE: u64 = 64 << 20;
 #[serde(untagged)]
 enum Request {
     Look(Question),
+    Ban(BanCall),
     Call(Call),
 }
 
@@ -81,6 +84,14 @@ impl Runner {
     /// # Errors
     /// It could not be, or the process has ended.
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
+        self.exchange(call)
+    }
+
+    /// Runs `nft` about the table of bans.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(super) fn ban(&self, call: &BanCall) -> io::Result<Ended> {
         self.exchange(call)
     }
 
@@ -142,6 +153,7 @@ pub(crate) fn serve() -> io::Result<()> {
     while let Some(request) = read_line::<Request>(&mut requests)? {
         let ended = match request {
             Request::Look(question) => question.ask(),
+            Request::Ban(call) => call.run(),
             Request::Call(call) if call.is_ours() => call.run(),
             Request::Call(_) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, "rules that are not the hook's"))

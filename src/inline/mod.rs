@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::engine::{Counters, Decision, Engine, EngineConfig, Inspected, PacketInput};
+use crate::engine::{BanRequest, Counters, Decision, Engine, EngineConfig, Inspected, PacketInput};
 use crate::event::{Event, EventSink, Timestamp};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -63,6 +63,11 @@ impl Inspector {
             journal.take(packet, &inspected.decision);
         }
         inspected
+    }
+
+    /// Returns the ban that the last packet led to.
+    pub fn take_ban(&mut self) -> Option<Box<BanRequest>> {
+        self.engine.take_ban()
     }
 
     /// Whether it is time to [`Self::tick`]; the first look only starts the count. Time may jump back, as

@@ -357,8 +357,15 @@ impl Alerted {
     fn read(self) -> Result<Finding, String> {
         const SEVERITIES: [Severity; 5] =
             [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
-        const ACTIONS: [Action; 6] =
-            [Action::Accept, Action::Alert, Action::Drop, Action::Reject, Action::Mark, Action::Allow];
+        const ACTIONS: [Action; 7] = [
+            Action::Accept,
+            Action::Alert,
+            Action::Drop,
+            Action::Reject,
+            Action::Ban,
+            Action::Mark,
+            Action::Allow,
+        ];
         let verdicts = Verdict::NAMES.map(|(name, _)| name);
         let verdict = self.verdict.map(|name| one_of(verdicts, &name, "verdict"));
         Ok(Finding {

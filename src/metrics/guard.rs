@@ -171,6 +171,10 @@ families! {
     pub bypass_up: gauge "bypass_up" "1 where a bypass forwards decided flows below netfilter, 0 where none was asked for or it had to be ended",
     /// Times that the hook was put back after somebody else had taken it away.
     pub hook_repairs: counter "hook_repairs_total" "Times that the hook was put back after somebody else had taken it away",
+    /// Clients that are banned now.
+    pub bans_now: gauge "bans" "Clients that are banned now",
+    /// Packets of banned clients that the kernel dropped.
+    pub banned_packets: counter "banned_packets_total" "Packets of banned clients that the kernel dropped",
     /// 1 where rules that were read last are in force.
     last_reload_successful: gauge "last_reload_successful" "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
     /// When rules were last put in force.
@@ -198,6 +202,8 @@ struct Labelled {
     takeovers: IntCounterVec,
     resets: IntCounterVec,
     hook_up: IntGaugeVec,
+    bans: IntCounterVec,
+    unbans: IntCounterVec,
 }
 
 impl GuardMetrics {
@@ -223,6 +229,12 @@ impl GuardMetrics {
         }
         for action in [Action::Drop, Action::Reject] {
             self.flows_blocked(action);
+        }
+        for result in ["banned", "extended", "exempt", "failed", "lost"] {
+            self.bans(result);
+        }
+        for reason in ["expired", "removed", "evicted"] {
+            self.unbans(reason);
         }
     }
 
@@ -319,6 +331,16 @@ impl GuardMetrics {
         self.rules_last_poll.set(super::unix_seconds());
     }
 
+    /// Bans with this result.
+    pub fn bans(&self, result: &str) -> IntCounter {
+        self.labelled.bans.with_label_values(&[result])
+    }
+
+    /// Bans that ended for this reason.
+    pub fn unbans(&self, reason: &str) -> IntCounter {
+        self.labelled.unbans.with_label_values(&[reason])
+    }
+
     /// Resets that ended so.
     pub fn resets(&self, result: ResetResult) -> IntCounter {
         self.labelled.resets.with_label_values(&[match result {
@@ -408,6 +430,12 @@ impl Labelled {
             reloads: counters("reloads_total", "Reloads of the rules, by result", &["result"])?,
             takeovers: counters("takeovers_total", "Takeovers from another process, by result", &["result"])?,
             resets: counters("resets_total", "Resets for rejected connections, by result", &["result"])?,
+            bans: counters(
+                "bans_total",
+                "Bans that rules or administrators asked for, by result",
+                &["result"],
+            )?,
+            unbans: counters("unbans_total", "Bans that ended, by reason", &["reason"])?,
             hook_up: gauges(
                 "hook_up",
                 "Whether a hook of this address family leads packets to this guard's queues",

@@ -11,7 +11,7 @@ use crate::event::{
     EventKind, FlowRecord, ProductFacts, Protocol, Side,
 };
 
-use super::text::Changed;
+use super::text::{BanLine, Changed};
 use super::time::EveTime;
 use super::{Format, escape};
 
@@ -136,6 +136,10 @@ impl<'a> Row<'a> {
             EventKind::Hook(facts) => {
                 row.event_type = "hook";
                 row.detail = format!("{} {}: {}", facts.families, facts.state, facts.detail).into();
+            }
+            EventKind::Ban(facts) => {
+                row.event_type = "ban";
+                row.detail = BanLine(facts).to_string().into();
             }
             EventKind::Change(facts) => row.change(facts),
             EventKind::Stats(facts) => {

@@ -44,6 +44,7 @@ impl<'a> Finding<'a> {
                 | EventKind::Flow(_)
                 | EventKind::Stats(_)
                 | EventKind::Hook(_)
+                | EventKind::Ban(_)
                 | EventKind::Change(_) => {}
             }
         }

@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, Endpoint, Endpoints, Event,
-    EventKind, FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts, Severity, Side,
-    SshFacts, SshSide, StatsFacts, TlsFacts, Volume,
+    AlertFacts, AnomalyFacts, Application, BanFacts, ChangeFacts, ConnectFacts, DropFacts, Endpoint,
+    Endpoints, Event, EventKind, FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts,
+    Severity, Side, SshFacts, SshSide, StatsFacts, TlsFacts, Volume,
 };
 
 use super::time::ClockTime;
@@ -95,7 +95,28 @@ impl Display for Line<'_> {
             EventKind::Hook(facts) => {
                 write!(f, "hook    {} {}: {}", facts.families, facts.state, Escaped(&facts.detail))
             }
+            EventKind::Ban(facts) => write!(f, "ban     {}", BanLine(facts)),
             EventKind::Change(facts) => write!(f, "change  {}", Changed(facts)),
+        }
+    }
+}
+
+/// A ban in a line: who, for how long, and why.
+pub(super) struct BanLine<'a>(pub(super) &'a BanFacts);
+
+impl fmt::Display for BanLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BanFacts { address, state, time, rule, banner, detail } = self.0;
+        write!(f, "{address} {state}")?;
+        if let Some(time) = time {
+            write!(f, " for {} s", time.as_secs_f64().round())?;
+        }
+        if let Some(rule) = rule {
+            write!(f, " by {rule}: {}", Escaped(banner))?;
+        }
+        match detail {
+            Some(detail) => write!(f, " ({})", Escaped(detail)),
+            None => Ok(()),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! rechecks them. The octets come from the network: they may be cut short by a copy range or a
 //! snap length, padded, or hostile. This room knows neither flows nor the clock.
 
+use std::net::IpAddr;
+
 use etherparse::err::ipv4::HeaderSliceError as Ipv4Error;
 use etherparse::err::ipv6::HeaderSliceError as Ipv6Error;
 use etherparse::{
@@ -87,6 +89,18 @@ pub fn parse(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
         Some(6) => parse_ipv6(ip, wire_length),
         Some(version) => Err(PacketError::Version(version)),
         None => Err(short(1, 0, wire_length)),
+    }
+}
+
+/// Source and destination of a packet that need not be whole; none if they are not there.
+pub fn ends(ip: &[u8]) -> Option<[IpAddr; 2]> {
+    let octets = |at: usize, length: usize| ip.get(at..at + length);
+    let v4 = |at| Some(IpAddr::from(<[u8; 4]>::try_from(octets(at, 4)?).ok()?));
+    let v6 = |at| Some(IpAddr::from(<[u8; 16]>::try_from(octets(at, 16)?).ok()?));
+    match ip.first()? >> 4 {
+        4 => Some([v4(12)?, v4(16)?]),
+        6 => Some([v6(8)?, v6(24)?]),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use regex::Regex;
 
@@ -26,6 +27,7 @@ pub(super) struct Override {
     pub(super) enabled: Option<bool>,
     pub(super) action: Option<(Action, Range<usize>)>,
     pub(super) mark: Option<Mark>,
+    pub(super) ban: Option<Duration>,
     pub(super) severity: Option<Severity>,
     pub(super) exempt: Exempt,
     /// Why, for those who read `rules list`.
@@ -162,6 +164,7 @@ impl Override {
                 changes.push(format!("action {} to {}", rule.action.name(), action.name()));
             }
             rule.action = *action;
+            rule.ban = self.ban.or(rule.ban);
             rule.mark = (*action == Action::Mark).then(|| self.mark.or(rule.mark)).flatten();
         }
         if let Some(severity) = self.severity

@@ -68,6 +68,7 @@ mod view;
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use self::advisory::Finding;
 use self::diagnostic::Report;
@@ -94,6 +95,7 @@ pub use self::field::Sender;
 pub use self::policy::{Allowed, Opinion, Policy};
 pub use self::probe::ProbeRequest;
 pub use self::rule::{Mark, Rule};
+pub use self::scope::parse_network;
 pub use self::selection::{Profiles, Selection};
 pub use self::source::Texts;
 pub use self::threshold::Thresholds;
@@ -132,6 +134,8 @@ pub struct Needs {
     pub body: usize,
     /// A fingerprint database.
     pub fingerprints: bool,
+    /// A way to ban clients.
+    pub bans: bool,
     /// First octets of what is not read.
     pub other: bool,
     /// Every request of a kept-alive connection: a rule would block one.
@@ -345,6 +349,11 @@ impl<'r> Match<'r> {
         self.rule.mark.filter(|_| self.action() == Action::Mark)
     }
 
+    /// How long to ban the client.
+    pub fn ban(&self) -> Option<Duration> {
+        self.rule.ban().filter(|_| self.action() == Action::Ban)
+    }
+
     /// How grave the match is: what is mended is only worth knowing, and what cannot be told is no more than
     /// a weakness under conditions.
     pub fn severity(&self) -> Severity {
@@ -368,6 +377,7 @@ impl Needs {
             fingerprints: rules.iter().any(Rule::needs_fingerprints),
             every_request: rules.iter().any(Rule::blocks_requests),
             beside_requests: rules.iter().any(Rule::blocks_beside_requests),
+            bans: rules.iter().any(|rule| rule.action == Action::Ban),
             other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
             requests,
         }

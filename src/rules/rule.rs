@@ -17,6 +17,9 @@ use super::version::Requirement;
 use crate::event::{Action, Protocol, Severity};
 use crate::terms::hash::fnv64;
 
+/// How long a ban holds if its rule does not say.
+const DEFAULT_BAN: Duration = Duration::from_secs(600);
+
 /// One validated rule; what it asks for is reached by getters.
 #[derive(Debug)]
 pub struct Rule {
@@ -27,6 +30,8 @@ pub struct Rule {
     pub(super) from: Sender,
     pub(super) action: Action,
     pub(super) mark: Option<Mark>,
+    /// The time of a ban, where the rule gives one.
+    pub(super) ban: Option<Duration>,
     pub(super) severity: Severity,
     pub(super) category: String,
     pub(super) references: Vec<String>,
@@ -134,6 +139,11 @@ impl Rule {
     /// The mark to set, for `action = "mark"`.
     pub const fn mark(&self) -> Option<Mark> {
         self.mark
+    }
+
+    /// How long a client is banned, for `action = "ban"`.
+    pub fn ban(&self) -> Option<Duration> {
+        (self.action == Action::Ban).then(|| self.ban.unwrap_or(DEFAULT_BAN))
     }
 
     /// How grave a match is.

@@ -70,7 +70,7 @@ fn number(address: IpAddr) -> Number {
 }
 
 /// Reads a network, an address, or an IPv4-mapped one.
-pub(super) fn parse_network(text: &str) -> Option<IpNet> {
+pub fn parse_network(text: &str) -> Option<IpNet> {
     if let Ok(network) = text.parse::<IpNet>() {
         return Some(network);
     }

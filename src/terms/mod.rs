@@ -219,6 +219,8 @@ pub enum Action {
     Drop,
     /// Report, drop the flow and reset both ends.
     Reject,
+    /// As `Drop`, and ban the client of an established connection for a time.
+    Ban,
     /// Report and mark the packet, so that other firewall rules can act on it.
     Mark,
     /// Nothing by itself: policies name it.
@@ -233,6 +235,7 @@ impl Action {
             Self::Alert => "alert",
             Self::Drop => "drop",
             Self::Reject => "reject",
+            Self::Ban => "ban",
             Self::Mark => "mark",
             Self::Allow => "allow",
         }
@@ -240,7 +243,7 @@ impl Action {
 
     /// Whether it stops the flow when enforced.
     pub const fn blocks(self) -> bool {
-        matches!(self, Self::Drop | Self::Reject)
+        matches!(self, Self::Drop | Self::Reject | Self::Ban)
     }
 }
 

@@ -138,7 +138,10 @@ fn announce(config: &TunnelConfig, device: &Device, cover: &Cover, mtu: &str, up
         if config.offload { "super-packets" } else { "packet by packet" },
     ));
     if let (Some(upkeep), Some(guard)) = (upkeep, &config.guard) {
-        let how = if guard.enforce { "enforcing" } else { "monitoring only" };
+        let how = match guard.enforce {
+            true => format!("enforcing{}", guard.enforce_only),
+            false => "monitoring only".to_owned(),
+        };
         let rules = upkeep.rules();
         let plural = if rules == 1 { "" } else { "s" };
         tell(format_args!("guard: {rules} rule{plural}, {how}"));

@@ -279,7 +279,7 @@ impl Datagrams {
         if judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             association.suspect_unfinished();
-            let stopped = self.stop(id, association, Stop { reason, rule: None, reject: false }, judge);
+            let stopped = self.stop(id, association, Stop::because(reason), judge);
             if stopped.is_some() {
                 return stopped;
             }

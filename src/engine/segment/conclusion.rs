@@ -23,7 +23,7 @@ impl Passage<'_> {
         }
         if let Some(reason) = outcome.refuse {
             self.judge.tell_drop(reason, None, false);
-            let decision = if law.enforces() { Decision::Drop } else { Decision::Undecided };
+            let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
             return Inspected { decision, mark };
         }
         let Some(conversation) = &flow.conversation else {
@@ -84,7 +84,7 @@ impl Passage<'_> {
         if self.judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             if self.judge.enforces() {
-                return self.stop(Stop { reason, rule: None, reject: false }, mark);
+                return self.stop(Stop::because(reason), mark);
             }
             self.judge.tell_drop(reason, None, false);
         }
@@ -95,7 +95,7 @@ impl Passage<'_> {
     fn run_short(&mut self, mark: Option<Mark>) -> Inspected {
         self.judge.desk.counters.no_room += 1;
         if self.judge.law.config.on_failure == OnFailure::Closed {
-            return self.stop(Stop { reason: DropReason::FlowMemcap, rule: None, reject: false }, mark);
+            return self.stop(Stop::because(DropReason::FlowMemcap), mark);
         }
         self.pass_or_refuse(mark)
     }
@@ -132,7 +132,7 @@ impl Passage<'_> {
     /// Stops a flow with this segment, or says that it would have been stopped.
     pub(super) fn stop(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
         let law = self.judge.law;
-        let enforce = law.enforces() || stop.reason == DropReason::FlowMemcap;
+        let enforce = self.judge.enforces() || stop.reason == DropReason::FlowMemcap;
         let flow = self.flows.table.get(self.id);
         if enforce && law.tracking == Tracking::Inline && !flow.is_confirmed() {
             return self.condemn(stop, mark);
@@ -148,6 +148,7 @@ impl Passage<'_> {
         }
         self.end_conversation();
         self.judge.desk.counters.count_blocked(stop.reject);
+        self.judge.desk.ban = stop.ban.filter(|_| self.flows.table.get(self.id).is_established());
         let flow = self.flows.table.get_mut(self.id);
         let peer = flow.stream(self.from.other());
         let sender_expects = peer.is_open().then(|| peer.next());

@@ -123,7 +123,7 @@ impl Engine {
     /// that it would take out of the stream are judged as part of it.
     fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
         let law = &self.bench.law;
-        segment.flags().urg() && law.enforces() && law.tracking == Tracking::Inline
+        segment.flags().urg() && law.tracking == Tracking::Inline && law.enforces(&FlowKey::of(segment).0)
     }
 
     /// Whether a segment is the first of a flow that was refused when nobody said anything.
@@ -205,7 +205,7 @@ impl Engine {
         let facts = facts_of_untracked(segment, packet);
         let law = &self.bench.law;
         let policy = law.rules.policy(&facts.endpoints()).filter(|policy| !policy.allows_any());
-        let refused = law.enforces() && policy.is_some_and(|policy| policy.otherwise().blocks());
+        let refused = law.enforces(facts.key()) && policy.is_some_and(|policy| policy.otherwise().blocks());
         if law.config.on_failure == OnFailure::Open && !refused {
             return Decision::Undecided.into();
         }
@@ -257,7 +257,10 @@ impl Engine {
         if self.flows.table.get(seen.id).ruling != Ruling::Passed && !syn {
             return Decision::Block.into();
         }
-        if syn && seen.segment.wire_payload_length() > 0 && self.bench.law.enforces() {
+        if syn
+            && seen.segment.wire_payload_length() > 0
+            && self.bench.law.enforces(&FlowKey::of(seen.segment).0)
+        {
             return Passage::new(self, seen, sink).refuse(Anomaly::DataInReopeningSyn);
         }
         Decision::Undecided.into()
@@ -312,7 +315,7 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
 fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     // A reset that its receiver may have ignored, as there are a dozen reasons for, ends no banner half-way
     // where that would let the rest of it pass.
-    let over = flow.is_closed() && (!law.enforces() || !is_amid(flow));
+    let over = flow.is_closed() && (!is_amid(flow) || !law.enforces(flow.key()));
     let class = if over {
         Class::Closed
     } else if flow.is_opening() {

@@ -1,13 +1,14 @@
 //! The `bannerwall` object: what an event says beyond EVE.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::handshake::Handshake;
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
+    AlertFacts, AnomalyFacts, Application, BanFacts, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
     EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, MatchedText, OtherFacts, ProductFacts, Protocol,
     ResetFacts, Severity, VerdictFacts,
 };
@@ -69,6 +70,8 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hook: Option<Hook<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    ban: Option<Ban>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<Change<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resets: Option<Resets>,
@@ -124,6 +127,15 @@ impl<'a> Advisory<'a> {
 struct Hook<'a> {
     families: &'a str,
     state: &'static str,
+}
+
+/// A ban that began or ended.
+#[derive(Debug, Serialize)]
+struct Ban {
+    address: IpAddr,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<u64>,
 }
 
 /// What became different of the inventory.
@@ -250,6 +262,7 @@ impl<'a> Own<'a> {
             EventKind::Connect(facts) => Self::connect(facts),
             EventKind::Stats(_) => Self::default(),
             EventKind::Hook(facts) => Self::hook(facts),
+            EventKind::Ban(facts) => Self::ban(facts),
             EventKind::Change(facts) => Self { change: Some(Change::new(facts)), ..Self::default() },
         };
         own.source = event.source.name();
@@ -329,6 +342,17 @@ impl<'a> Own<'a> {
     fn hook(facts: &'a HookFacts) -> Self {
         let hook = Hook { families: &facts.families, state: facts.state };
         Self { hook: Some(hook), detail: Some(&facts.detail), ..Self::default() }
+    }
+
+    fn ban(facts: &'a BanFacts) -> Self {
+        let seconds = facts.time.map(|time| time.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
+        Self {
+            ban: Some(Ban { address: facts.address, state: facts.state, seconds }),
+            rule: facts.rule.as_deref(),
+            banner: (!facts.banner.is_empty()).then(|| facts.banner.as_str().into()),
+            detail: facts.detail.as_deref(),
+            ..Self::default()
+        }
     }
 
     fn connect(facts: &'a ConnectFacts) -> Self {

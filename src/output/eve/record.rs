@@ -202,7 +202,7 @@ impl<'a> Record<'a> {
                 own_stats = Some(own);
             }
             // All of it is ours.
-            EventKind::Hook(_) | EventKind::Change(_) => {}
+            EventKind::Hook(_) | EventKind::Ban(_) | EventKind::Change(_) => {}
         }
         if !strict {
             record.bannerwall = Some(Own::new(event, own_stats));
@@ -392,6 +392,7 @@ fn event_type(kind: &EventKind) -> &'static str {
         EventKind::Connect(_) => "connect",
         EventKind::Stats(_) => "stats",
         EventKind::Hook(_) => "hook",
+        EventKind::Ban(_) => "ban",
         EventKind::Change(_) => "change",
     }
 }
@@ -405,6 +406,7 @@ fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
         | EventKind::Connect(_)
         | EventKind::Stats(_)
         | EventKind::Hook(_)
+        | EventKind::Ban(_)
         | EventKind::Change(_) => None,
         EventKind::Alert(facts) => Some(facts.from),
         EventKind::Drop(_) | EventKind::Anomaly(_) => flow.from,

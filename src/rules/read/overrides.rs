@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_spanned::Spanned;
 use toml::de::DeValue;
@@ -15,7 +16,7 @@ use super::{Lists, fields, scope};
 use crate::event::{Action, Severity};
 
 const KEYS: &[&str] =
-    &["rule", "tag", "enabled", "action", "mark", "severity", "exempt", "reason", "optional"];
+    &["rule", "tag", "enabled", "action", "mark", "ban", "severity", "exempt", "reason", "optional"];
 const EXEMPT_KEYS: &[&str] = &["source", "destination"];
 
 #[derive(Default)]
@@ -25,6 +26,7 @@ struct Parts {
     enabled: Option<bool>,
     action: Option<(Action, Range<usize>)>,
     mark: Option<Mark>,
+    ban: Option<Duration>,
     severity: Option<Severity>,
     exempt: Exempt,
     reason: Option<String>,
@@ -48,6 +50,7 @@ pub(super) fn read(
             "enabled" => parts.enabled = truth(reader, key, value),
             "action" => parts.action = reader.name(key, value, ACTIONS).map(|action| (action, value.span())),
             "mark" => parts.mark = fields::mark(reader, value),
+            "ban" => parts.ban = fields::duration(reader, key, value),
             "severity" => parts.severity = reader.name(key, value, SEVERITIES),
             "exempt" => parts.exempt = exempt(reader, value, lists),
             "reason" => parts.reason = fields::line(reader, key, value).map(|text| text.value),
@@ -61,9 +64,9 @@ pub(super) fn read(
         return None;
     }
     let (place, _, _) = reader.source.locate(table.span().start);
-    let Parts { rules, tags, enabled, action, mark, severity, exempt, reason, optional } = parts;
+    let Parts { rules, tags, enabled, action, mark, ban, severity, exempt, reason, optional } = parts;
     let (file, line) = (file.clone(), place.line);
-    Some(Override { rules, tags, enabled, action, mark, severity, exempt, reason, optional, file, line })
+    Some(Override { rules, tags, enabled, action, mark, ban, severity, exempt, reason, optional, file, line })
 }
 
 fn check(reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str], parts: &Parts) {
@@ -79,6 +82,10 @@ fn check(reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str], parts: 
     let marks = parts.action.as_ref().is_some_and(|(action, _)| *action == Action::Mark);
     if given.contains(&"mark") && !marks {
         reader.error(header, "`mark` belongs to `action = \"mark\"`");
+    }
+    let bans = parts.action.as_ref().is_some_and(|(action, _)| *action == Action::Ban);
+    if given.contains(&"ban") && !bans {
+        reader.error(header, "`ban` belongs to `action = \"ban\"`");
     }
 }
 

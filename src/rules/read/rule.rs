@@ -52,6 +52,9 @@ const KEYS: &[(&str, Take)] = &[
     ("mark", |parts, reader, (_, span, value), _| {
         parts.mark = fields::mark(reader, value).map(|mark| (mark, span.clone()));
     }),
+    ("ban", |parts, reader, (key, span, value), _| {
+        parts.ban = fields::duration(reader, key, value).map(|ban| (ban, span.clone()));
+    }),
     ("severity", |parts, reader, (key, _, value), _| parts.severity = reader.name(key, value, SEVERITIES)),
     ("category", |parts, reader, (key, _, value), _| parts.category = fields::line(reader, key, value)),
     ("references", |parts, reader, (key, _, value), _| parts.references = fields::lines(reader, key, value)),
@@ -89,6 +92,7 @@ pub(super) const ACTIONS: &[(&str, Action)] = &[
     ("alert", Action::Alert),
     ("drop", Action::Drop),
     ("reject", Action::Reject),
+    ("ban", Action::Ban),
     ("mark", Action::Mark),
     ("accept", Action::Accept),
     ("allow", Action::Allow),
@@ -111,6 +115,7 @@ struct Parts {
     from: Option<Sender>,
     action: Option<Action>,
     mark: Option<(Mark, Range<usize>)>,
+    ban: Option<(Duration, Range<usize>)>,
     severity: Option<Severity>,
     category: Option<Text>,
     references: Vec<Text>,
@@ -267,6 +272,11 @@ impl Parts {
             }
             _ => {}
         }
+        if let (Some(action), Some((_, span))) = (self.action, &self.ban)
+            && action != Action::Ban
+        {
+            reader.error(span, format!("`ban` belongs to the action `ban`, not to `{}`", action.name()));
+        }
     }
 
     fn check_request(&self, reader: &mut Reader<'_>) {
@@ -357,6 +367,7 @@ impl Parts {
             from: self.from.unwrap_or(Sender::Server),
             action: self.action?,
             mark: self.mark.map(|(mark, _)| mark),
+            ban: self.ban.map(|(ban, _)| ban),
             severity: self.severity.unwrap_or(Severity::Medium),
             category: self.category.map(|category| category.value).unwrap_or_default(),
             references: self.references.into_iter().map(|reference| reference.value).collect(),

@@ -1,0 +1,164 @@
+//! Addresses that are never banned: those of the configuration, this machine's own, and its default gateways.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::hook::{Family, Programs, Question};
+
+/// How long the machine's own addresses are believed.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Why an address is not banned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Exemption {
+    /// It belongs to no single remote host.
+    #[error("it is a loopback, multicast, broadcast or unspecified address")]
+    Kind,
+    /// The configuration names it.
+    #[error("--ban-exempt names {0}")]
+    Network(IpNet),
+    /// It is this machine's.
+    #[error("it is an address of this machine")]
+    Own,
+    /// Traffic leaves by it.
+    #[error("it is a default gateway of this machine")]
+    Gateway,
+    /// The machine's own addresses could not be read.
+    #[error("the addresses of this machine cannot be read: {0}")]
+    Unknown(String),
+}
+
+/// The exemptions, with what is known of this machine.
+#[derive(Debug)]
+pub(super) struct Exemptions {
+    networks: Vec<IpNet>,
+    machine: Option<(Instant, Machine)>,
+}
+
+/// Addresses of this machine.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Machine {
+    own: Vec<IpAddr>,
+    gateways: Vec<IpAddr>,
+}
+
+impl Exemptions {
+    pub(super) const fn new(networks: Vec<IpNet>) -> Self {
+        Self { networks, machine: None }
+    }
+
+    /// Returns why an address must not be banned.
+    pub(super) fn of(&mut self, address: IpAddr, programs: &Programs, now: Instant) -> Option<Exemption> {
+        let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+        if address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_broadcast {
+            return Some(Exemption::Kind);
+        }
+        if let Some(network) = self.networks.iter().find(|network| network.contains(&address)) {
+            return Some(Exemption::Network(*network));
+        }
+        match self.machine(programs, now) {
+            Ok(machine) if machine.own.contains(&address) => Some(Exemption::Own),
+            Ok(machine) if machine.gateways.contains(&address) => Some(Exemption::Gateway),
+            Ok(_) => None,
+            Err(why) => Some(Exemption::Unknown(why)),
+        }
+    }
+
+    fn machine(&mut self, programs: &Programs, now: Instant) -> Result<&Machine, String> {
+        if let Some((read, _)) = &self.machine
+            && now.saturating_duration_since(*read) > FRESH
+        {
+            self.machine = None;
+        }
+        if self.machine.is_none() {
+            self.machine = Some((now, Machine::read(programs)?));
+        }
+        self.machine.as_ref().map(|(_, machine)| machine).ok_or_else(String::new)
+    }
+}
+
+impl Machine {
+    fn read(programs: &Programs) -> Result<Self, String> {
+        let mut machine = Self { own: addresses(&ask(programs, Question::Addresses)?), gateways: Vec::new() };
+        for family in Family::ALL {
+            machine.gateways.extend(gateways(&ask(programs, Question::DefaultRoutes(family))?));
+        }
+        Ok(machine)
+    }
+}
+
+fn ask(programs: &Programs, question: Question) -> Result<Value, String> {
+    let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
+    match ended.code {
+        Some(0) if ended.stdout.trim().is_empty() => Ok(Value::Null),
+        Some(0) => serde_json::from_str(&ended.stdout).map_err(|error| format!("`{question}`: {error}")),
+        _ => Err(format!("`{question}`: {}", ended.stderr.trim())),
+    }
+}
+
+/// Addresses of `ip -j addr`.
+fn addresses(links: &Value) -> Vec<IpAddr> {
+    let links = links.as_array().into_iter().flatten();
+    let infos = links.filter_map(|link| link.get("addr_info")?.as_array()).flatten();
+    infos.filter_map(|info| info.get("local")?.as_str()?.parse().ok()).collect()
+}
+
+/// Next hops of `ip -j route show default`, of several paths, too.
+fn gateways(routes: &Value) -> Vec<IpAddr> {
+    let routes = routes.as_array().into_iter().flatten();
+    let hops = routes.flat_map(|route| {
+        let paths = route.get("nexthops").and_then(Value::as_array).into_iter().flatten();
+        std::iter::once(route).chain(paths)
+    });
+    let hop = |hop: &Value| {
+        let via = hop.get("via").and_then(|via| via.get("host")).and_then(Value::as_str);
+        hop.get("gateway").and_then(Value::as_str).or(via)?.parse().ok()
+    };
+    hops.filter_map(hop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_addresses_and_gateways_of_all_paths_are_read() {
+        let links = serde_json::json!([
+            {"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1", "prefixlen": 8}]},
+            {},
+            {"ifname": "a", "addr_info": [{"local": "192.0.2.1"}, {"local": "2001:db8::1"}, {}]},
+        ]);
+        let own = ["127.0.0.1", "192.0.2.1", "2001:db8::1"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(addresses(&links), own);
+        let routes = serde_json::json!([
+            {"dst": "default", "gateway": "192.0.2.254", "dev": "a"},
+            {"dst": "default", "via": {"family": "inet6", "host": "fe80::1"}, "dev": "a"},
+            {"dst": "default", "nexthops": [{"gateway": "198.51.100.1"}, {"dev": "ppp0"}]},
+            {"dst": "default", "dev": "ppp0"},
+        ]);
+        let hops = ["192.0.2.254", "fe80::1", "198.51.100.1"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(gateways(&routes), hops);
+        assert!(gateways(&Value::Null).is_empty() && addresses(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_single_host_and_what_is_configured_is_exempt_without_a_look() {
+        let networks = vec!["198.51.100.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+        let mut exemptions = Exemptions::new(networks.clone());
+        let mut of = |address: &str| {
+            let known = Machine { own: vec!["192.0.2.1".parse().unwrap()], gateways: Vec::new() };
+            exemptions.machine = Some((Instant::now(), known));
+            exemptions.of(address.parse().unwrap(), &Programs::Here, Instant::now())
+        };
+        for address in ["127.0.0.1", "::1", "224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"] {
+            assert_eq!(of(address), Some(Exemption::Kind), "{address}");
+        }
+        assert_eq!(of("198.51.100.7"), Some(Exemption::Network(networks[0])));
+        assert_eq!(of("2001:db8::7"), Some(Exemption::Network(networks[1])));
+        assert_eq!(of("192.0.2.1"), Some(Exemption::Own));
+        assert_eq!(of("192.0.2.2"), None);
+    }
+}

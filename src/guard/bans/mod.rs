@@ -1,0 +1,447 @@
+//! Bans: clients whose packets the kernel drops for a time, since a rule with `action = "ban"` matched in a connection
+//! of theirs, or since an administrator said so.
+//!
+//! One thread keeps them, so that no packet waits for `nft`. The kernel's set ([`crate::hook::bans`]) is the record;
+//! what is here is a copy of it that says when a ban ends, and restores the set if somebody else removes it.
+
+mod exempt;
+mod registry;
+
+use std::net::IpAddr;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use bannerwall_ffi::descriptors;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use self::exempt::{Exemption, Exemptions};
+use self::registry::{Added, Ban, BanRegistry};
+use super::sinks::Sinks;
+use crate::diagnostics::tell;
+use crate::engine::BanRequest;
+use crate::event::{self, BanFacts, Event, EventKind, EventSink as _};
+use crate::hook::Programs;
+use crate::hook::bans::{self, BanCall, BanError, LONGEST};
+use crate::metrics::GuardMetrics;
+
+/// Requests that wait for the thread at most.
+const WAITING: usize = 4096;
+/// Changes of one transaction at most.
+const BATCH: usize = 512;
+/// How often the table is inspected while anybody is banned.
+const INSPECTION: Duration = Duration::from_secs(5);
+/// How long the thread may take to end.
+const LAST: Duration = Duration::from_secs(2);
+/// How long the thread may take to answer an administrator.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A request to the thread.
+enum BanOrder {
+    /// A rule asks for a ban.
+    Ban(Box<BanRequest>),
+    /// An administrator has a question or an order.
+    Command(BanCommand, Sender<Result<Vec<BanInfo>, String>>),
+    /// Read the kernel's set: a predecessor may have changed it last.
+    Adopt,
+    /// End, and leave the kernel's set as it is.
+    Stop,
+}
+
+/// The settings of bans.
+#[derive(Debug, Clone)]
+pub(super) struct BanConfig {
+    /// Networks that are never banned.
+    pub(super) exempt: Vec<IpNet>,
+    /// True if rules block.
+    pub(super) enforces: bool,
+    /// True if a rule asks for bans.
+    pub(super) expected: bool,
+}
+
+/// What an administrator may ask, by the control socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "bans", rename_all = "lowercase", deny_unknown_fields)]
+pub enum BanCommand {
+    /// Return all bans.
+    List,
+    /// Ban an address.
+    Add {
+        /// Who is banned.
+        address: IpAddr,
+        /// For how long.
+        seconds: u64,
+    },
+    /// End the ban of an address.
+    Remove {
+        /// Who is no longer banned.
+        address: IpAddr,
+    },
+}
+
+/// A ban, as it is shown to an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BanInfo {
+    /// Who is banned.
+    pub address: IpAddr,
+    /// Remaining time.
+    pub seconds: u64,
+    /// The rule that asked for it; none of a ban by hand.
+    pub rule: Option<String>,
+    /// What the client or its server said.
+    pub banner: String,
+}
+
+/// The way to the thread that keeps bans.
+#[derive(Debug, Clone)]
+pub(super) struct BanHandle {
+    orders: Sender<BanOrder>,
+    metrics: GuardMetrics,
+}
+
+impl BanHandle {
+    /// Asks for a ban, and never waits.
+    pub(super) fn request(&self, request: Box<BanRequest>) {
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(BanOrder::Ban(request)) {
+            self.metrics.bans("lost").inc();
+        }
+    }
+
+    /// Carries out what an administrator asks.
+    ///
+    /// # Errors
+    /// The command is refused, or not answered in time.
+    pub(super) fn command(&self, command: BanCommand) -> Result<Vec<BanInfo>, String> {
+        let (sender, answer) = bounded(1);
+        let order = BanOrder::Command(command, sender);
+        let busy = || "the guard is busy or stops".to_owned();
+        self.orders.send_timeout(order, ANSWER).map_err(|_| busy())?;
+        answer.recv_timeout(ANSWER).unwrap_or_else(|_| Err(busy()))
+    }
+}
+
+/// The thread.
+pub(super) struct BanKeeper {
+    pub(super) handle: BanHandle,
+    thread: JoinHandle<()>,
+}
+
+impl BanKeeper {
+    /// Starts the thread, which takes over the bans that the kernel has.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn start(
+        programs: Programs,
+        config: BanConfig,
+        metrics: GuardMetrics,
+        sinks: Sinks,
+    ) -> std::io::Result<Self> {
+        let (orders, receiver) = bounded(WAITING);
+        let handle = BanHandle { orders, metrics: metrics.clone() };
+        let keeping = Keeping {
+            programs,
+            enforces: config.enforces,
+            exempt: Exemptions::new(config.exempt),
+            registry: BanRegistry::default(),
+            metrics,
+            sinks,
+            failure: None,
+            dropped: None,
+            due: None,
+        };
+        let run = move || keeping.run(&receiver, config.expected);
+        let thread = std::thread::Builder::new().name("bans".to_owned()).spawn(run)?;
+        Ok(Self { handle, thread })
+    }
+
+    /// Takes over what a predecessor has changed last.
+    pub(super) fn adopt(&self) {
+        let _ = self.handle.orders.send(BanOrder::Adopt);
+    }
+
+    /// Ends the thread: nothing changes the kernel's set from here on.
+    pub(super) fn stop(&self) {
+        let _ = self.handle.orders.send_timeout(BanOrder::Stop, LAST);
+        let deadline = Instant::now() + LAST;
+        // A thread that waits for nft is left to the end of the process.
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What the thread owns.
+struct Keeping {
+    programs: Programs,
+    /// True if rules block.
+    enforces: bool,
+    exempt: Exemptions,
+    registry: BanRegistry,
+    metrics: GuardMetrics,
+    sinks: Sinks,
+    /// The last failure that was reported.
+    failure: Option<String>,
+    /// The kernel's count of dropped packets when it was last read.
+    dropped: Option<u64>,
+    /// When the table is inspected next.
+    due: Option<Instant>,
+}
+
+impl Keeping {
+    fn run(mut self, orders: &Receiver<BanOrder>, expected: bool) {
+        if let Programs::Here = self.programs
+            && let Err(error) = descriptors::keep_own()
+        {
+            tell(format_args!("bannerwall: nft cannot be run when no descriptors are left: {error}"));
+        }
+        if let Err(error) = self.agree_with_kernel() {
+            // Without bans in the rules nobody needs the program.
+            if expected {
+                self.report_failure(&error);
+            }
+        }
+        loop {
+            let due = [self.registry.next_end(), self.due].into_iter().flatten().min();
+            let order = match due {
+                Some(due) => orders.recv_deadline(due),
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match order {
+                Ok(BanOrder::Ban(request)) => {
+                    let mut requests = vec![*request];
+                    let mut other = None;
+                    while requests.len() < BATCH && other.is_none() {
+                        match orders.try_recv() {
+                            Ok(BanOrder::Ban(request)) => requests.push(*request),
+                            Ok(order) => other = Some(order),
+                            Err(_) => break,
+                        }
+                    }
+                    self.ban_all(requests);
+                    if other.is_some_and(|order| !self.serve(order)) {
+                        return;
+                    }
+                }
+                Ok(order) => {
+                    if !self.serve(order) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.end_bans();
+            self.inspect();
+            self.metrics.bans_now.set(i64::try_from(self.registry.len()).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Carries out an order; false if the thread is to end.
+    fn serve(&mut self, order: BanOrder) -> bool {
+        match order {
+            BanOrder::Ban(request) => self.ban_all(vec![*request]),
+            // An administrator who went away does not wait.
+            BanOrder::Command(command, sender) => drop(sender.send(self.command(command))),
+            BanOrder::Adopt => {
+                if let Err(error) = self.agree_with_kernel() {
+                    self.report_failure(&error);
+                }
+            }
+            BanOrder::Stop => return false,
+        }
+        true
+    }
+
+    /// Bans the clients that rules are about.
+    fn ban_all(&mut self, requests: Vec<BanRequest>) {
+        let now = Instant::now();
+        let mut bans = Vec::new();
+        for request in requests {
+            match self.exempt.of(request.client.to_canonical(), &self.programs, now) {
+                None => bans.push(Ban {
+                    address: request.client.to_canonical(),
+                    until: now + request.time,
+                    rule: Some(request.rule),
+                    banner: request.banner,
+                }),
+                Some(Exemption::Unknown(why)) => {
+                    self.metrics.bans("failed").inc();
+                    self.report_failure(&why);
+                }
+                Some(_) => self.metrics.bans("exempt").inc(),
+            }
+        }
+        if let Err(error) = self.set(bans, now) {
+            self.report_failure(&error);
+        }
+    }
+
+    /// Puts bans into the registry and the kernel's set.
+    fn set(&mut self, bans: Vec<Ban>, now: Instant) -> Result<(), BanError> {
+        let (mut add, mut remove) = (Vec::new(), Vec::new());
+        for ban in bans {
+            let (added, evicted) = self.registry.add(ban.clone());
+            if added != Added::Known {
+                add.push((ban, added));
+            }
+            remove.extend(evicted);
+        }
+        if add.is_empty() {
+            return Ok(());
+        }
+        // One address may have been extended within the batch, or evicted again.
+        add.retain(|(ban, _)| self.registry.get(ban.address) == Some(ban));
+        let elements = add.iter().map(|(ban, _)| ban.element(now)).collect();
+        let gone = remove.iter().map(|ban| ban.address).collect();
+        if let Err(error) = bans::change(&self.programs, &BanCall::Change { remove: gone, add: elements }) {
+            for (ban, _) in add {
+                self.registry.remove(ban.address);
+                self.metrics.bans("failed").inc();
+                self.emit(&ban, "failed", Some(error.to_string()));
+            }
+            return Err(error);
+        }
+        self.failure = None;
+        self.due.get_or_insert(now + INSPECTION);
+        for ban in remove {
+            self.end(&ban, "evicted");
+        }
+        for (ban, added) in add {
+            let state = if added == Added::New { "banned" } else { "extended" };
+            self.metrics.bans(state).inc();
+            self.emit(&ban, state, None);
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: BanCommand) -> Result<Vec<BanInfo>, String> {
+        let now = Instant::now();
+        match command {
+            BanCommand::List => self.agree_with_kernel().map_err(|error| error.to_string())?,
+            BanCommand::Add { address, seconds } => {
+                self.check_addition(address.to_canonical(), seconds, now)?;
+                let until = now + Duration::from_secs(seconds);
+                let ban = Ban { address: address.to_canonical(), rule: None, banner: String::new(), until };
+                self.set(vec![ban], now).map_err(|error| error.to_string())?;
+            }
+            BanCommand::Remove { address } => {
+                self.agree_with_kernel().map_err(|error| error.to_string())?;
+                let address = address.to_canonical();
+                let ban = self.registry.remove(address).ok_or_else(|| format!("{address} is not banned"))?;
+                let call = BanCall::Change { remove: vec![address], add: Vec::new() };
+                if let Err(error) = bans::change(&self.programs, &call) {
+                    let _ = self.registry.add(ban);
+                    return Err(error.to_string());
+                }
+                self.end(&ban, "removed");
+            }
+        }
+        let info = |ban: &Ban| {
+            let Ban { address, rule, banner, .. } = ban.clone();
+            BanInfo { address, seconds: ban.element(now).seconds, rule, banner }
+        };
+        Ok(self.registry.iter().map(info).collect())
+    }
+
+    fn check_addition(&mut self, address: IpAddr, seconds: u64, now: Instant) -> Result<(), String> {
+        if !self.enforces {
+            return Err("this guard only monitors (it runs without --enforce) and bans nobody".to_owned());
+        }
+        if !(1..=LONGEST).contains(&seconds) {
+            return Err(format!("a ban lasts from 1 to {LONGEST} seconds"));
+        }
+        let exemption = self.exempt.of(address, &self.programs, now);
+        exemption.map_or(Ok(()), |why| Err(format!("{address} is never banned: {why}")))
+    }
+
+    /// Ends the bans whose time is over; the kernel has removed them by itself.
+    fn end_bans(&mut self) {
+        let now = Instant::now();
+        while let Some(ban) = self.registry.pop_ended(now) {
+            self.end(&ban, "expired");
+        }
+    }
+
+    fn end(&mut self, ban: &Ban, why: &'static str) {
+        self.metrics.unbans(why).inc();
+        self.emit(ban, "unbanned", Some(why.to_owned()));
+    }
+
+    /// Takes over what the kernel's set holds.
+    fn agree_with_kernel(&mut self) -> Result<(), BanError> {
+        let table = bans::read(&self.programs, true)?;
+        let now = Instant::now();
+        let table = match table {
+            Some(table) => table,
+            None if self.registry.len() > 0 => {
+                self.restore(now);
+                return Ok(());
+            }
+            None => return Ok(()),
+        };
+        self.note_dropped(table.dropped);
+        for ban in self.registry.agree_with(table.elements, now) {
+            let why = if ban.until <= now + Duration::from_secs(1) { "expired" } else { "removed" };
+            self.end(&ban, why);
+        }
+        self.due = (self.registry.len() > 0).then(|| now + INSPECTION);
+        Ok(())
+    }
+
+    /// Reads the kernel's count of dropped packets, and restores the table if somebody else removed it.
+    fn inspect(&mut self) {
+        let now = Instant::now();
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.due = (self.registry.len() > 0).then(|| now + INSPECTION);
+        match bans::read(&self.programs, false) {
+            Ok(Some(table)) => self.note_dropped(table.dropped),
+            Ok(None) if self.registry.len() > 0 => self.restore(now),
+            Ok(None) => {}
+            Err(error) => self.report_failure(&error),
+        }
+    }
+
+    fn restore(&mut self, now: Instant) {
+        let add = self.registry.iter().map(|ban| ban.element(now)).collect();
+        self.dropped = None;
+        match bans::change(&self.programs, &BanCall::Change { remove: Vec::new(), add }) {
+            Ok(()) => tell(format_args!(
+                "bannerwall: something removed the table of bans: {} bans are put back",
+                self.registry.len()
+            )),
+            Err(error) => self.report_failure(&error),
+        }
+    }
+
+    fn note_dropped(&mut self, dropped: u64) {
+        let before = self.dropped.replace(dropped).unwrap_or(dropped);
+        self.metrics.banned_packets.inc_by(dropped.saturating_sub(before));
+    }
+
+    /// Reports a failure, once as long as it lasts.
+    fn report_failure(&mut self, error: &impl ToString) {
+        let why = error.to_string();
+        if self.failure.as_ref() != Some(&why) {
+            tell(format_args!("bannerwall: clients are not banned: {why}"));
+            self.failure = Some(why);
+        }
+    }
+
+    fn emit(&mut self, ban: &Ban, state: &'static str, detail: Option<String>) {
+        let left = ban.until.saturating_duration_since(Instant::now());
+        let facts = BanFacts {
+            address: ban.address,
+            state,
+            time: (state != "unbanned").then_some(left),
+            rule: ban.rule.clone(),
+            banner: ban.banner.clone(),
+            detail,
+        };
+        let (timestamp, source) = (SystemTime::now().into(), event::Source::Guard);
+        self.sinks.emit(Event { timestamp, source, flow: None, kind: EventKind::Ban(Box::new(facts)) });
+    }
+}

@@ -1,0 +1,286 @@
+//! The nftables table of bans: two sets whose elements time out, and a chain that drops what banned addresses send.
+//!
+//! The kernel's set is the record of who is banned. It outlives the guard, so that bans go on over a restart or a
+//! takeover; each element's comment holds the rule and the banner. The table goes with the hook ([`super::down`]).
+//!
+//! The chain comes before all others (priority -310, ahead of `raw` and connection tracking): a banned client costs
+//! no tracked connection. The table is made with the first ban, and is never made anew while it is there:
+//! unregistering a base chain flushes every queue of the namespace.
+
+use std::io;
+use std::net::IpAddr;
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::programs::{Ended, Programs, run_with_input};
+
+const FAMILY: &str = "inet";
+const TABLE: &str = "bannerwall";
+/// Family and name of the table.
+pub const OWN_TABLE: (&str, &str) = (FAMILY, TABLE);
+const SETS: [&str; 2] = ["banned4", "banned6"];
+const CHAIN: &str = "banned";
+const COUNTER: &str = "dropped";
+/// Addresses that may be banned at once. The kernel's sets hold twice as many, as it removes ended bans late.
+pub const CAPACITY: usize = 1 << 16;
+/// Bytes of a comment (`NFTNL_UDATA_COMMENT_MAXLEN` is 128, with its final zero).
+const COMMENT: usize = 127;
+/// The longest ban: 365 days.
+pub const LONGEST: u64 = 365 * 86_400;
+
+/// One run of `nft` about the table of bans; nothing else can be requested of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum BanCall {
+    /// Make the table if it is missing, then remove and add elements, all in one transaction.
+    Change {
+        /// Addresses to remove; they need not be there.
+        remove: Vec<IpAddr>,
+        /// Elements to add, in place of those of the same addresses.
+        add: Vec<BanElement>,
+    },
+    /// Read the table.
+    Read {
+        /// Read the elements, too.
+        elements: bool,
+    },
+    /// Remove the table; it need not be there.
+    Remove,
+    /// Have the kernel verify that it could make the table, without making it.
+    Try,
+}
+
+/// A banned address, as the kernel keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BanElement {
+    /// Who is banned.
+    pub(crate) address: IpAddr,
+    /// Remaining time.
+    pub(crate) seconds: u64,
+    /// The rule and the banner behind it.
+    pub(crate) comment: String,
+}
+
+/// The table as the kernel has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BanTable {
+    /// Who is banned, if that was asked.
+    pub(crate) elements: Vec<BanElement>,
+    /// Packets of banned addresses that were dropped since the table was made.
+    pub(crate) dropped: u64,
+}
+
+/// Why the table of bans could not be changed or read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BanError {
+    /// The program is not there or cannot be run.
+    #[error("cannot run `nft`: {0} (Debian: apt install nftables)")]
+    Program(#[source] io::Error),
+    /// The program failed.
+    #[error("`nft` failed: {0}; `bannerwall doctor` shows what is missing")]
+    Refused(String),
+    /// The program's answer makes no sense.
+    #[error("`nft -j list table {FAMILY} {TABLE}` answers something unknown")]
+    Unreadable,
+}
+
+/// Runs `nft` for a change.
+///
+/// # Errors
+/// `nft` is missing or refuses; nothing is changed then.
+pub(crate) fn change(programs: &Programs, call: &BanCall) -> Result<(), BanError> {
+    let ended = programs.ban(call).map_err(BanError::Program)?;
+    if ended.code == Some(0) { Ok(()) } else { Err(BanError::Refused(first_line(&ended.stderr))) }
+}
+
+/// Returns the table; none if it does not exist.
+///
+/// # Errors
+/// `nft` is missing, refuses, or answers something unknown.
+pub(crate) fn read(programs: &Programs, elements: bool) -> Result<Option<BanTable>, BanError> {
+    let ended = programs.ban(&BanCall::Read { elements }).map_err(BanError::Program)?;
+    match ended.code {
+        Some(0) => parse(&ended.stdout).map(Some).ok_or(BanError::Unreadable),
+        _ if ended.stderr.contains("No such file or directory") => Ok(None),
+        _ => Err(BanError::Refused(first_line(&ended.stderr))),
+    }
+}
+
+/// Removes the table and with it all bans; true if it was there.
+///
+/// # Errors
+/// `nft` refuses. Without `nft` there is no table.
+pub(super) fn remove(programs: &Programs) -> Result<bool, BanError> {
+    match read(programs, false) {
+        Ok(Some(_)) => change(programs, &BanCall::Remove).map(|()| true),
+        Ok(None) => Ok(false),
+        Err(BanError::Program(error)) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl BanCall {
+    /// Runs `nft`, and waits until it ends.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub(super) fn run(&self) -> io::Result<Ended> {
+        let mut nft = std::process::Command::new("nft");
+        nft.env("LC_ALL", "C");
+        let commands = match self {
+            Self::Read { elements } => {
+                let terse: &[&str] = if *elements { &[] } else { &["-t"] };
+                let list = nft.arg("-j").args(terse).args(["list", "table", FAMILY, TABLE]);
+                return Ok(Ended::of(&list.stdin(Stdio::null()).output()?));
+            }
+            Self::Change { remove, add } => {
+                let mut commands = creation();
+                commands.extend(changes(remove, add));
+                commands
+            }
+            // What is added first can be deleted in any case.
+            Self::Remove => vec![json!({"add": table()}), json!({"delete": table()})],
+            Self::Try => {
+                nft.arg("-c");
+                creation()
+            }
+        };
+        nft.args(["-j", "-f", "-"]);
+        run_with_input(&mut nft, json!({"nftables": commands}).to_string().as_bytes())
+    }
+}
+
+fn table() -> Value {
+    json!({"table": {"family": FAMILY, "name": TABLE}})
+}
+
+/// Commands that make the table, and change nothing of one that is there.
+fn creation() -> Vec<Value> {
+    let chain = json!({"family": FAMILY, "table": TABLE, "name": CHAIN});
+    let mut base = chain.clone();
+    if let Some(base) = base.as_object_mut() {
+        let hook = [("type", json!("filter")), ("hook", json!("prerouting")), ("prio", json!(-310))];
+        base.extend(hook.map(|(key, value)| (key.to_owned(), value)));
+        base.insert("policy".to_owned(), json!("accept"));
+    }
+    let mut commands = vec![json!({"add": table()})];
+    commands.extend(SETS.iter().zip(["ipv4_addr", "ipv6_addr"]).map(|(name, kind)| {
+        let set = json!({"family": FAMILY, "table": TABLE, "name": name, "type": kind, "flags": ["timeout"],
+                         "size": 2 * CAPACITY});
+        json!({"add": {"set": set}})
+    }));
+    commands.push(json!({"add": {"counter": {"family": FAMILY, "table": TABLE, "name": COUNTER}}}));
+    commands.push(json!({"add": {"chain": base}}));
+    // The rules are replaced, the chain and its counter stay.
+    commands.push(json!({"flush": {"chain": chain}}));
+    commands.extend(SETS.iter().zip(["ip", "ip6"]).map(|(set, protocol)| {
+        let source = json!({"payload": {"protocol": protocol, "field": "saddr"}});
+        let matched = json!({"match": {"op": "==", "left": source, "right": format!("@{set}")}});
+        let rule = json!({"family": FAMILY, "table": TABLE, "chain": CHAIN,
+                          "expr": [matched, {"counter": COUNTER}, {"drop": null}]});
+        json!({"add": {"rule": rule}})
+    }));
+    commands
+}
+
+/// Commands that remove and add elements. Deletion needs an element that is there, and a new timeout needs one that
+/// is not, so that each begins with the step before.
+fn changes(remove: &[IpAddr], add: &[BanElement]) -> Vec<Value> {
+    let gone = remove.iter().copied().chain(add.iter().map(|element| element.address));
+    let gone: Vec<(IpAddr, Value)> =
+        gone.map(|address| (address, json!({"elem": {"val": address, "timeout": LONGEST}}))).collect();
+    let new: Vec<(IpAddr, Value)> = add.iter().map(|element| (element.address, element.json())).collect();
+    let mut commands = Vec::new();
+    for (name, is_v4) in SETS.iter().zip([true, false]) {
+        for (verb, elements) in [("add", &gone), ("delete", &gone), ("add", &new)] {
+            let of_family = elements.iter().filter(|(address, _)| address.is_ipv4() == is_v4);
+            let of_family: Vec<&Value> = of_family.map(|(_, element)| element).collect();
+            if !of_family.is_empty() {
+                let element = json!({"family": FAMILY, "table": TABLE, "name": name, "elem": of_family});
+                commands.push(json!({verb: {"element": element}}));
+            }
+        }
+    }
+    commands
+}
+
+impl BanElement {
+    /// An element whose comment is what the kernel takes of this one.
+    pub(crate) fn new(address: IpAddr, seconds: u64, comment: &str) -> Self {
+        let plain = |character: char| if matches!(character, ' '..='~') { character } else { '?' };
+        let comment = comment.chars().take(COMMENT).map(plain).collect();
+        Self { address, seconds: seconds.clamp(1, LONGEST), comment }
+    }
+
+    fn json(&self) -> Value {
+        let mut element = json!({"val": self.address, "timeout": self.seconds});
+        if let Some(element) = element.as_object_mut().filter(|_| !self.comment.is_empty()) {
+            element.insert("comment".to_owned(), json!(self.comment));
+        }
+        json!({"elem": element})
+    }
+
+    /// An element as `nft -j` lists it.
+    fn parse(element: &Value) -> Option<Self> {
+        let element = element.get("elem").unwrap_or(element);
+        // What somebody else added may have no timeout, and stays.
+        let seconds = element.get("expires").and_then(Value::as_u64).unwrap_or(LONGEST);
+        let text = element.get("val").unwrap_or(element).as_str()?;
+        let comment = element.get("comment").and_then(Value::as_str).unwrap_or_default();
+        Some(Self { address: text.parse().ok()?, seconds, comment: comment.to_owned() })
+    }
+}
+
+fn parse(listing: &str) -> Option<BanTable> {
+    let listing: Value = serde_json::from_str(listing).ok()?;
+    let mut table = BanTable::default();
+    for entry in listing.get("nftables")?.as_array()? {
+        if let Some(counter) = entry.get("counter").filter(|it| it.get("name") == Some(&json!(COUNTER))) {
+            table.dropped = counter.get("packets").and_then(Value::as_u64).unwrap_or_default();
+        }
+        let elements = entry.get("set").and_then(|set| set.get("elem")).and_then(Value::as_array);
+        table.elements.extend(elements.into_iter().flatten().filter_map(BanElement::parse));
+    }
+    Some(table)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or("no reason given").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_read_with_what_is_left_of_each_ban() {
+        let listing = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
+            {"table": {"family": "inet", "name": "bannerwall", "handle": 1}},
+            {"counter": {"family": "inet", "name": "dropped", "table": "bannerwall", "packets": 7, "bytes": 420}},
+            {"set": {"family": "inet", "name": "banned4", "type": "ipv4_addr", "flags": ["timeout"], "elem": [
+                {"elem": {"val": "192.0.2.1", "timeout": 600, "expires": 599, "comment": "old-ssh SSH-2.0-\"x\""}}]}},
+            {"set": {"family": "inet", "name": "banned6", "type": "ipv6_addr", "flags": ["timeout"],
+                "elem": ["2001:db8::1"]}}]}"#;
+        let table = parse(listing).expect("a table");
+        assert_eq!(table.dropped, 7);
+        assert_eq!(
+            table.elements,
+            [
+                BanElement::new("192.0.2.1".parse().unwrap(), 599, "old-ssh SSH-2.0-\"x\""),
+                BanElement::new("2001:db8::1".parse().unwrap(), LONGEST, ""),
+            ]
+        );
+        assert_eq!(parse("{}"), None);
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_comment_is_what_the_kernel_takes() {
+        let element = BanElement::new("192.0.2.1".parse().unwrap(), 0, &"é\n\u{1b}[31mx".repeat(100));
+        assert!(element.comment.len() == COMMENT && element.comment.starts_with("??"), "{element:?}");
+        assert_eq!(element.seconds, 1);
+    }
+}
