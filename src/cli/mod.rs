@@ -3,6 +3,7 @@
 //! Nothing below this room sees clap. Results go to stdout, diagnostics and progress to stderr.
 
 mod advisories;
+mod bans;
 mod config;
 mod control;
 mod doctor;
@@ -84,6 +85,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Show what a running guard blocked for an address, by which rule, and how to let it pass.
     Why(why::WhyArgs),
+    /// Show and change who is banned by a running guard.
+    Bans(bans::BansArgs),
     /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
     Scan(Box<scan::ScanArgs>),
     /// Have networks scanned by many workers, which find one truth in a PostgreSQL database.
@@ -154,6 +157,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
         Command::Status(arguments) => status::run(arguments),
         Command::Why(arguments) => why::run(arguments),
+        Command::Bans(arguments) => bans::run(arguments, cli.global.quiet),
         Command::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
         Command::Tunnel(arguments) => tunnel::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

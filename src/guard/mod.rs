@@ -45,6 +45,7 @@ mod tally;
 mod waiting;
 mod worker;
 
+pub use bans::{BanCommand, BanInfo, BanList};
 pub use config::{ConfigFile, ControlPlace, GuardConfig, Output, Sandbox};
 pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
 pub use requests::{ExplainedBlock, WhyReport};

@@ -48,6 +48,9 @@ pub struct RulePlace {
     pub line: usize,
 }
 
+/// The way back to the client of a request.
+pub(super) type ReplySender = Sender<Result<Value, String>>;
+
 /// Has the main thread carry out a request of the control socket.
 pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<Value, String> {
     let (sender, receiver) = bounded(1);
@@ -60,13 +63,21 @@ pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<V
 }
 
 impl Run {
-    /// Carries out a request; the error is for a person.
-    pub(super) fn answer(&mut self, request: &Request) -> Result<Value, String> {
-        match request {
+    /// Carries out a request, or has the thread do it that keeps bans; errors are for a person.
+    pub(super) fn answer(&mut self, request: &Request, client: ReplySender) {
+        let reply = match request {
             Request::Reload => self.reload().and_then(value),
             Request::Status => value(self.status()),
             Request::Why { address, port } => value(self.why(*address, *port)),
-        }
+            Request::Bans { order } => {
+                if let Some(bans) = &self.bans {
+                    bans.handle.command(*order, client);
+                }
+                return;
+            }
+        };
+        // A client that went away needs no reply.
+        let _ = client.send(reply);
     }
 
     fn why(&self, address: IpAddr, port: Option<u16>) -> WhyReport {

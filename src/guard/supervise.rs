@@ -370,8 +370,7 @@ impl Run {
                 }
                 // The outcome is on stderr already.
                 Ok(Message::ReloadRules) => drop(self.reload()),
-                // A client that went away needs no reply.
-                Ok(Message::Request(request, client)) => drop(client.send(self.answer(&request))),
+                Ok(Message::Request(request, client)) => self.answer(&request, client),
                 Ok(Message::TakeRules(taken, asker)) => {
                     let _ = asker.send(self.take_rules(*taken));
                 }

@@ -22,6 +22,8 @@ const TABLE: &str = "bannerwall";
 pub const OWN_TABLE: (&str, &str) = (FAMILY, TABLE);
 const SETS: [&str; 2] = ["banned4", "banned6"];
 const CHAIN: &str = "banned";
+/// What a banned neighbour may still say, as ARP does in IPv4: else it is cut off for a while after its ban.
+const NEIGHBOUR_DISCOVERY: [&str; 2] = ["nd-neighbor-solicit", "nd-neighbor-advert"];
 const COUNTER: &str = "dropped";
 /// Addresses that may be banned at once. The kernel's sets hold twice as many, as it removes ended bans late.
 pub const CAPACITY: usize = 1 << 16;
@@ -176,14 +178,22 @@ fn creation() -> Vec<Value> {
     commands.push(json!({"add": {"chain": base}}));
     // The rules are replaced, the chain and its counter stay.
     commands.push(json!({"flush": {"chain": chain}}));
+    commands.push(rule([
+        json!({"match": {"op": "==", "left": {"payload": {"protocol": "icmpv6", "field": "type"}},
+               "right": {"set": NEIGHBOUR_DISCOVERY}}}),
+        json!({"accept": null}),
+    ]));
     commands.extend(SETS.iter().zip(["ip", "ip6"]).map(|(set, protocol)| {
         let source = json!({"payload": {"protocol": protocol, "field": "saddr"}});
         let matched = json!({"match": {"op": "==", "left": source, "right": format!("@{set}")}});
-        let rule = json!({"family": FAMILY, "table": TABLE, "chain": CHAIN,
-                          "expr": [matched, {"counter": COUNTER}, {"drop": null}]});
-        json!({"add": {"rule": rule}})
+        rule([matched, json!({"counter": COUNTER}), json!({"drop": null})])
     }));
     commands
+}
+
+fn rule<const N: usize>(expressions: [Value; N]) -> Value {
+    let expressions = expressions.to_vec();
+    json!({"add": {"rule": {"family": FAMILY, "table": TABLE, "chain": CHAIN, "expr": expressions}}})
 }
 
 /// Commands that remove and add elements. Deletion needs an element that is there, and a new timeout needs one that

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::exempt::{Exemption, Exemptions};
 use self::registry::{Added, Ban, BanRegistry};
+use super::requests::ReplySender;
 use super::sinks::Sinks;
 use crate::diagnostics::tell;
 use crate::engine::BanRequest;
@@ -30,19 +31,19 @@ use crate::metrics::GuardMetrics;
 const WAITING: usize = 4096;
 /// Changes of one transaction at most.
 const BATCH: usize = 512;
+/// Bans of one list at most: a reply of the control socket is bounded.
+const SHOWN: usize = 10_000;
 /// How often the table is inspected while anybody is banned.
 const INSPECTION: Duration = Duration::from_secs(5);
 /// How long the thread may take to end.
 const LAST: Duration = Duration::from_secs(2);
-/// How long the thread may take to answer an administrator.
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// A request to the thread.
 enum BanOrder {
     /// A rule asks for a ban.
     Ban(Box<BanRequest>),
     /// An administrator has a question or an order.
-    Command(BanCommand, Sender<Result<Vec<BanInfo>, String>>),
+    Command(BanCommand, ReplySender),
     /// Read the kernel's set: a predecessor may have changed it last.
     Adopt,
     /// End, and leave the kernel's set as it is.
@@ -61,8 +62,8 @@ pub(super) struct BanConfig {
 }
 
 /// What an administrator may ask, by the control socket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "bans", rename_all = "lowercase", deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum BanCommand {
     /// Return all bans.
     List,
@@ -78,6 +79,15 @@ pub enum BanCommand {
         /// Who is no longer banned.
         address: IpAddr,
     },
+}
+
+/// Bans that are in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BanList {
+    /// The bans that end first, [`SHOWN`] at most.
+    pub bans: Vec<BanInfo>,
+    /// How many there are.
+    pub total: usize,
 }
 
 /// A ban, as it is shown to an administrator.
@@ -108,16 +118,14 @@ impl BanHandle {
         }
     }
 
-    /// Carries out what an administrator asks.
-    ///
-    /// # Errors
-    /// The command is refused, or not answered in time.
-    pub(super) fn command(&self, command: BanCommand) -> Result<Vec<BanInfo>, String> {
-        let (sender, answer) = bounded(1);
-        let order = BanOrder::Command(command, sender);
-        let busy = || "the guard is busy or stops".to_owned();
-        self.orders.send_timeout(order, ANSWER).map_err(|_| busy())?;
-        answer.recv_timeout(ANSWER).unwrap_or_else(|_| Err(busy()))
+    /// Has the thread carry out what an administrator asks, and reply.
+    pub(super) fn command(&self, command: BanCommand, client: ReplySender) {
+        if let Err(error) = self.orders.try_send(BanOrder::Command(command, client))
+            && let BanOrder::Command(_, client) = error.into_inner()
+        {
+            // An administrator who went away does not wait.
+            let _ = client.send(Err("too many bans wait to be set, or the guard stops".to_owned()));
+        }
     }
 }
 
@@ -242,8 +250,13 @@ impl Keeping {
     fn serve(&mut self, order: BanOrder) -> bool {
         match order {
             BanOrder::Ban(request) => self.ban_all(vec![*request]),
-            // An administrator who went away does not wait.
-            BanOrder::Command(command, sender) => drop(sender.send(self.command(command))),
+            BanOrder::Command(command, client) => {
+                let list = self.command(command);
+                let reply =
+                    list.and_then(|list| serde_json::to_value(list).map_err(|error| error.to_string()));
+                // An administrator who went away does not wait.
+                let _ = client.send(reply);
+            }
             BanOrder::Adopt => {
                 if let Err(error) = self.agree_with_kernel() {
                     self.report_failure(&error);
@@ -316,7 +329,7 @@ impl Keeping {
         Ok(())
     }
 
-    fn command(&mut self, command: BanCommand) -> Result<Vec<BanInfo>, String> {
+    fn command(&mut self, command: BanCommand) -> Result<BanList, String> {
         let now = Instant::now();
         match command {
             BanCommand::List => self.agree_with_kernel().map_err(|error| error.to_string())?,
@@ -342,7 +355,8 @@ impl Keeping {
             let Ban { address, rule, banner, .. } = ban.clone();
             BanInfo { address, seconds: ban.element(now).seconds, rule, banner }
         };
-        Ok(self.registry.iter().map(info).collect())
+        let bans = self.registry.iter().take(SHOWN).map(info).collect();
+        Ok(BanList { bans, total: self.registry.len() })
     }
 
     fn check_addition(&mut self, address: IpAddr, seconds: u64, now: Instant) -> Result<(), String> {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::client::{ControlError, ask};
 pub(super) use self::server::Control;
+use crate::guard::BanCommand;
 use crate::privileges::User;
 
 /// Bytes of a request.
@@ -49,13 +50,18 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
+    /// Show or change who is banned. The result is a [`BanList`](crate::guard::BanList).
+    Bans {
+        /// What to do.
+        order: BanCommand,
+    },
 }
 
 /// Time that the guard may take for a request.
 pub(super) const fn work(request: &Request) -> Duration {
     match request {
         Request::Reload => RELOAD,
-        Request::Status | Request::Why { .. } => WORK,
+        Request::Status | Request::Why { .. } | Request::Bans { .. } => WORK,
     }
 }
 
