@@ -1,15 +1,13 @@
 //! What OPERATIONS.md promises of a guard among other software: log rotation, other users, firewalls, NAT,
-//! bridges, policy routing, path MTU and bans, each on the real thing.
+//! bridges, policy routing and path MTU, each on the real thing.
 
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bannerwall_test_support::{
     Line, NO_SQLMAP, Namespace, Nginx, Running, Signal, as_root, eventually, json_lines,
 };
-use rustix::process::{Pid, kill_process_group};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -426,68 +424,4 @@ fn a_narrow_way_is_found_by_path_mtu_discovery() {
         }
         guard.stop();
     });
-}
-
-/// The fenced block of OPERATIONS.md that holds `part`.
-fn documented(part: &str) -> &'static str {
-    let text = include_str!("../OPERATIONS.md");
-    let block = text.split("```").skip(1).step_by(2).find(|block| block.contains(part));
-    block.and_then(|block| block.split_once('\n')).expect("OPERATIONS.md shows it").1
-}
-
-/// A process with all that it starts: a group of its own, which ends as a whole.
-struct Group(Running);
-
-impl Group {
-    fn start(mut command: Command) -> Self {
-        Self(Running::start({
-            command.process_group(0);
-            command
-        }))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let id = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
-        // Fails only where all of it has ended already.
-        let _ = id.map(|id| kill_process_group(id, Signal::KILL));
-    }
-}
-
-#[test]
-fn the_documented_ban_keeps_a_blocked_client_out() {
-    as_root(|| {
-        let line = Line::new();
-        let _nginx = Nginx::start(&line.server, 80, "");
-        let guard = Guard::start(&line.router, "drop", "--hook forward --enforce");
-        let set_up = line.router.command("sh").args(["-ec", documented("add set inet bans")]).output();
-        let set_up = set_up.expect("sh starts");
-        assert!(set_up.status.success(), "{}", String::from_utf8_lossy(&set_up.stderr));
-        let follow = documented("nft add element");
-        assert!(follow.contains("/var/log/bannerwall/events.json"));
-        let follow = follow.replace("/var/log/bannerwall/events.json", &guard.events().display().to_string());
-        let mut command = line.router.command("sh");
-        command.args(["-c", &follow]);
-        let _follower = Group::start(command);
-        for (client, server) in [("192.0.2.2", "198.51.100.2"), ("2001:db8:1::2", "[2001:db8:2::2]")] {
-            let url = format!("http://{server}/");
-            assert!(ask(&line.client, "curl/8.0", &url).is_some(), "{client} is not banned yet");
-            eventually("the ban", || {
-                // What was told before `tail` had opened the file is not followed.
-                assert!(is_blocked(&line.client, &url));
-                line.router.run("nft list ruleset").contains(client).then_some(())
-            });
-            assert!(ask_briefly(&line.client, &url).is_none(), "{client} is banned");
-        }
-        guard.stop();
-    });
-}
-
-/// As [`ask`] for one that is to get no answer.
-fn ask_briefly(client: &Namespace, url: &str) -> Option<Vec<u8>> {
-    let mut command = client.command("curl");
-    command.args(["--silent", "--globoff", "--max-time", "3", url]);
-    let output = command.output().expect("curl starts");
-    output.status.success().then_some(output.stdout)
 }

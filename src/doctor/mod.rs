@@ -3,6 +3,7 @@
 //! One check a file. A check looks, never changes anything that stays, and where it cannot look it says
 //! so and why: what was not seen is never called well.
 
+mod bans;
 mod bridges;
 mod bypass;
 mod capabilities;
@@ -90,6 +91,7 @@ pub fn examine(question: &Question<'_>) -> Vec<Finding> {
         ("flowtables", flowtables::check(&scene)),
         ("bridges", bridges::check(&scene)),
         ("bypass", bypass::check()),
+        ("bans", bans::check()),
         ("open files", open_files::check()),
         ("receive buffer", receive_buffer::check()),
         ("io_uring", io_uring::check()),

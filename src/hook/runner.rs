@@ -184,6 +184,7 @@ pub(crate) fn read_line<T: for<'de> Deserialize<'de>>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::bans::BanElement;
     use super::super::programs::Program;
     use super::super::{Family, Variant};
     use super::*;
@@ -228,6 +229,25 @@ mod tests {
             "",
         ] {
             assert!(!call(&[foreign]).is_ours(), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_about_bans_is_one_of_our_table() {
+        let address = "192.0.2.1".parse().unwrap();
+        let add = vec![BanElement::new(address, 60, "no-sqlmap GET /")];
+        for call in [
+            BanCall::Change { remove: vec![address], add },
+            BanCall::Read { elements: true },
+            BanCall::Remove,
+            BanCall::Try,
+        ] {
+            let text = serde_json::to_string(&call).unwrap();
+            let request: Request = serde_json::from_str(&text).unwrap();
+            assert!(matches!(request, Request::Ban(read) if read == call), "{text}");
+        }
+        for wrong in [r#"{"Change":{"remove":["-f"],"add":[]}}"#, r#"{"Read":{"table":"filter"}}"#] {
+            assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -382,6 +382,24 @@ fn what_happens_to_the_hook_is_ours_alone() {
 }
 
 #[test]
+fn a_ban_says_who_for_how_long_and_why() {
+    let facts = BanFacts {
+        address: "192.0.2.7".parse().unwrap(),
+        state: "banned",
+        time: Some(Duration::from_millis(599_001)),
+        rule: Some("no-sqlmap".to_owned()),
+        banner: "GET / HTTP/1.1".to_owned(),
+        detail: None,
+    };
+    let event = event(None, EventKind::Ban(Box::new(facts)));
+    let own = value(&event, false);
+    assert_eq!(own["event_type"], "ban");
+    let ban = json!({"address": "192.0.2.7", "state": "banned", "seconds": 600});
+    let expected = json!({"source": "replay", "rule": "no-sqlmap", "banner": "GET / HTTP/1.1", "ban": ban});
+    assert_eq!(own["bannerwall"], expected);
+}
+
+#[test]
 fn hostile_text_stays_one_line_of_json() {
     let mut side = ssh_side("SSH-2.0-a");
     side.banner = "SSH-2.0-\"\\\n\u{0}\u{1b}[2J".to_owned();
