@@ -262,7 +262,7 @@ impl FingerprintsFlag {
 /// `--enforce-only NETS|N%`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct EnforceOnlyFlag {
-    /// With --enforce: block only in flows with an end in these networks (192.0.2.0/24,2001:db8::/32), or only in this share
+    /// With --enforce: block only in flows with an end in these networks (192.0.2.0/24), or only in this share
     /// of flows (10%), and alert in all others.
     #[arg(long, value_name = "NETS|N%", requires = "enforce", help_heading = "Verdicts")]
     enforce_only: Option<EnforceOnly>,

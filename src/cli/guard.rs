@@ -103,7 +103,7 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "N", requires = "bypass", help_heading = "Verdicts",
           default_value_t = bypass::FLOWS, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     bypass_flows: u32,
-    /// Never ban clients of these networks (192.0.2.0/24,2001:db8::/32), nor addresses of this machine and its default
+    /// Never ban clients of these networks (192.0.2.0/24), nor addresses of this machine and its default
     /// gateways.
     #[arg(long, value_name = "NETS", value_delimiter = ',', help_heading = "Verdicts", value_parser = super::flags::network)]
     ban_exempt: Vec<IpNet>,

@@ -178,7 +178,7 @@ fn creation() -> Vec<Value> {
     commands.push(json!({"add": {"chain": base}}));
     // The rules are replaced, the chain and its counter stay.
     commands.push(json!({"flush": {"chain": chain}}));
-    commands.push(rule([
+    commands.push(rule(&[
         json!({"match": {"op": "==", "left": {"payload": {"protocol": "icmpv6", "field": "type"}},
                "right": {"set": NEIGHBOUR_DISCOVERY}}}),
         json!({"accept": null}),
@@ -186,13 +186,12 @@ fn creation() -> Vec<Value> {
     commands.extend(SETS.iter().zip(["ip", "ip6"]).map(|(set, protocol)| {
         let source = json!({"payload": {"protocol": protocol, "field": "saddr"}});
         let matched = json!({"match": {"op": "==", "left": source, "right": format!("@{set}")}});
-        rule([matched, json!({"counter": COUNTER}), json!({"drop": null})])
+        rule(&[matched, json!({"counter": COUNTER}), json!({"drop": null})])
     }));
     commands
 }
 
-fn rule<const N: usize>(expressions: [Value; N]) -> Value {
-    let expressions = expressions.to_vec();
+fn rule(expressions: &[Value]) -> Value {
     json!({"add": {"rule": {"family": FAMILY, "table": TABLE, "chain": CHAIN, "expr": expressions}}})
 }
 

@@ -33,7 +33,7 @@ impl Ban {
     }
 
     /// The ban that the kernel keeps so.
-    pub(super) fn read(element: BanElement, now: Instant) -> Self {
+    pub(super) fn read(element: &BanElement, now: Instant) -> Self {
         let (rule, banner) = element.comment.split_once(' ').unwrap_or((NO_RULE, ""));
         Self {
             address: element.address,
@@ -132,7 +132,7 @@ impl BanRegistry {
         let mut gone: HashMap<IpAddr, Ban> = std::mem::take(&mut self.bans);
         self.ends.clear();
         for element in elements {
-            let read = Ban::read(element, now);
+            let read = Ban::read(&element, now);
             // The kernel rounds down to seconds, and cuts the banner.
             let ban = match gone.remove(&read.address) {
                 Some(known) if known.until.saturating_duration_since(read.until) <= 2 * WORTH => known,
@@ -189,9 +189,9 @@ mod tests {
     fn the_kernel_keeps_rule_banner_and_remaining_time() {
         let now = Instant::now();
         let known = ban(1, now, 600);
-        assert_eq!(Ban::read(known.element(now), now), known);
+        assert_eq!(Ban::read(&known.element(now), now), known);
         let by_hand = Ban { rule: None, banner: String::new(), ..known };
-        assert_eq!(Ban::read(by_hand.element(now), now), by_hand);
+        assert_eq!(Ban::read(&by_hand.element(now), now), by_hand);
     }
 
     #[test]
