@@ -84,13 +84,18 @@ impl Stage {
 
     /// Has the authority sign a certificate for `host` that is valid until `end`.
     fn sign(&self, name: &str, host: &str, end: &str) {
+        self.sign_from(name, host, "20200101000000Z", end);
+    }
+
+    /// The same of a certificate that is valid from `start`.
+    fn sign_from(&self, name: &str, host: &str, start: &str, end: &str) {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN={host} \
              -addext subjectAltName=DNS:{host} -keyout {name}.key -out {name}.csr"
         ));
         self.openssl(&format!(
             "ca -batch -config conf -cert ca.pem -keyfile ca.key -notext \
-             -startdate 20200101000000Z -enddate {end} -in {name}.csr -out {name}.pem"
+             -startdate {start} -enddate {end} -in {name}.csr -out {name}.pem"
         ));
     }
 
@@ -221,6 +226,25 @@ fn certificates_are_told_and_what_they_are_worth() {
 }
 
 #[test]
+fn certificates_without_a_subject_or_from_before_1970_are_judged_by_what_they_are() {
+    as_root(|| {
+        let stage = Stage::new();
+        stage.openssl("req -x509 -newkey rsa:2048 -nodes -days 29 -subj / -addext subjectAltName=critical,DNS:www.example -keyout bare.key -out bare.pem");
+        stage.sign_from("ancient", "www.example", "600101000000Z", "20491231235959Z");
+        let _servers = [(4430, "bare"), (4431, "ancient")].map(|(port, name)| stage.server(port, name, ""));
+        let events = stage
+            .events(&format!("tls 127.0.0.1 -p 4430-4431 --sni www.example --ca {}", stage.path("ca.pem")));
+        let told = by_port(&events, "tls");
+        for (port, verification) in [(4430, "self-signed"), (4431, "unusable")] {
+            let shown = &told[&port]["bannerwall"]["tls"]["verification"];
+            assert_eq!(*shown, serde_json::json!([verification]), "{}", told[&port]);
+        }
+        let own = &told[&4431]["bannerwall"]["tls"]["certificates"][0];
+        assert_eq!(own["subject"], "CN=www.example", "{own}");
+    });
+}
+
+#[test]
 fn who_cannot_be_talked_to_is_told_by_what_there_is() {
     as_root(|| {
         let stage = Stage::new();
@@ -231,14 +255,14 @@ fn who_cannot_be_talked_to_is_told_by_what_there_is() {
         let events = stage.events("tls 127.0.0.1 -p 4430-4431,4433");
         let alert = &by_port(&events, "tls")[&4430]["bannerwall"]["tls"]["alert"];
         assert_eq!((&alert["description"], &alert["from"]), (&"protocol_version".into(), &"server".into()));
-        assert_eq!(alerts(&events), BTreeMap::from([(4430, vec!["refuses"])]));
+        assert_eq!(alerts(&events), BTreeMap::from([(4430, vec!["not-valid", "refuses"])]));
         let others = by_port(&events, "connect");
         assert_eq!(others[&4431]["bannerwall"]["reason"], "foreign", "{others:?}");
         assert_eq!(others[&4433]["bannerwall"]["reason"], "refused", "{others:?}");
         let output = stage.scan("https 127.0.0.1 -p 4430,4432 --read-timeout 5s");
         let (text, summary) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains("4430         open      alert protocol_version"), "{text}");
+        assert!(text.contains("4430         open      TLS 1.1 TLS_"), "{text}");
         assert!(text.contains("silent, waited"), "{text}");
         assert!(summary.contains("silent 1, TLS refused 1"), "{summary}");
         drop(silent);

@@ -26,9 +26,14 @@ const NAMES_LIMIT: usize = 256;
 
 /// Reads the body of a `Certificate` message: the server's own certificate first.
 pub fn certificates(body: &[u8]) -> Vec<Certificate> {
+    chain(raw_chain(body))
+}
+
+/// The DER of each certificate in the body of a `Certificate` message, the server's own first.
+pub fn raw_chain(body: &[u8]) -> Vec<&[u8]> {
     match parse_tls_handshake_msg_certificate(body) {
         Ok((_, TlsMessageHandshake::Certificate(message))) => {
-            chain(message.cert_chain.iter().map(|raw| raw.data))
+            message.cert_chain.iter().take(CHAIN_LIMIT).map(|raw| raw.data).collect()
         }
         _ => Vec::new(),
     }
@@ -96,7 +101,8 @@ impl<'a> Fields<'a> {
         }
         let name = |field| X509Name::from_der(field).map_or_else(|_| String::new(), |(_, it)| it.to_string());
         (told.issuer, told.subject) = (name(self.issuer), name(self.subject));
-        told.self_signed = !told.subject.is_empty() && self.subject == self.issuer;
+        // A subject may have no parts, RFC 5280 section 4.1.2.6: its names are extensions then.
+        told.self_signed = !self.subject.is_empty() && self.subject == self.issuer;
         if let Ok((_, validity)) = Validity::from_der(self.validity) {
             told.not_before = time(validity.not_before);
             told.not_after = time(validity.not_after);

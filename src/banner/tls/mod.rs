@@ -8,7 +8,7 @@ mod fingerprint;
 mod hello;
 mod records;
 
-pub use self::certificate::{certificates, chain};
+pub use self::certificate::{certificates, chain, raw_chain};
 pub use self::hello::{Answer, client, server};
 pub use self::records::{MESSAGE_HEADER, MESSAGE_LIMIT, Piece, Records};
 

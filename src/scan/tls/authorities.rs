@@ -169,7 +169,13 @@ fn verify(
     let mut faults = Vec::new();
     if let Err(error) = anchored {
         let is_over = told.expires < i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let fault = if is_over { Verification::Expired } else { fault(&error) };
+        // The library reads no time before 1970; what it says of such a certificate is about that alone.
+        let is_unread = !told.not_before.is_empty() && told.not_before.as_str() < "1970";
+        let fault = match fault(&error) {
+            _ if is_over => Verification::Expired,
+            Verification::Broken if is_unread => Verification::Unusable,
+            fault => fault,
+        };
         let of_time = matches!(fault, Verification::Expired | Verification::NotYetValid);
         // Of what signed itself there is no more to say of its issuer, and nothing where that is trusted.
         faults.extend((of_time || !told.self_signed).then_some(fault));

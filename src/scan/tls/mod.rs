@@ -1,16 +1,20 @@
 //! What a scan says and thinks of TLS: how it offers to speak, and what it makes of the certificates that it
 //! is shown.
 //!
+//! A server that refuses what the library offers gets a hello for old servers (`hello`).
+//!
 //! Nothing is trusted: a handshake goes on whatever a server shows, and what a chain is worth is a fact that
 //! is told ([`authorities`]). That the server has the key of its certificate is not tried.
 
 mod authorities;
+mod hello;
 mod offer;
 
 use std::sync::Arc;
 
 pub(super) use self::authorities::Appraiser;
 pub use self::authorities::Authorities;
+pub(super) use self::hello::legacy_hello;
 pub(super) use self::offer::client_config;
 
 use rustls::pki_types::DnsName;

@@ -10,9 +10,16 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// Signatures that nobody should make any more, or that are not known here: as none is tried, who makes them
 /// can be talked to.
-const UNTRIED: [SignatureScheme; 4] = [
+const UNTRIED: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP521_SHA512,
     SignatureScheme::ED448,
+    // Keys that are for RSA-PSS alone, and curves of Brainpool, RFC 8446 section 4.2.3 and RFC 8734.
+    SignatureScheme::Unknown(0x0809),
+    SignatureScheme::Unknown(0x080a),
+    SignatureScheme::Unknown(0x080b),
+    SignatureScheme::Unknown(0x081a),
+    SignatureScheme::Unknown(0x081b),
+    SignatureScheme::Unknown(0x081c),
     SignatureScheme::ECDSA_SHA1_Legacy,
     SignatureScheme::RSA_PKCS1_SHA1,
 ];

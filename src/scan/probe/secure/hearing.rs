@@ -1,6 +1,8 @@
 //! What a server says in the open, heard beside the handshake: of servers that the library refuses it tells
 //! nothing, and they have said their version, their certificates or an alert all the same.
 
+use rustls::pki_types::CertificateDer;
+
 use crate::banner::tls::{self, Answer, CERTIFICATE, FATAL, Piece, Records, SERVER_HELLO, SUPPLEMENTAL_DATA};
 use crate::event::{TlsAlert, TlsFacts};
 use crate::terms::{AlertCode, Side};
@@ -13,6 +15,8 @@ pub(super) struct Hearing {
     unread: Vec<u8>,
     /// What was heard.
     pub(super) facts: TlsFacts,
+    /// The certificates as they were sent, the server's own first.
+    pub(super) chain: Vec<CertificateDer<'static>>,
     /// Nothing more is said in the open.
     is_over: bool,
     /// What came is no TLS.
@@ -26,11 +30,11 @@ impl Hearing {
             return;
         }
         self.unread.extend_from_slice(octets);
-        let Self { records, unread, facts, is_over, is_foreign } = self;
+        let Self { records, unread, facts, chain, is_over, is_foreign } = self;
         *is_over = loop {
             let goes_on = match records.next(unread) {
                 Piece::More(_) => break false,
-                Piece::Message(kind, body) => take(facts, kind, body),
+                Piece::Message(kind, body) => take(facts, chain, kind, body),
                 Piece::Alert(level, code) => {
                     let alert = TlsAlert { from: Side::Server, fatal: level == FATAL, code: AlertCode(code) };
                     facts.alert.get_or_insert(alert);
@@ -73,7 +77,7 @@ impl Hearing {
 }
 
 /// Takes a handshake message; whether more is said in the open behind it.
-fn take(facts: &mut TlsFacts, kind: u8, body: &[u8]) -> bool {
+fn take(facts: &mut TlsFacts, chain: &mut Vec<CertificateDer<'static>>, kind: u8, body: &[u8]) -> bool {
     match kind {
         SERVER_HELLO => match tls::server(body) {
             Some(Answer::Hello(server)) => {
@@ -88,9 +92,7 @@ fn take(facts: &mut TlsFacts, kind: u8, body: &[u8]) -> bool {
             None => false,
         },
         CERTIFICATE => {
-            if let Some(server) = &mut facts.server {
-                server.certificates = tls::certificates(body);
-            }
+            *chain = tls::raw_chain(body).into_iter().map(|der| der.to_vec().into()).collect();
             false
         }
         SUPPLEMENTAL_DATA => true,

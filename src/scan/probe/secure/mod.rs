@@ -57,13 +57,25 @@ pub(in super::super) struct Secured<S> {
     is_secured: bool,
     /// The server chose an application protocol.
     has_chosen: bool,
-    /// It is offered others than at first.
-    is_second: bool,
+    /// What the next connection opens with.
+    hello: Hello,
     /// What is to be told of it, once.
     facts: Option<TlsFacts>,
     is_told: bool,
     is_greeted: bool,
     ended: Option<Conversation>,
+}
+
+/// What a connection opens with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Hello {
+    /// The library's hello with the application protocols preferred.
+    #[default]
+    Preferred,
+    /// The same with the others, if the server takes none of those.
+    OtherProtocols,
+    /// The hello for old servers. The library's ended like this.
+    Legacy(Conversation),
 }
 
 /// One connection to it.
@@ -74,6 +86,8 @@ pub(in super::super) struct Channel<C> {
     is_open: bool,
     upgrade: Option<Upgrade>,
     tls: Option<Box<Tls>>,
+    /// What the server answers to the hello for old servers.
+    legacy: Option<Hearing>,
     /// How it ended, where that was said within TLS.
     ended: Option<Closed>,
 }
@@ -96,7 +110,7 @@ impl<S: Default> Default for Secured<S> {
             is_plain: false,
             is_secured: false,
             has_chosen: false,
-            is_second: false,
+            hello: Hello::default(),
             facts: None,
             is_told: false,
             is_greeted: false,
@@ -152,7 +166,7 @@ impl<P: Probe> Probe for Secure<P> {
         session.facts = None;
         session.ended = None;
         (session.is_secured, session.is_told, session.is_greeted) = (false, false, false);
-        (session.has_chosen, session.is_second) = (false, false);
+        (session.has_chosen, session.hello) = (false, Hello::default());
         session.is_plain = !self.with.includes(target.address.port());
     }
 
@@ -165,7 +179,8 @@ impl<P: Probe> Probe for Secure<P> {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) {
-        (channel.is_open, channel.upgrade, channel.tls, channel.ended) = (false, None, None, None);
+        (channel.is_open, channel.upgrade, channel.ended) = (false, None, None);
+        (channel.tls, channel.legacy) = (None, None);
         if session.is_plain {
             self.inner.open(&mut session.inner, &mut channel.inner, target, now, out);
         }
@@ -207,6 +222,10 @@ impl<P: Probe> Probe for Secure<P> {
         }
         if channel.upgrade.is_some() {
             return self.upgrade(session, channel, octets, out, scene);
+        }
+        if let Some(hearing) = &mut channel.legacy {
+            hearing.hear(octets);
+            return if hearing.is_over() { Step::Close } else { Step::More };
         }
         let Some(tls) = &mut channel.tls else { return Step::Close };
         if !channel.is_open {
@@ -284,7 +303,7 @@ impl<P: Probe> Probe for Secure<P> {
             let is_over = self.inner.wanted(&session.inner) == 0;
             if was_ended && is_over && is_unanswered && self.has_second(session) {
                 self.inner.begin(&mut session.inner, scene.target);
-                (session.is_second, session.is_secured) = (true, false);
+                (session.hello, session.is_secured) = (Hello::OtherProtocols, false);
             }
             return;
         }
@@ -292,19 +311,29 @@ impl<P: Probe> Probe for Secure<P> {
         if alert.is_some_and(|alert| alert.code == AlertCode::NO_APPLICATION_PROTOCOL)
             && self.has_second(session)
         {
-            session.is_second = true;
+            session.hello = Hello::OtherProtocols;
             return;
         }
-        let ended = Self::conclude(session, tls.as_deref(), how);
+        let ended = match session.hello {
+            Hello::Legacy(ended) => ended,
+            _ => Self::conclude(session, tls.as_deref(), how),
+        };
         if self.with != With::All && may_be_plain(ended) {
             session.is_plain = true;
             return;
         }
-        session.ended.get_or_insert(ended);
-        if let Some(tls) = tls.filter(|tls| tls.hearing.has_facts()) {
-            session.facts = Some(tls.hearing.facts);
-            self.tell(session, scene);
+        let is_legacy_worthwhile = self.wants_legacy(session, tls.as_deref(), ended, how);
+        let hearing = channel.legacy.take().or_else(|| tls.map(|tls| tls.hearing));
+        if let Some(hearing) = hearing.filter(Hearing::has_facts) {
+            self.merge(session, hearing, scene.now);
         }
+        if is_legacy_worthwhile {
+            session.hello = Hello::Legacy(ended);
+            return;
+        }
+        let ended = if session.facts.is_some() { Conversation::Refused } else { ended };
+        session.ended.get_or_insert(ended);
+        self.tell(session, scene);
     }
 
     fn wanted(&self, session: &Secured<P::Session>) -> usize {

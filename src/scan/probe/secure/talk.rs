@@ -3,26 +3,32 @@
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
+use ring::rand::{self, Random, SystemRandom};
 use rustls::ClientConnection;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::super::{Closed, Probe, Scene, Step};
 use super::hearing::Hearing;
 use super::starttls::Way;
-use super::{Channel, Secure, Secured, Tls};
-use crate::event::{TlsAlert, TlsClient, TlsFacts};
+use super::{Channel, Hello, Secure, Secured, Tls};
+use crate::event::{Timestamp, TlsAlert, TlsClient, TlsFacts};
 use crate::scan::Conversation;
+use crate::scan::tls::legacy_hello;
 use crate::terms::{AlertCode, Side, TlsVersion};
 
 impl<P: Probe> Secure<P> {
     /// Application protocols that are offered.
     fn protocols(&self, session: &Secured<P::Session>) -> &[String] {
-        if session.is_second { &self.second } else { &self.alpn }
+        match session.hello {
+            Hello::Preferred => &self.alpn,
+            Hello::OtherProtocols => &self.second,
+            Hello::Legacy(_) => &[],
+        }
     }
 
     /// Whether a server may be offered other protocols: what it took of those at first was nothing.
     pub(super) fn has_second(&self, session: &Secured<P::Session>) -> bool {
-        !session.is_second && !self.second.is_empty() && !session.has_chosen
+        session.hello == Hello::Preferred && !self.second.is_empty() && !session.has_chosen
     }
 
     /// Says hello.
@@ -32,6 +38,12 @@ impl<P: Probe> Secure<P> {
         channel: &mut Channel<P::Connection>,
         out: &mut Vec<u8>,
     ) {
+        if let Hello::Legacy(_) = session.hello {
+            let random = rand::generate(&SystemRandom::new()).map_or([0; 32], Random::expose);
+            out.extend(legacy_hello(session.name.as_ref(), random));
+            channel.legacy = Some(Hearing::default());
+            return;
+        }
         let Some(name) = session.name.clone() else { return };
         let alpn = self.protocols(session).iter().map(|name| name.clone().into_bytes()).collect();
         let Ok(mut connection) = ClientConnection::new_with_alpn(Arc::clone(&self.config), name, alpn) else {
@@ -130,18 +142,56 @@ impl<P: Probe> Secure<P> {
         }
         session.said.clear();
         let mut facts = std::mem::take(&mut tls.hearing.facts);
-        let server = facts.server.get_or_insert_default();
         let alpn = tls.connection.alpn_protocol();
         session.has_chosen = alpn.is_some();
         self.inner.negotiated(&mut session.inner, scene.target, alpn);
+        let server = facts.server.get_or_insert_default();
         server.alpn = alpn.map(|name| String::from_utf8_lossy(name).into_owned());
         if let Some(chain) = tls.connection.peer_certificates() {
-            let name = session.name.as_ref().filter(|name| matches!(name, ServerName::DnsName(_)));
-            let appraisal = self.appraiser.appraise(chain, name, scene.now);
-            server.certificates.clone_from(&appraisal.certificates);
-            facts.verification.clone_from(&appraisal.verification);
+            self.appraise(session, chain, &mut facts, scene.now);
         }
         session.facts = Some(facts);
+    }
+
+    /// Adds a chain's certificates, and the result of verifying them, to the server's facts.
+    fn appraise(
+        &mut self,
+        session: &Secured<P::Session>,
+        chain: &[CertificateDer<'static>],
+        facts: &mut TlsFacts,
+        now: Timestamp,
+    ) {
+        let name = session.name.as_ref().filter(|name| matches!(name, ServerName::DnsName(_)));
+        let appraisal = self.appraiser.appraise(chain, name, now);
+        if let Some(server) = &mut facts.server {
+            server.certificates.clone_from(&appraisal.certificates);
+        }
+        facts.verification.clone_from(&appraisal.verification);
+    }
+
+    /// Adds what a server said in the clear to what it said on an earlier connection.
+    pub(super) fn merge(&mut self, session: &mut Secured<P::Session>, hearing: Hearing, now: Timestamp) {
+        let Hearing { mut facts, chain, .. } = hearing;
+        if !chain.is_empty() {
+            self.appraise(session, &chain, &mut facts, now);
+        }
+        // Its first alert answers the newer hello.
+        let alert = session.facts.take().and_then(|earlier| earlier.alert);
+        facts.alert = alert.or(facts.alert);
+        session.facts = Some(facts);
+    }
+
+    /// Whether the server refused the library's hello, and may answer the one for old servers.
+    pub(super) fn wants_legacy(
+        &self,
+        session: &Secured<P::Session>,
+        tls: Option<&Tls>,
+        ended: Conversation,
+        how: Closed,
+    ) -> bool {
+        let is_refused = matches!(ended, Conversation::Refused | Conversation::Ended | Conversation::Reset);
+        let is_unheard = tls.is_some_and(|tls| tls.hearing.facts.server.is_none());
+        is_refused && is_unheard && how != Closed::Expired && !matches!(session.hello, Hello::Legacy(_))
     }
 
     /// Lets the probe within begin.
@@ -222,12 +272,11 @@ impl<P: Probe> Secure<P> {
             Some(ServerName::DnsName(name)) => vec![name.as_ref().to_owned()],
             _ => Vec::new(),
         };
-        TlsClient {
-            version: TlsVersion::TLS_1_3,
-            names,
-            alpn: self.protocols(session).to_vec(),
-            ..TlsClient::default()
-        }
+        let version = match session.hello {
+            Hello::Legacy(_) => TlsVersion::TLS_1_2,
+            _ => TlsVersion::TLS_1_3,
+        };
+        TlsClient { version, names, alpn: self.protocols(session).to_vec(), ..TlsClient::default() }
     }
 
     /// How a talk ended that never came to TLS.

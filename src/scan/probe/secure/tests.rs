@@ -66,7 +66,16 @@ impl Stage {
     fn end(mut self, how: Closed) -> (Conversation, Option<Arc<TlsFacts>>) {
         let Self { probe, session, channel, events, target, .. } = &mut self;
         let now = Timestamp::from_nanos(NOW);
-        probe.closed(session, channel, how, &mut Scene { sink: events, now, target, matches: &mut 0 });
+        let mut scene = Scene { sink: events, now, target, matches: &mut 0 };
+        probe.closed(session, channel, how, &mut scene);
+        if probe.wanted(session) > 0 {
+            // It is silent to the hello for old servers.
+            let mut out = Vec::new();
+            probe.open(session, channel, target, now, &mut out);
+            probe.accepted(session, channel, now, &mut out);
+            assert!(out.starts_with(&[0x16, 3, 1]) && channel.tls.is_none(), "{out:?}");
+            probe.closed(session, channel, Closed::Silent, &mut scene);
+        }
         assert_eq!(probe.wanted(session), 0);
         let told: Vec<_> = self
             .events
