@@ -57,7 +57,8 @@ impl Rules {
 }
 
 fn imported() -> Rules {
-    Rules::import(&["debian", &data("debian.json"), "--date", "2026-11-20"])
+    let report = ["--report", "vulnerable,unknown"];
+    Rules::import(&[&["debian", &data("debian.json"), "--date", "2026-11-20"], &report[..]].concat())
 }
 
 #[test]
@@ -430,7 +431,7 @@ fn the_national_database_tells_what_upstream_mended() {
     let file = folder.path().join("nvd.toml");
     let output = bannerwall(&["import", "nvd", &data("nvd.json"), "-o", file.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("1 rule\n") && said.contains("1 left out"), "{said}");
+    assert!(said.contains("1 rule\n") && said.contains("left out: 1 "), "{said}");
     let rules = Rules { _folder: folder, file };
     let text = rules.text();
     assert!(text.contains("severity = \"high\"") && text.contains("An example in a range"), "{text}");
@@ -839,4 +840,80 @@ fn what_is_no_data_is_refused_with_its_place_and_no_rule_is_written() {
         assert!(!rules.exists(), "{said}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+}
+
+/// A record of OSV about one Debian package, with ratings of any kind.
+fn osv_record(number: u32, more: &str) -> (String, String) {
+    let id = format!("CVE-2024-{number}");
+    let affected = r#"{"package": {"ecosystem": "Debian:12", "name": "openssh"},
+        "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1:9.2p1-2+deb12u9"}]}]"#;
+    (format!("{id}.json"), format!(r#"{{"id": "{id}", "affected": [{affected}}}]{more}}}"#))
+}
+
+#[test]
+fn scores_become_severities_and_what_is_left_out_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let score =
+        |kind: &str, vector: &str| format!(r#", "severity": [{{"type": "{kind}", "score": "{vector}"}}]"#);
+    for (number, more) in [
+        (10_001, score("CVSS_V3", "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H")),
+        (10_002, score("CVSS_V4", "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:N/VA:N/SC:N/SI:N/SA:N")),
+        (10_003, score("CVSS_V3", "CVSS:3.0/AV:P/AC:H/PR:H/UI:R/S:U/C:L/I:N/A:N")),
+        (10_004, score("CVSS_V3", "no vector")),
+        (10_005, String::new()),
+        (10_006, score("Ubuntu", "negligible")),
+        (10_007, r#", "withdrawn": "2024-02-02T00:00:00Z""#.to_owned()),
+    ] {
+        let (name, record) = osv_record(number, &more);
+        fs::write(folder.path().join(name), record).unwrap();
+    }
+    let path = folder.path().to_str().unwrap();
+    let output = bannerwall(&["import", "osv", path, "--severity", "medium"]);
+    let (text, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let rated: Vec<(String, String)> = text
+        .split("[[rule]]")
+        .skip(1)
+        .map(|rule| {
+            let value = |key: &str| {
+                let (_, rest) = rule.split_once(&format!("\n{key} = \"")).unwrap_or_else(|| panic!("{rule}"));
+                rest.split('"').next().unwrap_or_default().to_owned()
+            };
+            (value("id"), value("severity"))
+        })
+        .collect();
+    let id = |number: u32| format!("osv-openssh-cve-2024-{number}");
+    let expected = [(10_001, "critical"), (10_002, "high"), (10_004, "medium"), (10_005, "medium")];
+    assert_eq!(rated, expected.map(|(number, severity)| (id(number), severity.to_owned())));
+    assert!(told.contains("4 rules") && told.contains("left out: 2 below --severity"), "{told}");
+    assert!(text.contains("advisory.report = [\"vulnerable\"]"), "{text}");
+}
+
+#[test]
+fn a_tracker_made_to_fill_memory_takes_no_more_than_its_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tracker, rules) = (folder.path().join("tracker.json"), folder.path().join("rules.toml"));
+    let import = |releases: &str, count: u32| {
+        // What is not kept costs nothing; what is kept ends at the bound of a rule file.
+        let mut text = "{\"openssh\": {".to_owned();
+        for number in 0..count {
+            let comma = if number == 0 { "" } else { "," };
+            text.push_str(&format!("{comma}\"CVE-1-{number}\":{{\"releases\":{{{releases}}}}}"));
+        }
+        fs::write(&tracker, text + "}}").unwrap();
+        let limited = "ulimit -v 262144 && exec \"$0\" rules import debian \"$1\" -o \"$2\"";
+        let program = env!("CARGO_BIN_EXE_bannerwall");
+        let output =
+            Command::new("sh").args(["-c", limited, program]).args([&tracker, &rules]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, told) = import("", 600_000);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("600000 without versions"), "{told}");
+    let (code, told) = import("\"sid\":{\"status\":\"open\"}", 600_000);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("more rules than one file may hold"), "{told}");
+    let many: Vec<String> = (0..100_000).map(|n| format!("\"{n}\":{{\"status\":\"open\"}}")).collect();
+    let (code, told) = import(&many.join(","), 1);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("tracker.json:1:") && told.contains("more than 64 entries"), "{told}");
 }

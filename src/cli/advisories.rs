@@ -11,7 +11,7 @@ use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::event::{Action, Severity, Verdict};
 use crate::files;
-use crate::rules::import::{self, Exploited, Fault, Imported, Products, Wanted};
+use crate::rules::import::{self, Exploited, Fault, Imported, LeftOut, Products, Wanted};
 
 /// Flags of `bannerwall rules import debian`.
 #[derive(Debug, Args)]
@@ -65,9 +65,10 @@ struct WantedFlags {
     /// exchange deny each other.
     #[arg(long)]
     block_unknown: bool,
-    /// Verdicts that are worth an alert.
-    #[arg(long, value_name = "VERDICTS", value_delimiter = ',', default_value = "vulnerable,unknown")]
-    report: Vec<VerdictName>,
+    /// Verdicts that are worth an alert [default: vulnerable; also unknown with --block-unknown, and for
+    /// advisories that cannot tell more, as those of upstream, Alpine and Red Hat].
+    #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
+    report: Option<Vec<VerdictName>>,
     /// When the data were taken (2026-11-20). By default when they were last changed: as their records tell it (OSV, NVD,
     /// Red Hat), and else their files.
     #[arg(long, value_name = "DATE", value_parser = day)]
@@ -151,7 +152,7 @@ impl WantedFlags {
             severity: self.severity.into(),
             exploited: exploited.unwrap_or_default(),
             action: self.action.into(),
-            report: self.report.iter().copied().map(Verdict::from).collect(),
+            report: self.report.as_ref().map(|report| report.iter().copied().map(Verdict::from).collect()),
             block_unknown: self.block_unknown,
             date: self.date.clone(),
             changed: files.iter().filter_map(|file| changed(file)).max().unwrap_or_default(),
@@ -163,7 +164,7 @@ impl WantedFlags {
     fn refuse_idle(&self) -> Result<(), Failure> {
         let why = match (self.block_unknown, self.action) {
             (true, ActionName::Alert) => "these rules block nothing; give --action drop or --action reject",
-            (true, _) if !self.report.contains(&VerdictName::Unknown) => {
+            (true, _) if self.report.as_ref().is_some_and(|it| !it.contains(&VerdictName::Unknown)) => {
                 "what cannot be told is no match by --report; name `unknown` there"
             }
             _ => return Ok(()),
@@ -184,9 +185,8 @@ impl WantedFlags {
         };
         if !quiet {
             tell(several(imported.rules, "rule"));
-            if imported.left_out > 0 {
-                let left_out = imported.left_out;
-                tell(format_args!("{left_out} left out: which versions have them cannot be told"));
+            if imported.left_out != LeftOut::default() {
+                tell(format_args!("left out: {}", imported.left_out));
             }
         }
         Ok(exit)

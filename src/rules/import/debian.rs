@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -32,53 +33,120 @@ const RELEASES: &[(&str, &str)] = &[
     ("duke", "15"),
 ];
 
-/// Reads the weaknesses of the packages that are wanted.
-pub(super) fn read(file: &Path, products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
+/// Releases of one weakness, and suites of one release; honest data have fewer than ten.
+const ENTRIES: usize = 64;
+
+/// Takes each weakness.
+type Take<'t> = dyn FnMut(Weakness) -> Result<(), Fault> + 't;
+
+/// Gives the weaknesses of the packages that are wanted to `take`, one by one.
+pub(super) fn read(
+    file: &Path,
+    products: &Products,
+    wanted: &Wanted,
+    take: &mut Take<'_>,
+) -> Result<(), Fault> {
     let reader = bounded::open(file, OCTETS)?;
     let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(reader));
-    let weaknesses = Tracker { products, wanted }.deserialize(&mut json);
-    let weaknesses = weaknesses.and_then(|weaknesses| json.end().map(|()| weaknesses));
-    weaknesses.map_err(|error| Fault::json(&file.display().to_string(), &error))
-}
-
-/// The whole object: what is not wanted is passed over and never kept.
-struct Tracker<'w> {
-    products: &'w Products,
-    wanted: &'w Wanted,
-}
-
-impl<'de> DeserializeSeed<'de> for Tracker<'_> {
-    type Value = Vec<Weakness>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
+    let mut refused = None;
+    let read = json.deserialize_map(Tracker { products, wanted, take, refused: &mut refused });
+    let read = read.and_then(|()| json.end());
+    match refused {
+        Some(fault) => Err(fault),
+        None => read.map_err(|error| Fault::json(&file.display().to_string(), &error)),
     }
 }
 
-impl<'de> Visitor<'de> for Tracker<'_> {
-    type Value = Vec<Weakness>;
+/// The whole object: nothing of it is kept.
+struct Tracker<'w, 't> {
+    products: &'w Products,
+    wanted: &'w Wanted,
+    take: &'w mut Take<'t>,
+    /// Why `take` refused a weakness.
+    refused: &'w mut Option<Fault>,
+}
+
+impl<'de> Visitor<'de> for Tracker<'_, '_> {
+    type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("the security tracker's object of source packages")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut weaknesses = Vec::new();
+    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
         while let Some(package) = map.next_key::<String>()? {
-            if !self.products.has(&package) || !self.wanted.names(&package) {
+            if self.products.has(&package) && self.wanted.names(&package) {
+                map.next_value_seed(Package { name: &package, tracker: &mut self })?;
+            } else {
                 map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            for (name, issue) in map.next_value::<BTreeMap<String, Issue>>()? {
-                if !is_name(&name) {
-                    let name = name.escape_default();
-                    return Err(M::Error::custom(format!("{package}: `{name}` is no name of a weakness")));
-                }
-                weaknesses.push(issue.weakness(&package, name));
             }
         }
-        Ok(weaknesses)
+        Ok(())
     }
+}
+
+/// The weaknesses of one package.
+struct Package<'p, 'w, 't> {
+    name: &'p str,
+    tracker: &'p mut Tracker<'w, 't>,
+}
+
+impl<'de> DeserializeSeed<'de> for Package<'_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Package<'_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a package's object of weaknesses")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some((name, issue)) = map.next_entry::<String, Issue>()? {
+            if !is_name(&name) {
+                let name = name.escape_default();
+                return Err(M::Error::custom(format!("{}: `{name}` is no name of a weakness", self.name)));
+            }
+            if let Err(fault) = (self.tracker.take)(issue.weakness(self.name, name)) {
+                *self.tracker.refused = Some(fault);
+                return Err(M::Error::custom("refused"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a small object.
+fn few<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, V>, D::Error> {
+    struct Few<V>(PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for Few<V> {
+        type Value = BTreeMap<String, V>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "an object of at most {ENTRIES} entries")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+            let mut entries = BTreeMap::new();
+            while let Some((name, value)) = map.next_entry()? {
+                if entries.len() >= ENTRIES {
+                    return Err(M::Error::custom(format!("more than {ENTRIES} entries")));
+                }
+                entries.insert(name, value);
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_map(Few(PhantomData))
 }
 
 /// One weakness of a package.
@@ -86,6 +154,7 @@ impl<'de> Visitor<'de> for Tracker<'_> {
 struct Issue {
     #[serde(default)]
     description: String,
+    #[serde(deserialize_with = "few")]
     releases: BTreeMap<String, Release>,
 }
 
@@ -93,7 +162,7 @@ struct Issue {
 #[derive(Deserialize)]
 struct Release {
     status: Said,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few")]
     repositories: BTreeMap<String, Version>,
     fixed_version: Option<Version>,
     #[serde(default)]

@@ -46,8 +46,8 @@ pub struct Wanted {
     pub exploited: Exploited,
     /// What rules ask for where a package is vulnerable.
     pub action: Action,
-    /// Verdicts that are worth a match.
-    pub report: Vec<Verdict>,
+    /// Verdicts that are worth a match; by default those that [`Wanted::reported`] chooses.
+    pub report: Option<Vec<Verdict>>,
     /// Whether blocking rules block, too, where nobody can tell.
     pub block_unknown: bool,
     /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last changed, as they
@@ -64,8 +64,32 @@ pub struct Imported {
     pub text: String,
     /// How many rules it holds.
     pub rules: usize,
-    /// Weaknesses that were left out, as rules cannot say which versions have them.
-    pub left_out: usize,
+    /// Weaknesses of wanted packages without a rule.
+    pub left_out: LeftOut,
+}
+
+/// Weaknesses of wanted packages that became no rule, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Less grave than [`Wanted::severity`].
+    pub less_grave: usize,
+    /// Older than [`Wanted::since`].
+    pub older: usize,
+    /// Of versions that the data do not name, or not as rules can.
+    pub unclear: usize,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.less_grave, "below --severity"),
+            (self.older, "before --since"),
+            (self.unclear, "without versions that a rule can name"),
+        ];
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        let told: Vec<String> = counts.map(|(count, why)| format!("{count} {why}")).collect();
+        formatter.write_str(&told.join(", "))
+    }
 }
 
 /// Why data are no rules.
@@ -164,7 +188,9 @@ impl fmt::Display for Origin {
 /// What is wrong with the file, with its place; or that no rule came out of it.
 pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
     let origin = Origin { prefix: "debian", name: "Debian security tracker" };
-    finish(origin, debian::read(file, products, wanted)?, products, wanted)
+    let mut rules = Rules::new(origin, wanted.date_of(&[]), products, wanted);
+    debian::read(file, products, wanted, &mut |weakness| rules.take(weakness))?;
+    rules.finish()
 }
 
 /// Makes rules of OSV records: files, folders of them, and zip archives.
@@ -206,40 +232,74 @@ pub fn redhat(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result
     finish(origin, redhat::read(files, products, wanted)?, products, wanted)
 }
 
+/// Writes the rules of weaknesses that were all read before.
 fn finish(
     origin: Origin,
     mut weaknesses: Vec<Weakness>,
     products: &Products,
     wanted: &Wanted,
 ) -> Result<Imported, Fault> {
-    let date = wanted.date_of(&weaknesses);
-    for weakness in &mut weaknesses {
+    weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
+    let mut rules = Rules::new(origin, wanted.date_of(&weaknesses), products, wanted);
+    // Each is let go once it is written.
+    weaknesses.into_iter().try_for_each(|weakness| rules.take(weakness))?;
+    rules.finish()
+}
+
+/// Rules of one source, written one by one.
+struct Rules<'w> {
+    origin: Origin,
+    date: String,
+    products: &'w Products,
+    wanted: &'w Wanted,
+    draft: Draft,
+    left_out: LeftOut,
+}
+
+impl<'w> Rules<'w> {
+    fn new(origin: Origin, date: String, products: &'w Products, wanted: &'w Wanted) -> Self {
+        let draft = Draft::new(write::head(origin, &date));
+        Self { origin, date, products, wanted, draft, left_out: LeftOut::default() }
+    }
+
+    /// Writes the rule of a weakness if it is wanted.
+    fn take(&mut self, mut weakness: Weakness) -> Result<(), Fault> {
+        let Self { origin, date, products, wanted, draft, left_out } = self;
         if wanted.exploited.holds(&weakness.name) {
             weakness.severity = Severity::Critical;
         }
-    }
-    let says_something = |weakness: &Weakness| !weakness.lines.is_empty() || !weakness.upstream.is_empty();
-    weaknesses.retain(|weakness| wanted.takes(weakness) && says_something(weakness));
-    let wanted_ones = weaknesses.len();
-    weaknesses.retain(|weakness| !weakness.unclear);
-    let left_out = wanted_ones - weaknesses.len();
-    weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
-    if weaknesses.is_empty() {
-        let message = "no weakness in the data is one of those asked for (--product, --since, --severity)";
-        return Err(Fault::Nothing(message.to_owned()));
-    }
-    let mut draft = Draft::new(write::head(origin, &date));
-    let count = weaknesses.len();
-    // Each is let go once it is written.
-    for weakness in weaknesses {
-        if let Some(product) = products.of(&weakness.package) {
-            draft.claim(write::id(origin, &weakness))?;
-            write::rule(&mut draft.text, (origin, &date), &weakness, product, wanted);
-            draft.written(count)?;
+        let left_out_for = if weakness.severity < wanted.severity {
+            Some(&mut left_out.less_grave)
+        } else if !wanted.is_recent(&weakness) {
+            Some(&mut left_out.older)
+        } else if weakness.unclear || (weakness.lines.is_empty() && weakness.upstream.is_empty()) {
+            Some(&mut left_out.unclear)
+        } else {
+            None
+        };
+        if let Some(count) = left_out_for {
+            *count += 1;
+            return Ok(());
         }
+        if let Some(product) = products.of(&weakness.package) {
+            draft.claim(write::id(*origin, &weakness))?;
+            write::rule(&mut draft.text, (*origin, date), &weakness, product, wanted);
+            draft.written()?;
+        }
+        Ok(())
     }
-    draft.check()?;
-    Ok(Imported { text: draft.text, rules: draft.ids.len(), left_out })
+
+    fn finish(mut self) -> Result<Imported, Fault> {
+        if self.draft.ids.is_empty() {
+            let mut message = "no weakness in the data is one of those asked for".to_owned();
+            if self.left_out != LeftOut::default() {
+                message.push_str(&format!(": left out {}", self.left_out));
+            }
+            return Err(Fault::Nothing(message));
+        }
+        self.draft.check()?;
+        Ok(Imported { text: self.draft.text, rules: self.draft.ids.len(), left_out: self.left_out })
+    }
 }
 
 /// A rule file that is being written, and read again piece by piece: to read all of it takes several times its room.
@@ -269,12 +329,13 @@ impl Draft {
         Ok(())
     }
 
-    /// To be told of each rule of so many behind its last line.
-    fn written(&mut self, count: usize) -> Result<(), Fault> {
+    /// Checks the bounds behind each rule.
+    fn written(&mut self) -> Result<(), Fault> {
         if u64::try_from(self.text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
             let most = limits::FILE_OCTETS >> 20;
+            let count = self.ids.len();
             return Err(Fault::Nothing(format!(
-                "{count} rules are more than one file may hold ({most} MiB): {LESS}"
+                "more rules than one file may hold ({most} MiB, full after {count}): {LESS}"
             )));
         }
         if self.text.len() - self.unread >= PIECE { self.check() } else { Ok(()) }
@@ -305,13 +366,25 @@ impl Wanted {
         self.date.clone().or_else(told).unwrap_or_else(|| self.changed.clone())
     }
 
-    fn takes(&self, weakness: &Weakness) -> bool {
-        // A year is not before a day of it.
-        let recent = self.since.as_ref().is_none_or(|since| {
+    /// Verdicts on a weakness that are worth a match.
+    fn reported(&self, weakness: &Weakness) -> Vec<Verdict> {
+        // Only Debian's and Ubuntu's banners show packages: by other data nothing is ever known to be vulnerable.
+        let shows_package = |line: &Line| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
+        match &self.report {
+            Some(report) => report.clone(),
+            None if self.block_unknown || !weakness.lines.iter().any(shows_package) => {
+                vec![Verdict::Vulnerable, Verdict::Unknown]
+            }
+            None => vec![Verdict::Vulnerable],
+        }
+    }
+
+    fn is_recent(&self, weakness: &Weakness) -> bool {
+        self.since.as_ref().is_none_or(|since| {
             let published = weakness.published.as_str();
+            // A year is not before a day of it.
             !published.is_empty() && published >= since.get(..published.len()).unwrap_or(since)
-        });
-        recent && weakness.severity >= self.severity
+        })
     }
 }
 

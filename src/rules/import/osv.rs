@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use cvss::Cvss;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,8 +20,8 @@ use super::bounded::{self, Bounded};
 use super::{Fault, Products, Wanted, Weakness, archive, is_name, is_reference, severity, ubuntu, year};
 use crate::event::Severity;
 
-/// Octets of one record.
-const RECORD: u64 = 64 << 20;
+/// Octets of one record. Short versions take ten times their room once they are read.
+const RECORD: u64 = 16 << 20;
 
 /// Octets of all records of an archive, unpacked.
 const ARCHIVE: u64 = 16 << 30;
@@ -35,7 +36,11 @@ pub(super) fn read(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> R
     for path in paths {
         collected.path(path)?;
     }
-    let mut weaknesses: Vec<Weakness> = collected.weaknesses.into_values().collect();
+    let rated = |(weakness, severity): (Weakness, Option<Severity>)| Weakness {
+        severity: severity.unwrap_or(Severity::Medium),
+        ..weakness
+    };
+    let mut weaknesses: Vec<Weakness> = collected.weaknesses.into_values().map(rated).collect();
     ubuntu::add_unlisted(&mut weaknesses);
     Ok(weaknesses)
 }
@@ -44,7 +49,8 @@ pub(super) fn read(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> R
 struct Collected<'w> {
     products: &'w Products,
     wanted: &'w Wanted,
-    weaknesses: BTreeMap<(String, String), Weakness>,
+    /// Each with its severity, if any record rates it.
+    weaknesses: BTreeMap<(String, String), (Weakness, Option<Severity>)>,
 }
 
 impl Collected<'_> {
@@ -102,8 +108,9 @@ impl Collected<'_> {
             }
             let about = affected.about().map_err(malformed)?;
             let key = (package.clone(), name.clone());
-            let weakness = self.weaknesses.entry(key).or_insert_with(|| record.weakness(&package, &name));
-            weakness.severity = weakness.severity.max(affected.severity().unwrap_or(Severity::Info));
+            let entry = self.weaknesses.entry(key);
+            let (weakness, severity) = entry.or_insert_with(|| (record.weakness(&package, &name), None));
+            *severity = (*severity).max(record.severity()).max(affected.severity());
             match about {
                 About::Line(line) if !weakness.lines.contains(&line) => weakness.lines.push(line),
                 About::Upstream(range) => weakness.add_upstream(&range),
@@ -148,6 +155,7 @@ struct Record {
 struct Score {
     #[serde(rename = "type")]
     kind: String,
+    #[serde(default)]
     score: String,
 }
 
@@ -163,6 +171,8 @@ struct Affected {
     ranges: Vec<Range>,
     #[serde(default)]
     versions: Vec<String>,
+    #[serde(default)]
+    severity: Vec<Score>,
     ecosystem_specific: Option<Value>,
 }
 
@@ -232,7 +242,7 @@ impl Record {
             package: package.to_owned(),
             name: name.to_owned(),
             description: about.clone(),
-            severity: self.severity().unwrap_or(Severity::Info),
+            severity: Severity::Medium,
             published: if self.published.is_empty() { year(name) } else { self.published.clone() },
             changed: self.modified.clone(),
             references,
@@ -242,12 +252,25 @@ impl Record {
         }
     }
 
-    /// What the record says in words; a score alone is none.
+    /// The record's rating in words, else its highest CVSS score.
     fn severity(&self) -> Option<Severity> {
         let own = self.severity.iter().find(|score| score.kind == "Ubuntu").map(|score| score.score.as_str());
         let database = self.database_specific.as_ref().and_then(|value| value.get("severity")?.as_str());
-        own.or(database).and_then(severity)
+        own.or(database).and_then(severity).or_else(|| scored(&self.severity))
     }
+}
+
+/// The severity of the highest score.
+fn scored(scores: &[Score]) -> Option<Severity> {
+    let vectors = scores.iter().filter_map(|score| score.score.parse::<Cvss>().ok());
+    let severities = vectors.map(|vector| match vector.severity() {
+        cvss::Severity::None => Severity::Info,
+        cvss::Severity::Low => Severity::Low,
+        cvss::Severity::Medium => Severity::Medium,
+        cvss::Severity::High => Severity::High,
+        cvss::Severity::Critical => Severity::Critical,
+    });
+    severities.max()
 }
 
 /// References of one record that a rule keeps.
@@ -333,9 +356,10 @@ impl Affected {
         Requirement::parse(&text).ok().map(|_| text)
     }
 
+    /// The distribution's rating in words, else the highest CVSS score for this package.
     fn severity(&self) -> Option<Severity> {
-        let specific = self.ecosystem_specific.as_ref()?;
-        let word = specific.get("ubuntu_priority").or_else(|| specific.get("urgency"))?;
-        word.as_str().and_then(severity)
+        let specific = self.ecosystem_specific.as_ref();
+        let word = specific.and_then(|it| it.get("ubuntu_priority").or_else(|| it.get("urgency"))?.as_str());
+        word.and_then(severity).or_else(|| scored(&self.severity))
     }
 }

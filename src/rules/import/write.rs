@@ -80,7 +80,10 @@ fn advisory(
     if !date.is_empty() {
         table.text("advisory.date", date);
     }
-    table.key("advisory.report", &list(wanted.report.iter().map(|verdict| quoted(verdict.name()))));
+    table.key(
+        "advisory.report",
+        &list(wanted.reported(weakness).iter().map(|verdict| quoted(verdict.name()))),
+    );
     if wanted.block_unknown {
         table.key("advisory.block_unknown", "true");
     }
@@ -105,10 +108,11 @@ fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product:
     let shown = |line: &Line, version: &PackageVersion| {
         quoted(&banner(template, &line.distribution, version, product))
     };
+    let report = wanted.reported(weakness);
     let mut examples: Vec<String> = Vec::new();
     let mut counterexamples: Vec<String> = Vec::new();
     for line in weakness.lines.iter().filter(|line| line.distribution == "Ubuntu") {
-        if wanted.report.contains(&Verdict::Vulnerable) {
+        if report.contains(&Verdict::Vulnerable) {
             examples.extend(line.affected.last().map(|version| shown(line, version)));
         }
     }
@@ -119,14 +123,14 @@ fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product:
                 if began.shown().upstream != fix.shown().upstream {
                     continue;
                 }
-                if wanted.report.contains(&Verdict::Vulnerable) {
+                if report.contains(&Verdict::Vulnerable) {
                     examples.push(shown(line, &began));
                 }
-                if !wanted.report.contains(&Verdict::Mended) {
+                if !report.contains(&Verdict::Mended) {
                     counterexamples.push(shown(line, fix));
                 }
             }
-            State::Said(Status::NotAffected) if !wanted.report.contains(&Verdict::Mended) => {
+            State::Said(Status::NotAffected) if !report.contains(&Verdict::Mended) => {
                 counterexamples.push(shown(line, &began));
             }
             _ => {}
