@@ -198,3 +198,21 @@ fn exports_are_what_others_read_and_come_back() {
         assert_eq!(over.status.code(), Some(2), "an inventory is not written over");
     });
 }
+
+#[test]
+fn a_text_without_end_is_refused_before_it_fills_the_memory() {
+    let place = Place::new();
+    let path = place.path("bomb.xml.gz");
+    let mut packed = GzEncoder::new(std::fs::File::create(&path).expect("a file"), Compression::fast());
+    packed.write_all(b"<nmaprun start=\"1700000000\"><cpe>").expect("written");
+    let piece = vec![b'x'; 1 << 20];
+    (0..512).for_each(|_| packed.write_all(&piece).expect("written"));
+    packed.finish().expect("written");
+    let limited = "ulimit -v 262144 && exec \"$0\" inventory import \"$1\" --inventory \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, PROGRAM]).arg(&path).arg(place.path("net.db"));
+    let output = command.output().expect("it runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("bomb.xml.gz:1: octet ") && told.contains("more than 1 MiB"), "{told}");
+}

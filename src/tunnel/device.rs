@@ -35,6 +35,10 @@ const TCP6: u8 = 4;
 const UDP: u8 = 5;
 const CONGESTION: u8 = 0x80;
 
+/// The least bytes of a segment: what Linux itself sends (`TCP_MIN_SND_MSS`). A peer that asks for less makes the
+/// kernel cut one datagram into tens of thousands of packets.
+const LEAST_SEGMENT: usize = 48;
+
 /// No length of segments (`linux/skbuff.h`).
 const GSO_BY_FRAGS: u16 = 0xffff;
 
@@ -265,7 +269,7 @@ impl Header {
 
     /// Whether segments can be made whose checksum stands `offset` octets behind the start of each, as far as it is told.
     fn can_be_cut(self, offset: usize) -> bool {
-        let lengths = 1..usize::from(GSO_BY_FRAGS);
+        let lengths = LEAST_SEGMENT..usize::from(GSO_BY_FRAGS);
         lengths.contains(&self.each) && (!self.needs_checksum() || self.offset == offset)
     }
 
@@ -316,19 +320,21 @@ mod tests {
             (0, 0, [0; 4], true),
             (2, 0, [0, 0, 9999, 9999], true),
             (1, 0, [0, 0, 20, 16], true),
-            (1, 1, [40, 30, 20, 16], true),
-            (3, 0x81, [length, 1, length - 18, 16], true),
-            (1, 5, [40, 30, 20, 6], true),
+            (1, 1, [40, 48, 20, 16], true),
+            (3, 0x81, [length, 48, length - 18, 16], true),
+            (1, 5, [40, 48, 20, 6], true),
             (1, 0, [0, 0, length - 17, 16], false),
             (1, 0, [0, 0, u16::MAX, u16::MAX], false),
             (0, 0, [length + 1, 0, 0, 0], false),
             (1, 1, [40, 0, 20, 16], false),
+            (1, 1, [40, 1, 20, 16], false),
+            (1, 5, [40, 47, 20, 6], false),
             (1, 1, [40, 0xffff, 20, 16], false),
-            (1, 1, [40, 30, 20, 6], false),
-            (1, 0x80, [40, 30, 20, 16], false),
-            (1, 4, [40, 30, 20, 16], false),
-            (1, 3, [40, 30, 20, 16], false),
-            (1, 0x21, [40, 30, 20, 16], false),
+            (1, 1, [40, 48, 20, 6], false),
+            (1, 0x80, [40, 48, 20, 16], false),
+            (1, 4, [40, 48, 20, 16], false),
+            (1, 3, [40, 48, 20, 16], false),
+            (1, 0x21, [40, 48, 20, 16], false),
             (4, 0, [0; 4], false),
         ] {
             let octets = headed(flags, kind, numbers, &v4);
@@ -339,8 +345,8 @@ mod tests {
             }
         }
         let whole = |octets: &[u8]| fits(&[IoSlice::new(octets)]);
-        assert!(whole(&v4) && whole(&v6) && whole(&headed(1, 4, [60, 30, 40, 16], &v6)));
-        assert!(!whole(&headed(1, 1, [60, 30, 40, 16], &v6)), "of the other family");
+        assert!(whole(&v4) && whole(&v6) && whole(&headed(1, 4, [60, 48, 40, 16], &v6)));
+        assert!(!whole(&headed(1, 1, [60, 48, 40, 16], &v6)), "of the other family");
         assert!(!whole(&headed(0, 0, [0; 4], &[0x15; 40])) && !whole(&[0; 9]) && !whole(&[]) && !fits(&[]));
     }
 

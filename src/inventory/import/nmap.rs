@@ -1,5 +1,7 @@
 //! nmap's XML: open TCP ports with what nmap knows of them, closed ones where something was known.
 
+use std::io::{self, BufRead, Read};
+
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
@@ -9,6 +11,39 @@ use super::{Ending, Importer, Lines};
 use crate::event::Timestamp;
 use crate::inventory::product::named;
 use crate::inventory::sighting::{Software, UNKNOWN, What, banner};
+
+/// Bytes of a tag or a text. Scripts print pages at most.
+const PIECE: usize = 1 << 20;
+
+/// XML that ends in an error where one tag or text is longer than [`PIECE`], before it fills the memory.
+struct Bounded<'i> {
+    inner: &'i mut dyn BufRead,
+    /// Bytes that the piece may still have.
+    left: usize,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(buffer)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Bounded<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let bytes = self.inner.fill_buf()?;
+        if self.left == 0 && !bytes.is_empty() {
+            return Err(io::Error::other(format!("a tag or text of more than {} MiB", PIECE >> 20)));
+        }
+        Ok(bytes.get(..self.left).unwrap_or(bytes))
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.left = self.left.saturating_sub(count);
+        self.inner.consume(count);
+    }
+}
 
 /// What was read so far of a host, and of a port.
 #[derive(Debug, Default)]
@@ -32,12 +67,13 @@ struct Port {
 }
 
 pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
-    let mut reader = Reader::from_reader(&mut lines.input);
+    let mut reader = Reader::from_reader(Bounded { inner: &mut lines.input, left: PIECE });
     let (mut host, mut port) = (Host::default(), Port::default());
     let (mut started, mut is_cpe, mut met_root) = (None, false, false);
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
+        reader.get_mut().left = PIECE;
         let event = reader.read_event_into(&mut buffer);
         let event =
             event.map_err(|error| Ending::Fault(format!("octet {}: {error}", reader.error_position())))?;
