@@ -186,6 +186,8 @@ fn an_ssh_server_behind_a_multiplexer_is_found_with_its_key_exchange() {
             let output = command.output().expect("the program runs");
             let events = json_lines(&output.stdout);
             let [event] = events.as_slice() else { panic!("{events:?}") };
+            let text = command.args(["--format", "text"]).output().expect("the program runs").stdout;
+            assert_eq!(String::from_utf8_lossy(&text).contains(" hassh "), hassh);
             let server = &event["ssh"]["server"];
             assert!(
                 server["software_version"].as_str().is_some_and(|text| text.starts_with("OpenSSH_")),

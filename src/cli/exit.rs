@@ -15,9 +15,9 @@ pub enum Exit {
     Done,
     /// 1: done, with findings, where the command is a check; what was waited for did not go well, or is not over.
     Findings,
-    /// 2: usage or bad input.
+    /// 2: wrong usage, or input that is bad or cannot be read.
     Usage,
-    /// 3: not permitted or not supported here.
+    /// 3: this machine lacks a capability or a kernel feature.
     Unsupported,
     /// 4: `hook status`: there is no hook.
     HookDown,

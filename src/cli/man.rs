@@ -27,8 +27,11 @@ pub(super) struct ManArgs {
 const EXIT_CODES: [(&str, &str); 5] = [
     ("0", "Done."),
     ("1", "Done, with findings, where the command is a check; what was waited for failed, or is not over."),
-    ("2", "Wrong usage or bad input; the message names the flag, or file and line."),
-    ("3", "Not permitted or not supported here; the message names the capability or kernel option."),
+    (
+        "2",
+        "Wrong usage, or input that is bad or cannot be read; the message names the flag, or file and line.",
+    ),
+    ("3", "This machine lacks a capability or a kernel feature; the message names it."),
     ("130", "Interrupted, after a clean stop."),
 ];
 

@@ -11,6 +11,7 @@ use crate::event::{
     EventKind, FlowRecord, ProductFacts, Protocol, Side,
 };
 
+use super::identity::Identity;
 use super::text::{BanLine, Changed};
 use super::time::EveTime;
 use super::{Format, escape};
@@ -101,7 +102,7 @@ struct Row<'a> {
     severity: &'static str,
     action: &'static str,
     blocked: Option<bool>,
-    product: Option<&'a ProductFacts>,
+    product: Option<Cow<'a, ProductFacts>>,
     reason: &'a str,
     round_trip: Option<f64>,
     detail: Cow<'a, str>,
@@ -166,7 +167,8 @@ impl<'a> Row<'a> {
         self.protocol = Some(said.protocol());
         self.from = summary.from;
         self.banner = summary.banner.unwrap_or_default();
-        self.product = summary.product;
+        let named = summary.product.filter(|facts| facts.product.is_some()).map(Cow::Borrowed);
+        self.product = named.or_else(|| Identity::of(said).map(|said| Cow::Owned(said.into())));
         self.status = summary.status;
         self.reason = summary.reason.unwrap_or_default();
         self.protocol_version = summary.protocol_version.unwrap_or_default();
@@ -190,7 +192,7 @@ impl<'a> Row<'a> {
         self.severity = facts.severity.name();
         self.action = facts.action.name();
         self.blocked = Some(facts.blocked);
-        self.product = Some(&facts.product);
+        self.product = Some(Cow::Borrowed(&facts.product));
         self.detail = facts.references.join(" ").into();
         if let Some(told) = &facts.verdict {
             self.verdict = told.verdict.name();
@@ -249,7 +251,7 @@ impl<'a> Row<'a> {
     fn cells(&self) -> [Cow<'_, str>; COLUMNS.len()] {
         let [client, server] = self.ends;
         let product = |field: fn(&ProductFacts) -> &Option<String>| -> Cow<'_, str> {
-            self.product.and_then(|facts| field(facts).as_deref()).unwrap_or_default().into()
+            self.product.as_ref().and_then(|facts| field(facts).as_deref()).unwrap_or_default().into()
         };
         [
             self.timestamp.as_str().into(),
@@ -340,7 +342,11 @@ mod tests {
             round_trip: None,
             waited_ms: Some(2000),
         };
-        let side = SshSide { banner: "SSH-2.0-x,\r\n\x1b y".to_owned(), ..SshSide::default() };
+        let side = SshSide {
+            banner: "SSH-2.0-x,\r\n\x1b y".to_owned(),
+            software_version: "OpenSSH_9.2p1 Debian-2+deb12u3".to_owned(),
+            ..SshSide::default()
+        };
         let ssh = SshFacts { client: None, server: Some(side.into()) };
         let rows = read(&[
             event(EventKind::Connect(connect)),
@@ -351,6 +357,8 @@ mod tests {
         assert_eq!((cell(1, "state").as_str(), cell(1, "reason").as_str()), ("closed", "a,\"b\"\\n"));
         assert_eq!((cell(2, "event_type").as_str(), cell(2, "from").as_str()), ("ssh", "server"));
         assert_eq!(cell(2, "banner"), "SSH-2.0-x,\\r\\n\\x1b y");
+        let product = ["product", "version", "cpe"].map(|name| cell(2, name).as_str());
+        assert_eq!(product, ["OpenSSH", "9.2p1 Debian 2+deb12u3", "cpe:/a:openbsd:openssh:9.2p1"]);
         assert_eq!((cell(1, "waited_ms").as_str(), cell(2, "waited_ms").as_str()), ("2000", ""));
         let answer = HttpFacts {
             request: None,

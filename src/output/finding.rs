@@ -70,11 +70,7 @@ impl<'a> Finding<'a> {
 
     /// What the software calls itself, as far as that can be told apart.
     pub(super) fn identity(&self) -> Option<Identity> {
-        self.said.iter().find_map(|said| match said {
-            Application::Ssh(facts) => Identity::of_ssh(&facts.server.as_ref()?.software_version),
-            Application::Http(facts) => Identity::of_server(facts.response.as_ref()?.header("Server")?),
-            Application::Tls(_) | Application::Greeting(_) | Application::Other(_) => None,
-        })
+        self.said.iter().find_map(|said| Identity::of(said))
     }
 
     /// What the fingerprint database calls the software, else what a rule captured.

@@ -1,6 +1,8 @@
 //! Which product and version software names itself by, in the terms of nmap's service detection, where
 //! no database of fingerprints says so.
 
+use crate::event::{Application, ProductFacts};
+
 /// What an identification says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Identity {
@@ -23,8 +25,17 @@ const PRODUCTS: [(&str, &str, &str); 6] = [
 ];
 
 impl Identity {
+    /// Of what a server said.
+    pub(super) fn of(said: &Application) -> Option<Self> {
+        match said {
+            Application::Ssh(facts) => Self::of_ssh(&facts.server.as_ref()?.software_version),
+            Application::Http(facts) => Self::of_server(facts.response.as_ref()?.header("Server")?),
+            Application::Tls(_) | Application::Greeting(_) | Application::Other(_) => None,
+        }
+    }
+
     /// Of the software version and comments of an SSH identification: `OpenSSH_9.2p1 Debian-2+deb12u3`.
-    pub(super) fn of_ssh(software: &str) -> Option<Self> {
+    fn of_ssh(software: &str) -> Option<Self> {
         let (word, comments) = software.split_once(' ').unwrap_or((software, ""));
         let (name, version) = split(word, &['_', '-'])?;
         // A distribution's package is part of the version in nmap's words: `9.2p1 Debian 2+deb12u3`.
@@ -34,7 +45,7 @@ impl Identity {
     }
 
     /// Of a `Server` field: `Apache/2.4.57 (Debian) PHP/8.2`.
-    pub(super) fn of_server(server: &str) -> Option<Self> {
+    fn of_server(server: &str) -> Option<Self> {
         let (word, rest) = server.split_once(' ').unwrap_or((server, ""));
         let extra = Some(rest.trim().to_owned()).filter(|extra| !extra.is_empty());
         match split(word, &['/']) {
@@ -57,6 +68,13 @@ impl Identity {
             version: Some(full.unwrap_or_else(|| version.to_owned())),
             extra,
         }
+    }
+}
+
+impl From<Identity> for ProductFacts {
+    fn from(identity: Identity) -> Self {
+        let Identity { product, version, cpe, .. } = identity;
+        Self { product: Some(product), version, cpe, ..Self::default() }
     }
 }
 

@@ -23,6 +23,8 @@ const STATE_WIDTH: usize = 8;
 pub struct Table {
     /// Whether lines are coloured.
     pub colour: Colour,
+    /// Whether fingerprints of key exchanges are shown.
+    pub hassh: bool,
 }
 
 impl Format for Table {
@@ -59,6 +61,8 @@ impl Table {
             None => write!(out, "{}", Connect(finding.connect))?,
         }
         writeln!(out, "{}", Product(finding.product()))?;
+        let hassh = finding.ssh().and_then(|side| side.hassh.as_ref()).filter(|_| self.hassh);
+        hassh.map_or(Ok(()), |hassh| writeln!(out, "{:33}hassh {}", "", hassh.hash))?;
         finding.host_key().map_or(Ok(()), |key| writeln!(out, "{:33}host key {key}", ""))
     }
 
@@ -175,7 +179,7 @@ mod tests {
             "[2001:db8::20]:8080    open      HTTP/1.1 200 Fine  nginx/1.22  \"Welcome & <so on>\"\n",
             "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",
         );
-        assert_eq!(spelled(Table { colour: Colour::Never }, &all()), expected);
+        assert_eq!(spelled(Table { colour: Colour::Never, hassh: false }, &all()), expected);
     }
 
     #[test]
@@ -196,7 +200,7 @@ mod tests {
     fn a_rule_that_matched_several_answers_is_told_once() {
         let mut events = ssh();
         events.extend(events.last().cloned());
-        let text = spelled(Table { colour: Colour::Never }, &[events]);
+        let text = spelled(Table { colour: Colour::Never, hassh: false }, &[events]);
         assert_eq!(text.matches("openssh-regresshion").count(), 1, "{text}");
     }
 }
