@@ -5,16 +5,18 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use bannerwall::workbench::terms::{Dialect, Greeting};
 use bannerwall_test_support::json_lines;
 
 /// A server on a loopback port that greets each connection with `greeting`, an octet at a time.
-fn server(greeting: String) -> u16 {
+fn server(greeting: String, delay: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     std::thread::spawn(move || {
         for mut connection in listener.incoming().flatten() {
+            std::thread::sleep(delay);
             // A scanner that has seen enough resets the connection.
             let _ = greeting.as_bytes().chunks(1).try_for_each(|octet| connection.write_all(octet));
         }
@@ -56,7 +58,7 @@ fn each_protocol_is_scanned_judged_and_told_in_every_format() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = folder.path().join("rules.toml");
         std::fs::write(&rules, rule(name)).expect("written");
-        let port = server(sample(greeting));
+        let port = server(sample(greeting), Duration::ZERO);
 
         let run = scan(greeting, port, &rules, "json");
         assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
@@ -89,7 +91,7 @@ fn what_greets_otherwise_is_foreign_and_what_is_silent_is_said_so() {
     std::fs::write(&rules, rule("smtp")).expect("written");
     let greeting = Greeting::named("smtp").expect("a row");
     for (said, reason) in [("SSH-2.0-x\r\n", "foreign"), ("220-without an end\r\n", "ended")] {
-        let run = scan(greeting, server(said.to_owned()), &rules, "json");
+        let run = scan(greeting, server(said.to_owned(), Duration::ZERO), &rules, "json");
         let events = json_lines(&run.stdout);
         let [event] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((&event["event_type"], &event["state"]), (&"connect".into(), &"open".into()));
@@ -107,7 +109,31 @@ fn what_greets_otherwise_is_foreign_and_what_is_silent_is_said_so() {
         let number: String =
             waited.chars().take_while(|digit| digit.is_ascii_digit() || *digit == '.').collect();
         let (number, least) =
-            (number.parse::<f64>().expect("a number"), if format == "json" { 2000.0 } else { 2.0 });
+            (number.parse::<f64>().expect("a number"), if format == "json" { 7000.0 } else { 7.0 });
         assert!(number >= least, "as long as --read-timeout: {told}");
+    }
+}
+
+#[test]
+fn servers_that_greet_late_are_waited_for() {
+    let delays = [0, 1, 2, 3, 4, 5, 6];
+    let ports = delays.map(|delay| server("220 slow ESMTP\r\n".to_owned(), Duration::from_secs(delay)));
+    let list = ports.map(|port| port.to_string()).join(",");
+    for mode in [&["greeting", "--protocol", "smtp"][..], &["tls", "--starttls", "smtp"]] {
+        let run = Command::new(env!("CARGO_BIN_EXE_bannerwall"))
+            .arg("scan")
+            .args(mode)
+            .args(["127.0.0.1", "--format", "json", "-p", &list])
+            .output()
+            .expect("the program runs");
+        let mut greeted: Vec<u64> = json_lines(&run.stdout)
+            .iter()
+            .filter(|event| event["event_type"] == "smtp")
+            .filter_map(|event| event["dest_port"].as_u64())
+            .collect();
+        greeted.sort_unstable();
+        let mut expected = ports.map(u64::from);
+        expected.sort_unstable();
+        assert_eq!(greeted, expected, "{mode:?}: {}", String::from_utf8_lossy(&run.stderr));
     }
 }

@@ -2,7 +2,7 @@
 //! Names are looked up and files are read where it is made, so that every worker does the same, and reads no file that a
 //! row of a table names.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path};
 
 use ipnet::IpNet;
@@ -20,6 +20,9 @@ pub struct Order {
     pub targets: Vec<String>,
     /// Addresses that are asked by a name.
     pub named: Vec<(IpAddr, String)>,
+    /// Addresses with a port of their own, and the names that they are asked by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<(SocketAddr, Option<String>)>,
     /// What tells these targets from others.
     pub fingerprint: String,
     /// The seed of their order.

@@ -54,8 +54,8 @@ impl Default for Config {
             window: 1024,
             descriptors_per_ring: 1024,
             connect_timeout: Duration::from_secs(3),
-            first_byte_timeout: Duration::from_secs(2),
-            total_timeout: Duration::from_secs(10),
+            first_byte_timeout: ProbeOptions::Connect.patience().0,
+            total_timeout: ProbeOptions::Connect.patience().1,
             close: Close::Reset,
             retries: None,
             shortages: 10,
@@ -98,6 +98,21 @@ pub enum ProbeOptions {
     Tls(TlsOptions),
     /// HTTP requests within TLS.
     Https(HttpOptions, TlsOptions),
+}
+
+impl ProbeOptions {
+    /// The default of how long an open target may be silent, and how long it may take altogether.
+    ///
+    /// Mail and file servers may wait up to 6 s before they greet: for a resolver that does not answer, or to
+    /// catch clients that speak first (Postfix's `postscreen_greet_wait`).
+    pub const fn patience(&self) -> (Duration, Duration) {
+        match self {
+            Self::Greeting { .. } | Self::Tls(TlsOptions { starttls: Some(_), .. }) => {
+                (Duration::from_secs(8), Duration::from_secs(30))
+            }
+            _ => (Duration::from_secs(2), Duration::from_secs(10)),
+        }
+    }
 }
 
 /// What the SSH probe reads.

@@ -57,9 +57,9 @@ enum Mode {
         after_help = "Examples:\n  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open\n  bannerwall scan connect -i hosts.txt -p 22 --rate 50000 --resume state --format json -o results.json\n  bannerwall scan connect --resume state"
     )]
     Connect {
-        /// Ports and ranges of ports: 22,80,8000-8010.
+        /// Ports and ranges of ports: 22,80,8000-8010; of targets that name no port.
         #[arg(short, long, value_name = "PORTS")]
-        ports: Ports,
+        ports: Option<Ports>,
         #[command(flatten)]
         common: Common,
     },
@@ -174,14 +174,16 @@ enum Mode {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6.
+    /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6. A target with a port
+    /// (192.0.2.7:2222, [2001:db8::1]:22) or a URL, of which only host and port count, is asked at that port alone.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     #[command(flatten)]
     rules: RulesFlag,
     #[command(flatten)]
     fingerprints: FingerprintsFlag,
-    /// Read targets from a file, `-` for standard input.
+    /// Read targets from a file, `-` for standard input. Results of `scan`, nmap (grepable), masscan, naabu and httpx
+    /// are taken as they are: their open TCP ports are the targets.
     #[arg(short, long, value_name = "FILE")]
     input: Option<String>,
     /// Leave these addresses, networks or ranges out; may be given several times.
@@ -202,12 +204,12 @@ struct Common {
     /// How long a target may take to accept.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     connect_timeout: Duration,
-    /// How long an open target may be silent.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
-    read_timeout: Duration,
-    /// How long a target may take altogether.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    total_timeout: Duration,
+    /// How long an open target may be silent [default: 2s, 8s for greetings and --starttls].
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    read_timeout: Option<Duration>,
+    /// How long a target may take altogether [default: 10s, 30s for greetings and --starttls].
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    total_timeout: Option<Duration>,
     /// How often a target that does not accept in time is asked again; by default up to three times, but
     /// only while connection requests seem to get lost.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100))]
@@ -312,7 +314,7 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
     Ok(match mode {
         Mode::Connect { ports, common } => Request {
             name: "connect",
-            ports: ports.clone(),
+            ports: ports.clone().unwrap_or_else(|| Ports::from_iter([])),
             probe: ProbeOptions::Connect,
             patterns: Vec::new(),
             own: Vec::new(),

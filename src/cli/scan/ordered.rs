@@ -189,6 +189,8 @@ impl Given {
             return Err(Failure::Usage(anyhow!("no target is left to be asked")));
         }
         let named = targets.named().iter().map(|(address, name)| (*address, name.to_string()));
+        let endpoints = targets.endpoints().iter();
+        let endpoints = endpoints.map(|(address, name)| (*address, name.as_deref().map(str::to_owned)));
         let seed = common.seed.unwrap_or_else(|| {
             use std::hash::{BuildHasher as _, RandomState};
             RandomState::new().hash_one(0)
@@ -198,6 +200,7 @@ impl Given {
             flags: self.flags.clone(),
             targets: targets.ranges(),
             named: named.collect(),
+            endpoints: endpoints.collect(),
             fingerprint: targets.fingerprint(),
             seed,
             rules,

@@ -24,9 +24,9 @@ use crate::output::xml::{NmapXml, XmlRun};
 use crate::output::{Destination, Format};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
-use crate::scan::ProbeOptions;
 use crate::scan::report::Selection;
 use crate::scan::session::{Ending, Named, Options, Results, Session, SessionError};
+use crate::scan::{ProbeOptions, SshOptions};
 
 /// The largest scan whose text names every target; of a larger one it names what is open.
 const LISTED_WHOLE: u64 = 256;
@@ -80,6 +80,7 @@ pub(super) fn options_judged_by(
         exclude_file: common.exclude_file.clone(),
         include_reserved: common.include_reserved,
     };
+    let (read_timeout, total_timeout) = request.probe.patience();
     let whole = common.format != ScanFormat::Text || global.verbose > 0;
     Ok(Options {
         rules: Arc::new(rules),
@@ -95,8 +96,8 @@ pub(super) fn options_judged_by(
         rate: common.rate,
         concurrency: common.concurrency,
         connect_timeout: common.connect_timeout,
-        read_timeout: common.read_timeout,
-        total_timeout: common.total_timeout,
+        read_timeout: common.read_timeout.unwrap_or(read_timeout),
+        total_timeout: common.total_timeout.unwrap_or(total_timeout),
         retries: common.retries,
         close: common.close.into(),
         threads: common.threads,
@@ -144,8 +145,13 @@ fn format(request: &Request<'_>) -> Box<dyn Format> {
     let common = request.common;
     let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
     match common.format {
-        ScanFormat::Text if common.output.is_some() => Box::new(Table { colour: Colour::Never }),
-        ScanFormat::Text => Box::new(Table { colour: Colour::for_stream(&std::io::stdout()) }),
+        ScanFormat::Text => Box::new(Table {
+            colour: match common.output {
+                Some(_) => Colour::Never,
+                None => Colour::for_stream(&std::io::stdout()),
+            },
+            hassh: matches!(request.probe, ProbeOptions::Ssh(SshOptions { hassh: true, .. })),
+        }),
         ScanFormat::Json => {
             Box::new(Eve(EveOptions { strict: common.eve_strict, headers: common.log_headers.lists() }))
         }

@@ -111,6 +111,7 @@ fn targets(order: &Order, task: &Task) -> Result<TargetSet, String> {
     let mut builder = Builder::default();
     order.targets.iter().try_for_each(|word| builder.target(word)).map_err(|error| error.to_string())?;
     order.named.iter().for_each(|(address, name)| builder.named_target(*address, name));
+    order.endpoints.iter().for_each(|(address, name)| builder.endpoint(*address, name.as_deref()));
     let how = SetOptions { include_reserved: true, ask_each_name: asks_each_name(&task.options.probe) };
     let set = builder.build(&task.options.ports, how).map_err(|error| error.to_string())?;
     match set.fingerprint() == order.fingerprint {

@@ -93,6 +93,7 @@ impl Options {
     /// `targets` are asked what `probe` says at `ports`, at the default pace and judged by no rule.
     pub fn new(targets: Named, ports: Ports, probe: ProbeOptions) -> Self {
         let config = Config::default();
+        let (read_timeout, total_timeout) = probe.patience();
         Self {
             targets,
             ports,
@@ -105,8 +106,8 @@ impl Options {
             rate: Rate::default(),
             concurrency: None,
             connect_timeout: config.connect_timeout,
-            read_timeout: config.first_byte_timeout,
-            total_timeout: config.total_timeout,
+            read_timeout,
+            total_timeout,
             retries: config.retries,
             close: config.close,
             threads: None,

@@ -138,6 +138,11 @@ impl<N: Number> Indexed<N> {
         (position < self.count).then(|| first.plus(offset))
     }
 
+    pub(crate) fn contains(&self, number: N) -> bool {
+        let behind = self.ranges.partition_point(|(first, _)| *first <= number);
+        behind.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, last)| number <= *last)
+    }
+
     pub(crate) fn ranges(&self) -> &[(N, N)] {
         &self.ranges
     }

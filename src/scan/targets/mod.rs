@@ -8,6 +8,7 @@ mod intervals;
 mod ports;
 mod reserved;
 mod resolve;
+mod results;
 mod spec;
 
 use std::collections::HashSet;
@@ -19,6 +20,7 @@ use sha1::{Digest as _, Sha1};
 
 use intervals::{Indexed, Intervals};
 use reserved::Reserved;
+use results::Results;
 use spec::Spec;
 
 pub use feed::{Counts, Finished, Plan, Shard, Snapshot, Tracker};
@@ -52,6 +54,9 @@ pub enum TargetError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// A target names no port, and neither does the command.
+    #[error("a target names no port: give --ports, or targets as host:port")]
+    NoPorts,
     /// More than can be counted.
     #[error("more than 2^62 targets: a network of that size cannot be scanned whole")]
     TooMany,
@@ -92,16 +97,24 @@ pub fn addresses(word: &str) -> Result<Option<(IpAddr, IpAddr)>, String> {
 pub struct Builder {
     wanted: Words,
     excluded: Words,
+    /// Targets with a port of their own.
+    endpoints: Vec<NamedEndpoint>,
     /// Names to look up, in the order they were given.
     names: Vec<Name>,
     unresolved: Vec<String>,
+    /// How many of those have a port of their own.
+    unresolved_endpoints: u128,
 }
+
+/// An address with its port, and the name that it was found by.
+pub type NamedEndpoint = (SocketAddr, Option<Arc<str>>);
 
 /// A host name and where it stood.
 #[derive(Debug)]
 struct Name {
     place: Place,
     name: String,
+    port: Option<u16>,
     exclude: bool,
 }
 
@@ -160,6 +173,11 @@ impl Builder {
         self.wanted.named.push((address, name.into()));
     }
 
+    /// Adds an address with a port of its own, by the name that was found to have it.
+    pub fn endpoint(&mut self, address: SocketAddr, name: Option<&str>) {
+        self.endpoints.push((address, name.map(Arc::from)));
+    }
+
     /// Looks all names up, many at once.
     ///
     /// # Errors
@@ -167,18 +185,28 @@ impl Builder {
     pub fn resolve(&mut self) -> Result<(), TargetError> {
         let names = std::mem::take(&mut self.names);
         let looked_up = resolve::all(names.iter().map(|name| name.name.as_str()));
-        for (Name { place, name, exclude }, addresses) in names.into_iter().zip(looked_up) {
+        for (Name { place, name, port, exclude }, addresses) in names.into_iter().zip(looked_up) {
             match addresses {
                 Ok(addresses) if exclude => {
                     addresses.into_iter().for_each(|address| self.excluded.address(address));
                 }
                 Ok(addresses) => {
                     let host: Arc<str> = name.as_str().into();
-                    let named = addresses.into_iter().map(|address| (address, Arc::clone(&host)));
-                    self.wanted.named.extend(named);
+                    for address in addresses {
+                        match port {
+                            Some(port) => {
+                                self.endpoints
+                                    .push((SocketAddr::new(address, port), Some(Arc::clone(&host))));
+                            }
+                            None => self.wanted.named.push((address, Arc::clone(&host))),
+                        }
+                    }
                 }
                 Err(reason) if exclude => return Err(TargetError::Word { place, word: name, reason }),
-                Err(reason) => self.unresolved.push(format!("{place}: `{name}`: {reason}")),
+                Err(reason) => {
+                    self.unresolved.push(format!("{place}: `{name}`: {reason}"));
+                    self.unresolved_endpoints += u128::from(port.is_some());
+                }
             }
         }
         Ok(())
@@ -206,29 +234,36 @@ impl Builder {
         }
         let v4 = Sieve::new(self.wanted.v4, &taken_v4, self.excluded.v4, &reserved::V4);
         let v6 = Sieve::new(self.wanted.v6, &taken_v6, self.excluded.v6, &reserved::V6);
-        let every_name = named.len() as u128;
-        let named: Vec<_> = named
-            .into_iter()
-            .filter(|(address, _)| match address {
-                IpAddr::V4(address) => v4.passes(address.to_bits(), options.include_reserved),
-                IpAddr::V6(address) => v6.passes(address.to_bits(), options.include_reserved),
-            })
-            .collect();
-        let ports: Vec<u16> = ports.0.ranges().iter().flat_map(|(first, last)| *first..=*last).collect();
-        let unresolved = self.unresolved.len() as u128;
-        let input = v4.wanted.count().saturating_add(v6.wanted.count()).saturating_add(every_name);
-        let input = input.saturating_add(unresolved);
+        let unresolved = (self.unresolved.len() as u128).saturating_sub(self.unresolved_endpoints);
+        let input = v4.wanted.count().saturating_add(v6.wanted.count());
+        let input = input.saturating_add(named.len() as u128).saturating_add(unresolved);
+        let passes = |address: IpAddr| match address {
+            IpAddr::V4(address) => v4.passes(address.to_bits(), options.include_reserved),
+            IpAddr::V6(address) => v6.passes(address.to_bits(), options.include_reserved),
+        };
+        let named: Vec<_> = named.into_iter().filter(|(address, _)| passes(*address)).collect();
+        let (allowed, barred): (Vec<_>, Vec<_>) =
+            self.endpoints.into_iter().partition(|(address, _)| passes(address.ip()));
         let (left_out, v4) = v4.finish(options.include_reserved, spec::show_v4);
         let (left_out_v6, v6) = v6.finish(options.include_reserved, spec::show_v6);
-        let set = TargetSet {
+        let ports: Vec<u16> = ports.0.ranges().iter().flat_map(|(first, last)| *first..=*last).collect();
+        if ports.is_empty() && input > 0 {
+            return Err(TargetError::NoPorts);
+        }
+        let each = ports.len() as u128;
+        let mut set = TargetSet {
             v4: Indexed::new(v4).ok_or(TargetError::TooMany)?,
             v6: Indexed::new(v6).ok_or(TargetError::TooMany)?,
             named,
-            input: input.saturating_mul(ports.len() as u128),
-            unresolved: unresolved.saturating_mul(ports.len() as u128),
+            endpoints: Vec::new(),
+            input: input.saturating_mul(each).saturating_add(self.unresolved_endpoints),
+            unresolved: unresolved.saturating_mul(each).saturating_add(self.unresolved_endpoints),
             left_out: left_out.into_iter().chain(left_out_v6).collect(),
             ports,
         };
+        set.endpoints = set.further(allowed, options.ask_each_name);
+        let barred = set.further(barred, options.ask_each_name).len();
+        set.input = set.input.saturating_add((set.endpoints.len() + barred) as u128);
         set.checked_len().filter(|count| *count <= MOST).ok_or(TargetError::TooMany)?;
         Ok(set)
     }
@@ -247,10 +282,17 @@ impl Builder {
             "-" => std::io::read_to_string(std::io::stdin()).map_err(failed)?,
             _ => std::fs::read_to_string(file).map_err(failed)?,
         };
+        let mut results = Results::default();
         for (number, line) in text.lines().enumerate() {
+            let place = || Place::Line(flag, file.to_owned(), number + 1);
+            if let Some(read) = results.read(line).filter(|_| !exclude) {
+                let wrong = |reason| TargetError::Word { place: place(), word: line.to_owned(), reason };
+                read.map_err(wrong)?.iter().try_for_each(|word| self.add(word, place(), false))?;
+                continue;
+            }
             let words = line.split('#').next().unwrap_or_default();
             for word in words.split([' ', '\t', ',', '\r']).filter(|word| !word.is_empty()) {
-                self.add(word, Place::Line(flag, file.to_owned(), number + 1), exclude)?;
+                self.add(word, place(), exclude)?;
             }
         }
         Ok(())
@@ -258,10 +300,18 @@ impl Builder {
 
     fn add(&mut self, word: &str, place: Place, exclude: bool) -> Result<(), TargetError> {
         let words = if exclude { &mut self.excluded } else { &mut self.wanted };
-        match spec::parse(word) {
-            Ok(Spec::V4(first, last)) => words.v4.push((first, last)),
-            Ok(Spec::V6(first, last)) => words.v6.push((first, last)),
-            Ok(Spec::Name(name)) => self.names.push(Name { place, name, exclude }),
+        let read =
+            if exclude { spec::parse(word).map(|spec| (spec, None)) } else { spec::parse_endpoint(word) };
+        match read {
+            Ok((Spec::V4(address, _), Some(port))) => {
+                self.endpoints.push(((Ipv4Addr::from_bits(address), port).into(), None));
+            }
+            Ok((Spec::V6(address, _), Some(port))) => {
+                self.endpoints.push(((Ipv6Addr::from_bits(address), port).into(), None));
+            }
+            Ok((Spec::V4(first, last), None)) => words.v4.push((first, last)),
+            Ok((Spec::V6(first, last), None)) => words.v6.push((first, last)),
+            Ok((Spec::Name(name), port)) => self.names.push(Name { place, name, port, exclude }),
             Err(reason) => return Err(TargetError::Word { place, word: word.to_owned(), reason }),
         }
         Ok(())
@@ -344,6 +394,8 @@ pub struct TargetSet {
     v6: Indexed<u128>,
     named: Vec<(IpAddr, Arc<str>)>,
     ports: Vec<u16>,
+    /// Targets with a port of their own, behind all others.
+    endpoints: Vec<NamedEndpoint>,
     input: u128,
     unresolved: u128,
     left_out: Vec<LeftOut>,
@@ -377,6 +429,9 @@ impl TargetSet {
     /// Target `number`, none behind the last.
     pub fn at(&self, number: u64) -> Option<(SocketAddr, Option<Arc<str>>)> {
         let addresses = self.addresses()?;
+        if let Some(number) = number.checked_sub(self.grid()?) {
+            return self.endpoints.get(usize::try_from(number).ok()?).cloned();
+        }
         let (address, port) = (number % addresses.max(1), number / addresses.max(1));
         let port = *self.ports.get(usize::try_from(port).ok()?)?;
         let behind_v4 = address.checked_sub(self.v4.count());
@@ -410,6 +465,11 @@ impl TargetSet {
         &self.named
     }
 
+    /// The targets with a port of their own.
+    pub fn endpoints(&self) -> &[NamedEndpoint] {
+        &self.endpoints
+    }
+
     /// A name for exactly these targets, to tell a checkpoint of others.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha1::new();
@@ -425,6 +485,9 @@ impl TargetSet {
         for port in &self.ports {
             hash.update(format!(",{port}"));
         }
+        for (address, name) in &self.endpoints {
+            hash.update(format!("{address}={};", name.as_deref().unwrap_or_default()));
+        }
         crate::terms::hexadecimal(&hash.finalize())
     }
 
@@ -432,8 +495,41 @@ impl TargetSet {
         self.v4.count().checked_add(self.v6.count())?.checked_add(self.named.len() as u64)
     }
 
-    fn checked_len(&self) -> Option<u64> {
+    /// How many targets are addresses times ports.
+    fn grid(&self) -> Option<u64> {
         self.addresses()?.checked_mul(self.ports.len() as u64)
+    }
+
+    fn checked_len(&self) -> Option<u64> {
+        self.grid()?.checked_add(self.endpoints.len() as u64)
+    }
+
+    /// Endpoints that are no target already, each once and in order. An address that is asked by a name is not asked
+    /// once more without.
+    fn further(&self, mut endpoints: Vec<NamedEndpoint>, ask_each_name: bool) -> Vec<NamedEndpoint> {
+        // Names stand before none.
+        endpoints.sort_by(|(one, name), (other, others)| {
+            one.cmp(other).then_with(|| name.is_none().cmp(&others.is_none())).then_with(|| name.cmp(others))
+        });
+        endpoints.dedup_by(|(address, name), (before, named)| {
+            address == before && (name == named || name.is_none() || !ask_each_name)
+        });
+        let by_name: HashSet<(IpAddr, Option<&str>)> = self
+            .named
+            .iter()
+            .flat_map(|(address, name)| [(*address, Some(name.as_ref())), (*address, None)])
+            .collect();
+        endpoints.retain(|(address, name)| {
+            let name = name.as_deref().filter(|_| ask_each_name);
+            let is_plain = name.is_none()
+                && match address.ip() {
+                    IpAddr::V4(address) => self.v4.contains(address.to_bits()),
+                    IpAddr::V6(address) => self.v6.contains(address.to_bits()),
+                };
+            let is_asked = is_plain || by_name.contains(&(address.ip(), name));
+            !(is_asked && self.ports.binary_search(&address.port()).is_ok())
+        });
+        endpoints
     }
 }
 

@@ -15,6 +15,50 @@ pub(super) enum Spec {
     Name(String),
 }
 
+/// What a word names, and the port that it says.
+pub(super) type Named = (Spec, Option<u16>);
+
+/// Reads what [`parse`] does, one address or name with a port (`192.0.2.7:22`, `[2001:db8::1]:22`), or a URL, of
+/// which only host and port count.
+pub(super) fn parse_endpoint(word: &str) -> Result<Named, String> {
+    if let Some((scheme, rest)) = word.split_once("://") {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let authority = rest.get(..end).unwrap_or_default();
+        let (host, port) = split_port(authority)?;
+        let usual = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Some(80),
+            "https" => Some(443),
+            _ => None,
+        };
+        let port = port.or(usual).ok_or_else(|| format!("give the port of `{scheme}://`: host:port"))?;
+        return single_host(host, port);
+    }
+    match split_port(word)? {
+        (host, Some(port)) => single_host(host, port),
+        (word, None) => Ok((parse(word)?, None)),
+    }
+}
+
+/// Takes the port from behind a host. IPv6 addresses need brackets before one.
+fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, port),
+        _ => return Ok((text, None)),
+    };
+    match port.parse() {
+        Ok(port) if port > 0 => Ok((host, Some(port))),
+        _ => Err(format!("`{port}` is not a port from 1 to 65535")),
+    }
+}
+
+fn single_host(host: &str, port: u16) -> Result<Named, String> {
+    match parse(host)? {
+        Spec::V4(first, last) if first != last => Err("a port goes with one address or name".to_owned()),
+        Spec::V6(first, last) if first != last => Err("a port goes with one address or name".to_owned()),
+        spec => Ok((spec, Some(port))),
+    }
+}
+
 /// Reads an address, `ADDRESS/PREFIX`, a range `A-B` or a host name.
 pub(super) fn parse(word: &str) -> Result<Spec, String> {
     if let Some((address, prefix)) = word.split_once('/') {
@@ -45,13 +89,7 @@ fn single(address: IpAddr) -> Spec {
 }
 
 fn network(text: &str, prefix: &str) -> Result<Spec, String> {
-    let address = address(text).ok_or_else(|| {
-        if text.ends_with(':') {
-            "give a host, not a URL".to_owned()
-        } else {
-            format!("`{text}` is not an address")
-        }
-    })?;
+    let address = address(text).ok_or_else(|| format!("`{text}` is not an address"))?;
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let length: u8 = prefix
         .parse()
@@ -213,7 +251,7 @@ mod tests {
             ("192.0.2.1-", "cannot end a range"),
             ("2001:db8::1-zz", "cannot end a range"),
             ("example.org/24", "is not an address"),
-            ("http://example.org/", "not a URL"),
+            ("http://example.org/", "is not an address"),
             ("fe80::1%eth0", "zone"),
             ("a b", "nor a host name"),
             ("", "nor a host name"),
@@ -221,6 +259,38 @@ mod tests {
         ] {
             let error = parse(word).unwrap_err();
             assert!(error.contains(part), "{word}: {error}");
+        }
+    }
+
+    #[test]
+    fn endpoints_and_urls() {
+        let shown = |word: &str| match parse_endpoint(word) {
+            Ok((Spec::V4(first, _), port)) => format!("{} {port:?}", show_v4(first, first)),
+            Ok((Spec::V6(first, _), port)) => format!("{} {port:?}", show_v6(first, first)),
+            Ok((Spec::Name(name), port)) => format!("{name} {port:?}"),
+            Err(error) => error,
+        };
+        for (word, expected) in [
+            ("192.0.2.7:22", "192.0.2.7 Some(22)"),
+            ("[2001:db8::1]:22", "2001:db8::1 Some(22)"),
+            ("2001:db8::1:22", "2001:db8::1:22 None"),
+            ("www.example:8443", "www.example Some(8443)"),
+            ("www.example", "www.example None"),
+            ("https://www.example/a:b?c#d", "www.example Some(443)"),
+            ("HTTP://192.0.2.7", "192.0.2.7 Some(80)"),
+            ("https://[2001:db8::1]:8443/x", "2001:db8::1 Some(8443)"),
+            ("https://[2001:db8::1]?x", "2001:db8::1 Some(443)"),
+            ("ssh://192.0.2.7:2222", "192.0.2.7 Some(2222)"),
+            ("ssh://192.0.2.7", "give the port of `ssh://`: host:port"),
+            ("192.0.2.7:0", "`0` is not a port from 1 to 65535"),
+            ("192.0.2.7:", "`` is not a port from 1 to 65535"),
+            ("192.0.2.7:70000", "`70000` is not a port from 1 to 65535"),
+            ("192.0.2.1-9:22", "a port goes with one address or name"),
+            ("https://a@b/", "neither an address, CIDR or range nor a host name"),
+            ("://", "give the port of `://`: host:port"),
+            ("http://", "neither an address, CIDR or range nor a host name"),
+        ] {
+            assert_eq!(shown(word), expected, "{word}");
         }
     }
 

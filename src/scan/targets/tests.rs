@@ -132,3 +132,58 @@ fn the_fingerprint_is_of_the_targets_not_of_their_spelling() {
     assert_ne!(of(&["192.0.2.0/31"], "22"), of(&["192.0.2.0/31"], "23"));
     assert_ne!(of(&["192.0.2.0/31"], "22"), of(&["192.0.2.0"], "22"));
 }
+
+#[test]
+fn targets_with_a_port_are_asked_there_alone_and_once() {
+    let of = |words: &[&str], ports| set(words, &["192.0.2.9"], ports, SetOptions::default());
+    let words = ["192.0.2.1:2222", "192.0.2.8/31", "192.0.2.8:22", "[2001:db8::1]:80", "192.0.2.1:2222"];
+    let targets =
+        of(&[&words[..], &["https://192.0.2.1/", "192.0.2.9:443", "224.0.0.1:1"]].concat(), "22,80");
+    let expected = ["192.0.2.8:22", "192.0.2.8:80", "192.0.2.1:443", "192.0.2.1:2222", "[2001:db8::1]:80"];
+    assert_eq!(all(&targets), expected);
+    assert!(targets.at(5).is_none());
+    assert_eq!((targets.len(), targets.input(), targets.skipped().excluded), (5, 9, 4));
+    assert_ne!(targets.fingerprint(), of(&["192.0.2.8:22"], "22,80").fingerprint());
+    assert_eq!(all(&of(&["192.0.2.1:7"], "22")), ["192.0.2.1:7"], "the usual ports are of others");
+    let none: Ports = Ports::from_iter([]);
+    let with = |word: &str| {
+        let mut builder = Builder::default();
+        builder.target(word).unwrap();
+        builder.build(&none, SetOptions::default())
+    };
+    assert_eq!(all(&with("192.0.2.1:7").unwrap()), ["192.0.2.1:7"]);
+    assert!(matches!(with("192.0.2.1"), Err(TargetError::NoPorts)));
+    let refused = Builder::default().exclude("192.0.2.1:22").unwrap_err().to_string();
+    assert!(refused.starts_with("--exclude: `192.0.2.1:22`: "), "{refused}");
+}
+
+#[test]
+fn names_of_targets_with_a_port_count_where_they_are_asked_for() {
+    for (ask_each_name, expected) in [(true, 3), (false, 1)] {
+        let mut builder = Builder::default();
+        for name in [Some("a.example"), Some("b.example"), Some("a.example"), None] {
+            builder.endpoint("127.0.0.1:8080".parse().unwrap(), name);
+        }
+        builder.named_target("127.0.0.1".parse().unwrap(), "c.example");
+        let set = builder.build(&"8080".parse().unwrap(), SetOptions { ask_each_name, ..Default::default() });
+        let hosts: Vec<_> = (0..expected).map(|number| set.as_ref().unwrap().at(number).unwrap().1).collect();
+        assert_eq!(set.unwrap().len(), expected, "{hosts:?}");
+        assert_eq!(hosts.first().unwrap().as_deref(), Some("c.example"));
+    }
+}
+
+#[test]
+fn results_of_scanners_are_targets_and_errors_name_the_line() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{{\"ip\":\"192.0.2.1\",\"port\":8080}}\nopen tcp 22 192.0.2.2 1\n192.0.2.3:1, 192.0.2.4")
+        .unwrap();
+    let name = file.path().to_str().unwrap().to_owned();
+    let mut builder = Builder::default();
+    builder.target_file(&name).unwrap();
+    let set = builder.build(&"23".parse().unwrap(), SetOptions::default()).unwrap();
+    assert_eq!(all(&set), ["192.0.2.4:23", "192.0.2.1:8080", "192.0.2.2:22", "192.0.2.3:1"]);
+    writeln!(file, "{{\"ip\":\"192.0.2.1\",\"port\":70000}}").unwrap();
+    let error = Builder::default().target_file(&name).unwrap_err().to_string();
+    let expected = format!("-i {name}, line 4: `192.0.2.1:70000`: `70000` is not a port from 1 to 65535");
+    assert_eq!(error, expected);
+}

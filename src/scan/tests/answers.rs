@@ -166,3 +166,19 @@ fn who_waits_to_be_spoken_to_is_spoken_to() {
     let config = Config { first_byte_timeout: Duration::from_secs(5), ..config(SSH) };
     assert_eq!(scan(&config, vec![address]).one(), (PortState::Open, Conversation::Complete));
 }
+
+#[test]
+fn a_server_that_repeats_our_identification_is_no_ssh_server() {
+    // As Dovecot does at its IMAP port, where it takes the line for a tagged command.
+    let address = server(|stream| {
+        let _ = (&stream).write_all(b"* OK [CAPABILITY IMAP4rev1] Dovecot ready.\r\n");
+        let mut line = String::new();
+        let _ = BufReader::new(&stream).read_line(&mut line);
+        let _ = write!(&stream, "{} BAD Error in IMAP command received by server.\r\n", line.trim_end());
+        let _ = (&stream).read(&mut [0; 64]);
+    });
+    let reading = SshOptions { hassh: true, ..READING };
+    let seen = scan(&patient(ProbeOptions::Ssh(reading)), vec![address]);
+    assert!(seen.events.is_empty(), "{:?}", seen.events);
+    assert_eq!(seen.one(), (PortState::Open, Conversation::Foreign));
+}

@@ -87,6 +87,10 @@ impl Ssh {
             }
             Progress::More => return Step::More,
         };
+        if read.identification.line.starts_with(IDENTIFICATION.trim_ascii_end()) {
+            // Servers of other protocols answer with what they were sent, as IMAP does with its tags.
+            return conclude(said, Conversation::Foreign);
+        }
         let waits = !last && said.collected.len() < self.byte_limit;
         let mut key_exchange = None;
         if self.kex {
