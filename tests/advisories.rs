@@ -257,7 +257,10 @@ fn a_marker_of_packages_says_nothing_of_what_was_mended_later() {
 #[test]
 fn a_guard_judges_by_the_key_exchange_once_it_was_said() {
     let folder = tempfile::tempdir().unwrap();
-    let blocking = Rules::import(&["debian", &data("debian.json"), "--since", "2023", "--action", "drop"]);
+    let tracker = data("debian.json");
+    let choice =
+        ["debian", &tracker, "--since", "2023", "--action", "drop", "--report", "vulnerable,unknown"];
+    let blocking = Rules::import(&choice);
     let expect_of = |software: &str, rules: &[&Path], octets: &[u8], verdict: &str| {
         let said = format!(
             "server: SSH-2.0-{software}\\r\\n{}",
@@ -278,16 +281,7 @@ fn a_guard_judges_by_the_key_exchange_once_it_was_said() {
     // No KEXINIT will come: nobody can tell.
     expect(&[&blocking.file], b"\0\0\0\x0c\x0a\x63\0\0\0\0\0\0\0\0\0\0", "alert");
     // What a package tells stands, unless the key exchange denies it.
-    let only = Rules::import(&[
-        "debian",
-        &data("debian.json"),
-        "--product",
-        "openssh",
-        "--since",
-        "2023",
-        "--action",
-        "drop",
-    ]);
+    let only = Rules::import(&[&choice[..], &["--product", "openssh"]].concat());
     let terrapin = folder.path().join("terrapin.toml");
     let text = only.text();
     let rule = text.split("[[rule]]").find(|rule| rule.contains("cve-2023-48795\"")).unwrap();
@@ -549,7 +543,7 @@ fn archives_give_what_folders_do_and_a_bomb_is_refused() {
     (0..100).for_each(|_| writer.write_all(&blanks).unwrap());
     writer.finish().unwrap();
     let said = refuse(&bomb);
-    assert!(said.contains("bomb.zip:a.json: ") && said.contains("more than 64 MiB"), "{said}");
+    assert!(said.contains("bomb.zip:a.json: ") && said.contains("more than 16 MiB"), "{said}");
     // One member too many, and one that says so of ever so many.
     let many = folder.path().join("many.zip");
     let count = 500_001_u32;
@@ -630,8 +624,12 @@ fn a_guard_stops_what_is_vulnerable_and_what_cannot_be_told_only_by_choice() {
         let output = bannerwall(&["test", file, "--flow", "22", "--say", &said, "--expect", verdict]);
         assert!(output.status.success(), "{banner}: {}", String::from_utf8_lossy(&output.stdout));
     };
-    let blocking = Rules::import(&["debian", &data("debian.json"), "--since", "2024", "--action", "drop"]);
+    let tracker = data("debian.json");
+    let usual = ["debian", &tracker, "--since", "2024", "--action", "drop"];
+    let blocking = Rules::import(&[&usual[..], &["--report", "vulnerable,unknown"]].concat());
     expect(&blocking, "9.2p1 Debian-2+deb12u2", "drop");
+    expect(&Rules::import(&usual), "9.2p1 Debian-2+deb12u2", "drop");
+    expect(&Rules::import(&usual), "9.2p1 Debian-2+deb12u8", "pass");
     expect(&blocking, "9.2p1 Debian-2+deb12u8", "alert");
     let strict: String = kexinit(STRICT, CHACHA20).iter().map(|octet| format!("\\x{octet:02x}")).collect();
     let hidden = format!("9.2p1\\r\\n{strict}");
