@@ -175,7 +175,7 @@ enum Mode {
 #[derive(Debug, Args)]
 struct Common {
     /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6. A target with a port
-    /// (192.0.2.7:2222, [2001:db8::1]:22) or a URL, of which only host and port count, is asked at that port alone.
+    /// (`192.0.2.7:2222`, `[2001:db8::1]:22`) or a URL, of which only host and port count, is asked at that port alone.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     #[command(flatten)]
