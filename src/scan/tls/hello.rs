@@ -15,7 +15,7 @@ const RENEGOTIATION_SUITE: u16 = 0x00ff;
 /// with other parameters may not choose DHE if a client names some, RFC 7919 section 4.
 const LAST_CURVE: u16 = 41;
 
-/// Signature algorithms: ECDSA, EdDSA, RSA-PSS, RSA and DSA with each hash, RFC 8446 section 4.2.3.
+/// Signature algorithms: ECDSA, `EdDSA`, RSA-PSS, RSA and DSA with each hash, RFC 8446 section 4.2.3.
 const SIGNATURES: [u16; 24] = [
     0x0403, 0x0503, 0x0603, 0x0807, 0x0808, 0x0804, 0x0805, 0x0806, 0x0809, 0x080a, 0x080b, 0x0401, 0x0501,
     0x0601, 0x0303, 0x0301, 0x0203, 0x0201, 0x0602, 0x0502, 0x0402, 0x0302, 0x0202, 0x0101,
