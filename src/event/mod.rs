@@ -224,7 +224,7 @@ pub struct HookFacts {
     /// The address families that this is about, `IPv4`.
     pub families: String,
     /// A stable name: `up`, `restored`, `gone`, `led_away`, `changed`, `damaged`, `doubled`, `not_last`,
-    /// `bypass_off`.
+    /// `skipped`, `bypass_off`.
     pub state: &'static str,
     /// What was found or done, for a person.
     pub detail: String,

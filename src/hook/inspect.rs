@@ -5,9 +5,8 @@
 
 use std::fmt;
 
-use super::plan;
 use super::tables::Listing;
-use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Ports};
+use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Ports, passing, plan};
 
 /// A jump of ours in a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +17,9 @@ pub struct Jump {
     pub position: usize,
     /// The rule, as `iptables -S` prints it behind `-A CHAIN`.
     pub rule: String,
-    /// Rules of others behind it that packets could meet which it leads, as they are printed.
+    /// Rules of others before it that let packets pass unseen which it leads, as they are printed.
+    pub before: Vec<String>,
+    /// Rules of others behind it that queued packets miss, as they are printed.
     pub behind: Vec<String>,
 }
 
@@ -31,6 +32,13 @@ pub enum Flaw {
         chain: Chain,
         /// How often.
         times: usize,
+    },
+    /// Rules of others before the jump let packets leave the chain: those pass unseen.
+    Skipped {
+        /// The base chain.
+        chain: Chain,
+        /// Those rules.
+        rules: Vec<String>,
     },
     /// Rules of others stand behind the jump: a packet that was queued never meets them.
     Behind {
@@ -47,6 +55,12 @@ impl fmt::Display for Flaw {
             Self::Doubled { chain, times } => {
                 write!(formatter, "{} leads to it {times} times", chain.base())
             }
+            Self::Skipped { chain, rules } => write!(
+                formatter,
+                "rules before the jump in {} let packets pass unseen: {}",
+                chain.base(),
+                rules.join("; ")
+            ),
             Self::Behind { chain, rules } => write!(
                 formatter,
                 "rules behind the jump in {} do not see the packets that are queued, the first of each \
@@ -133,42 +147,65 @@ impl FamilyStatus {
             if times > 1 {
                 flaws.push(Flaw::Doubled { chain, times });
             }
+            let skipped = Flaw::Skipped { chain, rules: first.before.clone() };
             let behind = Flaw::Behind { chain, rules: first.behind.clone() };
-            if !first.behind.is_empty() && !flaws.contains(&behind) {
-                flaws.push(behind);
+            for (flaw, rules) in [(skipped, &first.before), (behind, &first.behind)] {
+                if !rules.is_empty() && !flaws.contains(&flaw) {
+                    flaws.push(flaw);
+                }
             }
         }
         flaws
     }
 }
 
-/// Whether a packet could meet a jump and then a rule behind it.
-fn meets_what(jump: &str, behind: &str) -> bool {
-    [Carried::Tcp, Carried::Udp].iter().any(|carried| may_meet(jump, *carried) && may_meet(behind, *carried))
-}
-
-/// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with
-/// what stands behind each.
-pub(super) fn jumps(listing: &Listing) -> Vec<Jump> {
+/// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with the rules
+/// that stand on the wrong side of each; `led` is what the hook leads.
+pub(super) fn jumps(listing: &Listing, led: &[Led]) -> Vec<Jump> {
     let forms = plan::jump_forms();
     let is_ours = |rule: &str| forms.iter().any(|form| form == rule);
     let in_chain = |chain: Chain| {
         let rules: Vec<&str> = listing.rules(chain.base()).collect();
-        let jump = |(index, rule): (usize, &&str)| Jump {
-            chain,
-            position: index + 1,
-            rule: (*rule).to_owned(),
-            behind: rules
-                .iter()
-                .skip(index + 1)
-                .filter(|behind| !is_ours(behind) && meets_what(rule, behind))
-                .map(|rule| (*rule).to_owned())
-                .collect(),
+        let jump = |(index, rule): (usize, &&str)| {
+            let led: Vec<Led> = led.iter().filter(|led| may_meet(rule, led.carried)).cloned().collect();
+            let (before, behind) = rules.split_at(index);
+            let others = |rules: &[&str], is_wrong: &dyn Fn(&str) -> bool| {
+                let wrong = rules.iter().filter(|other| !is_ours(other) && is_wrong(other));
+                wrong.map(|other| (*other).to_owned()).collect()
+            };
+            let lets_pass = |other: &str| !is_apart(rule, other) && passing::lets_pass(listing, other, &led);
+            Jump {
+                chain,
+                position: index + 1,
+                rule: (*rule).to_owned(),
+                before: others(before, &lets_pass),
+                behind: others(behind, &|other| passing::misses(listing, other, &led)),
+            }
         };
         let leads_to_us = |rule: &str| is_ours(rule) && !rule.ends_with(plan::CLEAN);
         rules.iter().enumerate().filter(|(_, rule)| leads_to_us(rule)).map(jump).collect::<Vec<_>>()
     };
     Chain::ALL.into_iter().flat_map(in_chain).collect()
+}
+
+/// How many packets rules before the jumps have let pass unseen.
+pub(super) fn skipped(listing: &Listing, jumps: &[Jump], led: &[Led]) -> u64 {
+    let mut seen = Vec::new();
+    let mut packets = 0_u64;
+    for jump in jumps {
+        for (rule, count) in listing.counted(jump.chain.base()) {
+            if jump.before.iter().any(|before| before == rule) && !seen.contains(&(jump.chain, rule)) {
+                seen.push((jump.chain, rule));
+                packets = packets.saturating_add(passing::passed(listing, rule, count, led));
+            }
+        }
+    }
+    packets
+}
+
+/// Whether a jump leaves out the interface that another rule asks for.
+fn is_apart(jump: &str, other: &str) -> bool {
+    jump.starts_with("! -o lo ") && other.contains("-o lo ") && !other.contains("! -o lo ")
 }
 
 /// What of IP a hook leads to the queue.
@@ -247,6 +284,11 @@ mod tests {
         FamilyStatus { family, variant, installed, jumps: Vec::new() }
     }
 
+    fn jumps_of(listing: &Listing) -> Vec<Jump> {
+        let udp = Some("443".parse().expect("ports"));
+        jumps(listing, &Led::by(&HookConfig { udp, ..HookConfig::default() }).collect::<Vec<_>>())
+    }
+
     fn whole() -> Installed {
         Installed::Complete(HookConfig::default(), Counters::default())
     }
@@ -269,10 +311,10 @@ mod tests {
     fn jumps_for_tcp_and_udp_are_two_and_each_has_its_own_rules_behind_it() {
         let listing = Listing::read(
             "-N BANNERWALL\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD -p udp -j BANNERWALL\n\
-             -A FORWARD -p 17 -j ACCEPT\n-A INPUT -p tcp -j BANNERWALL\n-A INPUT -p udp -j ACCEPT",
+             -A FORWARD -p 17 -j DROP\n-A INPUT -p tcp -j BANNERWALL\n-A INPUT -p udp -j DROP",
         );
-        let found = FamilyStatus { jumps: jumps(&listing), ..place(Family::V4, Variant::Nft, whole()) };
-        let behind = Flaw::Behind { chain: Chain::Forward, rules: vec!["-p 17 -j ACCEPT".to_owned()] };
+        let found = FamilyStatus { jumps: jumps_of(&listing), ..place(Family::V4, Variant::Nft, whole()) };
+        let behind = Flaw::Behind { chain: Chain::Forward, rules: vec!["-p 17 -j DROP".to_owned()] };
         assert_eq!(found.flaws(), [behind]);
     }
 
@@ -285,22 +327,23 @@ mod tests {
     }
 
     #[test]
-    fn rules_behind_the_jump_and_doubled_jumps_are_flaws() {
+    fn rules_on_the_wrong_side_of_the_jump_and_doubled_jumps_are_flaws() {
         let listing = Listing::read(
             "-N BANNERWALL\n-A FORWARD -s 192.0.2.1/32 -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n\
              -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000\n\
              -A FORWARD -p udp -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD ! -p tcp -j ACCEPT\n\
-             -A INPUT -p tcp -j BANNERWALL\n-A INPUT ! -p udp -j ACCEPT",
+             -A INPUT -p tcp -j BANNERWALL\n-A INPUT ! -p udp -j DROP",
         );
-        let found = FamilyStatus { jumps: jumps(&listing), ..place(Family::V4, Variant::Nft, whole()) };
+        let found = FamilyStatus { jumps: jumps_of(&listing), ..place(Family::V4, Variant::Nft, whole()) };
         let positions: Vec<(Chain, usize)> =
             found.jumps.iter().map(|jump| (jump.chain, jump.position)).collect();
         assert_eq!(positions, [(Chain::Input, 1), (Chain::Forward, 2), (Chain::Forward, 5)]);
         assert_eq!(
             found.flaws(),
             [
-                Flaw::Behind { chain: Chain::Input, rules: vec!["! -p udp -j ACCEPT".to_owned()] },
+                Flaw::Behind { chain: Chain::Input, rules: vec!["! -p udp -j DROP".to_owned()] },
                 Flaw::Doubled { chain: Chain::Forward, times: 2 },
+                Flaw::Skipped { chain: Chain::Forward, rules: vec!["-s 192.0.2.1/32 -j ACCEPT".to_owned()] },
                 Flaw::Behind {
                     chain: Chain::Forward,
                     rules: vec!["-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000".to_owned()]
@@ -308,5 +351,16 @@ mod tests {
             ]
         );
         assert_eq!(state(&[found], |_| true), State::Flawed);
+    }
+
+    #[test]
+    fn packets_that_pass_before_the_jump_are_counted_once_and_loopback_where_it_is_left_out_is_none() {
+        let listing = Listing::read(
+            ":BANNERWALL - [0:0]\n[7:1] -A OUTPUT -o lo -j ACCEPT\n[0:0] -A OUTPUT ! -o lo -p tcp -j BANNERWALL\n\
+             [5:1] -A INPUT -p 6 -j RETURN\n[1:1] -A INPUT -p tcp -j BANNERWALL\n[1:1] -A INPUT -p tcp -j BANNERWALL",
+        );
+        let led: Vec<Led> = Led::by(&HookConfig::default()).collect();
+        let jumps = jumps(&listing, &led);
+        assert_eq!(skipped(&listing, &jumps, &led), 5, "{jumps:?}");
     }
 }

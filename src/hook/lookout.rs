@@ -33,6 +33,7 @@ impl Standing {
             Self::LedAway(_) => "led_away",
             Self::Changed => "changed",
             Self::Damaged(_) => "damaged",
+            Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, Flaw::Skipped { .. })) => "skipped",
             Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, Flaw::Doubled { .. })) => "doubled",
             Self::Flawed(_) => "not_last",
         }

@@ -31,8 +31,9 @@
 //!
 //! The jumps stand *behind* the rules that a base chain has already: `NF_ACCEPT` ends the chain that
 //! queued the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first
-//! packets of a connection. What is added behind them later is seen by [`status()`] and [`Lookout`], and the
-//! next [`up`] moves the jumps behind it again.
+//! packets of a connection. They stand *before* the first rule that lets packets leave the chain (`ACCEPT`, `RETURN`,
+//! another program's `NFQUEUE`, a chain that holds one): its packets would pass unseen. [`status()`] and [`Lookout`] see
+//! rules that are added later on the wrong side, and the next [`up`] moves the jumps.
 //!
 //! # Bodies
 //!
@@ -67,6 +68,7 @@ pub mod inspect;
 mod lookout;
 mod mark;
 mod notices;
+mod passing;
 mod plan;
 mod programs;
 mod release;

@@ -3,7 +3,8 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
 //! with what is there. The legacy and the `nf_tables` variant print the same text.
 
-use super::inspect::{Carried, may_meet};
+use super::inspect::{Carried, Led};
+use super::passing;
 use super::release;
 use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
@@ -205,11 +206,17 @@ pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
         changes.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
     }
     let wanted = jumps(config);
+    let led: Vec<Led> = Led::by(config).collect();
     for base in BASES {
         let wanted: Vec<&str> = in_base(&wanted, base).collect();
-        if !are_last(there, base, &wanted) {
+        let place = place(there, base, &led);
+        if !are_in_place(there, base, &wanted, place, &led) {
             changes.extend(our_jumps(there, base).map(|rule| format!("-D {base} {rule}")));
-            changes.extend(wanted.iter().map(|rule| format!("-A {base} {rule}")));
+            let is_last = place == foreign(there, base).count();
+            let added = |(rule, number): (&&str, usize)| {
+                if is_last { format!("-A {base} {rule}") } else { format!("-I {base} {number} {rule}") }
+            };
+            changes.extend(wanted.iter().zip(place + 1..).map(added));
         }
     }
     changes
@@ -278,11 +285,16 @@ pub(super) fn is_our_change(change: &str) -> bool {
     match (words.next(), words.next(), words.next()) {
         (Some("-F" | "-X"), Some(chain), None) => is_ours(chain),
         (Some("-A"), Some(chain), Some(rule)) if is_ours(chain) => has_our_words(rule),
-        (Some("-A" | "-D"), Some(base), Some(rule)) => {
-            BASES.contains(&base) && jump_forms().iter().any(|form| form == rule)
-        }
+        (Some("-I"), Some(base), Some(rule)) => rule
+            .split_once(' ')
+            .is_some_and(|(number, rule)| number.parse::<u16>().is_ok() && is_our_jump(base, rule)),
+        (Some("-A" | "-D"), Some(base), Some(rule)) => is_our_jump(base, rule),
         _ => false,
     }
+}
+
+fn is_our_jump(base: &str, rule: &str) -> bool {
+    BASES.contains(&base) && jump_forms().iter().any(|form| form == rule)
 }
 
 /// The rules among `jumps` that stand in `base`.
@@ -299,24 +311,33 @@ pub(super) fn our_jumps<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<
     there.rules(base).filter(move |rule| forms.iter().any(|form| form == rule))
 }
 
-/// Whether `base` holds exactly these jumps of ours, with nothing behind them that packets meet which they lead.
-fn are_last(there: &Listing, base: &str, wanted: &[&str]) -> bool {
-    our_jumps(there, base).eq(wanted.iter().copied()) && behind(there, base, wanted).next().is_none()
+/// The rules of third parties in `base`, in order.
+fn foreign<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
+    let forms = jump_forms();
+    there.rules(base).filter(move |rule| forms.iter().all(|form| form != rule))
 }
 
-/// The rules of others behind the first jump of ours in `base`, but for those that no packet meets which the `wanted`
-/// jumps lead.
-fn behind<'a>(there: &'a Listing, base: &'a str, wanted: &[&str]) -> impl Iterator<Item = &'a str> {
-    let led = [Carried::Tcp, Carried::Udp].map(|carried| {
-        let leads = wanted.iter().any(|jump| may_meet(jump, carried));
-        (carried, leads)
-    });
-    let meets = move |rule: &&str| led.iter().any(|(carried, leads)| *leads && may_meet(rule, *carried));
+/// How many rules of third parties belong before our jumps: all, since queued packets never meet those behind, but for the
+/// first that would let packets pass unseen, and those that follow it.
+fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
+    let all = foreign(there, base).count();
+    let leads = Chain::ALL.iter().any(|chain| chain.base() == base);
+    let mut rules = foreign(there, base).take(if leads { all } else { 0 });
+    rules.position(|rule| passing::lets_pass(there, rule, led)).unwrap_or(all)
+}
+
+/// Whether `base` holds exactly these jumps of ours, and each rule that packets could meet which they lead is on its side.
+fn are_in_place(there: &Listing, base: &str, wanted: &[&str], place: usize, led: &[Led]) -> bool {
+    if !our_jumps(there, base).eq(wanted.iter().copied()) {
+        return false;
+    }
     let forms = jump_forms();
-    let is_ours = move |rule: &&str| forms.iter().any(|form| form == rule);
-    let other = is_ours.clone();
-    let behind = there.rules(base).skip_while(move |rule| !is_ours(rule));
-    behind.filter(move |rule| !other(rule) && meets(rule))
+    let is_ours = |rule: &&str| forms.iter().any(|form| form == rule);
+    let before_first = there.rules(base).take_while(|rule| !is_ours(rule)).count();
+    let behind_last = there.rules(base).rev().take_while(|rule| !is_ours(rule)).count();
+    let before_last = foreign(there, base).count().saturating_sub(behind_last);
+    let mut late = foreign(there, base).take(place).skip(before_first);
+    wanted.is_empty() || before_last <= place && !late.any(|rule| passing::misses(there, rule, led))
 }
 
 #[cfg(test)]
@@ -413,6 +434,29 @@ mod tests {
         let there = table(&config(), &[clamp]);
         let moved = ["-D FORWARD -p tcp -j BANNERWALL", "-A FORWARD -p tcp -j BANNERWALL"];
         assert_eq!(changes(&config(), &there), moved);
+    }
+
+    #[test]
+    fn a_jump_stands_before_the_first_rule_that_lets_packets_pass_and_behind_what_lets_them_run_on() {
+        let clamp = "-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu";
+        let accept = "-A FORWARD -p tcp -m tcp --dport 80 -j ACCEPT";
+        let jump = "-A FORWARD -p tcp -j BANNERWALL";
+        let with = |forward: &[&str]| {
+            let mut lines = changes(&config(), &Listing::default());
+            lines.retain(|line| line != jump);
+            lines.extend(forward.iter().map(|line| (*line).to_owned()));
+            changes(&config(), &Listing::read(&lines.join("\n")))
+        };
+        let moved = |number: u16| {
+            ["-D FORWARD -p tcp -j BANNERWALL".to_owned(), format!("-I FORWARD {number} -p tcp -j BANNERWALL")]
+        };
+        assert_eq!(with(&[clamp, jump, accept]), [""; 0], "what only accepts may follow");
+        assert_eq!(with(&[clamp, accept, jump]), moved(2));
+        assert_eq!(with(&[jump, clamp, accept]), moved(2));
+        assert_eq!(with(&[accept, clamp, jump]), moved(1), "inspection comes first");
+        assert_eq!(with(&[jump, accept, clamp]), [""; 0], "and is told of what it costs");
+        assert!(moved(1).iter().all(|change| is_our_change(change)));
+        assert!(!is_our_change("-I FORWARD 1 -j ACCEPT") && !is_our_change("-I FORWARD x -p tcp -j BANNERWALL"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What of the hook is there: the options read back out of the rules, and the rules' counters.
 
-use super::inspect::{self, Jump};
+use super::inspect::{self, Jump, Led};
 use super::plan::{self, MAIN};
 use super::tables::{Listing, Tables};
 use super::{Chain, Family, HookConfig, HookError, MarkField, Ports, Queues, Variant};
@@ -48,16 +48,22 @@ pub struct Counters {
     pub blocked: u64,
     /// Packets of bodies that were let by unread, and acknowledgements of them.
     pub released: u64,
+    /// Packets that rules of others before the jumps let pass unseen.
+    pub skipped: u64,
 }
 
 pub(super) fn of(tables: &Tables) -> Result<FamilyStatus, HookError> {
     let listing = tables.list()?;
-    Ok(FamilyStatus {
-        family: tables.family(),
-        variant: tables.variant(),
-        installed: installed(&listing),
-        jumps: inspect::jumps(&listing),
-    })
+    let mut installed = installed(&listing);
+    let led: Vec<Led> = match &installed {
+        Installed::Complete(config, _) => Led::by(config).collect(),
+        _ => Led::by(&HookConfig::default()).collect(),
+    };
+    let jumps = inspect::jumps(&listing, &led);
+    if let Installed::Complete(_, counters) = &mut installed {
+        counters.skipped = inspect::skipped(&listing, &jumps, &led);
+    }
+    Ok(FamilyStatus { family: tables.family(), variant: tables.variant(), installed, jumps })
 }
 
 fn installed(listing: &Listing) -> Installed {
@@ -203,6 +209,6 @@ mod tests {
              [4:160] -A BANNERWALL -p tcp -m multiport --ports 22 -j NFQUEUE --queue-num 0\n\
              [5:160] -A BANNERWALL -p tcp -m multiport --ports 23 -j NFQUEUE --queue-num 0",
         );
-        assert_eq!(read_counters(&counted), Counters { queued: 9, passed: 3, blocked: 2, released: 6 });
+        assert_eq!(read_counters(&counted), Counters { queued: 9, passed: 3, blocked: 2, released: 6, skipped: 0 });
     }
 }

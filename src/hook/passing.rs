@@ -1,0 +1,171 @@
+//! Rules of third parties in the base chains of our jumps: those that let packets leave a chain before they meet the jump,
+//! and those that queued packets miss behind it.
+//!
+//! A packet that the guard accepts leaves its base chain (`NF_ACCEPT`), so that a rule behind the jump that only accepts
+//! changes nothing. One before the jump does: its packets pass unseen.
+
+use super::inspect::Led;
+use super::tables::Listing;
+
+/// How deep chains may call one another before their rules count as letting packets pass; the kernel allows 16.
+const DEPTH: usize = 16;
+
+/// Where a rule sends its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target<'a> {
+    /// Out of the base chain, towards the next hook.
+    Out,
+    /// Back to the chain that called this one; out of a base chain.
+    Return,
+    /// To the start of another chain, and back.
+    Call(&'a str),
+    /// To the start of another chain, from which packets go back to the caller of this one.
+    Goto(&'a str),
+    /// To the next rule, or nowhere.
+    Stay,
+}
+
+impl<'a> Target<'a> {
+    fn of(rule: &'a str, there: &Listing) -> Self {
+        let mut words = rule.split(' ').skip_while(|word| !matches!(*word, "-j" | "-g"));
+        match (words.next(), words.next()) {
+            (Some("-g"), Some(chain)) => Self::Goto(chain),
+            (_, Some("ACCEPT" | "NFQUEUE" | "QUEUE" | "TPROXY")) => Self::Out,
+            (_, Some("RETURN")) => Self::Return,
+            (_, Some(chain)) if there.has_chain(chain) => Self::Call(chain),
+            _ => Self::Stay,
+        }
+    }
+}
+
+/// Whether a rule of a base chain lets some of `led` leave the chain without having met the rest of it.
+pub(super) fn lets_pass(there: &Listing, rule: &str, led: &[Led]) -> bool {
+    meets(rule, led)
+        && match Target::of(rule, there) {
+            Target::Out | Target::Return | Target::Goto(_) => true,
+            Target::Call(chain) => leads_out(there, chain, led, DEPTH).any(),
+            Target::Stay => false,
+        }
+}
+
+/// How many packets such a rule has let pass, at least as far as the chains that it calls serve no other rule.
+pub(super) fn passed(there: &Listing, rule: &str, packets: u64, led: &[Led]) -> u64 {
+    match Target::of(rule, there) {
+        Target::Call(chain) => leads_out(there, chain, led, DEPTH).packets.min(packets),
+        _ => packets,
+    }
+}
+
+/// Whether some of `led` meets a rule behind the jump in vain: one that does more than accept it.
+pub(super) fn misses(there: &Listing, rule: &str, led: &[Led]) -> bool {
+    meets(rule, led) && !matches!(rule_target(rule), Some("ACCEPT" | "RETURN")) && !is_idle(there, rule)
+}
+
+/// Whether a rule calls a chain without rules.
+fn is_idle(there: &Listing, rule: &str) -> bool {
+    matches!(Target::of(rule, there), Target::Call(chain) if there.rules(chain).next().is_none())
+}
+
+fn rule_target(rule: &str) -> Option<&str> {
+    rule.split(' ').skip_while(|word| *word != "-j").nth(1)
+}
+
+fn meets(rule: &str, led: &[Led]) -> bool {
+    led.iter().any(|led| led.may_meet(rule))
+}
+
+/// The rules of a chain, and of those that it calls, that let packets leave the base chain.
+#[derive(Debug, Clone, Copy, Default)]
+struct WaysOut {
+    rules: usize,
+    packets: u64,
+}
+
+impl WaysOut {
+    fn any(self) -> bool {
+        self.rules > 0
+    }
+
+    fn add(&mut self, other: Self) {
+        self.rules += other.rules;
+        self.packets = self.packets.saturating_add(other.packets);
+    }
+}
+
+fn leads_out(there: &Listing, chain: &str, led: &[Led], depth: usize) -> WaysOut {
+    let mut found = WaysOut::default();
+    for (rule, packets) in there.counted(chain).filter(|(rule, _)| meets(rule, led)) {
+        let one = WaysOut { rules: 1, packets };
+        found.add(match (Target::of(rule, there), depth.checked_sub(1)) {
+            (Target::Out, _) => one,
+            (Target::Call(_) | Target::Goto(_), None) => one,
+            (Target::Call(next) | Target::Goto(next), Some(depth)) => leads_out(there, next, led, depth),
+            (Target::Return | Target::Stay, _) => WaysOut::default(),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::HookConfig;
+    use super::*;
+
+    fn led(ports: Option<&str>) -> Vec<Led> {
+        let ports = ports.map(|ports| ports.parse().expect("ports"));
+        Led::by(&HookConfig { ports, ..HookConfig::default() }).collect()
+    }
+
+    #[test]
+    fn rules_that_end_the_base_chain_for_what_is_led_let_it_pass() {
+        let there = Listing::read(
+            ":NONE - [0:0]\n:DROPS - [0:0]\n:ACCEPTS - [0:0]\n:CALLS - [0:0]\n:JUMPS - [0:0]\n:OTHER - [0:0]\n\
+             [9:1] -A DROPS -j DROP\n[9:1] -A DROPS -j RETURN\n[2:1] -A ACCEPTS -p tcp -j ACCEPT\n\
+             [4:1] -A CALLS -s 192.0.2.1/32 -j ACCEPTS\n[3:1] -A JUMPS -g ACCEPTS\n[3:1] -A OTHER -p icmp -j ACCEPT",
+        );
+        for (rule, passes) in [
+            ("-j ACCEPT", true),
+            ("-p tcp -m tcp --dport 80 -j ACCEPT", true),
+            ("-p tcp -m tcp --dport 81 -j ACCEPT", false),
+            ("-p udp -j ACCEPT", false),
+            ("-j RETURN", true),
+            ("-p tcp -j NFQUEUE --queue-num 5 --queue-bypass", true),
+            ("-j DROPS", false),
+            ("-j NONE", false),
+            ("-g NONE", true),
+            ("-j ACCEPTS", true),
+            ("-j CALLS", true),
+            ("-j JUMPS", true),
+            ("-j OTHER", false),
+            ("-j DROP", false),
+            ("-p tcp -j TCPMSS --set-mss 1000", false),
+            ("-m comment --comment counts", false),
+        ] {
+            assert_eq!(lets_pass(&there, rule, &led(Some("80"))), passes, "{rule}");
+        }
+        assert_eq!(passed(&there, "-j CALLS", 3, &led(None)), 2);
+        assert_eq!(passed(&there, "-j ACCEPT", 3, &led(None)), 3);
+    }
+
+    #[test]
+    fn chains_that_call_one_another_for_ever_end() {
+        let there = Listing::read(":A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A");
+        assert!(lets_pass(&there, "-j A", &led(None)));
+    }
+
+    #[test]
+    fn behind_the_jump_only_what_does_more_than_accept_is_missed() {
+        let there = Listing::read(":EMPTY - [0:0]\n:FULL - [0:0]\n-A FULL -j LOG");
+        for (rule, is_missed) in [
+            ("-p tcp -j ACCEPT", false),
+            ("-j RETURN", false),
+            ("-j EMPTY", false),
+            ("-j FULL", true),
+            ("-p udp -j FULL", false),
+            ("-j DROP", true),
+            ("-p tcp -j TCPMSS --set-mss 1000", true),
+        ] {
+            assert_eq!(misses(&there, rule, &led(None)), is_missed, "{rule}");
+        }
+    }
+}
