@@ -1,26 +1,53 @@
-//! What a run leaves for the next one: how far the hook had counted when its accounts were closed.
+//! What a run leaves for the next one: how many of the packets that the hook has counted are accounted for.
 //!
-//! A hook that stays up goes on counting while no guard runs. The file is a line in the run-time folder
-//! (`$RUNTIME_DIRECTORY` under systemd, else `/run/bannerwall`), one a range of queues and network
-//! namespace; it is gone after a reboot, as the hook is. Where it can't be written, the gap is not told.
+//! The guard writes the accounts each second, so that the next run can count what passed after a kill, too. A hook that stays
+//! up goes on counting while no guard runs. The file lies in the run-time folder (`$RUNTIME_DIRECTORY` under systemd, else
+//! `/run/bannerwall`), one for each range of queues and network namespace. A reboot removes it, as it removes the hook.
 
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 use bannerwall_ffi::namespace::cookie;
+use serde::{Deserialize, Serialize};
 
 use super::control;
 use crate::hook::Queues;
 use crate::privileges::User;
 
-/// How the accounts of the last run stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Previous {
-    /// They were closed when the hook had counted so many packets.
-    Closed(u64),
-    /// They were never closed: the run was killed, or still goes on.
+/// Bytes of the file's line, padded: more than any accounts take.
+const LENGTH: usize = 255;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RunEnd {
+    /// It goes on, or was killed.
+    #[default]
     Open,
+    /// It was told to.
+    Stopped,
+    /// By an error.
+    Failed,
+}
+
+/// The accounts of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct LedgerEntry {
+    /// How it ended.
+    pub(super) end: RunEnd,
+    /// Packets of the hook's count that were inspected, dropped by the kernel or reported as lost; absent where that is unknown.
+    pub(super) settled: Option<u64>,
+    /// Packets that waited in the queues then.
+    pub(super) waiting: u64,
+    /// The kernel's numbers of the last packets in the queues, added up.
+    pub(super) enqueued: u32,
+    /// Packets that passed uninspected, counted over all runs.
+    pub(super) uninspected: u64,
+    /// Packets that were dropped while no guard listened, counted over all runs.
+    pub(super) dropped: u64,
+    /// Runs that did not end as they were told to.
+    pub(super) failed_runs: u64,
 }
 
 /// Where it is kept.
@@ -54,37 +81,30 @@ impl Ledger {
         Self { path }
     }
 
-    /// What the last run left; nothing where there was none, or its file can't be read.
-    pub(super) fn read(&self) -> Option<Previous> {
-        let text = std::fs::read_to_string(&self.path).ok()?;
-        match text.trim_end().split_once(' ')? {
-            ("closed", count) => count.parse().ok().map(Previous::Closed),
-            ("open", _) => Some(Previous::Open),
-            _ => None,
-        }
+    /// The accounts of the last run; none where there was none, or its file can't be read.
+    pub(super) fn read(&self) -> Option<LedgerEntry> {
+        serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()
     }
 
-    /// Leaves word for the next run. Without a folder to write to, there is none.
-    pub(super) fn write(&self, accounts: Previous) {
-        let line = match accounts {
-            Previous::Closed(count) => format!("closed {count}\n"),
-            Previous::Open => "open -\n".to_owned(),
-        };
-        let _ = self.replace(&line);
+    /// Leaves the accounts for the next run. Without a folder to write to, there are none.
+    pub(super) fn write(&self, entry: &LedgerEntry) {
+        let _ = self.replace(entry);
     }
 
-    /// Takes the file away: the next hook counts from zero.
+    /// Removes the file.
     pub(super) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    fn replace(&self, line: &str) -> io::Result<()> {
+    fn replace(&self, entry: &LedgerEntry) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
         let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o640).custom_flags(libc::O_NOFOLLOW);
-        options.open(&self.path)?.write_all(line.as_bytes())
+        options.write(true).create(true).truncate(false).mode(0o640).custom_flags(libc::O_NOFOLLOW);
+        // One write of a fixed length: whenever the process is killed, the file holds whole accounts.
+        let line = format!("{:LENGTH$}\n", serde_json::to_string(entry)?);
+        options.open(&self.path)?.write_all_at(line.as_bytes(), 0)
     }
 }
 
@@ -97,10 +117,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger { path: folder.path().join("run/accounts") };
         assert_eq!(ledger.read(), None);
-        for accounts in [Previous::Open, Previous::Closed(u64::MAX), Previous::Closed(0)] {
-            ledger.write(accounts);
-            assert_eq!(ledger.read(), Some(accounts));
+        for settled in [None, Some(u64::MAX), Some(0)] {
+            let entry = LedgerEntry { settled, end: RunEnd::Failed, failed_runs: 3, ..LedgerEntry::default() };
+            ledger.write(&entry);
+            assert_eq!(ledger.read(), Some(entry));
         }
+        let most = LedgerEntry {
+            end: RunEnd::Stopped,
+            settled: Some(u64::MAX),
+            waiting: u64::MAX,
+            enqueued: u32::MAX,
+            uninspected: u64::MAX,
+            dropped: u64::MAX,
+            failed_runs: u64::MAX,
+        };
+        ledger.write(&most);
+        assert_eq!(std::fs::metadata(&ledger.path).unwrap().len(), 256);
         std::fs::write(&ledger.path, "closed many\n").unwrap();
         assert_eq!(ledger.read(), None);
         ledger.remove();
@@ -113,7 +145,7 @@ mod tests {
         let (target, path) = (folder.path().join("target"), folder.path().join("accounts"));
         std::fs::write(&target, "mine").unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        Ledger { path }.write(Previous::Open);
+        Ledger { path }.write(&LedgerEntry::default());
         assert_eq!(std::fs::read_to_string(target).unwrap(), "mine");
     }
 }

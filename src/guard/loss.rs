@@ -1,23 +1,25 @@
-//! The one loss that the kernel counts nowhere: packets that reached the hook's queue rule and went by
-//! without inspection, because the queue or its socket was full under fail-open, or because nobody
-//! listened between two runs.
+//! The one loss that the kernel counts nowhere: packets that passed without inspection, because the queue or its socket was
+//! full under fail-open, because nobody listened between two runs, or because rules before the hook's jump let them pass.
 //!
 //! It is what the rules have counted, less what was received, what still waits and what was dropped.
 //! The rules are read first and the rest afterwards, and each packet in hand counts as received before
 //! the kernel takes it off the queue, so that packets that arrive meanwhile can make the number too small
-//! for a moment, never too large. Where the rules can't be read, or lead elsewhere, the number is not
-//! known, and then it is not shown. Reading them is the keeper's affair, who looks at the hook anyway.
+//! for a moment, never too large. If the rules can't be read, or lead elsewhere, the number is unknown, and then it is not
+//! shown. The keeper reads them, since it looks at the hook anyway.
+//!
+//! The ledger holds the accounts of the last second. After a kill the next run counts from there: packets that the killed
+//! run inspected in its last second then count as passed, unless its queues live on with their own numbers of packets.
 
 use bannerwall_ffi::queue::KernelCounters;
 
 use serde::{Deserialize, Serialize};
 
 use super::config::GuardConfig;
-use super::ledger::{Ledger, Previous};
+use super::ledger::{Ledger, LedgerEntry, RunEnd};
 use super::tally::Tally;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
-use crate::hook::{Family, HookConfig, Look, MarkField, Queues};
+use crate::hook::{Counters, Family, HookConfig, Look, MarkField, Queues};
 use crate::metrics::{GuardMetrics, Knowable, QueueDrop};
 
 /// Compares the hook's counters with the guard's.
@@ -29,8 +31,10 @@ pub(super) struct Loss {
     uninspected: Knowable,
     account: AccountState,
     ledger: Ledger,
-    /// Whether the hook was looked at before: the accounts of the last run are asked for once.
-    is_open: bool,
+    /// The accounts of the last run, until the first look at the hook that tells something.
+    previous: Option<LedgerEntry>,
+    /// True if the queues are those of the last run, whose accounts end there.
+    has_queues_of_previous: bool,
     /// Why the number is not known, as it was told last.
     told: Option<Unknown>,
     /// Whether the hook led here at the last look; nothing before the first one.
@@ -59,6 +63,8 @@ pub(super) struct Seen {
     pub(super) received: u64,
     pub(super) waiting: u64,
     pub(super) dropped: u64,
+    /// The kernel's numbers of the last packets in the queues, added up.
+    pub(super) enqueued: u32,
     /// Whether the kernel's counters could not be read: what waits and was dropped is not known.
     pub(super) is_blind: bool,
 }
@@ -70,6 +76,7 @@ impl Seen {
         match KernelCounters::of(queue) {
             Ok(Some(kernel)) => {
                 self.waiting += kernel.waiting;
+                self.enqueued = self.enqueued.wrapping_add(kernel.last_packet);
                 self.dropped += kernel.dropped_queue_full + kernel.dropped_socket_full;
             }
             Ok(None) => {
@@ -84,28 +91,56 @@ impl Seen {
 }
 
 impl Loss {
-    /// Accounts that go on where those of the last run were closed, if the same hook is still there.
+    /// Accounts that go on where those of the last run ended.
     pub(super) fn new(config: &GuardConfig, metrics: &GuardMetrics) -> Self {
+        let ledger = Ledger::of(config.queues, config.user.as_ref());
+        Self::with(config.queues, config.mark, config.on_failure, metrics, ledger)
+    }
+
+    fn with(
+        queues: Queues,
+        mark: MarkField,
+        on_failure: OnFailure,
+        metrics: &GuardMetrics,
+        ledger: Ledger,
+    ) -> Self {
         Self {
-            queues: config.queues,
-            mark: config.mark,
-            on_failure: config.on_failure,
+            queues,
+            mark,
+            on_failure,
             metrics: metrics.clone(),
             uninspected: metrics.uninspected_packets.clone(),
             account: AccountState::default(),
-            ledger: Ledger::of(config.queues, config.user.as_ref()),
-            is_open: false,
+            previous: ledger.read(),
+            ledger,
+            has_queues_of_previous: false,
             told: None,
             was_here: None,
         }
     }
 
-    /// Goes on with the accounts of the process that this one has taken over from; new ones where that had none.
+    /// Goes on with the queues of another process: with its accounts, or by the ledger if it left none.
     pub(super) fn going_on(mut self, account: Option<AccountState>) -> Self {
-        self.is_open = true;
-        self.account = account.unwrap_or_default();
-        self.ledger.write(Previous::Open);
+        self.has_queues_of_previous = true;
+        if let Some(account) = account {
+            self.account = account;
+            self.previous = None;
+        }
         self
+    }
+
+    /// Takes over the counts of the runs before, unless another process has handed its counters over.
+    pub(super) fn start(&mut self) {
+        let Some(previous) = &mut self.previous else { return };
+        if previous.end != RunEnd::Stopped {
+            previous.failed_runs += 1;
+        }
+        if previous.end == RunEnd::Open {
+            tell("bannerwall: the last run did not end cleanly: its accounts may be a second old");
+        }
+        self.uninspected.inc_by(previous.uninspected);
+        self.metrics.queue_dropped(QueueDrop::NoListener).inc_by(previous.dropped);
+        self.metrics.failed_runs.inc_by(previous.failed_runs);
     }
 
     /// The accounts, for the process that goes on; they stay open.
@@ -115,14 +150,14 @@ impl Loss {
 
     /// The accounts, for a process that may never go on: they are closed besides, so that the next run begins where this
     /// one ends in any case. Nothing may be received any more.
-    pub(super) fn leave(&mut self, look: &Look, seen: impl FnOnce() -> Seen) -> AccountState {
-        self.close(look, seen);
+    pub(super) fn leave(&mut self, look: &Look, seen: impl Fn() -> Seen) -> AccountState {
+        self.close(look, seen, RunEnd::Stopped);
         self.account.clone()
     }
 
     /// Brings the metric up to date with a look at the hook; `seen` is asked afterwards.
-    pub(super) fn update(&mut self, look: &Look, seen: impl FnOnce() -> Seen) {
-        let measured = self.measured(look, seen);
+    pub(super) fn update(&mut self, look: &Look, seen: impl Fn() -> Seen) {
+        let measured = self.measured(look, &seen);
         self.uninspected.set_known(measured.is_ok());
         match &measured {
             Ok(_) => self.told = None,
@@ -132,51 +167,63 @@ impl Loss {
             }
             Err(_) => {}
         }
-        let is_first = !std::mem::replace(&mut self.is_open, true);
-        match measured {
-            Ok((reached, seen)) if is_first => self.open(reached, seen),
-            Ok((reached, seen)) => self.count(reached, seen),
-            // The next run may be able to count, and must not take what this one inspects for lost.
-            Err(Unknown::NoCounters) if is_first => self.ledger.write(Previous::Open),
-            Err(_) => {}
+        if let Ok((reached, seen)) = measured {
+            self.settle(reached, seen);
+            let skipped = self.account.skipped(self.hooks_here(look).map(|(_, _, counters)| counters.skipped).sum());
+            self.uninspected.inc_by(skipped);
         }
+        self.record(seen);
+    }
+
+    /// Writes the accounts down, without a look at the hook.
+    pub(super) fn record(&self, seen: impl Fn() -> Seen) {
+        self.write(RunEnd::Open, self.account.settled(seen()), seen());
     }
 
     /// Closes the accounts, once the queues were given back: the next run begins where this one ends. A
     /// hook that was taken down at the end is no news.
-    pub(super) fn close(&mut self, look: &Look, seen: impl FnOnce() -> Seen) {
-        match self.measured(look, seen) {
-            Ok((reached, seen)) => {
-                self.count(reached, seen);
-                self.ledger.write(Previous::Closed(reached));
-            }
-            Err(_) => self.ledger.remove(),
-        }
+    pub(super) fn close(&mut self, look: &Look, seen: impl Fn() -> Seen, end: RunEnd) {
+        let settled = self.measured(look, &seen).ok().map(|(reached, seen)| {
+            self.settle(reached, seen);
+            reached
+        });
+        self.write(end, settled, seen());
     }
 
-    /// Begins the accounts: what reached the hook since the last run closed its own belongs to nobody.
-    fn open(&mut self, reached: u64, seen: Seen) {
-        match self.ledger.read() {
-            Some(Previous::Closed(last)) if last <= reached => {
-                self.account.go_on_from(last);
-                let missed = self.account.lost(reached, seen);
-                self.count_gap(missed);
-            }
-            Some(Previous::Open) => {
-                tell("bannerwall: the last run did not end cleanly: what went by since is not known");
-                self.count(reached, seen);
-            }
-            _ => self.count(reached, seen),
-        }
-        self.ledger.write(Previous::Open);
+    fn write(&self, end: RunEnd, settled: Option<u64>, seen: Seen) {
+        self.ledger.write(&LedgerEntry {
+            end,
+            settled,
+            waiting: seen.waiting,
+            enqueued: seen.enqueued,
+            uninspected: self.uninspected.count(),
+            dropped: self.metrics.queue_dropped(QueueDrop::NoListener).get(),
+            failed_runs: self.metrics.failed_runs.get(),
+        });
     }
 
-    fn count(&mut self, reached: u64, seen: Seen) {
-        let lost = self.account.lost(reached, seen);
-        self.uninspected.inc_by(lost);
+    /// Counts what is newly known to be lost; at first what reached the hook since the accounts of the last run.
+    fn settle(&mut self, reached: u64, seen: Seen) {
+        let previous = self.previous.take();
+        let previous = previous.filter(|previous| previous.settled.is_some_and(|settled| settled <= reached));
+        let Some((previous, settled)) = previous.and_then(|previous| Some((previous, previous.settled?))) else {
+            let lost = self.account.lost(reached, seen);
+            self.uninspected.inc_by(lost);
+            return;
+        };
+        let enqueued = seen.enqueued.wrapping_sub(previous.enqueued);
+        // A queue that was bound again counts from 0.
+        let missed = if self.has_queues_of_previous && enqueued <= u32::MAX / 2 {
+            self.account.lost(reached, seen);
+            reached.saturating_sub(settled + previous.waiting + u64::from(enqueued))
+        } else {
+            self.account.go_on_from(settled);
+            self.account.lost(reached, seen)
+        };
+        self.count_gap(missed);
     }
 
-    /// Counts what reached the hook while nobody listened: it went by, or was dropped under `closed`.
+    /// Counts what reached the hook between two runs: it went by, or was dropped under `closed`.
     fn count_gap(&self, missed: u64) {
         if missed == 0 {
             return;
@@ -195,18 +242,25 @@ impl Loss {
     }
 
     /// What the rules have counted, and what the guard accounts for, read after it.
-    fn measured(&mut self, look: &Look, seen: impl FnOnce() -> Seen) -> Result<(u64, Seen), Unknown> {
+    fn measured(&mut self, look: &Look, seen: impl Fn() -> Seen) -> Result<(u64, Seen), Unknown> {
         let reached = self.reached(look)?;
         let seen = seen();
         if seen.is_blind { Err(Unknown::NoCounters) } else { Ok((reached, seen)) }
     }
 
+    /// The hooks that lead here.
+    fn hooks_here<'a>(&self, look: &'a Look) -> impl Iterator<Item = &'a (Family, HookConfig, Counters)> {
+        let queues = self.queues;
+        look.hooks.iter().filter(move |(_, hook, _)| hook.queues == queues)
+    }
+
     /// What the rules that lead here have counted.
     fn reached(&mut self, look: &Look) -> Result<u64, Unknown> {
-        let here = || look.hooks.iter().filter(|(_, hook, _)| hook.queues == self.queues);
-        let reached = match (&look.unknown, here().next(), look.hooks.first()) {
+        let reached = match (&look.unknown, self.hooks_here(look).next(), look.hooks.first()) {
             (Some(why), _, _) => Err(Unknown::Unreadable(why.clone())),
-            (None, Some(_), _) => Ok(here().map(|(_, _, counters)| counters.queued).sum()),
+            (None, Some(_), _) => {
+                Ok(self.hooks_here(look).map(|(_, _, counters)| counters.queued).sum())
+            }
             (None, None, Some((_, other, _))) => Err(Unknown::Elsewhere(other.queues, self.queues)),
             (None, None, None) => Err(Unknown::NoHook(self.queues)),
         };
@@ -217,7 +271,7 @@ impl Loss {
             if was_here.is_some() || reached.is_err() {
                 self.account.rebase();
             }
-            for (family, hook, _) in look.hooks.iter().filter(|(_, hook, _)| hook.queues == self.queues) {
+            for (family, hook, _) in self.hooks_here(look) {
                 self.tell_disagreement(*family, hook);
             }
         }
@@ -249,6 +303,9 @@ pub(super) struct AccountState {
     last: u64,
     /// What has been reported since.
     reported: u64,
+    /// Packets that rules before the jump had let pass when last read.
+    #[serde(default)]
+    skipped: Option<u64>,
 }
 
 impl AccountState {
@@ -258,7 +315,20 @@ impl AccountState {
 
     /// Begins with the rules' counter as the last run left it, and with nothing seen since.
     fn go_on_from(&mut self, reached: u64) {
-        *self = Self { base: Some((reached, 0)), last: reached, reported: 0 };
+        *self = Self { base: Some((reached, 0)), last: reached, ..Self::default() };
+    }
+
+    /// How many of the packets that the rules had counted are accounted for, without those that wait.
+    fn settled(&self, seen: Seen) -> Option<u64> {
+        let (first_reached, first_accounted) = self.base?;
+        let accounted = (seen.received + seen.dropped).saturating_sub(first_accounted);
+        Some(first_reached + accounted + self.reported).filter(|_| !seen.is_blind)
+    }
+
+    /// Packets that rules before the jump have let pass since the last look; counters that went back are new ones.
+    fn skipped(&mut self, now: u64) -> u64 {
+        let last = self.skipped.replace(now).unwrap_or(now);
+        if now < last { now } else { now - last }
     }
 
     /// Packets newly known to be lost.
@@ -270,7 +340,7 @@ impl AccountState {
         }
         self.last = reached;
         let accounted = seen.received + seen.dropped;
-        let (first_reached, first_accounted) = *self.base.get_or_insert((reached, accounted));
+        let (first_reached, first_accounted) = *self.base.get_or_insert((reached, accounted + seen.waiting));
         let accounted = (accounted + seen.waiting).saturating_sub(first_accounted);
         let lost = (reached - first_reached).saturating_sub(accounted);
         let new = lost.saturating_sub(self.reported);
@@ -282,28 +352,17 @@ impl AccountState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hook::Counters;
     use crate::metrics::Registry;
 
     const fn seen(received: u64, waiting: u64, dropped: u64) -> Seen {
-        Seen { received, waiting, dropped, is_blind: false }
+        Seen { received, waiting, dropped, enqueued: 0, is_blind: false }
     }
 
     /// Accounts of queue 0, with a ledger of their own.
     fn loss(folder: &tempfile::TempDir) -> Loss {
         let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
-        Loss {
-            queues: "0".parse().unwrap(),
-            mark: HookConfig::default().mark,
-            on_failure: OnFailure::Open,
-            uninspected: metrics.uninspected_packets.clone(),
-            metrics,
-            account: AccountState::default(),
-            ledger: Ledger::at(folder.path().join("accounts")),
-            is_open: false,
-            told: None,
-            was_here: None,
-        }
+        let ledger = Ledger::at(folder.path().join("accounts"));
+        Loss::with("0".parse().unwrap(), HookConfig::default().mark, OnFailure::Open, &metrics, ledger)
     }
 
     /// A hook that has led so many packets to queue 0.
@@ -324,8 +383,9 @@ mod tests {
         assert_eq!(first.uninspected.get(), Some(10));
         for account in [first.hand_over(), first.leave(&led(1020), || seen(60, 0, 0))] {
             let mut next = loss(&folder).going_on(Some(account));
-            assert_eq!(next.ledger.read(), Some(Previous::Open));
+            next.start();
             next.update(&led(5020), || seen(1060, 0, 0));
+            assert_eq!(next.ledger.read().map(|entry| entry.end), Some(RunEnd::Open));
             assert_eq!(next.uninspected.get(), Some(3000), "those before are counted already");
             // Another hook counts from zero.
             next.update(&Look::default(), || seen(1060, 0, 0));
@@ -345,10 +405,66 @@ mod tests {
         let mut first = loss(&folder);
         first.update(&led(1000), || seen(50, 0, 0));
         first.leave(&led(1010), || seen(60, 0, 0));
-        assert_eq!(first.ledger.read(), Some(Previous::Closed(1010)));
+        let entry = first.ledger.read().unwrap();
+        assert_eq!((entry.end, entry.settled), (RunEnd::Stopped, Some(1010)));
         let mut later = loss(&folder);
+        later.start();
         later.update(&led(1110), || seen(1, 0, 0));
-        assert_eq!(later.uninspected.get(), Some(99));
+        assert_eq!((later.uninspected.get(), later.metrics.failed_runs.get()), (Some(99), 0));
+    }
+
+    #[test]
+    fn a_killed_run_is_counted_from_its_last_second_on_and_so_is_what_each_killed_run_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = loss(&folder);
+        first.start();
+        first.update(&led(1000), || seen(50, 0, 0));
+        // A second later, without a look at the hook.
+        first.record(|| seen(250, 7, 0));
+        let mut next = loss(&folder);
+        next.start();
+        next.update(&led(1700), || seen(20, 0, 0));
+        assert_eq!(next.uninspected.get(), Some(480), "500 came since, of which 20 were seen");
+        next.record(|| seen(30, 0, 0));
+        let mut last = loss(&folder);
+        last.start();
+        last.update(&led(1720), || seen(0, 0, 0));
+        assert_eq!((last.uninspected.get(), last.metrics.failed_runs.get()), (Some(490), 2));
+        last.close(&led(1720), || seen(0, 0, 0), RunEnd::Failed);
+        let mut after = loss(&folder);
+        after.start();
+        after.update(&led(1720), || seen(0, 0, 0));
+        assert_eq!((after.uninspected.get(), after.metrics.failed_runs.get()), (Some(490), 3));
+    }
+
+    #[test]
+    fn queues_that_outlive_a_killed_run_tell_how_much_it_has_inspected() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = loss(&folder);
+        first.update(&led(1000), || Seen { enqueued: u32::MAX, ..seen(50, 0, 0) });
+        first.record(|| Seen { enqueued: 99, ..seen(140, 10, 0) });
+        // Killed when 50 more were inspected; 60 have waited since, and 5 did not fit.
+        let mut next = loss(&folder).going_on(None);
+        next.start();
+        next.update(&led(1215), || Seen { enqueued: 209, ..seen(40, 20, 0) });
+        assert_eq!(next.uninspected.get(), Some(5));
+        next.update(&led(1235), || Seen { enqueued: 229, ..seen(80, 0, 0) });
+        assert_eq!(next.uninspected.get(), Some(5));
+    }
+
+    #[test]
+    fn packets_that_rules_before_the_jump_let_pass_are_uninspected() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut loss = loss(&folder);
+        let look = |skipped| {
+            let mut look = led(1000);
+            look.hooks.iter_mut().for_each(|(_, _, counters)| counters.skipped = skipped);
+            look
+        };
+        for (skipped, uninspected) in [(100, 0), (130, 30), (0, 30), (4, 34)] {
+            loss.update(&look(skipped), || seen(0, 0, 0));
+            assert_eq!(loss.uninspected.get(), Some(uninspected));
+        }
     }
 
     #[test]

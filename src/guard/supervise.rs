@@ -15,6 +15,7 @@ use super::config::GuardConfig;
 use super::control::RulesInForce;
 use super::front::{Facade, Front};
 use super::keeper::{Keeper, Reporter};
+use super::ledger::RunEnd;
 use super::loss::{AccountState, Loss, Seen};
 use super::notify::Notifier;
 use super::page::Page;
@@ -111,6 +112,8 @@ pub(super) enum Beginning {
 /// A worker on its thread.
 pub(super) struct Running {
     pub(super) number: u16,
+    /// Netlink address of the socket that has bound the queue.
+    address: Option<u32>,
     tally: Arc<Tally>,
     pub(super) thread: JoinHandle<()>,
 }
@@ -178,7 +181,7 @@ impl Run {
             return ended;
         }
         if let (Some(keeper), Ok(End::Stop) | Err(_)) = (keeper, &served) {
-            keeper.close();
+            keeper.close(if served.is_ok() && ended.is_ok() { RunEnd::Stopped } else { RunEnd::Failed });
         }
         self.stop_bans();
         self.emit_stats(started);
@@ -210,6 +213,8 @@ impl Run {
         if let Beginning::Succeeds(account) = &self.beginning {
             loss = loss.going_on(account.clone());
         }
+        loss.start();
+        let queues = self.workers.iter().map(|worker| (worker.number, worker.address)).collect();
         let tallies: Vec<(u16, Arc<Tally>)> =
             self.workers.iter().map(|worker| (worker.number, Arc::clone(&worker.tally))).collect();
         let seeing = move || {
@@ -218,7 +223,7 @@ impl Run {
             seen
         };
         let bypass = self.bypass.clone();
-        Ok(Keeper::start(config, self.programs.clone(), bypass, reporter, loss, Box::new(seeing))?)
+        Ok(Keeper::start(config, self.programs.clone(), bypass, reporter, loss, Box::new(seeing), queues)?)
     }
 
     /// From the hook's coming up to its going down.
@@ -326,11 +331,12 @@ impl Run {
     fn spawn(&self, queue: Queue) -> Result<Running, GuardError> {
         let number = queue.number;
         let tally = Arc::clone(&queue.worker.shared.tally);
+        let address = queue.worker.source.address();
         let sender = self.sender.clone();
         let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
             Farewell::behind(number, sender, || queue.run());
         })?;
-        Ok(Running { number, tally, thread })
+        Ok(Running { number, address, tally, thread })
     }
 
     /// What tells people and scripts that packets are judged now.

@@ -66,8 +66,8 @@ macro_rules! families {
         #[derive(Debug, Clone)]
         pub struct GuardMetrics {
             labelled: Labelled,
-            /// Packets that reached the hook's queue rule and went by without inspection; absent as long as
-            /// that can't be known.
+            /// Packets that passed without inspection, at the hook's queue rule or by a rule before its jump; absent as
+            /// long as that can't be known.
             pub uninspected_packets: Knowable,
             /// Time from arrival in this process to verdict.
             pub verdict_latency: Latency,
@@ -82,7 +82,8 @@ macro_rules! families {
             /// # Errors
             /// Where the registry has them already.
             pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
-                let uninspected = "Packets that reached the hook's queue rule and went by without inspection";
+                let uninspected =
+                    "Packets that passed without inspection: they reached the hook's queue rule, or a rule before its jump let them";
                 let metrics = Self {
                     labelled: Labelled::new(registry)?,
                     uninspected_packets: Knowable::new(registry, "uninspected_packets_total", uninspected)?,
@@ -175,6 +176,8 @@ families! {
     pub bans_now: gauge "bans" "Clients that are banned now",
     /// Packets of banned clients that the kernel dropped.
     pub banned_packets: counter "banned_packets_total" "Packets of banned clients that the kernel dropped",
+    /// Runs before this one that did not end as they were told to.
+    pub failed_runs: counter "failed_runs_total" "Runs of this guard that were killed, hung or failed, since the machine's start",
     /// 1 where rules that were read last are in force.
     last_reload_successful: gauge "last_reload_successful" "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
     /// When rules were last put in force.
@@ -204,6 +207,7 @@ struct Labelled {
     hook_up: IntGaugeVec,
     bans: IntCounterVec,
     unbans: IntCounterVec,
+    queue_bound: IntGaugeVec,
 }
 
 impl GuardMetrics {
@@ -372,6 +376,17 @@ impl GuardMetrics {
         self.labelled.last_turn.with_label_values(&[&*queue.to_string()])
     }
 
+    /// Whether this queue is bound to this guard: 1 or 0.
+    pub fn queue_bound(&self, queue: u16) -> IntGauge {
+        self.labelled.queue_bound.with_label_values(&[&*queue.to_string()])
+    }
+
+    /// Shows nothing of this address family's hook any more.
+    pub fn forget_hook(&self, family: &str) {
+        // There may be no such series.
+        let _ = self.labelled.hook_up.remove_label_values(&[family]);
+    }
+
     /// Whether the hook of this address family (`ipv4`, `ipv6`) leads packets here: 1 or 0.
     pub fn hook_up(&self, family: &str) -> IntGauge {
         self.labelled.hook_up.with_label_values(&[family])
@@ -436,6 +451,7 @@ impl Labelled {
                 &["result"],
             )?,
             unbans: counters("unbans_total", "Bans that ended, by reason", &["reason"])?,
+            queue_bound: gauges("queue_bound", "Whether this queue is bound to this guard", &["queue"])?,
             hook_up: gauges(
                 "hook_up",
                 "Whether a hook of this address family leads packets to this guard's queues",

@@ -35,6 +35,11 @@ impl Knowable {
         self.counter.inc_by(count);
     }
 
+    /// What was counted, whether it is shown or not.
+    pub fn count(&self) -> u64 {
+        self.counter.get()
+    }
+
     /// What was counted, where it is known.
     pub fn get(&self) -> Option<u64> {
         self.known.load(Ordering::Relaxed).then(|| self.counter.get())

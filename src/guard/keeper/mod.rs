@@ -21,6 +21,7 @@ use self::bell::Bell;
 pub(super) use self::report::Reporter;
 use super::GuardError;
 use super::config::GuardConfig;
+use super::ledger::RunEnd;
 use super::loss::{AccountState, Loss, Seen};
 use crate::bypass::{Bypass, BypassError, neighbours};
 use crate::diagnostics::tell;
@@ -33,6 +34,8 @@ use crate::terms::Backoff;
 const PRECAUTION: Duration = Duration::from_secs(5);
 /// How often they are looked at where nobody tells: the legacy interface.
 const UNTOLD: Duration = Duration::from_secs(1);
+/// How often accounts are written, and the owner of the queues is looked at.
+const RECORD: Duration = Duration::from_secs(1);
 /// How long a change may take to be whole: a reload is many.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The time between two looks at least, however much is changed.
@@ -56,8 +59,8 @@ enum Order {
     Changed,
     /// Take the hook down.
     TakeDown(Sender<Result<(), HookError>>),
-    /// Close the accounts, and end.
-    Close,
+    /// Close the accounts of a run that ends so, and end.
+    Close(RunEnd),
     /// Leave hook and accounts to the process that goes on.
     HandOver(Sender<AccountState>),
     /// Leave them to one that may never come: nobody reads any more.
@@ -66,6 +69,9 @@ enum Order {
 
 /// What tells the keeper how much the workers have seen.
 pub(super) type Seeing = Box<dyn Fn() -> Seen + Send>;
+
+/// A queue of this guard, and the netlink address of the socket that has bound it, if that is known.
+pub(super) type OwnQueue = (u16, Option<u32>);
 
 /// The thread; it ends with this value and leaves the hook as it is.
 pub(super) struct Keeper {
@@ -83,6 +89,7 @@ impl Keeper {
         reporter: Reporter,
         loss: Loss,
         seeing: Seeing,
+        queues: Vec<OwnQueue>,
     ) -> io::Result<Self> {
         let (sender, orders) = unbounded();
         // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
@@ -102,6 +109,8 @@ impl Keeper {
             reporter,
             loss,
             seeing,
+            queues,
+            recorded: Instant::now(),
             is_down: false,
             is_owed: false,
         };
@@ -129,8 +138,8 @@ impl Keeper {
     }
 
     /// Closes the accounts, once the queues were given back, and ends.
-    pub(super) fn close(self) {
-        self.order(Order::Close);
+    pub(super) fn close(self, end: RunEnd) {
+        self.order(Order::Close(end));
     }
 
     /// Looks after nothing any more; the accounts as they are, for whoever goes on. None where the thread hangs.
@@ -193,6 +202,9 @@ struct Keeping {
     reporter: Reporter,
     loss: Loss,
     seeing: Seeing,
+    queues: Vec<OwnQueue>,
+    /// When the accounts were written last.
+    recorded: Instant,
     /// What forwards below netfilter; none where it is off.
     bypass: Option<Arc<Bypass>>,
     /// Looks in a row that did not show what the bypass would skip.
@@ -212,7 +224,7 @@ impl Keeping {
         }
         loop {
             let order = match self.due {
-                Some(due) => orders.recv_deadline(due),
+                Some(due) => orders.recv_deadline(due.min(self.recorded + RECORD)),
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
@@ -231,7 +243,7 @@ impl Keeping {
                 }
                 // Nobody waits any more where that took too long.
                 Ok(Order::TakeDown(answer)) => drop(answer.send(self.take_down())),
-                Ok(Order::Close) => return self.close(),
+                Ok(Order::Close(end)) => return self.close(end),
                 // Nobody waits any more where that took too long.
                 Ok(Order::HandOver(answer)) => {
                     self.due = None;
@@ -241,6 +253,11 @@ impl Keeping {
                 Ok(Order::Leave(answer)) => {
                     self.due = None;
                     drop(answer.send(self.loss.leave(&self.lookout.look(), &self.seeing)));
+                }
+                Err(RecvTimeoutError::Timeout) if self.due.is_none_or(|due| Instant::now() < due) => {
+                    self.recorded = Instant::now();
+                    self.loss.record(&self.seeing);
+                    self.reporter.owns(&self.queues);
                 }
                 Err(RecvTimeoutError::Timeout) if self.is_owed => self.raise_at_last(),
                 Err(RecvTimeoutError::Timeout) => self.look(),
@@ -281,16 +298,18 @@ impl Keeping {
         Ok(())
     }
 
-    fn close(mut self) {
+    fn close(mut self, end: RunEnd) {
         let look = if self.is_down { Look::default() } else { self.lookout.look() };
-        self.loss.close(&look, &self.seeing);
+        self.loss.close(&look, &self.seeing, end);
     }
 
     /// Looks once, puts back what is to be put back, and tells what is new.
     fn look(&mut self) {
         let mut look = self.lookout.look();
         self.looked = Instant::now();
+        self.recorded = self.looked;
         self.loss.update(&look, &self.seeing);
+        self.reporter.owns(&self.queues);
         self.reporter.found(&look);
         let mut next = if look.has_legacy || !self.is_told { UNTOLD } else { PRECAUTION };
         if !look.is_sound() && look.unknown.is_none() && self.repairs && !led_to_a_listener(&look) {
@@ -306,6 +325,9 @@ impl Keeping {
             }
         }
         self.reporter.stands(&look);
+        if look.families.is_empty() && look.unknown.is_none() {
+            self.reporter.has_no_hook(&self.scope.families, (self.seeing)().received > 0);
+        }
         self.watch_bypass();
         self.due = Some(self.looked + next);
     }

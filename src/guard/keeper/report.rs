@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bannerwall_ffi::queue::KernelCounters;
+
+use super::OwnQueue;
 use crate::bypass::BypassError;
 use crate::diagnostics::tell;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
@@ -20,12 +23,14 @@ pub(in crate::guard) struct Reporter {
     unknown: Option<String>,
     failure: Option<String>,
     is_waiting: bool,
+    /// What was last reported of the queues' owner.
+    disowned: Option<String>,
 }
 
 impl Reporter {
     pub(in crate::guard) fn new(metrics: GuardMetrics, health: Arc<Health>, sinks: Sinks) -> Self {
-        let (told, unknown, failure) = (Vec::new(), None, None);
-        Self { metrics, health, sinks, told, unknown, failure, is_waiting: false }
+        let (told, unknown, failure, disowned) = (Vec::new(), None, None, None);
+        Self { metrics, health, sinks, told, unknown, failure, is_waiting: false, disowned }
     }
 
     /// Tells what is not as it was at the last look.
@@ -68,6 +73,47 @@ impl Reporter {
             self.told.clone_from(&look.families);
         }
         self.health.hinder("hook", (!faults.is_empty()).then(|| faults.join("; ")));
+    }
+
+    /// Shows that no hook leads here. Rules made by hand may: then packets come.
+    pub(super) fn has_no_hook(&self, families: &[Family], has_packets: bool) {
+        for family in families {
+            if has_packets {
+                self.metrics.forget_hook(family.name());
+            } else {
+                self.metrics.hook_up(family.name()).set(0);
+            }
+        }
+        let why = "no hook leads packets here, and none has come: `bannerwall hook up` makes one";
+        self.health.hinder("hook", (!has_packets).then(|| why.to_owned()));
+    }
+
+    /// Shows whether the queues are bound to this guard.
+    pub(super) fn owns(&mut self, queues: &[OwnQueue]) {
+        // If the kernel's table can't be read, that was reported with the accounts.
+        let Ok(table) = KernelCounters::all() else { return };
+        let mut faults = Vec::new();
+        for (number, own) in queues {
+            let owner = table.iter().find(|line| line.queue == *number).map(|line| line.portid);
+            let fault = match (owner, own) {
+                (None, _) => Some(format!("queue {number} is not bound any more")),
+                (Some(owner), Some(own)) if owner != *own => {
+                    Some(format!("another program has bound queue {number} (netlink address {owner})"))
+                }
+                (Some(_), _) => None,
+            };
+            self.metrics.queue_bound(*number).set(i64::from(fault.is_none()));
+            faults.extend(fault);
+        }
+        let fault = (!faults.is_empty()).then(|| faults.join("; "));
+        if fault != self.disowned {
+            match &fault {
+                Some(fault) => tell(format_args!("bannerwall: {fault}: this guard sees none of its packets")),
+                None => tell("bannerwall: the queues are bound to this guard again"),
+            }
+            self.disowned.clone_from(&fault);
+        }
+        self.health.hinder("queue", fault);
     }
 
     /// The hook was put back.

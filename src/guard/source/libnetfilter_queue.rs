@@ -116,6 +116,10 @@ impl Source for LibnetfilterQueue {
         Some(self.queue.as_fd())
     }
 
+    fn address(&self) -> Option<u32> {
+        Some(self.queue.portid())
+    }
+
     fn marks_connections(&self) -> bool {
         self.queue.marks_connections()
     }

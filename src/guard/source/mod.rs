@@ -376,6 +376,11 @@ pub trait Source: Send {
         None
     }
 
+    /// Netlink address of the socket that has bound the queue, where the backend knows it.
+    fn address(&self) -> Option<u32> {
+        None
+    }
+
     /// Whether a verdict can mark the packet's connection: not by every backend, nor in every kernel.
     fn marks_connections(&self) -> bool {
         false
