@@ -3,8 +3,7 @@
 
 use std::process::Command;
 
-use bannerwall::workbench::guard::source::SourceConfig;
-use bannerwall_test_support::{Line, Namespace, Running, as_root};
+use bannerwall_test_support::{Guard, Line, NO_SQLMAP, Namespace, Running, as_root};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -50,7 +49,7 @@ fn a_sound_network_is_well_in_every_line() {
         }
         assert!(text.contains("ok    hook: none is up"), "{text}");
         namespace.run(&format!("{PROGRAM} hook up --queue 3"));
-        let _listener = namespace.inside(|| SourceConfig::new(3).open()).expect("a queue");
+        let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--queue 3");
         let (_, text) = doctor_in(&namespace);
         assert!(text.contains("ok    hook: up, in its place and served: IPv4"), "{text}");
     });
@@ -88,11 +87,13 @@ fn what_is_not_permitted_is_not_checked_and_never_well() {
 fn without_the_programs_that_show_rules_nothing_is_called_well() {
     as_root(|| {
         let namespace = Namespace::new();
+        let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "");
         let mut command = namespace.command("env");
         command.args(["PATH=/nowhere", PROGRAM]);
         let (code, text) = doctor(command, "");
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("FAULT iptables: cannot run `iptables`"), "{text}");
+        assert!(text.contains("?     guards: not checked: whether a hook leads to them"), "{text}");
         for (check, program) in [
             ("mark", "iptables-nft-save"),
             ("mark", "nft"),
@@ -176,7 +177,7 @@ fn what_leaves_out_what_the_hook_leads_is_a_fault_and_nothing_else() {
     as_root(|| {
         let namespace = Namespace::new();
         namespace.run(&format!("{PROGRAM} hook up --queue 3 --ports 22 --hook-udp 443"));
-        let _listener = namespace.inside(|| SourceConfig::new(3).open()).expect("a queue");
+        let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--queue 3");
         namespace.run("iptables-nft -w -t raw -A PREROUTING -p udp --dport 53 -j CT --notrack");
         namespace.run("iptables-nft -w -t raw -A PREROUTING -p tcp --dport 80 -j CT --notrack");
         let (_, text) = doctor_in(&namespace);
@@ -217,7 +218,11 @@ fn rules_of_others_that_keep_to_their_bits_are_well() {
 #[test]
 fn a_hook_that_does_not_do_its_work_is_a_fault() {
     as_root(|| {
-        let breaks: [(&str, &[&str]); 6] = [
+        let breaks: [(&str, &[&str]); 7] = [
+            (
+                "iptables -w -t mangle -I FORWARD -p tcp --dport 80 -j ACCEPT",
+                &["rules before the jump in FORWARD let packets pass unseen", "--dport 80 -j ACCEPT"],
+            ),
             ("ip6tables -w -t mangle -D FORWARD 1", &["IPv6", "damaged"]),
             ("ip6tables -w -t mangle -D BANNERWALL 2", &["IPv6", "damaged"]),
             (
@@ -234,12 +239,25 @@ fn a_hook_that_does_not_do_its_work_is_a_fault() {
         for (change, parts) in breaks {
             let namespace = Namespace::new();
             namespace.run(&format!("{PROGRAM} hook up --queue 3 --chains forward"));
-            let _listener = namespace.inside(|| SourceConfig::new(3).open()).expect("a queue");
+            let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--queue 3");
             let (_, text) = doctor_in(&namespace);
             assert!(text.contains("ok    hook:"), "{change}: {text}");
             namespace.run(change);
             assert_fault(&namespace, change, "hook", parts);
         }
+    });
+}
+
+#[test]
+fn a_hook_of_one_family_is_well_if_that_is_the_one_asked_for() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--hook input --family ipv6");
+        let (_, text) = doctor_in(&namespace);
+        assert!(text.contains("FAULT hook: IPv4 has no whole hook"), "{text}");
+        let (_, text) = doctor(namespace.command(PROGRAM), "--family ipv6");
+        assert!(text.contains("ok    hook: up, in its place and served: IPv6"), "{text}");
+        namespace.run(&format!("{PROGRAM} hook status --family ipv6"));
     });
 }
 

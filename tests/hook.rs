@@ -3,8 +3,7 @@
 
 use std::process::Output;
 
-use bannerwall::workbench::guard::source::SourceConfig;
-use bannerwall_test_support::{Namespace, as_root};
+use bannerwall_test_support::{Guard, NO_SQLMAP, Namespace, as_root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 const VARIANTS: [&str; 2] = ["legacy", "nft"];
@@ -148,7 +147,7 @@ fn status_tells_absent_complete_and_damaged_apart() {
             for queue in [1, 2] {
                 assert!(text.contains(&format!("queue {queue}: nobody listens: packets led there pass")));
             }
-            let listeners = namespace.inside(|| [1, 2].map(|queue| SourceConfig::new(queue).open()));
+            let guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--queue 1:2");
             let (code, text) = status();
             assert_eq!(code, Some(0), "{text}");
             assert!(
@@ -161,7 +160,7 @@ fn status_tells_absent_complete_and_damaged_apart() {
             assert!(text.contains("IPv6") && text.contains("damaged"), "{text}");
             hook_done(&namespace, &format!("up --iptables {variant} --ports 22 --queue 1:2"));
             assert_eq!(status().0, Some(0), "up mends the damage");
-            drop(listeners);
+            drop(guard);
             hook_done(&namespace, &format!("up --iptables {variant} --queue 7 --on-failure closed"));
             let (code, text) = status();
             assert_eq!(code, Some(5), "{text}");
@@ -171,12 +170,12 @@ fn status_tells_absent_complete_and_damaged_apart() {
 }
 
 #[test]
-fn status_tells_doubled_jumps_and_rules_behind_them() {
+fn status_tells_doubled_jumps_and_rules_on_their_wrong_side() {
     as_root(|| {
         for variant in VARIANTS {
             let namespace = Namespace::new();
             hook_done(&namespace, &format!("up --iptables {variant} --chains forward"));
-            let _listener = namespace.inside(|| SourceConfig::new(0).open());
+            let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "");
             let status = || {
                 let output = hook(&namespace, &format!("status --iptables {variant}"));
                 (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -197,6 +196,16 @@ fn status_tells_doubled_jumps_and_rules_behind_them() {
             let (code, text) = status();
             assert_eq!(code, Some(1), "{text}");
             assert!(text.contains("fault: FORWARD leads to it 2 times"), "{text}");
+            iptables("-D FORWARD -p tcp -j BANNERWALL");
+            iptables("-D FORWARD -p tcp -j BANNERWALL");
+            iptables("-A FORWARD -p tcp --dport 80 -j RETURN");
+            iptables("-A FORWARD -p tcp -j BANNERWALL");
+            let (code, text) = status();
+            assert_eq!(code, Some(1), "{text}");
+            let skipped = "fault: rules before the jump in FORWARD let packets pass unseen: -p tcp -m tcp --dport 80 -j RETURN\n";
+            assert!(text.contains(skipped), "{text}");
+            hook_done(&namespace, &format!("up --iptables {variant} --chains forward"));
+            assert_eq!(status().0, Some(0), "the jump stands before that rule: {}", status().1);
         }
     });
 }

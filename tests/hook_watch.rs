@@ -126,7 +126,8 @@ fn what_takes_the_hook_away_or_changes_it_is_told_and_undone() {
                 ("damaged", format!("{mangle} -F BANNERWALL")),
                 ("damaged", format!("{mangle} -D OUTPUT -p tcp -j BANNERWALL-CLEAN")),
                 ("doubled", format!("{mangle} -A INPUT -p tcp -j BANNERWALL")),
-                ("not_last", format!("{mangle} -A INPUT -p tcp --dport 1 -j RETURN")),
+                ("not_last", format!("{mangle} -A INPUT -p tcp --dport 1 -j TTL --ttl-set 7")),
+                ("skipped", format!("{mangle} -I INPUT 2 -p tcp --dport 80 -j ACCEPT")),
             ];
             let rules = scene.our_rules(variant);
             assert!(!rules.is_empty());
@@ -208,7 +209,16 @@ fn a_guard_without_a_hook_of_its_own_watches_the_one_that_leads_to_it() {
             scene.stop();
         }
         let scene = Scene::start("");
-        assert_eq!(scene.get("/readyz").0, "200", "a hook made by hand may lead here");
+        scene.wait_ready("503");
+        assert!(
+            scene.get("/readyz").1.contains("hook: no hook leads packets here"),
+            "{:?}",
+            scene.get("/readyz")
+        );
+        assert_eq!(scene.metric("bannerwall_hook_up{family=\"ipv4\"} "), Some(0));
+        // A hook made by hand: what comes tells of it.
+        scene.shell("iptables-nft -w -t mangle -A INPUT -p tcp -j NFQUEUE --queue-num 0 --queue-bypass");
+        scene.wait_ready("200");
         assert_eq!(scene.metric("bannerwall_hook_up{family=\"ipv4\"} "), None);
         scene.stop();
     });

@@ -261,6 +261,32 @@ fn scripts_leave_a_guard_that_works_and_never_a_closed_hook_without_a_program() 
 }
 
 #[test]
+fn a_package_that_was_never_configured_stops_its_guard_and_takes_its_hook_down_without_the_program() {
+    as_root(|| {
+        let folder = TempDir::new().expect("a temporary folder");
+        let (first, second) = (package("deb", "1", folder.path()), package("deb", "2", folder.path()));
+        let Some(machine) = Machine::new(folder.path()) else { return };
+        let_systemd_seem_to_run(&machine);
+        machine.run(&format!("dpkg --install /mnt/{}", name(&first)));
+        machine.run("iptables -t mangle -A FORWARD -p tcp -j TCPMSS --set-mss 1000 --tcp-flags SYN,RST SYN");
+        for variant in ["nft", "legacy"] {
+            machine
+                .run(&format!("bannerwall hook up --iptables {variant} --on-failure closed --hook-udp 443"));
+        }
+        machine.run(&format!("dpkg --unpack /mnt/{}", name(&second)));
+        asked(&machine);
+        machine.run("dpkg --remove bannerwall");
+        assert!(asked(&machine).contains("stop bannerwall.service"));
+        for program in ["iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"] {
+            let rules = machine.run(&format!("{program} -w -t mangle -S"));
+            assert!(!rules.contains("BANNERWALL"), "{program}: {rules}");
+        }
+        assert!(machine.run("iptables -w -t mangle -S").contains("TCPMSS"), "a rule of others stays");
+        machine.run("umount /usr/bin/systemctl");
+    });
+}
+
+#[test]
 fn a_package_is_the_same_to_the_octet_whoever_makes_it() {
     let folders = [(), ()].map(|()| TempDir::new().expect("a temporary folder"));
     let made = package("deb", "1", folders[0].path());

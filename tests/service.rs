@@ -239,6 +239,7 @@ fn it_is_started_again_where_it_hangs_or_dies(machine: &Machine) {
         let guard = machine.main_process();
         machine.run(&format!("kill -{signal} {guard}"));
         machine.is_started_again(&guard);
+        assert!(machine.run("iptables-save").contains("NFQUEUE"), "{}", machine.journal());
     }
     // Its second process is the only one that can change the hook.
     let guard = machine.main_process();
@@ -248,13 +249,13 @@ fn it_is_started_again_where_it_hangs_or_dies(machine: &Machine) {
 
 /// With queues in systemd's own store.
 fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
-    let drop_in = "/etc/systemd/system/bannerwall.service.d";
-    machine.run(&format!("mkdir {drop_in} && printf '[Service]\\nExecStopPost=\\n' >{drop_in}/store.conf"));
-    machine.configure("fd-store = true\\nmax-wait = \"off\"\\nmetrics = \"127.0.0.1:9464\"\\n");
+    machine.configure("max-wait = \"off\"\\nmetrics = \"127.0.0.1:9464\"\\n");
     machine.run(
         "sed -i 's,^events = .*,events = \"/var/log/bannerwall/store.json\",' /etc/bannerwall/guard.toml",
     );
-    machine.run("systemctl daemon-reload && systemctl restart bannerwall");
+    machine.run("systemctl stop bannerwall");
+    assert!(!machine.run("iptables-save").contains("NFQUEUE"), "a stop takes an open hook down");
+    machine.run("systemctl start bannerwall");
     let store = machine.show("NFileDescriptorStore");
     assert_eq!(store, "2", "a queue and the metrics: {}", machine.journal());
     let listener = machine.network.listen(([127, 0, 0, 1], 2222));
@@ -285,7 +286,6 @@ fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
         let told = machine.run("grep -c '\"event_type\":\"ssh\"' /var/log/bannerwall/store.json || true");
         (told.trim().parse() == Ok(asked)).then_some(())
     });
-    machine.run(&format!("rm -r {drop_in} && systemctl daemon-reload"));
 }
 
 const SERVER: &[u8] = b"SSH-2.0-OpenSSH_9.2p1\r\n";

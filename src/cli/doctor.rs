@@ -6,10 +6,10 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 
-use super::hook::VariantFlag;
+use super::hook::{FamilyFlag, VariantFlag};
 use super::{Command, Exit, Failure, print};
 use crate::doctor::{self, Finding, GuardSettings, Question, State, Unreadable};
-use crate::hook::MarkField;
+use crate::hook::{MarkField, Programs, Scope};
 
 /// Flags of `bannerwall doctor`.
 #[derive(Debug, Args)]
@@ -30,6 +30,8 @@ pub(super) struct DoctorArgs {
     mark: Option<u8>,
     #[command(flatten)]
     variant: VariantFlag,
+    #[command(flatten)]
+    families: FamilyFlag,
     /// How findings look: lines for a person, or one JSON object a line (check, state, message).
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: DoctorFormat,
@@ -48,7 +50,11 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     let findings = doctor::examine(&Question {
         queue: arguments.queue,
         mark: arguments.mark.and_then(MarkField::new),
-        variant: arguments.variant.variant(),
+        scope: Scope {
+            variant: arguments.variant.variant(),
+            families: arguments.families.families(),
+            programs: Programs::Here,
+        },
         read_guard: &read_guard,
     });
     let mut text = String::new();

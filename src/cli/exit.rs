@@ -21,7 +21,7 @@ pub enum Exit {
     Unsupported,
     /// 4: `hook status`: there is no hook.
     HookDown,
-    /// 5: `hook status`: the hook leads to a queue that nobody listens on.
+    /// 5: `hook status`: the hook leads to a queue that no guard reads.
     LedNowhere,
     /// 130: interrupted, after a clean stop.
     Interrupted,

@@ -49,7 +49,10 @@ pub(super) fn check(scene: &Scene, read: ReadGuard<'_>) -> Report {
     let told: Vec<String> =
         running.iter().map(|(id, guard)| format!("process {id} serves queue {}", guard.queues)).collect();
     let mut report = Report::fine(if told.is_empty() { "none runs".to_owned() } else { told.join(", ") });
-    for (id, guard) in &running {
+    if scene.hook.is_err() && !running.is_empty() {
+        report.add_blind("whether a hook leads to them: the hook could not be read: see iptables");
+    }
+    for (id, guard) in running.iter().filter(|_| scene.hook.is_ok()) {
         for fault in disagreements(scene.places(), guard) {
             report.add_fault(format!("the guard of process {id} {fault}"));
         }

@@ -1,11 +1,11 @@
 //! Whether a hook that is up is whole, in its place, and leads to somebody.
 
-use bannerwall_ffi::queue::KernelCounters;
+use std::collections::BTreeMap;
 
 use super::Report;
 use super::scene::Scene;
 use crate::hook::inspect;
-use crate::hook::{Family, FamilyStatus, Installed};
+use crate::hook::{self, Family, FamilyStatus, Installed, Listener};
 
 pub(super) fn check(scene: &Scene) -> Report {
     let Ok(places) = &scene.hook else {
@@ -35,8 +35,8 @@ pub(super) fn check(scene: &Scene) -> Report {
     for family in Family::ALL {
         add_coverage(&mut report, places, family);
     }
-    match KernelCounters::all() {
-        Ok(queues) => add_unserved(&mut report, places, &queues),
+    match hook::listeners() {
+        Ok(listeners) => add_unserved(&mut report, places, &listeners),
         Err(error) => report.add_blind(format!("who listens on the queues: {error}")),
     }
     report
@@ -60,14 +60,16 @@ fn add_coverage(report: &mut Report, places: &[FamilyStatus], family: Family) {
     }
 }
 
-fn add_unserved(report: &mut Report, places: &[FamilyStatus], queues: &[KernelCounters]) {
-    let serves = |number: u16| queues.iter().any(|queue| queue.queue == number);
-    for queue in inspect::unserved(places, serves) {
-        report.add_fault(format!(
-            "it leads to queue {queue}, on which nobody listens: {}; start a guard with --queue {queue}, or \
-             `bannerwall hook down`",
-            inspect::fate(places, queue)
-        ));
+fn add_unserved(report: &mut Report, places: &[FamilyStatus], listeners: &BTreeMap<u16, Listener>) {
+    for queue in inspect::unserved(places, |queue| listeners.get(&queue) == Some(&Listener::Guard)) {
+        let fault = inspect::fault_of_queue(places, queue, listeners.get(&queue));
+        match listeners.get(&queue) {
+            Some(Listener::Hidden) => report.add_blind(format!("queue {queue}: {fault}")),
+            Some(_) => report.add_fault(format!("it leads to queue {queue}: {fault}")),
+            None => report.add_fault(format!(
+                "it leads to queue {queue}, on which {fault}; start a guard with --queue {queue}, or `bannerwall hook down`"
+            )),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ mod scene;
 
 pub use guards::{GuardSettings, ReadGuard, Unreadable};
 
-use crate::hook::{MarkField, Variant};
+use crate::hook::{MarkField, Scope};
 use scene::Scene;
 
 /// What to look at.
@@ -34,8 +34,8 @@ pub struct Question<'a> {
     pub queue: u16,
     /// The mark bits that are to be ours; those of the hook that is up where absent.
     pub mark: Option<MarkField>,
-    /// Which iptables is meant.
-    pub variant: Variant,
+    /// Which iptables and address families are meant.
+    pub scope: Scope,
     /// Reads a running guard's command line.
     pub read_guard: ReadGuard<'a>,
 }
@@ -78,7 +78,7 @@ impl State {
 
 /// Runs every check.
 pub fn examine(question: &Question<'_>) -> Vec<Finding> {
-    let scene = Scene::read(question.variant);
+    let scene = Scene::read(&question.scope);
     let mark = question.mark.unwrap_or_else(|| scene.mark());
     let checks = [
         ("capabilities", capabilities::check()),

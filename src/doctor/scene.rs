@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::look::{Blind, ask, ask_json};
 use super::nft::Nft;
 use crate::hook::inspect::{self, Led};
-use crate::hook::{self, Family, FamilyStatus, HookConfig, HookError, MarkField, Variant};
+use crate::hook::{self, Family, FamilyStatus, HookConfig, HookError, MarkField, Scope, Variant};
 
 /// A rule of somebody else, in the words of the program that lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn read(variant: Variant) -> Self {
+    pub(super) fn read(scope: &Scope) -> Self {
         Self {
-            hook: hook::status(variant),
+            hook: hook::status(scope.clone()),
             iptables: SAVES.iter().filter_map(read_save).collect(),
             nft: ask_json("nft", "nftables", &["-j", "list", "ruleset"]).map(|ruleset| Nft::read(&ruleset)),
             routing: ["-4", "-6"]

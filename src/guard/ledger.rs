@@ -118,7 +118,8 @@ mod tests {
         let ledger = Ledger { path: folder.path().join("run/accounts") };
         assert_eq!(ledger.read(), None);
         for settled in [None, Some(u64::MAX), Some(0)] {
-            let entry = LedgerEntry { settled, end: RunEnd::Failed, failed_runs: 3, ..LedgerEntry::default() };
+            let entry =
+                LedgerEntry { settled, end: RunEnd::Failed, failed_runs: 3, ..LedgerEntry::default() };
             ledger.write(&entry);
             assert_eq!(ledger.read(), Some(entry));
         }

@@ -169,7 +169,8 @@ impl Loss {
         }
         if let Ok((reached, seen)) = measured {
             self.settle(reached, seen);
-            let skipped = self.account.skipped(self.hooks_here(look).map(|(_, _, counters)| counters.skipped).sum());
+            let skipped =
+                self.account.skipped(self.hooks_here(look).map(|(_, _, counters)| counters.skipped).sum());
             self.uninspected.inc_by(skipped);
         }
         self.record(seen);
@@ -206,7 +207,8 @@ impl Loss {
     fn settle(&mut self, reached: u64, seen: Seen) {
         let previous = self.previous.take();
         let previous = previous.filter(|previous| previous.settled.is_some_and(|settled| settled <= reached));
-        let Some((previous, settled)) = previous.and_then(|previous| Some((previous, previous.settled?))) else {
+        let Some((previous, settled)) = previous.and_then(|previous| Some((previous, previous.settled?)))
+        else {
             let lost = self.account.lost(reached, seen);
             self.uninspected.inc_by(lost);
             return;
@@ -258,9 +260,7 @@ impl Loss {
     fn reached(&mut self, look: &Look) -> Result<u64, Unknown> {
         let reached = match (&look.unknown, self.hooks_here(look).next(), look.hooks.first()) {
             (Some(why), _, _) => Err(Unknown::Unreadable(why.clone())),
-            (None, Some(_), _) => {
-                Ok(self.hooks_here(look).map(|(_, _, counters)| counters.queued).sum())
-            }
+            (None, Some(_), _) => Ok(self.hooks_here(look).map(|(_, _, counters)| counters.queued).sum()),
             (None, None, Some((_, other, _))) => Err(Unknown::Elsewhere(other.queues, self.queues)),
             (None, None, None) => Err(Unknown::NoHook(self.queues)),
         };

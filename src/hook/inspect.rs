@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::tables::Listing;
-use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Ports, passing, plan};
+use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Listener, Ports, passing, plan};
 
 /// A jump of ours in a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub enum State {
     Down,
     /// A part of it is there: a family without, or rules that are not as bannerwall makes them.
     Half,
-    /// It leads to a queue that nobody listens on.
+    /// It leads to a queue that no guard reads.
     LedNowhere,
     /// It works, but not for every packet or not as it should: see [`Flaw`].
     Flawed,
@@ -87,8 +87,8 @@ pub enum State {
     Up,
 }
 
-/// Judges what [`status`](super::status()) found; `serves` says of a queue's number whether somebody
-/// listens on it.
+/// Judges what [`status`](super::status()) found; `serves` says of a queue's number whether a
+/// guard reads it.
 pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
     if places.iter().all(|place| place.installed == Installed::Absent) {
         return State::Down;
@@ -104,7 +104,7 @@ pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
     if places.iter().all(|place| place.flaws().is_empty()) { State::Up } else { State::Flawed }
 }
 
-/// The queues that a hook leads to and nobody listens on, each once and in order.
+/// The queues that a hook leads to and `serves` says no of, each once and in order.
 pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u16> {
     let mut queues: Vec<u16> = hooks(places).flat_map(|(_, config)| config.queues.numbers()).collect();
     queues.sort_unstable();
@@ -113,8 +113,13 @@ pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u1
     queues
 }
 
+/// Why a queue's packets reach no guard, and what becomes of them.
+pub fn fault_of_queue(places: &[FamilyStatus], queue: u16, listener: Option<&Listener>) -> String {
+    listener.map_or_else(|| format!("nobody listens: {}", fate(places, queue)), ToString::to_string)
+}
+
 /// What becomes of packets that a hook leads to a queue without a listener.
-pub fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
+fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
     let leads_here = |config: &HookConfig| config.queues.numbers().contains(&queue);
     if hooks(places).any(|(_, config)| leads_here(config) && !config.bypass) {
         "packets led there are dropped (on failure closed)"

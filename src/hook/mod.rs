@@ -65,6 +65,7 @@
 pub(crate) mod bans;
 mod config;
 pub mod inspect;
+mod listeners;
 mod lookout;
 mod mark;
 mod notices;
@@ -79,6 +80,7 @@ mod tables;
 use std::fmt;
 
 pub use config::{Chain, HookConfig, Ports, Queues};
+pub use listeners::{Listener, listeners};
 pub use lookout::{Look, Lookout, Standing};
 pub use mark::{MarkField, MarkState};
 pub use notices::{Notice, Notices};

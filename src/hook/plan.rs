@@ -448,7 +448,10 @@ mod tests {
             changes(&config(), &Listing::read(&lines.join("\n")))
         };
         let moved = |number: u16| {
-            ["-D FORWARD -p tcp -j BANNERWALL".to_owned(), format!("-I FORWARD {number} -p tcp -j BANNERWALL")]
+            [
+                "-D FORWARD -p tcp -j BANNERWALL".to_owned(),
+                format!("-I FORWARD {number} -p tcp -j BANNERWALL"),
+            ]
         };
         assert_eq!(with(&[clamp, jump, accept]), [""; 0], "what only accepts may follow");
         assert_eq!(with(&[clamp, accept, jump]), moved(2));
@@ -456,7 +459,9 @@ mod tests {
         assert_eq!(with(&[accept, clamp, jump]), moved(1), "inspection comes first");
         assert_eq!(with(&[jump, accept, clamp]), [""; 0], "and is told of what it costs");
         assert!(moved(1).iter().all(|change| is_our_change(change)));
-        assert!(!is_our_change("-I FORWARD 1 -j ACCEPT") && !is_our_change("-I FORWARD x -p tcp -j BANNERWALL"));
+        assert!(
+            !is_our_change("-I FORWARD 1 -j ACCEPT") && !is_our_change("-I FORWARD x -p tcp -j BANNERWALL")
+        );
     }
 
     #[test]

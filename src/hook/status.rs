@@ -209,6 +209,9 @@ mod tests {
              [4:160] -A BANNERWALL -p tcp -m multiport --ports 22 -j NFQUEUE --queue-num 0\n\
              [5:160] -A BANNERWALL -p tcp -m multiport --ports 23 -j NFQUEUE --queue-num 0",
         );
-        assert_eq!(read_counters(&counted), Counters { queued: 9, passed: 3, blocked: 2, released: 6, skipped: 0 });
+        assert_eq!(
+            read_counters(&counted),
+            Counters { queued: 9, passed: 3, blocked: 2, released: 6, skipped: 0 }
+        );
     }
 }

@@ -50,7 +50,7 @@ enum HookCommand {
   bannerwall hook status
 
 Exit codes: 0 it is up, in its place and served; 1 it is there, but not whole or not as it should be; 4 there is no hook;
-5 it is whole, but leads to a queue that nobody listens on.")]
+5 it is whole, but leads to a queue that no guard reads: nobody listens, another program does, or the guard is stopped.")]
     Status(HookFlags),
 }
 

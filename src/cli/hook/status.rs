@@ -1,21 +1,19 @@
 //! `bannerwall hook status`: what is there, whether it works, and an exit code that says so.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-use bannerwall_ffi::queue::KernelCounters;
 
 use super::super::{Exit, Failure, print};
 use super::failure;
 use crate::hook::inspect::{self, State};
-use crate::hook::{self, FamilyStatus, HookConfig, Installed, Scope};
+use crate::hook::{self, FamilyStatus, HookConfig, Installed, Listener, Scope};
 
 /// Looks, prints, and tells by the exit code.
 pub(super) fn run(scope: Scope) -> Result<Exit, Failure> {
     let places = hook::status(scope).map_err(failure)?;
-    let queues = KernelCounters::all().map_err(Failure::unsupported)?;
-    let serves = |number: u16| queues.iter().any(|queue| queue.queue == number);
-    print(describe(&places, serves).as_bytes())?;
-    Ok(match inspect::state(&places, serves) {
+    let listeners = hook::listeners().map_err(Failure::unsupported)?;
+    print(describe(&places, &listeners).as_bytes())?;
+    Ok(match inspect::state(&places, |queue| listeners.get(&queue).is_some_and(Listener::may_judge)) {
         State::Up => Exit::Done,
         State::Half | State::Flawed => Exit::Findings,
         State::Down => Exit::HookDown,
@@ -23,7 +21,7 @@ pub(super) fn run(scope: Scope) -> Result<Exit, Failure> {
     })
 }
 
-fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> String {
+fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, Listener>) -> String {
     let mut text = String::new();
     for place in places {
         let FamilyStatus { family, variant, installed, .. } = place;
@@ -38,20 +36,22 @@ fn describe(places: &[FamilyStatus], serves: impl Fn(u16) -> bool + Copy) -> Str
             Installed::Complete(config, counters) => writeln!(
                 text,
                 "{family} ({variant}): up: {}; reached the queue rule {}, passed as decided {}, \
-                 dropped as decided {}, let by within bodies {} packets",
+                 dropped as decided {}, let by within bodies {}, let pass before the jump {} packets",
                 describe_config(config),
                 counters.queued,
                 counters.passed,
                 counters.blocked,
-                counters.released
+                counters.released,
+                counters.skipped
             ),
         };
         for flaw in place.flaws() {
             let _ = writeln!(text, "{family} ({variant}): fault: {flaw}");
         }
     }
-    for queue in inspect::unserved(places, serves) {
-        let _ = writeln!(text, "queue {queue}: nobody listens: {}", inspect::fate(places, queue));
+    for queue in inspect::unserved(places, |queue| listeners.get(&queue).is_some_and(Listener::may_judge)) {
+        let fault = inspect::fault_of_queue(places, queue, listeners.get(&queue));
+        let _ = writeln!(text, "queue {queue}: {fault}");
     }
     text
 }
