@@ -178,12 +178,11 @@ fn confined_programs_come_by_tls_to_a_server_whose_certificate_they_verify() {
     let Some((mut server, authority)) = Postgres::with_tls() else { return };
     let (url, port) = (server.database(), servers());
     let by_tls = server.by_tls(&url);
-    for (asked, run) in [by_tls.clone(), by_tls.replace("=require", "=verify-full")].iter().zip(1..) {
-        let scanned = scan(asked, "127.12.0.0/30", port).env("SSL_CERT_FILE", &authority).output();
-        let scanned = scanned.expect("it runs");
-        assert_eq!(scanned.status.code(), Some(0), "{}", text(&scanned.stderr));
-        assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), format!("done|{run}"));
-    }
+    let by_tls = by_tls.replace("=require", "=verify-full");
+    let scanned = scan(&by_tls, "127.12.0.0/30", port).env("SSL_CERT_FILE", &authority).output();
+    let scanned = scanned.expect("it runs");
+    assert_eq!(scanned.status.code(), Some(0), "{}", text(&scanned.stderr));
+    assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|1");
     // Nobody has signed it that the system knows.
     let scanned = scan(&by_tls, "127.12.0.0/30", port).output().expect("it runs");
     assert_eq!(scanned.status.code(), Some(2), "{}", text(&scanned.stderr));
@@ -239,15 +238,22 @@ fn a_url_names_who_signs_the_servers_certificate_and_what_is_shown_to_it() {
     for (asked, code, told) in [
         (format!("{by_tls}{roots}{shown}"), 0, ""),
         (format!("{}{roots}{shown}", by_tls.replace("=require", "=verify-full")), 0, ""),
-        (format!("{}{roots}{shown}", by_tls.replace("sslmode=require", "")), 0, ""),
+        (format!("{}{roots}{shown}", by_number.replace("=require", "=verify-ca")), 0, ""),
+        (format!("{by_number}{roots}{shown}"), 0, ""),
+        (format!("{by_tls}{shown}"), 0, ""),
         (format!("{}{shown}", by_tls.replace("=require", "=prefer")), 0, ""),
         (format!("{by_tls}{roots}"), 2, "certificate"),
-        (format!("{by_tls}&sslrootcert={}{shown}", file("other.pem")), 2, "certificate"),
-        (format!("{by_number}{roots}{shown}"), 2, "certificate"),
+        (format!("{by_tls}&sslrootcert={}{shown}", file("other.pem")), 2, "no trusted authority has signed"),
+        (
+            format!("{}{roots}{shown}", by_number.replace("=require", "=verify-full")),
+            2,
+            "is not for 127.0.0.1, but for",
+        ),
+        (format!("{}{roots}{shown}", by_number.replace("sslmode=require", "")), 2, "is not for 127.0.0.1"),
         (
             format!("{by_tls}{roots}&sslcert={}&sslkey={}", file("other.pem"), file("other.key")),
             2,
-            "UnknownCA",
+            "the server does not know the CA of the certificate",
         ),
         (
             format!("{by_tls}{roots}&sslcert={}&sslkey={}", file("client.pem"), file("other.key")),
@@ -260,7 +266,40 @@ fn a_url_names_who_signs_the_servers_certificate_and_what_is_shown_to_it() {
         assert_eq!(scanned.status.code(), Some(code), "{asked}: {said}");
         assert!(said.contains(told), "{asked}: {said}");
     }
-    assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|4");
+    assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|6");
+}
+
+#[test]
+fn a_servers_own_certificate_verifies_it_by_itself() {
+    let Some((mut server, authority)) = Postgres::with_tls() else { return };
+    let (url, port) = (server.database(), servers());
+    let by_tls = server.by_tls(&url).replace("=require", "=verify-full");
+    let data = authority.parent().expect("it lies in a folder").join("data");
+    // As `openssl req -x509` makes them: CA:TRUE.
+    let words = "openssl req -x509 -key server.key -out server.crt -days 2 -subj /CN=localhost \
+        -addext subjectAltName=DNS:localhost";
+    let made =
+        Command::new("sh").args(["-c", words]).current_dir(&data).output().expect("openssl is installed");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let own = tempfile::tempdir().expect("a folder");
+    let own = own.path().join("own.pem");
+    std::fs::copy(data.join("server.crt"), &own).expect("it is copied");
+    server.stop();
+    server.go_on();
+    let roots = format!("&sslrootcert={}", own.display());
+    let other = format!("&sslrootcert={}", authority.display());
+    let by_number = by_tls.replace("localhost", "127.0.0.1");
+    for (asked, code, told) in [
+        (format!("{by_tls}{roots}"), 0, ""),
+        (format!("{}{roots}", by_number.replace("=verify-full", "=require")), 0, ""),
+        (format!("{by_number}{roots}"), 2, "connect by that name, or use sslmode=verify-ca"),
+        (format!("{by_tls}{other}"), 2, "name this very certificate by sslrootcert=FILE"),
+    ] {
+        let scanned = scan(&asked, "127.12.1.1", port).output().expect("it runs");
+        let said = text(&scanned.stderr);
+        assert_eq!(scanned.status.code(), Some(code), "{asked}: {said}");
+        assert!(said.contains(told) && !said.contains("OtherError"), "{asked}: {said}");
+    }
 }
 
 #[test]

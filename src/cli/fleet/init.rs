@@ -29,7 +29,7 @@ Examples:
   bannerwall fleet init --sensor gw-1 --dry-run | psql postgresql://postgres@db/net"
 )]
 pub(super) struct InitArgs {
-    /// The database: `postgresql://user@host/database?sslmode=require`; the password may stand in PGPASSWORD.
+    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in PGPASSWORD.
     #[arg(long, value_name = "URL", value_parser = inventory_place(), required_unless_present = "dry_run")]
     database: Option<Place>,
     /// A role for a sensor of this name; may be given several times.

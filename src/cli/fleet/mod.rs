@@ -166,7 +166,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct Database {
-    /// The database: `postgresql://user@host/database?sslmode=require`; the password may stand in PGPASSWORD.
+    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in PGPASSWORD.
     #[arg(long = "database", value_name = "URL", value_parser = inventory_place())]
     place: Place,
 }
@@ -202,7 +202,7 @@ struct ScheduleArgs {
 /// How an order is carried out, beside what `scan` takes.
 #[derive(Debug, Args)]
 struct How {
-    /// The database: `postgresql://user@host/database?sslmode=require`; the password may stand in PGPASSWORD.
+    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in PGPASSWORD.
     #[arg(long, global = true, value_name = "URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<Place>,
     /// Targets of a shard: what a worker takes at once.

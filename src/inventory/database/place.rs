@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::Host;
 
-use super::link::{Certificates, Tls};
+use super::link::{Certificates, Tls, Verification};
 
 /// How long a server is waited for that is to be connected to, where its URL does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,21 +58,25 @@ impl Eq for Server {}
 pub enum PlaceError {
     /// It is none.
     #[error(
-        "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=require; characters of a password \
+        "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=verify-full; characters of a password \
          that mean something in URLs are written as %40"
     )]
     Url,
     /// It asks for a server whose certificate is verified.
-    #[error("no CA certificates are installed to verify the server's by, as sslmode=require asks")]
+    #[error("no CA certificates are installed to verify the server's by: name its CA by sslrootcert=FILE")]
     Certificates,
     /// It asks for what is not offered.
-    #[error(
-        "sslmode={0} is not known here: use disable, prefer, require or verify-full (both verify certificate and name)"
-    )]
+    #[error("sslmode={0} is not known here: use disable, prefer, require, verify-ca or verify-full")]
     Mode(String),
     /// It names who signs servers' certificates, and asks for none to be verified.
-    #[error("sslrootcert verifies nothing with sslmode={0}: use require or verify-full")]
+    #[error("sslrootcert verifies nothing with sslmode={0}: use verify-full, verify-ca or require")]
     Unverified(String),
+    /// Any of the authorities of the system could sign a certificate for another server.
+    #[error(
+        "sslmode={0} does not check the host, which the system's authorities make useless: use verify-full, or name the \
+        server's CA by sslrootcert=FILE"
+    )]
+    Weak(String),
     /// A certificate of the client's without its key, or the other way round.
     #[error("{0} is missing: sslcert and sslkey go together")]
     Half(&'static str),
@@ -99,7 +103,7 @@ impl Place {
                 let bare = without_password(url)?;
                 let config = config(url, std::env::var("PGPASSWORD").ok())?;
                 let (_, certificates) = certificates(url)?;
-                let tls = certificates.tls(config.get_ssl_mode() == SslMode::Require)?;
+                let tls = certificates.tls()?;
                 Ok(Self::Server(Box::new(Server { url: bare, config, tls })))
             }
             None => Ok(Self::File(text.into())),
@@ -151,14 +155,14 @@ fn with_pairs(url: &str, pairs: &[&str]) -> String {
 }
 
 /// A URL as [`Config`] knows them, without libpq's parameters about certificates, and these
-/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). Who asks for TLS gets a server whose name and certificate are
-/// verified.
+/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). Modes mean what they mean there; without one, `sslrootcert` makes
+/// it `verify-full`.
 fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
     let behind = url.find('@').map_or(0, |at| at + 1);
     let (credentials, way) = url.split_at(behind);
     let (way, pairs) = pairs(way);
     let (mut found, mut mode, mut others) = (Certificates::default(), None, Vec::new());
-    let mut verifies = false;
+    let mut roots = None;
     for pair in pairs {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let path = || {
@@ -166,25 +170,32 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
             Ok((!decoded.is_empty()).then(|| PathBuf::from(decoded.as_ref())))
         };
         match name {
-            "sslrootcert" => {
-                // Also where it names the system's authorities, as libpq does by `system`.
-                verifies = true;
-                found.authorities = path()?.filter(|path| path.as_os_str() != "system");
-            }
+            "sslrootcert" => roots = path()?,
             "sslcert" => found.own = path()?,
             "sslkey" => found.key = path()?,
             "sslmode" => mode = Some(value),
             _ => others.push(pair),
         }
     }
-    let mode = match mode {
-        None if verifies => Some("require"),
-        Some("require" | "verify-full") => Some("require"),
-        Some(lax @ ("disable" | "prefer")) if verifies => {
+    let has_roots = roots.is_some();
+    // As libpq calls the authorities of the system.
+    found.authorities = roots.filter(|path| path.as_os_str() != "system");
+    found.verification = match mode {
+        Some("verify-full") => Verification::Host,
+        None if has_roots => Verification::Host,
+        Some(lax @ ("disable" | "prefer")) if has_roots => {
             return Err(PlaceError::Unverified(lax.to_owned()));
         }
-        None | Some("disable" | "prefer") => mode,
+        Some("require") if !has_roots => Verification::Nothing,
+        Some("require" | "verify-ca") if found.authorities.is_some() => Verification::Authority,
+        Some(weak @ ("require" | "verify-ca")) => return Err(PlaceError::Weak(weak.to_owned())),
+        None | Some("disable" | "prefer") => Verification::Nothing,
         Some(other) => return Err(PlaceError::Mode(other.to_owned())),
+    };
+    let mode = match mode {
+        Some(lax @ ("disable" | "prefer")) => Some(lax),
+        None if !has_roots => None,
+        _ => Some("require"),
     };
     let mode = mode.map(|mode| format!("sslmode={mode}"));
     others.extend(mode.as_deref());
@@ -326,7 +337,9 @@ mod tests {
         std::fs::write(&junk, "no certificate").unwrap();
         let junk = junk.to_str().unwrap().replace(' ', "%20");
         for (query, told) in [
-            ("sslmode=verify-ca", "sslmode=verify-ca is not known here"),
+            ("sslmode=verify-ca", "sslmode=verify-ca does not check the host"),
+            ("sslmode=require&sslrootcert=system", "sslmode=require does not check the host"),
+            ("sslmode=verify_full", "sslmode=verify_full is not known here"),
             ("sslmode=allow", "sslmode=allow is not known here"),
             ("sslmode=prefer&sslrootcert=/x", "sslrootcert verifies nothing with sslmode=prefer"),
             ("sslmode=disable&sslrootcert=system", "sslrootcert verifies nothing with sslmode=disable"),
@@ -345,9 +358,27 @@ mod tests {
         assert_eq!(place.word().1.as_deref(), Some(&b"sslmode=verify-ca&sslcert=x"[..]));
         let (url, _) = certificates("postgresql://ann@db/net?sslrootcert=/x&connect_timeout=3").unwrap();
         assert_eq!(url, "postgresql://ann@db/net?connect_timeout=3&sslmode=require");
-        for named in ["system", ""] {
-            let (url, _) = certificates(&format!("postgresql://ann@db/net?sslrootcert={named}")).unwrap();
-            assert_eq!(url, "postgresql://ann@db/net?sslmode=require", "{named}");
+    }
+
+    #[test]
+    fn sslmode_means_what_it_means_to_libpq() {
+        use Verification::{Authority, Host, Nothing};
+        for (query, mode, verification) in [
+            ("", "", Nothing),
+            ("sslmode=disable", "?sslmode=disable", Nothing),
+            ("sslmode=prefer", "?sslmode=prefer", Nothing),
+            ("sslmode=require", "?sslmode=require", Nothing),
+            ("sslmode=require&sslrootcert=", "?sslmode=require", Nothing),
+            ("sslmode=require&sslrootcert=/x", "?sslmode=require", Authority),
+            ("sslmode=verify-ca&sslrootcert=/x", "?sslmode=require", Authority),
+            ("sslmode=verify-full", "?sslmode=require", Host),
+            ("sslmode=verify-full&sslrootcert=/x", "?sslmode=require", Host),
+            ("sslrootcert=/x", "?sslmode=require", Host),
+            ("sslrootcert=system", "?sslmode=require", Host),
+        ] {
+            let (url, found) = certificates(&format!("postgresql://ann@db/net?{query}")).unwrap();
+            assert_eq!(url, format!("postgresql://ann@db/net{mode}"), "{query}");
+            assert_eq!(found.verification, verification, "{query}");
         }
     }
 

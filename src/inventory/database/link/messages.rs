@@ -1,39 +1,74 @@
-//! What a server sends, message by message: one that is larger than any that is asked for ends the connection before it is
-//! read, so that who speaks in a server's place cannot fill the memory of who asks.
+//! What a server sends, message by message, before it is read: an answer that is larger than any that is asked for ends the
+//! connection, so that a server cannot fill the memory of who asks; and so does one that wants the password in clear text
+//! from who cannot know that it is the right server.
 //!
 //! Looks at what PostgreSQL's protocol frames (a letter, then four octets of length, big-endian, which count themselves), below TLS
 //! only where there is none (<https://www.postgresql.org/docs/current/protocol-message-formats.html>).
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::DatabaseError;
-use super::route::Socket;
+use super::route::{Route, Socket};
 use super::tls::Tls;
 
-/// Octets of a message at most. A row of published rules has 32 MiB, one of what sensors send 4 MiB; a line of a result
-/// is far below.
-pub(super) const MOST: u32 = 64 << 20;
+/// Octets of an answer at most, with what its messages and columns take beside them. A row of published rules has 32 MiB, one of
+/// what sensors send 4 MiB; all others are far below.
+const ANSWER: u64 = 40 << 20;
 
-/// The length of a message that was too large; 0 where there was none.
+/// Octets of a message at most that describes parameters or columns; statements are kept with what it says.
+const DESCRIPTION: u32 = 16 << 10;
+
+/// Octets that a message takes beside its own, and that each column of a row does.
+const BESIDE: (u64, u64) = (256, 24);
+
+/// The code of the message that wants the password as it is.
+const CLEARTEXT: u32 = 3;
+
+/// What a server sends that is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A message of so many octets, which none is that was asked for.
+    #[error("the server sends a message of {0} octets, which none is that was asked for: is it PostgreSQL?")]
+    Message(u32),
+    /// More than any answer has.
+    #[error("the server's answer is larger than {most} MiB and was not read to its end", most = ANSWER >> 20)]
+    Answer,
+    /// It wants the password, and could be any server.
+    #[error(
+        "the server asks for the password in clear text, and is not verified, so that it gets none: use \
+         sslmode=verify-full&sslrootcert=FILE, or scram-sha-256 in the server's pg_hba.conf"
+    )]
+    Cleartext,
+}
+
+/// What a connection has received of the answer that is waited for, and why it was ended.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Excess(Arc<AtomicU32>);
+pub(super) struct Received(Arc<(AtomicU64, OnceLock<Violation>)>);
 
-impl Excess {
-    /// An error of a connection: that a message was too large is why, where one was.
+impl Received {
+    /// An error of a connection: the violation is why, where there was one.
     pub(super) fn or(&self, error: impl Into<DatabaseError>) -> DatabaseError {
-        match self.0.load(Relaxed) {
-            0 => error.into(),
-            length => DatabaseError::Excess(length),
-        }
+        self.0.1.get().map_or_else(|| error.into(), |violation| (*violation).into())
+    }
+
+    /// The next answer is waited for.
+    pub(super) fn restart(&self) {
+        self.0.0.store(0, Relaxed);
+    }
+
+    fn add(&self, octets: u64) -> std::result::Result<(), Violation> {
+        let before = self.0.0.fetch_add(octets, Relaxed);
+        if before.saturating_add(octets) > ANSWER { Err(Violation::Answer) } else { Ok(()) }
     }
 }
 
@@ -42,21 +77,24 @@ impl Excess {
 struct Frames {
     /// The octet that answers the question for TLS is to come, which is no message.
     is_asked: bool,
-    /// Octets of the head that were read, and its length so far.
+    /// The password is given in clear text.
+    takes_cleartext: bool,
+    /// Octets of the head that were read, its letter, and its length so far.
     head: u8,
+    letter: u8,
     length: u32,
-    /// Octets to the end of the message.
+    /// Octets to the end of the message, and how many of them are looked at.
     rest: u32,
+    looked_at: u8,
+    /// What these say, big-endian.
+    said: u32,
 }
 
 impl Frames {
     /// Reads on.
-    ///
-    /// # Errors
-    /// The length of a message that is too large.
-    fn read(&mut self, mut octets: &[u8]) -> std::result::Result<(), u32> {
+    fn read(&mut self, mut octets: &[u8], received: &Received) -> std::result::Result<(), Violation> {
         while let Some((first, others)) = octets.split_first() {
-            if self.rest > 0 {
+            if self.rest > 0 && self.looked_at == 0 {
                 let count = octets.len().min(self.rest as usize);
                 octets = octets.split_at(count).1;
                 self.rest -= u32::try_from(count).unwrap_or(self.rest);
@@ -66,17 +104,50 @@ impl Frames {
             if std::mem::take(&mut self.is_asked) {
                 continue;
             }
-            self.length = self.length << 8 | u32::from(*first);
-            self.head = (self.head + 1) % 5;
-            // The letter has been pushed out by the four octets behind it.
-            if self.head == 0 {
-                if self.length > MOST {
-                    return Err(self.length);
-                }
-                self.rest = self.length.saturating_sub(4);
+            if self.rest > 0 {
+                self.look(*first, received)?;
+            } else {
+                self.begin(*first, received)?;
             }
         }
         Ok(())
+    }
+
+    /// Reads an octet of a head.
+    fn begin(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
+        if self.head == 0 {
+            (self.letter, self.length) = (octet, 0);
+        } else {
+            self.length = self.length << 8 | u32::from(octet);
+        }
+        self.head = (self.head + 1) % 5;
+        if self.head > 0 {
+            return Ok(());
+        }
+        let most = if matches!(self.letter, b'T' | b't') { DESCRIPTION.into() } else { ANSWER };
+        if u64::from(self.length) > most {
+            return Err(Violation::Message(self.length));
+        }
+        self.rest = self.length.saturating_sub(4);
+        self.said = 0;
+        self.looked_at = match self.letter {
+            b'R' if self.rest >= 4 => 4,
+            b'D' if self.rest >= 2 => 2,
+            _ => 0,
+        };
+        received.add(u64::from(self.length) + BESIDE.0)
+    }
+
+    /// Reads an octet of a body's beginning.
+    fn look(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
+        self.said = self.said << 8 | u32::from(octet);
+        self.rest -= 1;
+        self.looked_at -= 1;
+        match (self.looked_at, self.letter) {
+            (0, b'R') if self.said == CLEARTEXT && !self.takes_cleartext => Err(Violation::Cleartext),
+            (0, b'D') => received.add(u64::from(self.said) * BESIDE.1),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -85,16 +156,17 @@ impl Frames {
 pub(super) struct Messages<S> {
     stream: S,
     frames: Frames,
-    excess: Excess,
+    received: Received,
 }
 
 impl Messages<Socket> {
-    /// What comes by a socket, unless TLS comes in between; and whether any of it was too large.
-    pub(super) fn new(stream: Socket, config: &Config) -> (Self, Excess) {
+    /// What comes by a socket, unless TLS comes in between; and what is known of it.
+    pub(super) fn new(stream: Socket, route: &Route, config: &Config) -> (Self, Received) {
         let is_asked = config.get_ssl_mode() != SslMode::Disable
             && config.get_ssl_negotiation() == SslNegotiation::Postgres;
-        let (frames, excess) = (Frames { is_asked, ..Frames::default() }, Excess::default());
-        (Self { stream, frames, excess: excess.clone() }, excess)
+        let frames = Frames { is_asked, takes_cleartext: route.is_local(), ..Frames::default() };
+        let received = Received::default();
+        (Self { stream, frames, received: received.clone() }, received)
     }
 }
 
@@ -107,9 +179,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Messages<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let read = buffer.filled().get(before..).unwrap_or_default();
-        if let Err(length) = self.frames.read(read) {
-            self.excess.0.store(length, Relaxed);
-            return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, "a message that is too large")));
+        let Self { frames, received, .. } = &mut *self;
+        if let Err(violation) = frames.read(read, received) {
+            // The first one ends the connection.
+            let _ = received.0.1.set(violation);
+            return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, violation)));
         }
         Poll::Ready(Ok(()))
     }
@@ -138,31 +212,30 @@ impl<S: TlsStream + Unpin> TlsStream for Messages<S> {
 /// TLS in whose stream messages are looked at.
 pub(super) struct Guarded<'a> {
     tls: &'a Tls,
-    /// The name that the server's certificate is to have.
-    hostname: &'a str,
-    excess: Excess,
+    route: &'a Route,
+    received: Received,
 }
 
 impl<'a> Guarded<'a> {
-    pub(super) fn new(tls: &'a Tls, hostname: &'a str, excess: Excess) -> Self {
-        Self { tls, hostname, excess }
+    pub(super) fn new(tls: &'a Tls, route: &'a Route, received: Received) -> Self {
+        Self { tls, route, received }
     }
 }
 
 impl<'a> TlsConnect<Messages<Socket>> for Guarded<'a> {
-    type Stream = Messages<<Tls as MakeTlsConnect<Socket>>::Stream>;
+    type Stream = Messages<<MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Stream>> + Send + 'a>>;
 
     fn connect(self, raw: Messages<Socket>) -> Self::Future {
         Box::pin(async move {
-            if self.hostname.is_empty() {
-                return Err(Error::new(ErrorKind::InvalidInput, "TLS goes to a host with a name"));
-            }
-            let mut tls = self.tls.clone();
-            let Ok(connect) = MakeTlsConnect::<Socket>::make_tls_connect(&mut tls, self.hostname);
+            let mut connector = self.tls.connector.clone();
+            let Ok(connect) =
+                MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, self.route.hostname());
             let stream = connect.connect(raw.stream).await?;
-            Ok(Messages { stream, frames: Frames::default(), excess: self.excess })
+            let takes_cleartext = self.tls.verifies || self.route.is_local();
+            let frames = Frames { takes_cleartext, ..Frames::default() };
+            Ok(Messages { stream, frames, received: self.received })
         })
     }
 }
@@ -190,17 +263,18 @@ mod tests {
         ) {
             let mut octets = if asked { vec![b'N'] } else { Vec::new() };
             for length in lengths {
-                octets.extend(message(b'D', length + 4, &vec![0xff; length as usize]));
+                octets.extend(message(b'D', length + 4, &vec![0; length as usize]));
             }
-            octets.extend(message(b'D', MOST, &[]));
+            octets.extend(message(b'T', DESCRIPTION, &[]));
             let read = |octets: &[u8]| {
                 let mut frames = Frames { is_asked: asked, ..Frames::default() };
-                octets.chunks(cut).try_for_each(|part| frames.read(part))
+                let received = Received::default();
+                octets.chunks(cut).try_for_each(|part| frames.read(part, &received))
             };
             prop_assert_eq!(read(&octets), Ok(()));
             let end = octets.len() - 4;
-            octets.splice(end.., (MOST + 1).to_be_bytes());
-            prop_assert_eq!(read(&octets), Err(MOST + 1));
+            octets.splice(end.., (DESCRIPTION + 1).to_be_bytes());
+            prop_assert_eq!(read(&octets), Err(Violation::Message(DESCRIPTION + 1)));
         }
     }
 
@@ -213,7 +287,8 @@ mod tests {
                 if !matches!(client.read(&mut [0; 8_192]), Ok(1..)) {
                     return;
                 }
-                client.write_all(&answer).unwrap();
+                // Who is lied to leaves.
+                let _ = client.write_all(&answer);
             }
             // Until the other end is gone.
             let _ = client.read_to_end(&mut Vec::new());
@@ -221,27 +296,76 @@ mod tests {
         Place::parse(format!("postgresql:///net?user=a&host={}", folder.display()).into()).unwrap()
     }
 
+    fn opened(
+        folder: &std::path::Path,
+        answers: Vec<Vec<u8>>,
+    ) -> std::result::Result<Session, DatabaseError> {
+        let Place::Server(server) = liar(folder, answers) else { unreachable!() };
+        Session::open(&server.config, &server.tls)
+    }
+
+    /// What takes a client in, and what answers its settings.
+    fn taken() -> Vec<Vec<u8>> {
+        let set = [message(b'C', 8, b"SET\0"), message(b'Z', 5, b"I")].concat();
+        vec![[message(b'R', 8, &[0; 4]), message(b'Z', 5, b"I")].concat(), set]
+    }
+
     #[test]
     fn a_server_that_lies_about_a_length_is_left_and_named() {
-        let taken = || [message(b'R', 8, &[0; 4]), message(b'Z', 5, b"I")].concat();
         let huge = 1 << 30;
-        for (before, at) in [(vec![b"N".to_vec()], 'R'), (vec![b"N".to_vec(), taken()], 'D')] {
+        for (before, at) in [(0, 'R'), (1, 'D')] {
             let folder = tempfile::tempdir().unwrap();
             let lie = message(at as u8, huge, &[0; 64]);
-            let Place::Server(server) = liar(folder.path(), [before, vec![lie]].concat()) else {
-                unreachable!()
-            };
-            let error = Session::open(&server.config, &server.tls).unwrap_err();
-            assert!(matches!(error, DatabaseError::Excess(length) if length == huge), "{error:?}");
-            assert!(!error.is_of_absence() && error.to_string().contains("1073741824 octets"), "{error}");
+            let answers = taken().into_iter().take(before).chain([lie]).collect();
+            let error = opened(folder.path(), answers).unwrap_err();
+            let is_named =
+                matches!(error, DatabaseError::Violation(Violation::Message(length)) if length == huge);
+            assert!(is_named && !error.is_of_absence(), "{error:?}");
+            assert!(error.to_string().contains("1073741824 octets"), "{error}");
         }
         // Amid a question.
         let folder = tempfile::tempdir().unwrap();
-        let set = || [message(b'C', 8, b"SET\0"), message(b'Z', 5, b"I")].concat();
-        let answers = vec![b"N".to_vec(), taken(), set(), message(b'T', huge, &[0; 64])];
-        let Place::Server(server) = liar(folder.path(), answers) else { unreachable!() };
-        let session = Session::open(&server.config, &server.tls).unwrap();
+        let session = opened(folder.path(), [taken(), vec![message(b'T', huge, &[0; 64])]].concat()).unwrap();
         let error = session.all("SELECT 1", values![]).unwrap_err();
-        assert!(matches!(error, DatabaseError::Excess(_)) && session.is_lost(), "{error:?}");
+        assert!(matches!(error, DatabaseError::Violation(_)) && session.is_lost(), "{error:?}");
+    }
+
+    #[test]
+    fn an_answer_is_bounded_in_octets_rows_and_columns() {
+        let column = [&[0; 7][..], &25_u32.to_be_bytes(), &[0xff; 6], &[0; 2]].concat();
+        let described = |columns: u16| {
+            let columns = [&columns.to_be_bytes()[..], &column.repeat(columns.into())].concat();
+            let columns = message(b'T', 4 + columns.len() as u32, &columns);
+            [message(b'1', 4, &[]), message(b't', 6, &[0; 2]), columns, message(b'Z', 5, b"I")].concat()
+        };
+        let row = |columns: u16, values: &[u8]| {
+            message(b'D', 6 + values.len() as u32, &[&columns.to_be_bytes()[..], values].concat())
+        };
+        let long = [&(2_u32 << 20).to_be_bytes()[..], &vec![0; 2 << 20]].concat();
+        for (columns, row, count) in [
+            (0, row(0, &[]), 200_000),
+            (1, row(1, &long), 24),
+            (400, row(400, &[0xff; 4 * 400]), 5_000),
+            (0, message(b'S', 6, &[0; 2]), 200_000),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let rows = [message(b'2', 4, &[]), row.repeat(count)].concat();
+            let session = opened(folder.path(), [taken(), vec![described(columns), rows]].concat()).unwrap();
+            let error = session.all("SELECT 1", values![]).unwrap_err();
+            let is_named = matches!(error, DatabaseError::Violation(Violation::Answer));
+            assert!(is_named && session.is_lost(), "{count}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_given_in_clear_text_only_where_nobody_stands_between() {
+        let asks = message(b'R', 8, &CLEARTEXT.to_be_bytes());
+        let sasl = message(b'R', 8, &10_u32.to_be_bytes());
+        for (asked, takes_cleartext, expected) in
+            [(&asks, false, Err(Violation::Cleartext)), (&asks, true, Ok(())), (&sasl, false, Ok(()))]
+        {
+            let mut frames = Frames { takes_cleartext, ..Frames::default() };
+            assert_eq!(frames.read(asked, &Received::default()), expected);
+        }
     }
 }

@@ -20,10 +20,11 @@ use std::ops::ControlFlow;
 pub(crate) use self::cell::values;
 pub use self::cell::{Row, Value};
 pub(super) use self::dialect::postgres as dialect_of_server;
+pub use self::messages::Violation;
 pub use self::postgres::Canceller;
 pub(super) use self::postgres::Session;
 pub(super) use self::sqlite::File;
-pub(super) use self::tls::{Certificates, Tls};
+pub(super) use self::tls::{Certificates, Tls, Verification};
 pub(super) use self::waiting::Numbered;
 
 /// Why a database did not do what it was asked.
@@ -41,11 +42,9 @@ pub enum DatabaseError {
     /// What the server is spoken to by cannot be made, or does not lead to it.
     #[error("{0}")]
     System(#[from] std::io::Error),
-    /// The server sends a message of so many octets, which none is that was asked for.
-    #[error(
-        "the server sends a message of {0} octets, and none of more than {most} is taken", most = messages::MOST
-    )]
-    Excess(u32),
+    /// The server sends what is not taken.
+    #[error(transparent)]
+    Violation(#[from] Violation),
     /// Something else stands in a column than what should.
     #[error("column {0} of an answer holds what does not belong there")]
     Column(usize),
@@ -83,7 +82,7 @@ impl DatabaseError {
                 error.is_closed() || cause.is_some_and(is_of_way)
             }
             Self::Postgres(_) => self.is_of_class(&["08", "53", "57"]),
-            Self::Sqlite(_) | Self::Column(_) | Self::Excess(_) => false,
+            Self::Sqlite(_) | Self::Column(_) | Self::Violation(_) => false,
         }
     }
 }

@@ -20,9 +20,9 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage, Statement};
 
 use super::dialect::{of_many, postgres};
-use super::messages::{Excess, Guarded, Messages};
+use super::messages::{Guarded, Messages, Received};
 use super::route::{Route, routes};
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use super::waiting::{Numbered, Sending, Waiting};
 use super::{DatabaseError, Result, Row, Value};
 
@@ -48,7 +48,7 @@ const TOGETHER: usize = 16_384;
 const NUMBERS: usize = 1_024;
 
 /// Rows of a long answer that are fetched first, and then each time.
-const FETCHED: (usize, usize) = (128, 1_024);
+const FETCHED: (usize, usize) = (128, 512);
 
 /// A connection.
 pub(in crate::inventory::database) struct Session {
@@ -56,7 +56,7 @@ pub(in crate::inventory::database) struct Session {
     runtime: Option<Runtime>,
     client: Client,
     route: Route,
-    excess: Excess,
+    received: Received,
     tls: Tls,
     statements: RefCell<HashMap<String, Statement>>,
     /// Statements for many rows.
@@ -84,7 +84,12 @@ pub(super) fn words(error: &Error) -> String {
     }
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(error) = source {
-        let more = error.to_string();
+        // What stands behind an error of a stream is not its source.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let more = match inner.and_then(|inner| inner.downcast_ref()) {
+            Some(fault) => tls::words(fault),
+            None => error.to_string(),
+        };
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
@@ -96,13 +101,13 @@ pub(super) fn words(error: &Error) -> String {
 impl Session {
     pub(in crate::inventory::database) fn open(config: &Config, tls: &Tls) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let Connected { client, route, excess } = connect(&runtime, config, tls)?;
+        let Connected { client, route, received } = connect(&runtime, config, tls)?;
         Ok(Self {
             config: config.clone(),
             runtime: Some(runtime),
             client,
             route,
-            excess,
+            received,
             tls: tls.clone(),
             statements: RefCell::default(),
             of_many: RefCell::default(),
@@ -119,8 +124,8 @@ impl Session {
             return Ok(false);
         }
         let Some(runtime) = &self.runtime else { return Err(DatabaseError::Silent) };
-        let Connected { client, route, excess } = connect(runtime, &self.config, &self.tls)?;
-        (self.client, self.route, self.excess) = (client, route, excess);
+        let Connected { client, route, received } = connect(runtime, &self.config, &self.tls)?;
+        (self.client, self.route, self.received) = (client, route, received);
         self.statements.borrow_mut().clear();
         self.of_many.borrow_mut().clear();
         self.waiting.take();
@@ -138,7 +143,7 @@ impl Session {
 
     pub(super) fn canceller(&self) -> Canceller {
         let (token, route) = (self.client.cancel_token(), self.route.clone());
-        Canceller { token, route, config: self.config.clone(), tls: self.tls.clone() }
+        Canceller { token, config: route.config(&self.config), route, tls: self.tls.clone() }
     }
 
     pub(super) fn all(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
@@ -352,6 +357,7 @@ impl Session {
         let Some(runtime) = self.runtime.as_ref().filter(|_| !self.is_lost.get()) else {
             return Err(DatabaseError::Silent);
         };
+        self.received.restart();
         let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
         let is_over = match &outcome {
             Ok(Ok(_)) => false,
@@ -361,7 +367,7 @@ impl Session {
         if is_over || self.client.is_closed() {
             self.is_lost.set(true);
         }
-        outcome.map_err(|_| DatabaseError::Silent)?.map_err(|error| self.excess.or(error))
+        outcome.map_err(|_| DatabaseError::Silent)?.map_err(|error| self.received.or(error))
     }
 }
 
@@ -391,8 +397,9 @@ pub struct Canceller {
 
 impl Canceller {
     pub(super) async fn cancel(&self) -> Result<()> {
-        let (stream, excess) = Messages::new(self.route.open(&self.config).await?, &self.config);
-        let tls = Guarded::new(&self.tls, self.route.hostname(), excess);
+        let stream = self.route.open(&self.config).await?;
+        let (stream, received) = Messages::new(stream, &self.route, &self.config);
+        let tls = Guarded::new(&self.tls, &self.route, received);
         Ok(self.token.cancel_query_raw(stream, tls).await?)
     }
 }
@@ -401,7 +408,7 @@ impl Canceller {
 struct Connected {
     client: Client,
     route: Route,
-    excess: Excess,
+    received: Received,
 }
 
 fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Connected> {
@@ -424,23 +431,24 @@ async fn connect_any(config: &Config, tls: &Tls) -> Result<Connected> {
 }
 
 async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connected> {
-    let (stream, excess) = Messages::new(route.open(config).await?, config);
-    let tls = Guarded::new(tls, route.hostname(), excess.clone());
+    let config = &route.config(config);
+    let (stream, received) = Messages::new(route.open(config).await?, &route, config);
+    let tls = Guarded::new(tls, &route, received.clone());
     let connected = config.connect_raw(stream, tls).await;
-    let (client, connection) = connected.map_err(|error| excess.or(error))?;
+    let (client, connection) = connected.map_err(|error| received.or(error))?;
     // How it ends those who ask come to know.
     tokio::spawn(async move { drop(connection.await) });
     let prepared = async {
         client.batch_execute(SETTINGS).await?;
         is_wanted(&client, config).await
     };
-    if !prepared.await.map_err(|error| excess.or(error))? {
+    if !prepared.await.map_err(|error| received.or(error))? {
         return Err(std::io::Error::other(
             "the server is not one that may be written, or not one that may not",
         )
         .into());
     }
-    Ok(Connected { client, route, excess })
+    Ok(Connected { client, route, received })
 }
 
 /// Whether a server may be written, or may not, as a URL wants it (`target_session_attrs`).

@@ -12,7 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, LoadBalanceHosts};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 
 /// The port that is not named.
 const USUAL: u16 = 5432;
@@ -80,7 +80,9 @@ pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
         let port = ports.get(at).or(ports.first()).copied().unwrap_or(USUAL);
         let hostname = match hosts.get(at) {
             Some(Host::Tcp(name)) => name.clone(),
-            Some(Host::Unix(_)) | None => String::new(),
+            Some(Host::Unix(_)) => String::new(),
+            // What its certificate has to be for, then.
+            None => addresses.get(at).map(ToString::to_string).unwrap_or_default(),
         };
         let tcp = |end| Route { end: End::Tcp(end), hostname: hostname.clone() };
         match (addresses.get(at), hosts.get(at)) {
@@ -119,6 +121,23 @@ impl Route {
     /// The name that a certificate is to have; empty of a socket of this machine.
     pub(super) fn hostname(&self) -> &str {
         &self.hostname
+    }
+
+    /// True if the server is on this machine, so that nobody stands between.
+    pub(super) fn is_local(&self) -> bool {
+        match self.end {
+            End::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            End::Unix(_) => true,
+        }
+    }
+
+    /// How the server is spoken to: by a socket of this machine without TLS, as libpq does whatever `sslmode` says.
+    pub(super) fn config(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if matches!(self.end, End::Unix(_)) {
+            config.ssl_mode(SslMode::Disable);
+        }
+        config
     }
 
     /// Connects.
@@ -175,6 +194,22 @@ mod tests {
             End::Unix(path) => path.display().to_string(),
         };
         Ok(routes.iter().map(end).collect())
+    }
+
+    #[test]
+    fn only_this_machine_is_local() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (url, is_local) in [
+            ("postgresql://127.0.0.9/net", true),
+            ("postgresql://[::1]/net", true),
+            ("postgresql://[::ffff:127.0.0.1]/net", true),
+            ("postgresql:///net?host=/run/a", true),
+            ("postgresql://192.0.2.1/net", false),
+            ("host=localhost hostaddr=192.0.2.1", false),
+        ] {
+            let routes = runtime.block_on(routes(&url.parse().unwrap())).unwrap();
+            assert_eq!(routes[0].is_local(), is_local, "{url}");
+        }
     }
 
     #[test]

@@ -1,23 +1,48 @@
-//! TLS to a PostgreSQL server.
+//! TLS to a PostgreSQL server: what `sslmode` and `sslrootcert` verify, as libpq does
+//! (<https://www.postgresql.org/docs/current/libpq-ssl.html>), and errors in words.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::inventory::database::place::PlaceError;
 
-/// What makes a connection one by TLS.
-pub(in crate::inventory::database) type Tls = MakeRustlsConnect;
+/// Makes a connection one by TLS.
+#[derive(Clone)]
+pub(in crate::inventory::database) struct Tls {
+    pub(super) connector: MakeRustlsConnect,
+    /// True if the server proves that it is the one that the URL names, or that a trusted authority knows it.
+    pub(super) verifies: bool,
+}
 
-/// Files in PEM that a URL names, as libpq calls them.
+/// What of a server's certificate is verified.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::inventory::database) enum Verification {
+    /// Nothing: only listeners are kept out.
+    #[default]
+    Nothing,
+    /// An authority has signed it: `verify-ca`, and `require` with `sslrootcert`.
+    Authority,
+    /// The same, and it is for the host that the URL names: `verify-full`.
+    Host,
+}
+
+/// Files in PEM that a URL names, as libpq calls them, and what they verify.
 #[derive(Debug, Clone, Default)]
 pub(in crate::inventory::database) struct Certificates {
+    pub(in crate::inventory::database) verification: Verification,
     /// `sslrootcert`: who signs servers' certificates; the system's authorities where there is none.
     pub(in crate::inventory::database) authorities: Option<PathBuf>,
     /// `sslcert`: the chain that is shown to the server, its own first.
@@ -27,23 +52,22 @@ pub(in crate::inventory::database) struct Certificates {
 }
 
 impl Certificates {
-    /// TLS to a server whose certificate is signed by one of the authorities, where it has to be `verified`; else to any, as libpq
-    /// does where it is not told to verify: who only listens learns nothing.
+    /// TLS to a server that is verified as the URL asks.
     ///
     /// Reads the files: to be made once, before the process is confined to its own.
     ///
     /// # Errors
     /// A file cannot be used, or there are no certificates to verify one by.
-    pub(in crate::inventory::database) fn tls(&self, verified: bool) -> Result<Tls, PlaceError> {
+    pub(in crate::inventory::database) fn tls(&self) -> Result<Tls, PlaceError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|_| PlaceError::Certificates)?;
-        let builder = if verified {
-            builder.with_root_certificates(self.authorities()?)
-        } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Any(provider)))
-        };
+        let verifies = self.verification != Verification::Nothing;
+        let (trusted, roots) =
+            if verifies { self.authorities()? } else { (Vec::new(), RootCertStore::empty()) };
+        let verifier = Verifier { provider, verification: self.verification, trusted, roots };
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let config = match (&self.own, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(own), Some(path)) => {
@@ -55,24 +79,26 @@ impl Certificates {
             (Some(_), None) => return Err(PlaceError::Half("sslkey")),
             (None, Some(_)) => return Err(PlaceError::Half("sslcert")),
         };
-        Ok(MakeRustlsConnect::new(config))
+        Ok(Tls { connector: MakeRustlsConnect::new(config), verifies })
     }
 
-    fn authorities(&self) -> Result<RootCertStore, PlaceError> {
+    /// The trusted certificates of the file that the URL names, and what they are roots of.
+    fn authorities(&self) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), PlaceError> {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.authorities else {
             let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            return if known == 0 { Err(PlaceError::Certificates) } else { Ok(roots) };
+            return if known == 0 { Err(PlaceError::Certificates) } else { Ok((Vec::new(), roots)) };
         };
-        for certificate in read("sslrootcert", path)? {
-            let fault = |error: Error| PlaceError::File {
+        let trusted = read("sslrootcert", path)?;
+        for certificate in &trusted {
+            let fault = |_| PlaceError::File {
                 name: "sslrootcert",
                 path: path.clone(),
-                why: error.to_string(),
+                why: "it holds a certificate that cannot be read: use X.509 in PEM".to_owned(),
             };
-            roots.add(certificate).map_err(fault)?;
+            roots.add(certificate.clone()).map_err(fault)?;
         }
-        Ok(roots)
+        Ok((trusted, roots))
     }
 }
 
@@ -92,19 +118,44 @@ fn reason(error: pem::Error) -> String {
     }
 }
 
-/// Takes any certificate whose key the server has.
+/// Verifies a server's certificate as far as the URL asks.
 #[derive(Debug)]
-struct Any(Arc<CryptoProvider>);
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    verification: Verification,
+    /// Certificates of `sslrootcert`: one that the server shows itself needs no other to sign it.
+    trusted: Vec<CertificateDer<'static>>,
+    roots: RootCertStore,
+}
 
-impl ServerCertVerifier for Any {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
-        _now: UnixTime,
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        if self.verification == Verification::Nothing {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        if self.trusted.contains(end_entity) {
+            is_valid(end_entity, now)?;
+        } else {
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                &self.roots,
+                intermediates,
+                now,
+                algorithms,
+            )?;
+        }
+        if self.verification == Verification::Host {
+            verify_server_name(&certificate, server_name)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -114,7 +165,7 @@ impl ServerCertVerifier for Any {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -123,10 +174,92 @@ impl ServerCertVerifier for Any {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Checks the time of a certificate that no other one signs.
+fn is_valid(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let (now, validity) = (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), parsed.validity());
+    if now < validity.not_before.timestamp() {
+        Err(CertificateError::NotValidYet)
+    } else if now > validity.not_after.timestamp() {
+        Err(CertificateError::Expired)
+    } else {
+        Ok(())
+    }
+}
+
+/// What went wrong with TLS, and what to do about it.
+pub(super) fn words(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(fault) => of_certificate(fault),
+        Error::AlertReceived(alert) => of_alert(*alert),
+        Error::PeerIncompatible(_) => {
+            "the server speaks no TLS that is spoken here: let it speak TLS 1.2 or 1.3".to_owned()
+        }
+        Error::InvalidMessage(_) => "the server answers with something that is not TLS".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn of_certificate(fault: &CertificateError) -> String {
+    match fault {
+        CertificateError::UnknownIssuer => "no trusted authority has signed the server's certificate: name the CA's \
+             certificate by sslrootcert=FILE"
+            .to_owned(),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            let (wanted, shown) = match fault {
+                CertificateError::NotValidForNameContext { expected, presented } => {
+                    (expected.to_str().into_owned(), presented.join(", "))
+                }
+                _ => ("that host".to_owned(), String::new()),
+            };
+            let shown = if shown.is_empty() { "no host (subjectAltName)".to_owned() } else { shown };
+            format!(
+                "the server's certificate is not for {wanted}, but for {shown}: connect by that name, or use \
+                 sslmode=verify-ca, which does not check it"
+            )
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired: renew it".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet: look at the clocks of both machines".to_owned()
+        }
+        // Its type is of a crate below.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "the server's certificate is that of a CA (CA:TRUE): name this very certificate by sslrootcert=FILE, or give \
+             the server one with CA:FALSE"
+                .to_owned()
+        }
+        CertificateError::BadSignature => "the signature of the server's certificate is wrong".to_owned(),
+        CertificateError::Revoked => "the server's certificate is revoked: renew it".to_owned(),
+        _ => "the server's certificate cannot be verified: give the server one that `openssl verify` accepts".to_owned(),
+    }
+}
+
+fn of_alert(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::UnknownCA => {
+            "the server does not know the CA of the certificate that it was shown: name another one by sslcert=FILE&sslkey=FILE"
+                .to_owned()
+        }
+        AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure => {
+            "the server wants a certificate: name one by sslcert=FILE&sslkey=FILE".to_owned()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnsupportedCertificate => {
+            "the server refuses the certificate of sslcert: renew it, or name another one".to_owned()
+        }
+        other => format!("the server ends TLS by alert {}: its log says why", u8::from(other)),
     }
 }
