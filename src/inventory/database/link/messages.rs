@@ -335,11 +335,15 @@ mod tests {
         let column = [&[0; 7][..], &25_u32.to_be_bytes(), &[0xff; 6], &[0; 2]].concat();
         let described = |columns: u16| {
             let columns = [&columns.to_be_bytes()[..], &column.repeat(columns.into())].concat();
-            let columns = message(b'T', 4 + columns.len() as u32, &columns);
+            let columns = message(b'T', 4 + u32::try_from(columns.len()).unwrap(), &columns);
             [message(b'1', 4, &[]), message(b't', 6, &[0; 2]), columns, message(b'Z', 5, b"I")].concat()
         };
         let row = |columns: u16, values: &[u8]| {
-            message(b'D', 6 + values.len() as u32, &[&columns.to_be_bytes()[..], values].concat())
+            message(
+                b'D',
+                6 + u32::try_from(values.len()).unwrap(),
+                &[&columns.to_be_bytes()[..], values].concat(),
+            )
         };
         let long = [&(2_u32 << 20).to_be_bytes()[..], &vec![0; 2 << 20]].concat();
         for (columns, row, count) in [
