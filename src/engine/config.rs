@@ -61,7 +61,7 @@ pub struct Timeouts {
     pub passed: Duration,
     /// Blocked: as long as Linux or either end might go on with it.
     pub blocked: Duration,
-    /// Closed by both ends or reset.
+    /// Closed by both ends or reset. What the other end of a reset connection has not shown to be over stays blocked.
     pub closed: Duration,
     /// Flows of UDP that their servers have answered, or that are blocked.
     pub datagrams: Duration,

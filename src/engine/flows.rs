@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::accounts::{Accounts, Reopened, Terms};
+use super::barred::Barred;
 use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
 use super::facts::FlowFacts;
@@ -13,11 +14,11 @@ use crate::flow::{
     Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, FullTable, Ruling, Tracking,
 };
 
-/// What gives way to a new flow, first to last. Flows that nobody waits for come first: a flow that
+/// What is evicted for a new flow, first to last. Flows that nobody waits for come first: a flow that
 /// was let pass is only looked at once more when it goes on, and a SYN without an answer is picked up
-/// with its first data. A blocked flow gives way last: what is left of its banner could come again.
+/// with its first data. The verdict of a blocked flow needs no place.
 const GIVES_WAY: [Class; 6] =
-    [Class::Closed, Class::Unconfirmed, Class::Passed, Class::Opening, Class::Undecided, Class::Blocked];
+    [Class::Closed, Class::Unconfirmed, Class::Passed, Class::Opening, Class::Blocked, Class::Undecided];
 
 /// What part of the table flows may take that nobody has answered or confirmed, in each class of them:
 /// more of them displace each other, and nobody else.
@@ -37,6 +38,7 @@ pub(super) struct Flows {
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
     pub(super) accounts: Accounts,
     pub(super) silent: Silences,
+    barred: Barred,
 }
 
 impl Flows {
@@ -46,11 +48,49 @@ impl Flows {
             watched: VecDeque::new(),
             accounts: Accounts::default(),
             silent: Silences::default(),
+            barred: Barred::new(limit),
         }
     }
 
     /// A new flow, if need be in the place of another.
     pub(super) fn begin(
+        &mut self,
+        (key, client): (FlowKey, End),
+        class: Class,
+        now: Timestamp,
+        sitting: &mut Sitting<'_>,
+    ) -> Result<FlowId, FullTable> {
+        let id = self.place((key, client), class, now, sitting)?;
+        sitting.desk.counters.flows += 1;
+        self.note_begin(id, now, sitting.law);
+        Ok(id)
+    }
+
+    /// Gives a place to a flow of which only the verdict was kept: it stays blocked until the answer to a SYN shows that
+    /// its ports are those of another connection.
+    pub(super) fn recall(
+        &mut self,
+        opener: (FlowKey, End),
+        now: Timestamp,
+        sitting: &mut Sitting<'_>,
+    ) -> Option<FlowId> {
+        let (key, _) = opener;
+        if !self.barred.take(&key) {
+            return None;
+        }
+        let Ok(id) = self.place(opener, Class::Closed, now, sitting) else {
+            self.barred.insert(key);
+            return None;
+        };
+        let flow = self.table.get_mut(id);
+        flow.ruling = Ruling::Blocked;
+        if sitting.law.config.flow_events {
+            self.accounts.set_told(id, self.table.get(id));
+        }
+        Some(id)
+    }
+
+    fn place(
         &mut self,
         (key, client): (FlowKey, End),
         class: Class,
@@ -65,8 +105,6 @@ impl Flows {
         }
         let id = self.table.insert(key, client, now)?;
         self.table.set_class(id, class, now);
-        sitting.desk.counters.flows += 1;
-        self.note_begin(id, now, sitting.law);
         Ok(id)
     }
 
@@ -116,12 +154,13 @@ impl Flows {
         is_amid(self.table.get(id))
     }
 
-    /// Brings the buffers of all flows together below their limit: flows that nobody has confirmed give
-    /// theirs first, then whoever holds most of those that were silent for longest. False where that is
+    /// Brings the buffers of all flows together below their limit: flows that are closed or that nobody has confirmed
+    /// give theirs first, then whoever holds most of those that were silent for longest. False where that is
     /// `current`.
     pub(super) fn relieve(&mut self, current: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
         while sitting.desk.counters.buffered_now > sitting.law.config.buffer_limit {
-            let strangers = self.table.by_age(Class::Unconfirmed).take(COMPARED);
+            let closed = self.table.by_age(Class::Closed).take(COMPARED);
+            let strangers = closed.chain(self.table.by_age(Class::Unconfirmed).take(COMPARED));
             let stranger = strangers.chain(self.table.by_age(Class::Opening).take(COMPARED));
             let stranger = stranger.filter(|id| *id != current).find(|id| self.held(*id) > 0);
             if let Some(id) = stranger {
@@ -129,8 +168,7 @@ impl Flows {
                 self.forget(id, FlowEnd::Forced, now, sitting);
                 continue;
             }
-            let idle =
-                self.table.by_age(Class::Undecided).chain(self.table.by_age(Class::Closed)).take(COMPARED);
+            let idle = self.table.by_age(Class::Undecided).take(COMPARED);
             let Some(id) = idle.chain([current]).max_by_key(|id| self.held(*id)) else { return false };
             if id == current {
                 return false;
@@ -181,12 +219,17 @@ impl Flows {
         flow.ruling = ruling;
         if ruling == Ruling::Blocked && !reset {
             judge.tell_drop(reason, None, false);
+            judge.desk.counters.count_blocked(false);
         }
         if let Some(mut conversation) = flow.conversation.take() {
             conversation.close(&mut judge);
             judge.desk.take_back(conversation);
         }
-        let class = if ruling == Ruling::Blocked { Class::Blocked } else { Class::Passed };
+        let class = match ruling {
+            _ if reset => Class::Closed,
+            Ruling::Blocked => Class::Blocked,
+            _ => Class::Passed,
+        };
         self.table.set_class(id, class, now);
     }
 
@@ -236,6 +279,9 @@ impl Flows {
     /// Forgets a flow and tells what it still owed.
     pub(super) fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, sitting: &mut Sitting<'_>) {
         let flow = self.table.get(id);
+        if stays_barred(flow, sitting.law) {
+            self.barred.insert(*flow.key());
+        }
         let facts = FlowFacts::from(flow);
         let terms = Terms { end, hands_over: sitting.law.config.hands_over };
         let record = match sitting.law.config.flow_events {
@@ -313,6 +359,13 @@ pub(super) fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, 
     };
     let (source, kind) = (sitting.law.config.source, EventKind::Flow(Box::new(record)));
     sitting.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });
+}
+
+/// True if nothing more of a flow may pass once it is forgotten: it is blocked, or its end rests on the word of one end.
+fn stays_barred(flow: &Flow<Conversation>, law: &Law) -> bool {
+    let open_yet = flow.is_closed() && !flow.is_over() && flow.is_supported();
+    let enforces = law.enforces(flow.key()) && law.tracking == Tracking::Inline;
+    flow.ruling.blocks() || enforces && flow.ruling == Ruling::Undecided && open_yet
 }
 
 /// Whether a flow stands within a banner.

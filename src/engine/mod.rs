@@ -10,6 +10,7 @@
 mod accounts;
 mod admission;
 mod allowance;
+mod barred;
 mod bench;
 mod config;
 mod conversation;

@@ -72,9 +72,11 @@ impl Engine {
         let Self { flows, datagrams, bench, .. } = self;
         let marks = &bench.desk.marks;
         let mut told: Vec<Remembered> = Vec::new();
-        for class in [Class::Blocked, Class::Passed] {
+        for class in [Class::Blocked, Class::Closed, Class::Passed] {
             let left = limit.saturating_sub(told.len());
-            told.extend(decided(&flows.table, class, left).map(|(id, flow)| Remembered {
+            let lasts = |flow: &Flow<_>| class != Class::Closed || flow.ruling.blocks();
+            let lasting = decided(&flows.table, class, left).filter(|(_, flow)| lasts(flow));
+            told.extend(lasting.map(|(id, flow)| Remembered {
                 told: flows.accounts.was_told(id, flow),
                 ..of(Transport::Tcp, flow, marks, now)
             }));

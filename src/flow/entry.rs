@@ -247,6 +247,11 @@ impl<C> Flow<C> {
         self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
     }
 
+    /// True if one end has acknowledged octets near those that were seen of the other: what lies far away was forged.
+    pub fn is_supported(&self) -> bool {
+        self.is_confirmed() || self.ends.streams.iter().any(Stream::is_acknowledged_nearby)
+    }
+
     /// True once each end has acknowledged what was seen of the other: neither is forged.
     pub fn is_established(&self) -> bool {
         self.ends.streams.iter().all(|stream| stream.known.has(Known::CONFIRMED))

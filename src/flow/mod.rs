@@ -16,7 +16,7 @@ pub use crate::terms::{Anomaly, AnomalySet};
 pub use collect::{Collector, Limits, Offer, PIN_LIMIT};
 pub use entry::{Class, Ends, Flow, OpeningSyn, Parts, Ruling, SynOptions};
 pub use key::{End, FlowKey};
-pub use stream::{Stream, distance};
+pub use stream::{NEARBY, Stream, distance};
 pub use table::{FlowId, FlowTable, FullTable};
 pub use track::{Tracked, Tracking};
 

@@ -11,6 +11,9 @@ pub const fn distance(from: u32, to: u32) -> i32 {
 /// How many octets behind a SYN numbers still tell what lies before it.
 const NEAR: i32 = 1 << 30;
 
+/// How far from what was seen before octets may lie to be of the same connection.
+pub const NEARBY: u32 = 1 << 20;
+
 /// More octets than any window has.
 const BEHIND: u32 = 1 << 24;
 
@@ -126,6 +129,11 @@ impl Stream {
     /// Whether the receiver has acknowledged all octets before `sequence`.
     pub const fn is_acknowledged_to(&self, sequence: u32) -> bool {
         self.is_acknowledged() && distance(sequence, self.acknowledged) >= 0
+    }
+
+    /// True if the receiver has acknowledged octets near the next ones.
+    pub(super) const fn is_acknowledged_nearby(&self) -> bool {
+        self.is_acknowledged() && distance(self.next, self.acknowledged).unsigned_abs() <= NEARBY
     }
 
     /// Whether everything up to the sender's FIN was seen in order.

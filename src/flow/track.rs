@@ -2,7 +2,7 @@
 //! which segments a receiver will accept.
 
 use super::stream::{Known, Stream, distance};
-use super::{Anomaly, AnomalySet, End, Flow, OpeningSyn};
+use super::{Anomaly, AnomalySet, End, Flow, OpeningSyn, Ruling};
 use crate::event::Timestamp;
 use crate::packet::Segment;
 
@@ -103,6 +103,15 @@ impl<C> Flow<C> {
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
     }
 
+    /// True once both directions are over by the word of the end that receives them: its reset, or its acknowledgement
+    /// of the sender's FIN. Its peer's reset or FIN alone proves nothing: it may never arrive, or not be taken.
+    pub fn is_over(&self) -> bool {
+        let [low, high] = &self.ends.streams;
+        let has_ended = |stream: &Stream| stream.is_reset() || stream.has_end();
+        let is_taken = |stream: &Stream, peer: &Stream| peer.is_reset() || stream.is_end_acknowledged();
+        has_ended(low) && has_ended(high) && is_taken(low, high) && is_taken(high, low)
+    }
+
     /// Whether an end was reset, which its receiver may not have believed or seen.
     pub fn is_reset(&self) -> bool {
         let [low, high] = &self.ends.streams;
@@ -187,10 +196,11 @@ impl<C> Flow<C> {
         let syn = OpeningSyn::of(segment, from);
         let peer = *self.stream(from.other());
         let closed = self.is_closed();
+        let decided = self.ruling != Ruling::Undecided;
         let opening = !peer.is_open();
         let answered = peer.known.has(Known::SYN_ACK);
         let stream = self.stream_mut(from);
-        if stream.is_open() {
+        if stream.is_open() || decided {
             if stream.began_with(syn.initial) {
                 if stream.known.has(Known::SYN_ACK) && !peer.is_from_start() {
                     // It said SYN and ACK to a SYN that nobody sent: whoever opens is the client.
@@ -201,7 +211,7 @@ impl<C> Flow<C> {
                 return Tracked::default();
             }
             // A capture may hold the answer to a SYN before the SYN.
-            if answered && stream.next == syn.initial.wrapping_add(1) && !stream.is_from_start() {
+            if answered && !decided && stream.next == syn.initial.wrapping_add(1) && !stream.is_from_start() {
                 stream.synchronise(&syn);
                 return Tracked::default();
             }

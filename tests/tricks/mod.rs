@@ -421,9 +421,13 @@ pub(crate) const SLOW: &[Trick] = &[
     }),
 ];
 
-/// Tricks that stand within a banner for longer than a guard waits: it blocks allowed ones as well.
-pub(crate) const TOO_SLOW: &[&str] =
-    &["silence for 122 s behind the first octet", "130 s within the message, which then comes in two pieces"];
+/// Tricks that stand within a banner for longer than a guard waits, or go on long after a reset: it blocks allowed ones as
+/// well.
+pub(crate) const TOO_SLOW: &[&str] = &[
+    "silence for 122 s behind the first octet",
+    "130 s within the message, which then comes in two pieces",
+    "25 s behind a reset with an MD5 signature",
+];
 
 /// Says nothing for so long, and then acknowledges.
 fn silence(end: &mut End, seconds: u64, sent: usize) {

@@ -25,7 +25,9 @@
 //! 4. **Time passes no banner.** A side that has said nothing may take days. One that stands within a banner
 //!    has 120 s, then the flow is blocked (`inspection_budget_spent`), also when nothing more comes. Blocked
 //!    and idle flows are remembered for as long as Linux tracks connections, or until the table has no
-//!    other place. A reset or FIN that nobody proved to have taken forgets no half banner.
+//!    other place. A connection is over when both ends say so, by a FIN that the other acknowledges or by resets. One that a
+//!    single end calls over is inspected for 20 s; then its verdict alone is kept, outside of the table, and nothing more of it
+//!    passes before a SYN is answered. So dead connections take no place from others.
 //! 5. **A budget counts what is inspected.** 256 KiB without a decision block the flow; a body counts a
 //!    sixteenth, a side that is done nothing, and neither does one that speaks alone: logs, backups and films
 //!    come to no end, and what the other end may say is awaited.
@@ -67,7 +69,7 @@
 //! | data in a SYN that the server refuses | forgotten; what comes instead is read afresh | `fast_open_refused` |
 //! | a mere reset of a blocked connection | goes on, so that the other end learns of it; the connection stays blocked | |
 //! | a reset with a wrong sequence number | told; the flow goes on | `reset_wrong_sequence` |
-//! | a reset or FIN that never arrives, or is not taken | told; what follows is inspected | `data_after_reset`, `data_after_fin` |
+//! | a reset or FIN that never arrives, or is not taken | told; what follows within 20 s is inspected, behind that dropped | `data_after_reset`, `data_after_fin` |
 //! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |
 //! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
 //! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
@@ -134,6 +136,8 @@
 //! * Octets with a sequence number that the guard has forgotten the beginning of (a table full of others)
 //!   are read as if a connection began there.
 
+#[cfg(test)]
+mod ends;
 #[cfg(test)]
 mod receivers;
 #[cfg(test)]

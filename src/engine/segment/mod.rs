@@ -20,12 +20,10 @@ use super::standing;
 use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, Ruling, Tracking, distance};
+use crate::flow::{
+    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, NEARBY, Ruling, Tracking, distance,
+};
 use crate::packet::Segment;
-
-/// How far a segment of a flow that nobody has confirmed may lie from what was seen before, to be one of
-/// the same connection.
-const STRANGE: u32 = 1 << 20;
 
 /// A segment of a flow in the table.
 #[derive(Clone, Copy)]
@@ -76,7 +74,7 @@ impl Engine {
         sink: &mut dyn EventSink,
     ) -> Inspected {
         let (key, from) = FlowKey::of(segment);
-        let found = self.flows.table.find(&key);
+        let found = self.flows.table.find(&key).or_else(|| self.recall(key, segment, from, packet, sink));
         if let Some(id) = found {
             let seen = Seen { segment, packet, id, from };
             if self.is_due_to_reject(seen) {
@@ -119,6 +117,21 @@ impl Engine {
         }
     }
 
+    /// The flow of a segment, if it has lost its place and its verdict was kept. A reset needs none: it passes.
+    fn recall(
+        &mut self,
+        key: FlowKey,
+        segment: &Segment<'_>,
+        from: End,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Option<FlowId> {
+        if segment.flags().rst() {
+            return None;
+        }
+        self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.bench.sit(sink))
+    }
+
     /// Whether a segment of an undecided flow has an urgent pointer that its receiver must not see: octets
     /// that it would take out of the stream are judged as part of it.
     fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
@@ -155,8 +168,7 @@ impl Engine {
         let decision = match flow.ruling {
             Ruling::Undecided => return None,
             Ruling::Passed => Decision::Pass,
-            // By it the other end learns that this one has given up.
-            Ruling::Blocked | Ruling::Refused | Ruling::Rejected if is_mere_reset(segment) => {
+            Ruling::Blocked | Ruling::Refused | Ruling::Rejected if lets_learn(flow, segment, from) => {
                 Decision::Undecided
             }
             Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Decision::Block,
@@ -166,8 +178,9 @@ impl Engine {
             return None;
         }
         let mark = self.bench.desk.marks.of(flow.label);
-        let passed = flow.ruling == Ruling::Passed;
-        if passed && (flags.fin() || flags.rst()) {
+        let ends =
+            if flow.ruling == Ruling::Passed { flags.fin() || flags.rst() } else { is_mere_reset(segment) };
+        if ends {
             flow.note_end(segment, from);
             if flow.is_closed() {
                 self.flows.table.set_class(id, Class::Closed, packet.now);
@@ -308,19 +321,21 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
         && flow.ruling == Ruling::Undecided
         && !segment.flags().syn()
         && !flow.is_confirmed()
-        && distance(stream.next(), segment.sequence()).unsigned_abs() > STRANGE
+        && distance(stream.next(), segment.sequence()).unsigned_abs() > NEARBY
 }
 
 /// Where an undecided flow stands, and whether it is over.
 fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
-    // A reset that its receiver may have ignored, as there are a dozen reasons for, ends no banner half-way
-    // where that would let the rest of it pass.
-    let over = flow.is_closed() && (!is_amid(flow) || !law.enforces(flow.key()));
+    let inline = law.tracking == Tracking::Inline;
+    // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a banner pass,
+    // the flow stays, or what is left of it is its verdict (`Barred`).
+    let remembers = inline && flow.is_supported();
+    let over = flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !law.enforces(flow.key()));
     let class = if over {
         Class::Closed
     } else if flow.is_opening() {
         Class::Opening
-    } else if law.tracking == Tracking::Inline && !flow.is_confirmed() {
+    } else if inline && !flow.is_supported() {
         Class::Unconfirmed
     } else {
         Class::Undecided
@@ -363,6 +378,13 @@ fn without_urgent_pointer(
     let patch = segment.without_urgent_pointer(packet.ip, packet.checksums == Checksums::Verify);
     let decision = patch.map_or(Decision::Drop, Decision::Patch);
     Inspected { decision, ..inspected }
+}
+
+/// True for segments of a blocked flow that pass all the same: a reset, by which the other end learns that this one has
+/// given up, and the answer to a SYN for ports in use (RFC 5961 section 4), which that end resets.
+fn lets_learn(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End) -> bool {
+    let answers = flow.reopening().is_some_and(|syn| syn.from != from);
+    is_mere_reset(segment) || answers && segment.flags().is_plain() && segment.wire_payload_length() == 0
 }
 
 /// Whether a segment says nothing but that its connection is over.
