@@ -8,7 +8,7 @@ use super::HttpInspect;
 use super::admission::Admission;
 use super::allowance::Allowance;
 use super::dialogue::{Dialogue, Unfinished};
-use super::judge::{Judge, Stop};
+use super::judge::{Judge, Stop, Withheld};
 use super::release::Release;
 use super::standing::Standing;
 use crate::event::{Side, Timestamp};
@@ -36,6 +36,8 @@ pub(super) struct Conversation {
     pub(super) spent: u64,
     /// What was told of it.
     pub(super) allowance: Allowance,
+    /// Alerts that are told once the flow is confirmed.
+    pub(super) withheld: Vec<Withheld>,
     /// Octets of memory that were accounted for.
     pub(super) accounted: usize,
     /// A segment that was asked for again: who sends it, where it begins, and what its receiver
@@ -119,7 +121,13 @@ impl Conversation {
                 self.admission.lose();
             }
             self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
-            self.pass_over(from, u64::from(offer.gap), judge);
+            if lossy || stream.is_from_start() {
+                self.pass_over(from, u64::from(offer.gap), judge);
+            } else {
+                // What was read may have been a decoy that its receiver had no use for.
+                self.dialogue.rewind(from);
+                self.dialogue.begin_amid(from);
+            }
         } else if lossy && !stream.is_from_start() {
             self.dialogue.begin_amid(from);
         }
@@ -322,6 +330,17 @@ impl Conversation {
             let used = dialogue.read(from, collector.unread(), peer, judge);
             collector.advance(stream, used);
         }
+    }
+
+    /// Begins a direction earlier whose SYN was not seen, where octets come that its receiver may not have: those behind
+    /// them are held until their turn.
+    pub(super) fn step_back(&mut self, from: Side, stream: &mut Stream, sequence: u32, count: usize) {
+        let Some(at) = stream.begins_before(sequence, count) else { return };
+        let inlet = self.inlet_mut(from);
+        inlet.collector.step_back(stream, at);
+        *inlet = Inlet { collector: std::mem::take(&mut inlet.collector), ..Inlet::default() };
+        self.dialogue.rewind(from);
+        self.admission.rewind(from);
     }
 
     /// What one side said in its SYN was not accepted: it begins afresh.

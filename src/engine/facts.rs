@@ -11,17 +11,18 @@ pub(super) struct FlowFacts {
     started: Timestamp,
     client: End,
     transport: Transport,
+    confirmed: bool,
     established: bool,
 }
 
 impl FlowFacts {
     pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Tcp, established: false }
+        Self { key, started, client, transport: Transport::Tcp, confirmed: false, established: false }
     }
 
     /// The same of a flow of UDP.
     pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Udp, established: false }
+        Self { transport: Transport::Udp, confirmed: true, ..Self::new(key, started, client) }
     }
 
     /// What carries it.
@@ -44,6 +45,11 @@ impl FlowFacts {
         Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
     }
 
+    /// True once one end has acknowledged what was seen of the other; of UDP always.
+    pub(super) const fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     /// True once each end has acknowledged what the other sent: neither address is forged.
     pub(super) const fn is_established(&self) -> bool {
         self.established
@@ -58,6 +64,6 @@ impl FlowFacts {
 impl From<&Flow<Conversation>> for FlowFacts {
     fn from(flow: &Flow<Conversation>) -> Self {
         let facts = Self::new(*flow.key(), flow.started(), flow.end(Side::Client));
-        Self { established: flow.is_established(), ..facts }
+        Self { confirmed: flow.is_confirmed(), established: flow.is_established(), ..facts }
     }
 }

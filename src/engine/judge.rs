@@ -7,7 +7,7 @@ use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
     EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side,
 };
-use crate::flow::{Anomaly, AnomalySet};
+use crate::flow::{Anomaly, AnomalySet, Tracking};
 use crate::packet::{Datagram, Segment};
 use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
 
@@ -69,7 +69,21 @@ pub(super) struct Judge<'e> {
     /// The policy whose rules are asked about every banner, and what they said, by their number in it.
     pub(super) asks: Option<Arc<Policy>>,
     pub(super) opinions: Vec<(usize, Opinion)>,
+    /// Alerts that are told once the flow is confirmed.
+    pub(super) withheld: Vec<Withheld>,
 }
+
+/// An alert about a flow that nobody has confirmed.
+#[derive(Debug)]
+pub(super) struct Withheld {
+    kind: EventKind,
+    from: Option<Side>,
+    protocol: Option<Protocol>,
+    transaction: Option<u32>,
+}
+
+/// Alerts that are withheld of one flow at most.
+const WITHHELD: usize = 4;
 
 impl<'e> Sitting<'e> {
     /// A judge of what `segment` shows, or of what a flow owes where it ended without one.
@@ -99,6 +113,7 @@ impl<'e> Sitting<'e> {
             said,
             asks,
             opinions,
+            withheld: Vec::new(),
         }
     }
 
@@ -137,6 +152,34 @@ impl Judge<'_> {
     /// True if what blocks really does in this flow.
     pub(super) const fn enforces(&self) -> bool {
         self.enforced
+    }
+
+    /// True while anybody could have sent what is judged, so that alerts and drops about it would be anybody's word: they are
+    /// told as one bounded anomaly.
+    fn withholds(&self) -> bool {
+        self.enforces() && self.law.tracking == Tracking::Inline && !self.flow.is_confirmed()
+    }
+
+    /// Emits the alerts of a flow that is confirmed now; those of another one are kept for later.
+    pub(super) fn emit_withheld(&mut self, withheld: &mut Vec<Withheld>) {
+        if self.withholds() {
+            withheld.append(&mut self.withheld);
+            return;
+        }
+        for Withheld { kind, from, protocol, transaction } in withheld.drain(..) {
+            self.emit(kind, from, protocol, transaction);
+        }
+    }
+
+    fn withhold(&mut self, withheld: Withheld) {
+        let anomaly = Anomaly::UnconfirmedMatch;
+        self.desk.counters.count_anomaly(anomaly);
+        self.tell_odd(anomaly, anomaly.detail());
+        if self.withheld.len() < WITHHELD {
+            self.withheld.push(withheld);
+        } else {
+            self.desk.counters.alerts_suppressed += 1;
+        }
     }
 
     /// The bench that it borrows, for what happens to other flows meanwhile.
@@ -380,7 +423,7 @@ impl Judge<'_> {
         if self.law.config.flow_events {
             self.desk.heard.dropped = Some((reason, rule.clone()));
         }
-        if !self.admits_drop(reason) {
+        if self.withholds() && !short || !self.admits_drop(reason) {
             self.desk.counters.events_suppressed += 1;
             return;
         }
@@ -412,6 +455,10 @@ impl Judge<'_> {
         protocol: Option<Protocol>,
         transaction: Option<u32>,
     ) {
+        if matches!(kind, EventKind::Alert(_)) && self.withholds() {
+            self.withhold(Withheld { kind, from, protocol, transaction });
+            return;
+        }
         if let EventKind::Application(said) = &kind {
             self.said = Some(said.protocol());
         }

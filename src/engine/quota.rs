@@ -4,10 +4,10 @@ use crate::event::Timestamp;
 use crate::flow::Anomaly;
 
 /// Events at once.
-const BURST: u64 = 256;
+const BURST: u64 = 64;
 
 /// Events a second thereafter.
-const RATE: u64 = 16;
+const RATE: u64 = 4;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -74,10 +74,10 @@ mod tests {
         let mut quota = Quota::default();
         let start = Timestamp::from_nanos(1_800_000_000 * SECOND);
         let told = (0..20_000).filter(|_| quota.admit(start).is_some()).count();
-        assert_eq!(told, 256);
+        assert_eq!(told, 64);
         let later = start.after(std::time::Duration::from_secs(1));
-        assert_eq!(quota.admit(later), Some(19_744));
+        assert_eq!(quota.admit(later), Some(19_936));
         let told = (0..100).filter(|_| quota.admit(later) == Some(0)).count();
-        assert_eq!(told, 15);
+        assert_eq!(told, 3);
     }
 }

@@ -7,7 +7,7 @@ impl Anomaly {
     /// Whether dropping the packet helps: not where the octets went another way already, and not where
     /// honest ends do the same.
     pub const fn is_refusable(self) -> bool {
-        !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent)
+        !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent | Self::UnconfirmedMatch)
     }
 
     /// Whether honest software never sends it, or loses nothing by its loss: dropped unless told otherwise.
@@ -39,6 +39,7 @@ impl Anomaly {
                     | Self::HopLimitDrop
                     | Self::Gap
                     | Self::UrgentData
+                    | Self::UnconfirmedMatch
             )
     }
 

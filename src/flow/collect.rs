@@ -281,6 +281,21 @@ impl Collector {
         stream.highest = sequence;
     }
 
+    /// Expects `sequence` next, which lies before all that was collected: that is held until its turn comes.
+    pub fn step_back(&mut self, stream: &mut Stream, sequence: u32) {
+        let start = stream.next.wrapping_sub(length(&self.octets));
+        let mut held = std::mem::take(&mut self.pins);
+        if !self.octets.is_empty() {
+            held.push(Piece { sequence: start, octets: std::mem::take(&mut self.octets) });
+        }
+        held.append(&mut self.pending);
+        self.pending = held;
+        self.pending_octets = self.pending.iter().map(|piece| piece.octets.len()).sum();
+        (self.pinned_octets, self.read) = (0, 0);
+        stream.begin_earlier(sequence);
+        self.awaited = sequence;
+    }
+
     /// Forgets everything, keeping the memory for another direction.
     pub fn forget(&mut self) {
         self.skip();

@@ -166,7 +166,8 @@ impl Ends {
         Self { streams, reopening: None, client, client_known: false }
     }
 
-    pub(super) const fn stream(&self, end: End) -> &Stream {
+    /// What one end sends.
+    pub const fn stream(&self, end: End) -> &Stream {
         let [low, high] = &self.streams;
         match end {
             End::Low => low,

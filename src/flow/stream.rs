@@ -211,11 +211,32 @@ impl Stream {
         self.known.set(Known::HEARD);
     }
 
+    /// Where a direction begins earlier whose SYN was not seen: at the first of `count` octets at `sequence` that its
+    /// receiver has not acknowledged. `None` where nothing of them lies before what was seen.
+    pub fn begins_before(&self, sequence: u32, count: usize) -> Option<u32> {
+        let first = self.initial.wrapping_add(1);
+        let unclear = self.is_open() && !self.is_from_start() && !self.known.has(Known::FAR);
+        let end = sequence.wrapping_add(u32::try_from(count).ok()?);
+        // An acknowledgement of octets that were never seen may be a lie.
+        let is_known = self.is_acknowledged() && distance(self.acknowledged, self.highest) >= 0;
+        let at =
+            if is_known && distance(sequence, self.acknowledged) > 0 { self.acknowledged } else { sequence };
+        let before = distance(at, first);
+        (unclear && before > 0 && before.unsigned_abs() <= NEARBY && distance(at, end) > 0).then_some(at)
+    }
+
     /// Begins the direction with the octet at `sequence`.
     pub(super) const fn open(&mut self, sequence: u32) {
+        self.initial = sequence.wrapping_sub(1);
         self.next = sequence;
         self.highest = sequence;
         self.known.set(Known::NEXT);
+    }
+
+    /// Begins a direction earlier whose SYN was not seen.
+    pub(super) const fn begin_earlier(&mut self, sequence: u32) {
+        self.next = sequence;
+        self.initial = sequence.wrapping_sub(1);
     }
 
     /// Begins the direction with a SYN.

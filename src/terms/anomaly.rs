@@ -108,6 +108,8 @@ anomalies! {
     Gap Stream "gap" "octets were acknowledged that were never seen here",
     /// Too many segments out of order.
     ReorderLimit Stream "reorder_limit" "more data out of order than is held",
+    /// A rule matches where no other end has answered.
+    UnconfirmedMatch Stream "unconfirmed_match" "a rule matches in a connection that the other end has not confirmed; alerts follow once it does",
     /// No decision within the budget.
     BudgetSpent Application "inspection_budget_spent" "no decision within the budget of octets or time",
     /// Both ends speak, but not the same protocol.

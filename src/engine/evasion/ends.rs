@@ -173,3 +173,48 @@ fn dead_connections_keep_nobody_out_and_stay_dead() {
         assert_eq!(talk.show(&rest), Decision::Block, "{on_failure:?}");
     }
 }
+
+#[test]
+fn a_direction_begins_where_its_receiver_stands_whatever_comes_first() {
+    for from_client in [true, false] {
+        for ahead in [3000, 1, 300_000, -3000] {
+            for size in [BAD.len(), 5] {
+                let mut talk = Setup::enforcing(RULES).midstream();
+                show_at(&mut talk, from_client, ahead, b"x");
+                talk.acknowledge(!from_client);
+                let mut decisions = BAD.chunks(size).map(|piece| {
+                    let decision = talk.send(from_client, Flags::ACK | Flags::PSH, piece);
+                    talk.acknowledge(!from_client);
+                    decision
+                });
+                assert!(decisions.any(|decision| is_stopped(&decision)), "{from_client} {ahead} {size}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_condemned_stays_so_whatever_its_sender_says() {
+    let (half, rest) = BAD.split_at(12);
+    for ahead in [300_000, 3_000_000, -300_000] {
+        let mut talk = Setup::enforcing(RULES).midstream();
+        assert_eq!(talk.server(half), Decision::Undecided);
+        assert_eq!(talk.show(&talk.server_segment(rest)), Decision::Drop);
+        show_at(&mut talk, false, ahead, b"x");
+        assert_eq!(talk.show(&talk.server_segment(rest)), Decision::Drop, "{ahead}");
+    }
+}
+
+#[test]
+fn packets_without_a_connection_are_few_events_and_no_drops() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    for _ in 0..20_000 {
+        assert_eq!(talk.stranger(BAD), Decision::Drop);
+        // As fast as a link brings them.
+        talk.now = talk.now.before(Duration::from_micros(900));
+    }
+    talk.wait(Duration::from_secs(30));
+    assert!(talk.events.len() <= 100, "{}", talk.events.len());
+    assert!(talk.anomalies().iter().all(|name| *name == "unconfirmed_match"), "{:?}", talk.anomalies());
+    assert_eq!(talk.anomalies().len(), talk.events.len(), "neither alerts nor drops");
+}

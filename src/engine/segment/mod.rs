@@ -320,7 +320,9 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
         && stream.is_open()
         && flow.ruling == Ruling::Undecided
         && !segment.flags().syn()
-        && !flow.is_confirmed()
+        && !flow.is_supported()
+        && !is_amid(flow)
+        && flow.conversation.as_ref().is_none_or(|conversation| conversation.condemned.is_none())
         && distance(stream.next(), segment.sequence()).unsigned_abs() > NEARBY
 }
 

@@ -9,7 +9,9 @@ use crate::engine::release;
 use crate::engine::standing;
 use crate::engine::{Decision, Engine, Inspected};
 use crate::event::{EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, distance};
+use crate::flow::{
+    Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, Tracking, distance,
+};
 use crate::packet::Segment;
 
 /// How far an acknowledgement may lie from octets that are condemned, to be about the same connection.
@@ -85,20 +87,47 @@ impl<'e> Passage<'e> {
         let near = |sequence: u32| distance(sequence, condemned.sequence).unsigned_abs() < CONDEMNED_NEAR;
         let start = first_octet(segment);
         let end = start.wrapping_add(u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX));
-        if from_there && start != end && !near(start) || !from_there && !near(segment.acknowledgement()) {
-            // The connection's numbers are others: those octets were forged.
+        if !from_there && !near(segment.acknowledgement()) {
+            // By the other end's word the connection's numbers are others: those octets were forged.
             self.end_conversation();
+            return None;
+        }
+        if from_there && start != end && !near(start) {
+            self.read_apart();
             return None;
         }
         if !from_there && flow.is_confirmed() {
             let stop = condemned.stop.clone();
             let mark = self.judge.desk.marks.of(flow.label);
+            self.emit_withheld();
             return Some(self.stop(stop, mark));
         }
         let meets = from_there
             && distance(start, condemned.sequence.wrapping_add(condemned.count)) > 0
             && distance(condemned.sequence, end) > 0;
         meets.then(|| Decision::Drop.into())
+    }
+
+    /// Forgets what was read where all of it is condemned: the sender may be another one, whose octets are read afresh.
+    fn read_apart(&mut self) {
+        let origin = self.origin.before.stream(self.from);
+        if origin.is_open() {
+            return;
+        }
+        let flow = self.flows.table.get_mut(self.id);
+        let condemned = flow.conversation.as_mut().and_then(|conversation| conversation.condemned.take());
+        self.end_conversation();
+        let flow = self.flows.table.get_mut(self.id);
+        let conversation = flow.conversation.get_or_insert_with(|| self.judge.desk.spare.take());
+        conversation.condemned = condemned;
+    }
+
+    /// Emits the alerts of a flow that is confirmed by now.
+    fn emit_withheld(&mut self) {
+        let flow = self.flows.table.get_mut(self.id);
+        if let Some(conversation) = &mut flow.conversation {
+            self.judge.emit_withheld(&mut conversation.withheld);
+        }
     }
 
     /// Reads what the segment brings, if it is not refused; whether more of it is to be asked for.
@@ -121,6 +150,7 @@ impl<'e> Passage<'e> {
             && release::catch_up(conversation, streams.server(side), segment, side, judge);
         standing::count(conversation, judge);
         let reached = streams.server(side).next();
+        judge.emit_withheld(&mut conversation.withheld);
         let mut anomalies = tracked.anomalies;
         if reads {
             let (sequence, payload) = (first_octet(segment), segment.payload());
@@ -132,6 +162,7 @@ impl<'e> Passage<'e> {
         }
         judge.note(anomalies, reported);
         let mut more = false;
+        let inline = judge.law.tracking == Tracking::Inline;
         let refused = judge.outcome.refuse.is_some() && judge.enforces();
         if !refused {
             if let Some(at) = tracked.refused {
@@ -142,6 +173,9 @@ impl<'e> Passage<'e> {
                 conversation.rewind(side, streams.own, at);
             }
             if reads {
+                if inline {
+                    conversation.step_back(side, streams.own, first_octet(segment), segment.payload().len());
+                }
                 reading::read(conversation, side, &mut streams, segment, reported, judge);
             }
             let stopped = judge.enforces() && judge.outcome.stop.is_some();
@@ -154,6 +188,7 @@ impl<'e> Passage<'e> {
                 conversation.review(judge);
             }
         }
+        judge.emit_withheld(&mut conversation.withheld);
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         conversation.take_stock(streams.by_side(side), judge.packet.now);
         conversation.account(&mut judge.desk.counters);
