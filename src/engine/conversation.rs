@@ -367,6 +367,7 @@ impl Conversation {
     /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
     pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
         std::mem::swap(&mut self.allowance, &mut judge.allowance);
+        judge.withheld.append(&mut self.withheld);
         for from in [Side::Client, Side::Server] {
             if judge.law.tracking == Tracking::Lossy {
                 // Nothing comes any more that would need to know where the direction stands.

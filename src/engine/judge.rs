@@ -459,6 +459,15 @@ impl Judge<'_> {
             self.withhold(Withheld { kind, from, protocol, transaction });
             return;
         }
+        if matches!(kind, EventKind::Application(_)) && self.withholds() {
+            let now = self.packet.now;
+            if !self.withheld.is_empty()
+                || self.desk.quotas.of(Anomaly::UnconfirmedMatch).admit(now).is_none()
+            {
+                self.desk.counters.events_suppressed += 1;
+                return;
+            }
+        }
         if let EventKind::Application(said) = &kind {
             self.said = Some(said.protocol());
         }

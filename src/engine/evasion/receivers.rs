@@ -112,13 +112,14 @@ fn a_flow_begun_in_its_middle_blocks_nobody_until_it_is_confirmed() {
         assert_eq!(talk.client(b"what the connection"), Decision::Undecided);
         assert_eq!(talk.server(b"is about"), Decision::Undecided);
     }
-    assert_eq!(alerts(&talk), 1);
+    assert_eq!((alerts(&talk), talk.anomalies()), (0, vec!["unconfirmed_match"]));
     // Real, and in time: the first of it waits, and confirmed it is blocked.
     let mut talk = Setup::enforcing(RULES).midstream();
     assert_eq!(talk.show(&talk.server_segment(BAD)), Decision::Drop);
     talk.client(b"SSH-2.0-x\r\n");
     assert_eq!(talk.acknowledge(false), Decision::Undecided, "the client is real");
     assert_eq!(talk.acknowledge(true), Decision::Block, "and has got nothing of it");
+    assert_eq!(alerts(&talk), 1);
 }
 
 /// `established` of the last event, which is the alert's or the drop's.
