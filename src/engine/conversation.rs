@@ -378,6 +378,8 @@ impl Conversation {
         self.dialogue.tell_rest(judge);
         self.admission.conclude(judge);
         judge.tell_cut_alerts();
+        // Nobody has confirmed the flow: they may be anybody's word, and not another flow's.
+        judge.withheld.clear();
         std::mem::swap(&mut self.allowance, &mut judge.allowance);
     }
 

@@ -332,7 +332,8 @@ fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a banner pass,
     // the flow stays, or what is left of it is its verdict (`Barred`).
     let remembers = inline && flow.is_supported();
-    let over = flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !law.enforces(flow.key()));
+    let over =
+        flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !law.enforces(flow.key()));
     let class = if over {
         Class::Closed
     } else if flow.is_opening() {
