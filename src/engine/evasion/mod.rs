@@ -74,6 +74,7 @@
 //! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
 //! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
 //! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
+//! | a packet of a forged connection that matches a rule | dropped, always; reported as a bounded anomaly. The alerts follow once the other end acknowledges | `unconfirmed_match` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
 //! | half a banner, and a long wait; more lines than the budget to an end that has spoken | blocked | `inspection_budget_spent` |
 //! | a banner behind other lines, whatever octets they hold | lines are gone over up to the budget | |
@@ -135,6 +136,8 @@
 //!   told (`gap`) and read on behind.
 //! * Octets with a sequence number that the guard has forgotten the beginning of (a table full of others)
 //!   are read as if a connection began there.
+//! * A connection that was open before the guard started is not covered in one case. Its sender sends a decoy that ends
+//!   where the receiver stands. The receiver answers with a duplicate ACK, and the guard takes the decoy for received.
 
 #[cfg(test)]
 mod ends;
