@@ -9,10 +9,10 @@ use std::os::unix::fs::lchown;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::diagnostics::tell;
@@ -29,6 +29,11 @@ pub(crate) const PROGRAMS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySe
 
 /// Becoming another user, which no confined program needs a second time.
 pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
+/// The users that a program started by root becomes where no other one is named: the package's own, or the one that owns
+/// nothing.
+const IN_PLACE_OF_ROOT: [&str; 2] = ["bannerwall", NOBODY];
+const NOBODY: &str = "nobody";
 
 /// Whether the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened the socket.
 pub(crate) fn may_answer() -> bool {
@@ -60,6 +65,14 @@ impl User {
         let groups = nix::unistd::getgrouplist(&CString::new(found.name)?, found.gid)?;
         let groups = groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect();
         Ok(Self { uid: Uid::from_raw(found.uid.as_raw()), groups })
+    }
+
+    /// The user that a program of root's becomes once its sockets are open; `None` if the calling thread is not root's, or if
+    /// there is no other user in its user namespace.
+    pub(crate) fn in_place_of_root() -> Option<Self> {
+        let is_root = geteuid().is_root();
+        let found = IN_PLACE_OF_ROOT.iter().filter(|_| is_root).find_map(|name| Self::find(name).ok());
+        found.filter(|user| is_mapped(user.number()))
     }
 
     /// The user's number.
@@ -101,6 +114,60 @@ impl User {
             None,
             CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() },
         )?)
+    }
+}
+
+/// Whether a user's number means something in this user namespace (`user_namespaces(7)`).
+fn is_mapped(user: u32) -> bool {
+    let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else { return true };
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(first)), _, Some(Ok(count))) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return false;
+        };
+        user.checked_sub(first).is_some_and(|offset| offset < count)
+    })
+}
+
+/// True if the group of a user, or of the calling thread, is one that an admin may put people into, unlike those of root
+/// and of nobody.
+pub(crate) fn has_own_group(user: Option<&User>) -> bool {
+    let own = user.map_or_else(geteuid, |user| user.uid);
+    !own.is_root() && User::find(NOBODY).is_ok_and(|nobody| nobody.uid != own)
+}
+
+/// [`keep`] by a thread that is not root's any more afterwards, unless this user namespace has no other user. Rights over
+/// files stay if `needed` has them.
+///
+/// # Errors
+/// As [`User::become_keeping`] and [`keep`].
+pub(crate) fn leave_root(needed: CapabilitySet) -> io::Result<()> {
+    match User::in_place_of_root() {
+        Some(user) if capabilities(None)?.effective.contains(CHANGE_USER) => user.become_keeping(needed),
+        _ => keep(needed),
+    }
+}
+
+/// [`leave_root`] for good by a process that runs programs, which get the same capabilities and never more.
+///
+/// # Errors
+/// As [`leave_root`].
+pub(crate) fn leave_root_with_programs(needed: CapabilitySet) -> io::Result<()> {
+    set_no_new_privs(true)?;
+    leave_root(needed)?;
+    if geteuid().is_root() {
+        // Programs of root's get its capabilities by themselves.
+        return Ok(());
+    }
+    let now = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { inheritable: now.permitted, ..now })?;
+    now.permitted.iter().try_for_each(|one| Ok(configure_capability_in_ambient_set(one, true)?))
+}
+
+/// [`leave_root`] by a program that goes on if that fails, and says so.
+pub(crate) fn leave_root_or_tell(needed: CapabilitySet) {
+    if let Err(error) = leave_root(needed) {
+        tell(format_args!("bannerwall: cannot give up root's rights: {error}"));
     }
 }
 

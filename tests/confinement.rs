@@ -182,6 +182,38 @@ fn a_guard_is_held_to_its_own_files_and_does_its_work() {
 }
 
 #[test]
+fn no_thread_is_root_s_or_without_a_filter_once_a_guard_or_a_page_runs() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let inventory = place.folder.path().join("net.db");
+        let database = inventory.display();
+        let guard = place.start(&format!("--enforce --inventory {database} --serve 127.0.0.1:8642"));
+        assert!(!place.is_served("first") && place.is_served("second"));
+        let mut page = place.network.command(PROGRAM);
+        page.args(["serve", "--listen", "127.0.0.1:8643", "--scan-allow", "127.7.0.0/24", "--inventory"]);
+        let page = Running::start({
+            page.arg(&inventory);
+            page
+        });
+        page.wait_stderr("ready", |text| text.contains("the page is at").then_some(()));
+        assert!(place.network.run("curl -sS -m 20 http://127.0.0.1:8643/").contains("<html"));
+        for process in [&guard, &page] {
+            let users = of_threads(process, "Uid");
+            assert!(users.len() > 1 && users.iter().all(|ids| !ids.split_whitespace().any(|id| id == "0")));
+            assert!(of_threads(process, "Seccomp").iter().all(|mode| mode == "2"));
+            let [runner] = children(process).try_into().expect("one helper process");
+            let status = fs::read_to_string(format!("/proc/{runner}/status")).expect("it runs");
+            assert!(!status.contains("Uid:\t0"), "{status}");
+        }
+        drop(page);
+        place.stop(guard);
+    });
+}
+
+#[test]
 fn a_guard_that_blocks_nothing_has_no_raw_socket_to_open() {
     as_root(|| {
         let place = Place::new();

@@ -147,8 +147,7 @@ fn without_descriptors_the_hook_is_put_back_and_taken_down() {
         let id = process.id();
         let highest = std::fs::read_dir(format!("/proc/{id}/fd")).expect("it runs").count();
         assert!(highest > 12, "{highest}");
-        let limit = Command::new("prlimit").args([&format!("--pid={id}"), "--nofile=12:12"]).status();
-        assert!(limit.expect("util-linux").success());
+        process.limit_descriptors(12);
         let repaired = rules(&namespace);
         namespace.run(&format!("{PROGRAM} hook down"));
         eventually("the hook to be back", || (rules(&namespace) == repaired).then_some(()));

@@ -24,7 +24,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, prlimit};
+use rustix::process::{Pid, kill_process};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
@@ -452,16 +452,11 @@ fn who_could_not_be_heard_for_want_of_descriptors_is_heard_later() {
     as_root(|| {
         let stage = Stage::new();
         let mut guard = stage.guard(NO_SQLMAP);
-        let limit = |descriptors: u64| {
-            let process = Pid::from_raw(guard.process.id().cast_signed());
-            let limit = Rlimit { current: Some(descriptors), ..getrlimit(Resource::Nofile) };
-            prlimit(process, Resource::Nofile, limit).expect("it lives");
-        };
-        limit(3);
+        guard.process.limit_descriptors(3);
         let _unheard = UnixStream::connect(stage.socket()).expect("it listens");
         // It tries, and there is no descriptor.
         std::thread::sleep(Duration::from_millis(500));
-        limit(1024);
+        guard.process.limit_descriptors(1024);
         let next = stage.guard(NO_SQLMAP);
         assert_ended_well(&mut guard);
         assert!(next.process.stderr().contains("goes on in the place of"), "{}", next.process.stderr());

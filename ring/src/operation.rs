@@ -18,6 +18,26 @@ pub(super) const REQUIRED: [(u8, &str); 6] = [
     (opcode::Close::CODE, "IORING_OP_CLOSE (Linux 5.6)"),
 ];
 
+/// Every operation that a ring may submit.
+pub(super) const CODES: &[u8] = &[
+    opcode::Socket::CODE,
+    opcode::SetSockOpt::CODE,
+    opcode::Connect::CODE,
+    opcode::Send::CODE,
+    opcode::Recv::CODE,
+    opcode::AsyncCancel::CODE,
+    opcode::Close::CODE,
+    #[cfg(test)]
+    opcode::FixedFdInstall::CODE,
+];
+
+/// Every flag that an operation may have.
+pub(super) const FLAGS: squeue::Flags = squeue::Flags::FIXED_FILE
+    .union(squeue::Flags::IO_LINK)
+    .union(squeue::Flags::IO_HARDLINK)
+    .union(squeue::Flags::BUFFER_SELECT)
+    .union(squeue::Flags::SKIP_SUCCESS);
+
 /// A direct socket: a place in the ring's own table of descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);

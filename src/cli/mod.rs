@@ -130,7 +130,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 
 /// Runs iptables for a guard that may run nothing itself. Guards start this; it is nobody else's subcommand.
 fn run_programs() -> Result<Exit, Failure> {
-    privileges::keep_for_good(NETWORK | FILES)?;
+    privileges::leave_root_with_programs(NETWORK | FILES)?;
     runner::serve()?;
     Ok(Exit::Done)
 }
@@ -138,7 +138,7 @@ fn run_programs() -> Result<Exit, Failure> {
 /// Starts scans for a page that may run nothing itself. Pages start this; it is nobody else's subcommand.
 fn run_scans() -> Result<Exit, Failure> {
     // What a scan keeps for itself.
-    privileges::keep_for_good(FILES | rustix::thread::CapabilitySet::IPC_LOCK)?;
+    privileges::leave_root_with_programs(FILES | rustix::thread::CapabilitySet::IPC_LOCK)?;
     crate::serve::runner::serve()?;
     Ok(Exit::Done)
 }

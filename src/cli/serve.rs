@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
     }
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).context("cannot take signals").map_err(Failure::Usage)?;
-    let server = config.start(None).map_err(Failure::usage)?;
+    let server = config.start_confined().map_err(Failure::usage)?;
     if !quiet {
         tell(format_args!("bannerwall: the page is at {}", server.url()));
     }

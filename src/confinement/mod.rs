@@ -4,22 +4,19 @@
 //! Code led astray by what it reads can then neither open another file nor run a program. What the kernel does
 //! not have is done without and told.
 
-use std::collections::BTreeMap;
+mod calls;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use self::calls::Activities;
+use crate::diagnostics::tell;
+use crate::files::folder_of;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
     Scope,
 };
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp as Cmp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
-
-use crate::diagnostics::tell;
-use crate::files::folder_of;
 
 /// The newest interface of Landlock that is asked for, Linux 6.12; older kernels enforce what they know.
 const NEWEST: ABI = ABI::V6;
@@ -37,96 +34,10 @@ const NAMES: [&str; 6] = [
     "/etc/passwd",
 ];
 
-/// Calls that nothing here makes: other programs and processes, mounts and namespaces, the kernel itself.
-const REFUSED: &[i64] = &[
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsmount,
-    libc::SYS_mount_setattr,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_setns,
-    libc::SYS_unshare,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_kexec_load,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_acct,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_personality,
-];
-
-/// Calls that are refused with some arguments: the number of the argument, what of it is looked at, and what that
-/// must not be. A raw socket would speak for others.
-const REFUSED_WITH: &[(i64, &[Condition])] = &[
-    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, libc::SOCK_RAW as u64)]),
-    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64), (1, SOCKET_TYPE, libc::SOCK_RAW as u64)]),
-    // `AF_PACKET` by its oldest name.
-    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, SOCK_PACKET)]),
-    // What is typed into the terminal that somebody has started this from.
-    (libc::SYS_ioctl, &[(1, Cmp::Eq, TIOCSTI)]),
-    (libc::SYS_ioctl, &[(1, Cmp::Eq, TIOCLINUX)]),
-    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWUSER as u64), libc::CLONE_NEWUSER as u64)]),
-    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWNS as u64), libc::CLONE_NEWNS as u64)]),
-    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWNET as u64), libc::CLONE_NEWNET as u64)]),
-    (libc::SYS_clone, &[(0, Cmp::MaskedEq(libc::CLONE_NEWPID as u64), libc::CLONE_NEWPID as u64)]),
-];
-
-/// Of `ioctl(2)`; C libraries disagree about their type.
-const TIOCSTI: u64 = 0x5412;
-const TIOCLINUX: u64 = 0x541c;
-const _: () = assert!(libc::TIOCSTI == 0x5412 && libc::TIOCLINUX == 0x541c);
-
-/// Of `socket(2)`, which the C library's headers call obsolete.
-const SOCK_PACKET: u64 = 10;
-
-/// Sockets that show and send whole frames.
-const PACKET_SOCKETS: (i64, &[Condition]) = (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)]);
-
-/// Commands of `bpf(2)` that do more than look up, update or delete an entry of a map, or go on to the next
-/// (1 to 4, `linux/bpf.h`).
-const ENTRIES_ONLY: [&[Condition]; 2] = [&[(0, Cmp::Eq, 0)], &[(0, Cmp::Gt, 4)]];
-
-/// Of the second argument of `socket`, beside which flags stand.
-const SOCKET_TYPE: Cmp = Cmp::MaskedEq(0xf);
-
-/// An argument's number, how it is compared, and with what.
-type Condition = (u8, Cmp, u64);
-
-/// Calls that begin a conversation with others.
-const NETWORK: &[i64] =
-    &[libc::SYS_socket, libc::SYS_bind, libc::SYS_listen, libc::SYS_connect, libc::SYS_io_uring_setup];
-
 /// What a process needs; everything else is taken from it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confinement {
-    /// It speaks to others.
-    speaks: bool,
-    /// It opens packet sockets.
-    taps: bool,
-    /// It submits calls by an `io_uring(7)`, which no filter sees.
-    submits: bool,
-    /// It reads and changes entries of maps of eBPF that it has.
-    keeps_maps: bool,
+    activities: Activities,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
     makes: Vec<PathBuf>,
@@ -154,25 +65,25 @@ pub(crate) enum ConfinementError {
 impl Confinement {
     /// May speak to whomever it wants.
     pub(crate) fn speaking(mut self) -> Self {
-        self.speaks = true;
+        self.activities.network = true;
         self
     }
 
     /// May open packet sockets (`packet(7)`).
     pub(crate) fn tapping(mut self) -> Self {
-        self.taps = true;
+        self.activities.packets = true;
         self
     }
 
     /// May read and change entries of maps of eBPF (`bpf(2)`), and make none.
     pub(crate) fn keeping_maps(mut self) -> Self {
-        self.keeps_maps = true;
+        self.activities.maps = true;
         self
     }
 
     /// May set up rings of calls (`io_uring(7)`).
     pub(crate) fn submitting(mut self) -> Self {
-        self.submits = true;
+        self.activities.rings = true;
         self
     }
 
@@ -182,9 +93,16 @@ impl Confinement {
         self
     }
 
+    /// May open netlink sockets, for notifications of interfaces and rules.
+    pub(crate) fn watching_kernel(mut self) -> Self {
+        self.activities.netlink = true;
+        self
+    }
+
     /// May speak to a database server, which it has to find by its name.
     pub(crate) fn finding_servers(mut self) -> Self {
-        self.speaks = true;
+        self.activities.network = true;
+        self.activities.unix = true;
         self.reads.extend(NAMES.map(PathBuf::from));
         self
     }
@@ -218,7 +136,8 @@ impl Confinement {
         let files = self.restrict_files();
         // Before its filter, seccompiler takes from programs that this one might run what it has not itself
         // (`PR_SET_NO_NEW_PRIVS`), with Landlock or without.
-        self.refuse_calls()?;
+        let writes = !self.writes.is_empty() || !self.makes.is_empty();
+        Activities { writes, ..self.activities }.enforce()?;
         Ok(Held { files: files?.ruleset })
     }
 
@@ -236,7 +155,7 @@ impl Confinement {
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))?
             .scope(scope())?;
-        if !self.speaks {
+        if !self.activities.network {
             handled = handled.handle_access(AccessNet::from_all(NEWEST))?;
         }
         let mut rules = handled.create()?;
@@ -255,34 +174,6 @@ impl Confinement {
         }
         rules.restrict_self()
     }
-
-    fn refuse_calls(&self) -> Result<(), ConfinementError> {
-        let mut refused: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-        for (call, conditions) in REFUSED_WITH.iter().chain((!self.taps).then_some(&PACKET_SOCKETS)) {
-            refused.entry(*call).or_default().push(rule(conditions)?);
-        }
-        let network = if self.speaks { &[] } else { NETWORK };
-        // Without rules a call is refused whatever its arguments.
-        refused.extend(REFUSED.iter().chain(network).map(|call| (*call, Vec::new())));
-        if self.keeps_maps {
-            let others = ENTRIES_ONLY.iter().map(|conditions| rule(conditions));
-            refused.insert(libc::SYS_bpf, others.collect::<Result<_, _>>()?);
-        }
-        if !self.submits {
-            refused.insert(libc::SYS_io_uring_setup, Vec::new());
-        }
-        refuse(refused, libc::EPERM)?;
-        // Its arguments lie in memory, where no filter looks. The C library goes back to `clone` then.
-        refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)
-    }
-}
-
-fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<(), ConfinementError> {
-    let refusal = SeccompAction::Errno(errno.unsigned_abs());
-    let machine = std::env::consts::ARCH.try_into()?;
-    let filter = SeccompFilter::new(calls, SeccompAction::Allow, refusal, machine)?;
-    let program: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter(&program)?)
 }
 
 /// What is kept apart from other processes: signals, and abstract sockets unless the service manager listens on one.
@@ -292,13 +183,6 @@ fn scope() -> BitFlags<Scope> {
         true => Scope::Signal.into(),
         false => Scope::from_all(NEWEST),
     }
-}
-
-fn rule(conditions: &[Condition]) -> Result<SeccompRule, seccompiler::BackendError> {
-    let made = conditions.iter().map(|(number, comparison, value)| {
-        SeccompCondition::new(*number, SeccompCmpArgLen::Dword, comparison.clone(), *value)
-    });
-    SeccompRule::new(made.collect::<Result<_, _>>()?)
 }
 
 /// What of Landlock the running kernel has.
@@ -426,7 +310,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let confinement = Confinement::default().speaking();
-        if taps { confinement.tapping().keeping_maps() } else { confinement }.apply().unwrap();
+        let whole = || confinement.clone().tapping().keeping_maps().watching_kernel();
+        if taps { whole() } else { confinement.clone() }.apply().unwrap();
         assert!(TcpStream::connect(address).is_ok() && TcpListener::bind("127.0.0.1:0").is_ok());
         assert!(Command::new("/bin/true").status().is_err(), "no program");
         assert!(crate::bypass::try_out().is_err(), "no program of eBPF, and no map");
@@ -437,7 +322,8 @@ mod tests {
             refused(AddressFamily::INET, SocketType::RAW) && refused(AddressFamily::INET6, SocketType::RAW)
         );
         assert_eq!(refused(AddressFamily::PACKET, SocketType::RAW), !taps);
-        assert!(!refused(AddressFamily::NETLINK, SocketType::RAW), "for news of interfaces and rules");
+        assert_eq!(refused(AddressFamily::NETLINK, SocketType::RAW), !taps);
+        assert!(refused(AddressFamily::UNIX, SocketType::STREAM), "no other program's socket");
     }
 
     /// Goes on in a process of its own, which calls itself so, and must end well.

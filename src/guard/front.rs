@@ -1,5 +1,6 @@
 //! What others see of a run: its metrics, its control socket, the page, and the way for a guard that takes over.
 
+use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use crossbeam_channel::Sender;
 use super::config::GuardConfig;
 use super::control::Control;
 use super::page::Page;
-use super::private_socket::Access;
+use super::private_socket::{Access, UnboundSocket};
 use super::requests::forward;
 use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
+use crate::privileges::{User, has_own_group};
 
 /// What is open; all of it ends with this value.
 #[derive(Debug, Default)]
@@ -35,8 +37,31 @@ pub(super) struct Facade {
     /// The sockets of queues, for a guard that takes over.
     pub(super) gifts: Vec<Gift>,
     pub(super) store: Option<Store>,
+    pub(super) unbound: UnboundSockets,
     /// Whether a service manager looks after this process.
     pub(super) has_manager: bool,
+}
+
+/// The Unix sockets that the configuration asks for, opened before the guard is confined.
+#[derive(Default)]
+pub(super) struct UnboundSockets {
+    control: Option<UnboundSocket>,
+    takeover: Option<UnboundSocket>,
+}
+
+impl UnboundSockets {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub(super) fn open(config: &GuardConfig) -> io::Result<Self> {
+        let user = config.user.clone().or_else(User::in_place_of_root);
+        let access = if has_own_group(user.as_ref()) { Access::Group } else { Access::Owner };
+        Ok(Self {
+            control: config.control.is_some().then(|| UnboundSocket::open(access)).transpose()?,
+            takeover: config.takeover.is_some().then(|| UnboundSocket::open(Access::Owner)).transpose()?,
+        })
+    }
 }
 
 impl Front {
@@ -53,7 +78,8 @@ impl Front {
         facade: Facade,
         page: Option<&mut Page>,
     ) -> (Self, Vec<GuardError>) {
-        let Facade { registry, health, metrics, messages, listener, mut gifts, store, has_manager } = facade;
+        let Facade { registry, health, metrics, messages, listener, mut gifts, store, unbound, has_manager } =
+            facade;
         let mut failed = Vec::new();
         let endpoint = match (&config.metrics, listener) {
             (Some(shown), Some(listener)) => Some(Endpoint::go_on(shown, listener, registry, health)),
@@ -67,12 +93,15 @@ impl Front {
             }
             gifts.push(Gift { name: METRICS.to_owned(), socket: listener.into(), marks_connections: false });
         }
-        let control = listen(config, messages.clone()).map_err(|error| failed.push(error)).ok().flatten();
+        let control = listen(config, unbound.control, messages.clone())
+            .map_err(|error| failed.push(error))
+            .ok()
+            .flatten();
         if let Some(Err(error)) = page.map(Page::open) {
             failed.push(error);
         }
-        let heirs = config.takeover.as_ref().and_then(|path| {
-            Heirs::listen(path, Terms::of(config), gifts, messages, metrics, has_manager)
+        let heirs = config.takeover.as_ref().zip(unbound.takeover).and_then(|(path, socket)| {
+            Heirs::listen((path, socket), Terms::of(config), gifts, messages, metrics, has_manager)
                 .map_err(|error| {
                     failed.push(GuardError::Takeover { path: path.clone(), why: error.to_string() });
                 })
@@ -83,11 +112,13 @@ impl Front {
 }
 
 /// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
-fn listen(config: &GuardConfig, messages: Sender<Message>) -> Result<Option<Control>, GuardError> {
-    let Some(place) = &config.control else { return Ok(None) };
-    // The group of root is not the guard's own.
-    let access = if rustix::process::geteuid().is_root() { Access::Owner } else { Access::Group };
-    match Control::start(&place.path, access, move |request| forward(&messages, request)) {
+fn listen(
+    config: &GuardConfig,
+    socket: Option<UnboundSocket>,
+    messages: Sender<Message>,
+) -> Result<Option<Control>, GuardError> {
+    let Some((place, socket)) = config.control.as_ref().zip(socket) else { return Ok(None) };
+    match Control::start(&place.path, socket, move |request| forward(&messages, request)) {
         Ok(control) => Ok(Some(control)),
         Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
         Err(error) => {

@@ -5,7 +5,8 @@
 //! | `CAP_NET_ADMIN` | verdicts: nfnetlink asks for it with each message; the news of changed rules |
 //! | `CAP_NET_RAW`, packet sockets | with `--enforce` alone: resets on a bridge leave by its ports, which come and go |
 //! | maps of the bypass, by their descriptors | with `--bypass` alone: entries of flows come and go |
-//! | rights over files of others | rules and event files that belong to another user; nothing of it with `--user` |
+//! | rights over files of others | rules and event files of root's; none with `--user` |
+//! | user id 0 | nothing: the guard becomes `bannerwall` or `nobody` if `--user` names no other user |
 //! | rule files, event files, the inventory, `/run/bannerwall` | reloads, rotation |
 //!
 //! Programs are run by [`Runner`], a process that was started before and takes changes of the hook alone.
@@ -44,8 +45,8 @@ pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
     if let Some(inventory) = &config.inventory {
         inventory.prepare(config.user.as_ref())?;
     }
+    needed |= change_user();
     if let Some(user) = &config.user {
-        needed |= CHANGE_USER;
         let _ = user.own(&folder);
         // What a guard of root's has left there tells nothing any more once this one has run.
         Ledger::of(config.queues, None).remove();
@@ -53,10 +54,14 @@ pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
     Ok(privileges::keep_for_good(needed)?)
 }
 
+/// The right to become another user, for a guard that root has started.
+fn change_user() -> CapabilitySet {
+    if rustix::process::geteuid().is_root() { CHANGE_USER } else { CapabilitySet::empty() }
+}
+
 /// Gives up what loading a program into the kernel takes, once that is done.
-pub(super) fn give_up_loading(config: &GuardConfig) -> Result<(), GuardError> {
-    let change = if config.user.is_some() { CHANGE_USER } else { CapabilitySet::empty() };
-    Ok(privileges::keep(NETWORK | FILES | change)?)
+pub(super) fn give_up_loading() -> Result<(), GuardError> {
+    Ok(privileges::keep(NETWORK | FILES | change_user())?)
 }
 
 /// Gives up the rest; who runs iptables from here on.
@@ -73,7 +78,7 @@ pub(super) fn give_up(config: &GuardConfig, rules: &RuleSet) -> Result<Programs,
     }
     match &config.user {
         Some(user) => become_user(user, needed, &config.writes)?,
-        None => privileges::keep(needed | FILES)?,
+        None => privileges::leave_root(needed | FILES)?,
     }
     if config.sandbox == Sandbox::Whole {
         confinement(config, rules).apply_or_tell(false);
@@ -97,7 +102,7 @@ pub(super) fn files(
     inventory: Option<&Place>,
     writes: &[PathBuf],
 ) -> Confinement {
-    let mut confinement = Confinement::default().speaking();
+    let mut confinement = Confinement::default().speaking().watching_kernel();
     if inventory.is_some_and(|place| place.file().is_none()) {
         confinement = confinement.finding_servers();
     }

@@ -29,7 +29,7 @@ impl Page {
     /// # Errors
     /// The page cannot be shown.
     pub(super) fn open(&mut self) -> Result<(), GuardError> {
-        let server = self.config.start(Some(&self.alerts))?;
+        let server = self.config.start(&self.alerts)?;
         tell(format_args!("bannerwall: the page is at {}", server.url()));
         self.server = Some(server);
         Ok(())

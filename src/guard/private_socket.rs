@@ -3,13 +3,17 @@
 use std::io;
 use std::net::Shutdown;
 use std::ops::ControlFlow;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::process::umask;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::control::FOLDER;
 use crate::privileges::give_up_all;
@@ -48,24 +52,49 @@ pub(super) struct PrivateSocket {
     thread: Option<JoinHandle<()>>,
 }
 
-impl PrivateSocket {
+/// The sockets for one path, opened before the guard is confined: a confined thread can open no Unix socket, so that it
+/// can connect to none of another program's.
+#[derive(Debug)]
+pub(super) struct UnboundSocket {
+    /// Becomes the listener.
+    socket: Socket,
+    /// Finds out whether another guard listens at the path.
+    probe: Socket,
+}
+
+impl UnboundSocket {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub(super) fn open(access: Access) -> io::Result<Self> {
+        let open = || Socket::new(Domain::UNIX, Type::STREAM, None);
+        let socket = open()?;
+        // The file gets the mode of the unbound socket (`unix_bind_bsd` of net/unix/af_unix.c), which only the user who
+        // has opened it can change.
+        fchmod(&socket, access.mode().into())?;
+        Ok(Self { socket, probe: open()? })
+    }
+
     /// Listens at `path`, in place of a socket that a dead guard left there.
     ///
     /// # Errors
-    /// Where something that lives or is no socket is there, or the socket can't be made.
-    pub(super) fn bind(path: &Path, access: Access) -> io::Result<Self> {
+    /// Where something that lives or is no socket is there, or the socket can't be bound.
+    pub(super) fn bind(self, path: &Path) -> io::Result<PrivateSocket> {
         if path.parent().is_some_and(|folder| folder.starts_with(FOLDER)) {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
         }
-        clear(path)?;
-        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-        socket.bind(&socket2::SockAddr::unix(path)?)?;
-        // No peer can connect before `listen`, so the mode holds for all of them.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode()))?;
-        socket.listen(BACKLOG)?;
-        let listener = UnixListener::from(socket);
+        clear(path, &self.probe)?;
+        // A usual umask takes writing from a group, which needs it to connect. A file that another thread makes meanwhile
+        // can get no more than its group's access by this.
+        let before = umask(Mode::from_raw_mode(0o117));
+        let bound = SockAddr::unix(path).and_then(|address| self.socket.bind(&address));
+        umask(before);
+        bound?;
+        self.socket.listen(BACKLOG)?;
+        let listener = UnixListener::from(self.socket);
         let metadata = std::fs::symlink_metadata(path)?;
-        Ok(Self {
+        Ok(PrivateSocket {
             path: path.to_owned(),
             file: (metadata.dev(), metadata.ino()),
             listener,
@@ -73,7 +102,9 @@ impl PrivateSocket {
             thread: None,
         })
     }
+}
 
+impl PrivateSocket {
     /// Has a thread of this name hear one peer after the other, until `hear` breaks it off or the socket is closed. It
     /// may do nothing else.
     ///
@@ -111,7 +142,7 @@ impl PrivateSocket {
             // One that stays is taken for what a dead guard left.
             let _ = std::fs::remove_file(&self.path);
         }
-        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 }
 
@@ -124,12 +155,12 @@ impl Drop for PrivateSocket {
 }
 
 /// Removes the socket of a guard that no longer lives; anything else that is there is in the way.
-fn clear(path: &Path) -> io::Result<()> {
+fn clear(path: &Path, probe: &Socket) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
     }
-    match UnixStream::connect(path) {
+    match probe.connect(&SockAddr::unix(path)?) {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens there")),
         Err(_) => std::fs::remove_file(path),
     }

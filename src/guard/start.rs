@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bans::{BanConfig, BanHandle, BanKeeper};
 use super::config::{GuardConfig, Output};
-use super::front::{Facade, Front};
+use super::front::{Facade, Front, UnboundSockets};
 use super::handed::Handed;
 use super::hold;
 use super::interfaces::Interfaces;
@@ -96,6 +96,7 @@ pub(super) fn start(
     let bypass = config.bypass.as_ref().map(|bypass| start_bypass(config, bypass, &metrics)).transpose()?;
     let (bypass, entries) = bypass.unzip();
     // No thread runs yet: what is given up here none of them has.
+    let unbound = UnboundSockets::open(config)?;
     let programs = hold::give_up(config, &rules)?;
     let (sender, messages) = unbounded::<Message>();
     let signals = signals::Listener::start(sender.clone())?;
@@ -150,7 +151,7 @@ pub(super) fn start(
         _stamps: stamps,
     };
     let bans = run.start_bans()?;
-    run.face(listener, gifts)?;
+    run.face(listener, gifts, unbound)?;
     let parts = Parts { run: &run, bans, fingerprints, injector, cpus: allowed_cpus(config.pin) };
     let mut entries = entries.into_iter().flatten();
     let numbered = config.queues.numbers().zip(sources).enumerate();
@@ -174,7 +175,7 @@ fn start_bypass(
     }
     let started = Bypass::start(bypass)?;
     let entries = config.queues.numbers().map(|_| started.entries()).collect::<Result<_, _>>()?;
-    hold::give_up_loading(config)?;
+    hold::give_up_loading()?;
     metrics.bypass_up.set(1);
     Ok((Arc::new(started), entries))
 }
@@ -208,7 +209,12 @@ impl Run {
     }
 
     /// Opens what others see of it, or holds it ready as long as another guard has these places.
-    fn face(&mut self, listener: Option<TcpListener>, gifts: Vec<Gift>) -> Result<(), GuardError> {
+    fn face(
+        &mut self,
+        listener: Option<TcpListener>,
+        gifts: Vec<Gift>,
+        unbound: UnboundSockets,
+    ) -> Result<(), GuardError> {
         let facade = Facade {
             registry: self.registry.clone(),
             health: Arc::clone(&self.health),
@@ -217,6 +223,7 @@ impl Run {
             listener,
             gifts,
             store: self.store.clone(),
+            unbound,
             has_manager: self.manager.is_some(),
         };
         if self.predecessor.is_some() {

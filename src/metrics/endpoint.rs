@@ -1,25 +1,25 @@
 //! `/metrics`, `/healthz` and `/readyz` over HTTP, on a thread of their own.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::{Health, MetricsError, Registry};
 use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
-use crate::web::{Gate, Limits, Server, WebConfig, bind};
+use crate::web::{Gate, Limits, Server, WebConfig, bind, names_this_machine};
 
-/// Connections at once are few, and of one address half of them, so that none can keep all others out. Scrapes are
+/// Connections at once are few, and of one address a quarter of them, so that three networks can't keep all others out. Scrapes are
 /// seconds apart: nobody needs a connection kept alive.
 const LIMITS: Limits = Limits {
-    connections: (16, 8),
+    connections: (32, 8),
     head: Duration::from_secs(5),
     whole: Duration::from_secs(15),
     keep_alive: false,
@@ -84,6 +84,10 @@ impl Endpoint {
         if let Some(users) = users {
             router = router.layer(from_fn_with_state(Arc::new(Gate::new(users)), Gate::check));
         }
+        let address = listener.local_addr().map_err(MetricsError::Start)?.ip();
+        if address.to_canonical().is_loopback() {
+            router = router.layer(from_fn_with_state(address, check_host));
+        }
         let begin = |_: &_| give_up_all("metrics");
         let server = Server::start("metrics", listener, tls, router, LIMITS, begin);
         Ok(Self { server: server.map_err(MetricsError::Start)?, listener: own })
@@ -101,6 +105,15 @@ fn router(shown: Shown) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(shown)
+}
+
+/// Refuses requests that name another machine; one without a name comes from no browser.
+async fn check_host(State(own): State<IpAddr>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if !headers.contains_key(header::HOST) || names_this_machine(headers, own) {
+        return next.run(request).await;
+    }
+    (StatusCode::MISDIRECTED_REQUEST, "metrics are on localhost: ask for them by that name\n").into_response()
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -145,7 +158,8 @@ mod tests {
 
     fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).expect("it listens");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers and closes");
         answer
@@ -159,6 +173,17 @@ mod tests {
         assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
         assert!(answer.contains("\nbannerwall_build_info{version="), "{answer}");
         assert!(get(endpoint.server.address(), "/other").starts_with("HTTP/1.1 404"));
+    }
+
+    #[test]
+    fn a_name_that_was_made_to_lead_here_is_refused() {
+        let (endpoint, _) = start();
+        let mut stream = TcpStream::connect(endpoint.server.address()).expect("it listens");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: rebind.example\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers and closes");
+        assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
     }
 
     #[test]
@@ -207,7 +232,7 @@ mod tests {
         other.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).expect("an address of our own");
         other.connect(&address.into()).expect("it listens");
         let mut other = TcpStream::from(other);
-        other.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+        other.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
         let mut answer = String::new();
         other.read_to_string(&mut answer).expect("it answers and closes");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

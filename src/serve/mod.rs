@@ -17,7 +17,7 @@ mod reader;
 mod scans;
 mod text;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,7 @@ pub use self::scans::{Bounds, ScanConfig};
 use crate::confinement::Confinement;
 use crate::fleet::Background;
 use crate::inventory::{Database, Place, StoreError};
+use crate::privileges::{FILES, leave_root_or_tell};
 use crate::web::bind;
 
 /// Octets of a request's body, at most: rules that are to be tried.
@@ -124,12 +125,37 @@ pub enum ServeError {
     Start(std::io::Error),
 }
 
+/// Everything that a confined thread could not open any more.
+struct Opened {
+    listener: TcpListener,
+    access: Access,
+    tls: Option<Arc<ServerConfig>>,
+    scans: Option<Arc<Scans>>,
+}
+
 impl ServeConfig {
-    /// Listens and answers until the server is dropped; with alerts those of this process are shown as well.
+    /// Opens everything, leaves root, confines the calling thread, and answers until the server is dropped. For a process
+    /// that does nothing else: no thread of it keeps more rights than those that speak to browsers.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(&self, alerts: Option<&Alerts>) -> Result<Server, ServeError> {
+    pub fn start_confined(&self) -> Result<Server, ServeError> {
+        let opened = self.open()?;
+        // The inventory may be another user's.
+        leave_root_or_tell(FILES);
+        self.confinement().apply_or_tell(true);
+        self.serve(opened, None)
+    }
+
+    /// Listens and answers until the server is dropped, and shows alerts of this process.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn start(&self, alerts: &Alerts) -> Result<Server, ServeError> {
+        self.serve(self.open()?, Some(alerts))
+    }
+
+    fn open(&self) -> Result<Opened, ServeError> {
         let (address, flags) = (self.listen, self.flags);
         let (login, tls) = self.access()?;
         let listener = bind(address).map_err(|error| {
@@ -137,7 +163,14 @@ impl ServeConfig {
             ServeError::Listen { flag, address, error }
         })?;
         let scans = self.scans(listener.local_addr().unwrap_or(address))?;
-        let access = Access::new(login, address.ip());
+        Ok(Opened { listener, access: Access::new(login, address.ip()), tls, scans })
+    }
+
+    fn serve(
+        &self,
+        Opened { listener, access, tls, scans }: Opened,
+        alerts: Option<&Alerts>,
+    ) -> Result<Server, ServeError> {
         let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board), scans.clone());
         let router = router(Arc::new(reader), access);
         let server = Server::start(listener, tls, router, (self.confinement(), scans))?;

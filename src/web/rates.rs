@@ -58,10 +58,10 @@ impl Rates {
     }
 }
 
-/// One network of IPv6 (/64) is one client.
+/// One site's network of IPv6 (/48, RFC 6177) is one client: it has 65,536 networks of its own.
 pub(super) fn group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::from((u128::from(address) & !u128::from(u64::MAX)).to_be_bytes()),
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) & (u128::MAX << 80)).to_be_bytes()),
         address => address,
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Seats {
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
     /// In all.
     all: usize,
-    /// Of one address, or network of IPv6, so that none can keep all others out.
+    /// Of one address, or site of IPv6, so that none can keep all others out.
     of_one: usize,
 }
 
@@ -59,14 +59,14 @@ mod tests {
     fn one_client_can_not_keep_all_others_out_by_however_many_addresses() {
         let seats = Seats::new(4, 2);
         let take = |address: &str| seats.take(address.parse().unwrap());
-        let own: Vec<Option<Seat>> = (1..=4).map(|last| take(&format!("2001:db8::{last}"))).collect();
+        let own: Vec<Option<Seat>> = (1..=4).map(|last| take(&format!("2001:db8:0:{last}::1"))).collect();
         assert_eq!(own.iter().flatten().count(), 2);
         let mapped = [take("192.0.2.1"), take("::ffff:192.0.2.1")];
         assert!(
-            mapped.iter().all(Option::is_some) && take("2001:db8:0:1::1").is_none(),
+            mapped.iter().all(Option::is_some) && take("2001:db8:1::1").is_none(),
             "there are four in all"
         );
         drop(own);
-        assert!(take("192.0.2.1").is_none() && take("2001:db8:0:1::1").is_some());
+        assert!(take("192.0.2.1").is_none() && take("2001:db8:1::1").is_some());
     }
 }

@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
@@ -93,6 +94,7 @@ impl<T> Ring<T> {
             .register_files_sparse(options.sockets)
             .map_err(|source| RingError::call("io_uring_register(FILES2)", source))?;
         let buffers = Buffers::register(&ring, options.buffers, options.buffer_size)?;
+        restrict(&ring)?;
         let slab = Slab::with_capacity(options.operations);
         let mut ring = Self { ring: Inner(ring), slab, buffers, sockets: options.sockets, no_delay: false };
         ring.no_delay = options.no_delay && ring.try_no_delay()?;
@@ -322,6 +324,8 @@ fn build(options: &Options) -> Result<IoUring, RingError> {
         .setup_coop_taskrun()
         .setup_single_issuer()
         .setup_submit_all()
+        // Until it is restricted; see `restrict`.
+        .setup_r_disabled()
         .setup_clamp()
         // Room for every operation and for failures that nobody waits for.
         .setup_cqsize(options.operations.saturating_mul(2).max(options.submissions.saturating_mul(2)))
@@ -352,6 +356,25 @@ fn require(ring: &IoUring) -> Result<(), RingError> {
         Some((_, what)) => Err(RingError::NotSupported { what }),
         None => Ok(()),
     }
+}
+
+/// `IORING_REGISTER_SYNC_CANCEL` of `linux/io_uring.h`, which the end of a ring needs.
+const SYNC_CANCEL: u8 = 24;
+
+/// Restricts the ring for good to the operations in use and starts it (`io_uring_register(2)`,
+/// `IORING_REGISTER_RESTRICTIONS`): no seccomp filter sees what is submitted by a ring.
+fn restrict(ring: &IoUring) -> Result<(), RingError> {
+    let codes = operation::CODES.iter().copied();
+    let mut restrictions: Vec<Restriction> = codes.map(Restriction::sqe_op).collect();
+    restrictions.push(Restriction::sqe_flags_allowed(operation::FLAGS.bits()));
+    restrictions.push(Restriction::register_op(SYNC_CANCEL));
+    let submitter = ring.submitter();
+    submitter
+        .register_restrictions(&mut restrictions)
+        .map_err(|source| RingError::call("io_uring_register(RESTRICTIONS)", source))?;
+    submitter
+        .register_enable_rings()
+        .map_err(|source| RingError::call("io_uring_register(ENABLE_RINGS)", source))
 }
 
 /// Turns conditions that pass by themselves into success: what was not submitted stays queued.

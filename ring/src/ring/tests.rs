@@ -295,3 +295,14 @@ fn a_value_that_panics_when_it_is_dropped_keeps_no_other_from_being_dropped() {
     assert!(dropped.is_err());
     assert_eq!(Rc::strong_count(&witness), 1);
 }
+
+#[test]
+fn a_ring_submits_no_operation_but_its_own() {
+    let mut ring: Ring<u32> = ring();
+    // A file could be opened so, past every filter of calls.
+    let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), c"/etc/passwd".as_ptr()).build();
+    ring.enqueue(&entry.user_data(u64::MAX >> 1)).expect("room");
+    ring.submit_and_wait(1, Duration::from_secs(9)).expect("enter works");
+    let entry = ring.ring.0.completion().next().expect("a completion");
+    assert_eq!(entry.result(), -libc::EACCES);
+}

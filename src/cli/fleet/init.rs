@@ -14,7 +14,7 @@ use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::fleet::{Group, Member, MergeConfig, Merged, Queue, check_name};
 use crate::inventory::Place;
-use crate::privileges::keep_or_tell;
+use crate::privileges::leave_root_or_tell;
 
 /// What is to be there.
 #[derive(Debug, Args)]
@@ -117,7 +117,7 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
     if arguments.no_sandbox {
         tell_unheld("a batch");
     } else {
-        keep_or_tell("main", CapabilitySet::empty());
+        leave_root_or_tell(CapabilitySet::empty());
         Confinement::default().finding_servers().apply_or_tell(quiet);
     }
     let Merged { batches, refused } = crate::fleet::merge(&config, &until_told()?)?;

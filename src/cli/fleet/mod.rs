@@ -29,7 +29,7 @@ use crate::fleet::{
 };
 use crate::inventory::{Place, parse_age};
 use crate::output::csv::COLUMNS;
-use crate::privileges::keep_or_tell;
+use crate::privileges::leave_root_or_tell;
 
 /// Flags of `bannerwall fleet`.
 #[derive(Debug, Args)]
@@ -414,7 +414,7 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
         tell_unheld("an answer");
     } else {
         // Buffers that the ring locks in memory.
-        keep_or_tell("main", CapabilitySet::IPC_LOCK);
+        leave_root_or_tell(CapabilitySet::IPC_LOCK);
         Confinement::default().submitting().finding_servers().apply_or_tell(quiet);
     }
     let stop = Stop(Arc::new(AtomicUsize::new(0)));

@@ -127,12 +127,12 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
-    use crate::guard::private_socket::Access;
+    use crate::guard::private_socket::{Access, UnboundSocket};
 
     /// A guard that gives this reply to every request.
     fn guard(path: &Path, reply: Result<usize, &str>) -> io::Result<Control> {
         let reply = reply.map(|rules| serde_json::json!({ "rules": rules })).map_err(str::to_owned);
-        Control::start(path, Access::Owner, move |_| reply.clone())
+        Control::start(path, UnboundSocket::open(Access::Owner)?, move |_| reply.clone())
     }
 
     fn reload_at(path: &Path) -> Result<RulesInForce, ControlError> {
@@ -169,7 +169,9 @@ mod tests {
     fn a_group_may_connect_if_it_is_given_access() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("guard.sock");
-        let _control = Control::start(&path, Access::Group, |_| Err(String::new())).unwrap();
+        let _control =
+            Control::start(&path, UnboundSocket::open(Access::Group).unwrap(), |_| Err(String::new()))
+                .unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     }
 

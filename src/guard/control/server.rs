@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{PEER, REPLY, REQUEST, Reply, Request, line};
-use crate::guard::private_socket::{Access, PrivateSocket};
+use crate::guard::private_socket::{PrivateSocket, UnboundSocket};
 
 /// The socket of a guard, and the thread that serves it; both end with this value.
 #[derive(Debug)]
@@ -20,10 +20,10 @@ impl Control {
     /// Listens at `path`, in place of a socket that a dead guard left there; `handle` carries out requests.
     pub(in crate::guard) fn start(
         path: &Path,
-        access: Access,
+        socket: UnboundSocket,
         handle: impl Fn(&Request) -> Result<Value, String> + Send + 'static,
     ) -> io::Result<Self> {
-        let mut socket = PrivateSocket::bind(path, access)?;
+        let mut socket = socket.bind(path)?;
         socket.serve("control", move |stream| {
             // A peer that goes away or sends nonsense harms only itself.
             let _ = serve(&stream, &handle);

@@ -17,6 +17,7 @@ use crate::diagnostics::tell;
 use crate::guard::GuardError;
 use crate::guard::config::GuardConfig;
 use crate::guard::private_socket::is_trusted;
+use crate::privileges::User;
 
 /// How long the old guard may take for a word: it may be amid a look at the hook.
 const PEER: Duration = Duration::from_secs(15);
@@ -327,11 +328,12 @@ fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// Whether a peer runs as the user that this guard is to go on as.
+/// True if a peer runs as the user that this guard will become.
 fn is_of(stream: &UnixStream, config: &GuardConfig) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream.as_fd());
     let peer = peer.map(|credentials| credentials.uid.as_raw());
-    peer.ok().zip(config.user.as_ref()).is_some_and(|(peer, user)| peer == user.number())
+    let user = config.user.clone().or_else(User::in_place_of_root);
+    peer.ok().zip(user).is_some_and(|(peer, user)| peer == user.number())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::Terms;
 use super::wire::{Word, hear, say, wait_up_to};
 use crate::diagnostics::tell;
 use crate::guard::Message;
-use crate::guard::private_socket::{Access, PrivateSocket, is_trusted};
+use crate::guard::private_socket::{PrivateSocket, UnboundSocket, is_trusted};
 use crate::metrics::{GuardMetrics, TakeoverResult};
 
 /// How long a peer may take for a word.
@@ -82,14 +82,14 @@ impl Heirs {
     /// # Errors
     /// Where the socket or the thread can't be had.
     pub(in crate::guard) fn listen(
-        path: &Path,
+        (path, socket): (&Path, UnboundSocket),
         terms: Terms,
         gifts: Vec<Gift>,
         messages: Sender<Message>,
         metrics: GuardMetrics,
         has_manager: bool,
     ) -> io::Result<Self> {
-        let mut socket = PrivateSocket::bind(path, Access::Owner)?;
+        let mut socket = socket.bind(path)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let reception =
             Reception { terms, gifts, messages, metrics, has_manager, is_over: Arc::clone(&is_over) };

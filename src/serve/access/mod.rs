@@ -6,7 +6,7 @@
 
 mod htpasswd;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::web::{Failures, Peer, Rates, Users, credentials};
+use crate::web::{Failures, Peer, Rates, Users, credentials, names_this_machine};
 
 /// Requests of one address: so many at once, and a second.
 const REQUESTS: (f64, f64) = (200.0, 40.0);
@@ -125,6 +125,10 @@ impl Access {
         let is_proven =
             secret.as_ref().is_some_and(|(name, secret)| self.has_proved(name.as_deref(), secret));
         let requests = if is_proven { &self.proven } else { &self.requests };
+        // A page of another site can send any number of these in the name of who looks at it.
+        if request.is_question && !is_own(&request.headers) && !is_navigation(&request.headers) {
+            return Some(refuse(StatusCode::FORBIDDEN, "another site's page may only link to this one\n"));
+        }
         if !requests.admits(peer, now) {
             return Some(refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests\n"));
         }
@@ -132,7 +136,7 @@ impl Access {
             return Some(refuse(StatusCode::FORBIDDEN, "a request of another site is not taken\n"));
         }
         match (&self.login, secret) {
-            (Login::Local, _) if !self.is_local(&request.headers) => Some(refuse(
+            (Login::Local, _) if !names_this_machine(&request.headers, self.own) => Some(refuse(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this page is on localhost; ask for it by that name\n",
             )),
@@ -174,24 +178,6 @@ impl Access {
         };
         Who(format!("{name} at {}", peer.to_canonical()))
     }
-
-    /// Whether a request names this very machine.
-    fn is_local(&self, headers: &HeaderMap) -> bool {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let name = host_of(host);
-        name.eq_ignore_ascii_case("localhost")
-            || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
-            || name.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback())
-            || name.parse() == Ok(self.own)
-    }
-}
-
-/// The name in `name:port` or `[address]:port`.
-fn host_of(host: &str) -> &str {
-    match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    }
 }
 
 /// Asks for a login.
@@ -217,6 +203,13 @@ fn is_own(headers: &HeaderMap) -> bool {
         (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, own)| own == host),
         (Some(_), None) => false,
     }
+}
+
+/// True if a browser follows a link: the request is not for a part of another site's page (Fetch Metadata, `Sec-Fetch-Mode`,
+/// `Sec-Fetch-Dest`).
+fn is_navigation(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_none_or(|field| field == value);
+    is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
 }
 
 /// What of a request decides.
@@ -274,15 +267,11 @@ mod tests {
     }
 
     #[test]
-    fn a_local_page_answers_to_local_names_alone() {
-        let access = Access::new(Login::Local, IpAddr::from([127, 0, 0, 1]));
-        for name in ["localhost:8642", "LOCALHOST", "127.0.0.1:8642", "[::1]:8642", "127.9.9.9"] {
-            assert!(access.is_local(&headers(&[("host", name)])), "{name}");
-        }
-        for name in ["rebind.example", "localhost.example:8642", "198.51.100.1", "[2001:db8::1]:80", "", "["]
-        {
-            assert!(!access.is_local(&headers(&[("host", name)])), "{name}");
-        }
-        assert!(!access.is_local(&HeaderMap::new()));
+    fn a_page_of_another_site_may_link_and_embed_nothing() {
+        let link = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+        let image = [("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")];
+        let frame = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+        assert!(is_navigation(&headers(&link)) && is_navigation(&headers(&[])));
+        assert!(!is_navigation(&headers(&image)) && !is_navigation(&headers(&frame)));
     }
 }

@@ -4,7 +4,6 @@
 mod due;
 mod heartbeat;
 mod jobs;
-mod keeper;
 mod order;
 mod rhythm;
 pub(crate) mod runner;
@@ -19,11 +18,10 @@ use serde::Serialize;
 use self::due::{Seen, Step, decide};
 use self::heartbeat::Heartbeat;
 use self::jobs::{Room, merged};
-use self::keeper::Keeper;
 pub use self::order::Bounds;
 pub(super) use self::order::{Mode, Order};
 pub(super) use self::rhythm::Rhythm;
-use self::runner::{Job, Setup};
+use self::runner::{Job, Runner, Setup};
 use super::answer::Fault;
 use crate::diagnostics::tell;
 use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
@@ -49,7 +47,7 @@ pub struct ScanConfig {
 /// Starts scans, and knows of them.
 #[derive(Debug)]
 pub(super) struct Scans {
-    keeper: Keeper,
+    runner: Runner,
     place: Place,
     /// Which page this is, in the journal.
     page: String,
@@ -111,9 +109,9 @@ impl Scans {
     /// # Errors
     /// It cannot be started.
     pub(super) fn start(config: &ScanConfig, place: &Place, page: String) -> std::io::Result<Self> {
-        let keeper = Keeper::start(Setup::new(place, &config.bounds, &config.rules))?;
+        let runner = Runner::start(&Setup::new(place, &config.bounds, &config.rules))?;
         Ok(Self {
-            keeper,
+            runner,
             place: place.clone(),
             page,
             bounds: config.bounds.clone(),
@@ -144,7 +142,7 @@ impl Scans {
     /// Refuses what may not be, and all where nothing can be started at the moment.
     fn judge(&self, order: &Order) -> Result<(), Fault> {
         order.words(&self.bounds).map_err(Fault::Bad)?;
-        if self.keeper.runner().is_gone() { Err(Fault::Gone(runner::GONE)) } else { Ok(()) }
+        if self.runner.is_gone() { Err(Fault::Gone(runner::GONE)) } else { Ok(()) }
     }
 
     /// Has a scan started again and again; the schedule's number.
@@ -172,7 +170,7 @@ impl Scans {
         if let Some(page) = self.open()?.runs_at(number)?.filter(|page| *page != self.page) {
             return Err(Fault::Busy(format!("scan #{number} is run by another page: {page}")));
         }
-        self.keeper.runner().stop(number).map_err(|error| self.refused(&error, Fault::Bad))?;
+        self.runner.stop(number).map_err(|error| self.refused(&error, Fault::Bad))?;
         tell(format_args!("bannerwall: {who} has ended scan #{number}"));
         Ok(())
     }
@@ -210,7 +208,7 @@ impl Scans {
         let planned = |schedule: Schedule| Planned { order: read(&schedule.about), schedule };
         Ok(Board {
             bounds: self.bounds.clone(),
-            fault: self.keeper.runner().is_gone().then_some(runner::GONE),
+            fault: self.runner.is_gone().then_some(runner::GONE),
             scans: inventory.orders(SHOWN)?.into_iter().map(show).collect(),
             schedules: inventory.schedules()?.into_iter().map(planned).collect(),
         })
@@ -264,11 +262,9 @@ impl Scans {
 
     fn note_ends(&self, inventory: &Database) -> Result<(), String> {
         let before: Vec<i64> = self.own(|_| true);
-        let looked = self.keeper.runner().look(Vec::new());
-        if looked.is_err() && self.keeper.runner().is_gone() {
-            // Another one starts with nothing that is open of this one.
+        let looked = self.runner.look(Vec::new());
+        if looked.is_err() && self.runner.is_gone() {
             self.give_up(inventory).map_err(|error| error.to_string())?;
-            self.keeper.revive();
         }
         let (jobs, mut known) = (looked.map_err(|error| error.to_string())?, Vec::new());
         for job in jobs.iter().filter(|job| job.is_over) {
@@ -282,7 +278,7 @@ impl Scans {
         *own = merged(&own, &before, jobs);
         drop(own);
         if !known.is_empty() {
-            self.keeper.runner().look(known).map_err(|error| error.to_string())?;
+            self.runner.look(known).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -373,7 +369,7 @@ impl Scans {
 
     /// What is said where the process that starts scans does not do what it is told: it is gone, or `other`.
     fn refused(&self, error: &std::io::Error, other: fn(String) -> Fault) -> Fault {
-        if self.keeper.runner().is_gone() { Fault::Gone(runner::GONE) } else { other(error.to_string()) }
+        if self.runner.is_gone() { Fault::Gone(runner::GONE) } else { other(error.to_string()) }
     }
 
     /// Has what stands in the journal under a number started; the number.
@@ -386,7 +382,7 @@ impl Scans {
     ) -> Result<i64, Fault> {
         // Nobody looks meanwhile for what runs, nor gives it up with the process that it was started by.
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.keeper.runner().begin(number, order) {
+        if let Err(error) = self.runner.begin(number, order) {
             drop((room, jobs));
             inventory.end_order(number, None, &error.to_string())?;
             return Err(self.refused(&error, Fault::Busy));

@@ -3,8 +3,8 @@
 //! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing from the
 //! network, and is asked over pipes, a line of JSON each way. All that it starts is `bannerwall scan` with words that it
 //! has made itself of an [`Order`], within what the page's command line allows. It ends with the page, and its scans
-//! with it, even where it is killed: each asks the kernel for a signal then ([`end_with_parent`]). Another one is started
-//! then by a thread of the page that hears nothing but that it is wanted ([`keeper`](super::keeper)).
+//! with it, even where it is killed: each asks the kernel for a signal then ([`end_with_parent`]). A page whose process has
+//! died starts no scan until it is started again itself, as nothing that speaks to browsers may start a program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -88,10 +88,11 @@ pub(super) struct Job {
     pub(super) said: Vec<String>,
 }
 
-/// The process, as the page sees it; it ends with this value, and with its [pipes](Self::let_go).
-#[derive(Debug, Default)]
+/// The process, as the page sees it; it ends with this value.
+#[derive(Debug)]
 pub(super) struct Runner {
-    /// None where it has not answered, or is not started yet.
+    child: Child,
+    /// None once it has not answered.
     pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
 }
 
@@ -104,7 +105,7 @@ impl Setup {
 
 impl Runner {
     /// Starts the process, with what the calling thread may do.
-    pub(super) fn start(&self, setup: &Setup) -> io::Result<Child> {
+    pub(super) fn start(setup: &Setup) -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("bannerwall")
             .arg(SUBCOMMAND)
@@ -121,14 +122,7 @@ impl Runner {
             child.wait()?;
             return Err(error);
         }
-        *self.pipes() = pipes;
-        Ok(child)
-    }
-
-    /// Has the process end.
-    pub(super) fn let_go(&self) {
-        // It ends with its input.
-        *self.pipes() = None;
+        Ok(Self { child, pipes: Mutex::new(pipes) })
     }
 
     fn pipes(&self) -> MutexGuard<'_, Option<(ChildStdin, BufReader<ChildStdout>)>> {
@@ -147,7 +141,7 @@ impl Runner {
         self.call(&Call::Look { known })
     }
 
-    /// Whether it has ended, and no other one is there yet.
+    /// True once the process has ended.
     pub(super) fn is_gone(&self) -> bool {
         self.pipes().is_none()
     }
@@ -167,8 +161,17 @@ impl Runner {
     }
 }
 
-/// What is said where it has ended.
-pub(super) const GONE: &str = "the process that starts scans for this page has ended; another one is started";
+/// Message of a page whose process has ended.
+pub(super) const GONE: &str =
+    "the process that starts scans for this page has ended: restart `bannerwall serve` to scan again";
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // The process ends with its input.
+        *self.pipes() = None;
+        let _ = self.child.wait();
+    }
+}
 
 fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, GONE)

@@ -177,6 +177,34 @@ impl Running {
         kill_process(id.expect("a process id"), signal).expect("the process is there");
     }
 
+    /// Lets the process have so many descriptors, up to its hard limit. The kernel lets another user do that only with
+    /// `CAP_SYS_RESOURCE` (`prlimit(2)`), so its own user does it.
+    ///
+    /// # Panics
+    /// When the process has ended, or util-linux is missing.
+    pub fn limit_descriptors(&self, most: u32) {
+        let id = self.id();
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+        let number = |name: &str| {
+            let line =
+                status.lines().find_map(|line| line.strip_prefix(name)).expect("every process has one");
+            line.split_whitespace().next().expect("a number").to_owned()
+        };
+        let (user, group) = (number("Uid:"), number("Gid:"));
+        let mut command = Command::new("prlimit");
+        if user != "0" {
+            command = Command::new("setpriv");
+            command.args([
+                &format!("--reuid={user}"),
+                &format!("--regid={group}"),
+                "--clear-groups",
+                "prlimit",
+            ]);
+        }
+        let status = command.args([&format!("--pid={id}"), &format!("--nofile={most}:")]).status();
+        assert!(status.expect("util-linux is there").success(), "descriptors of {id}");
+    }
+
     /// Waits for the end, and for what was written before it.
     ///
     /// # Panics
