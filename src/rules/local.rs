@@ -247,10 +247,10 @@ mod tests {
         Timestamp::from_nanos(u64::try_from(time.as_nanosecond()).unwrap())
     }
 
-    /// What the rules do at this time about an old client of 192.0.2.7: the actions, and what an exemption hides.
+    /// What the rules do at this time about an old server that 192.0.2.7 asks: the actions, and what an exemption hides.
     fn asked(rules: &RuleSet, time: &str) -> (Vec<Action>, usize) {
         let identification = ssh::parse_line(b"SSH-2.0-OldSSH_1.0").0;
-        let banner = Banner::Ssh(SshBanner { from: Side::Client, identification, kex: None });
+        let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None });
         let context = Context { source: "192.0.2.7".parse().ok(), now: at(time), ..Context::default() };
         let found = rules.evaluate(&banner, &context);
         let exempt = rules.exempted(&banner, &context);
