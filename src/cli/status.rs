@@ -13,7 +13,7 @@ use crate::guard::{Gaps, GuardStatus, QueueOwner, QueueStatus};
 use crate::output::Escaped;
 
 /// Time before its end in which an override is named.
-const SOON: Duration = Duration::from_hours(14 * 24);
+const SOON: Duration = Duration::from_secs(14 * 86_400);
 
 /// Flags of `bannerwall status`.
 #[derive(Debug, Args)]

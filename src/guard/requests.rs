@@ -52,7 +52,7 @@ pub struct RulePlace {
 pub(super) type ReplySender = Sender<Result<Value, String>>;
 
 /// Time for which a suggested override holds, from the last block on.
-const REMEDY: Duration = Duration::from_hours(30 * 24);
+const REMEDY: Duration = Duration::from_secs(30 * 86_400);
 
 /// Has the main thread carry out a request of the control socket.
 pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<Value, String> {

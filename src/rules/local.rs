@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::banner::{Banner, SshBanner, ssh};
     use crate::event::Side;
-    use crate::rules::{Context, RuleSet};
+    use crate::rules::{Context, Match, RuleSet};
 
     const RULES: &str =
         "[[rule]]\nid = \"old\"\nprotocol = \"ssh\"\nmatch.software = '^Old'\naction = \"drop\"\n";
@@ -255,7 +255,7 @@ mod tests {
         let found = rules.evaluate(&banner, &context);
         let exempt = rules.exempted(&banner, &context);
         assert!(exempt.iter().all(|found| found.action() == Action::Alert));
-        (found.iter().map(|found| found.action()).collect(), exempt.len())
+        (found.iter().map(Match::action).collect(), exempt.len())
     }
 
     #[test]
