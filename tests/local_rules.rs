@@ -226,7 +226,7 @@ fn greeting(network: &Namespace, client: [u8; 4], server: [u8; 4]) -> Option<Str
 
 /// Who is exempt: a server, and the client 127.0.0.9.
 const EXEMPTIONS: &str = "[[override]]\nrule = \"old-ssh\"\nexempt.destination = [\"127.0.0.2\"]\n\
-                          [[override]]\ntag = \"ours\"\nexempt.source = [\"127.0.0.9\"]\nreason = \"audited\"\n";
+                          [[override]]\ntag = \"ours\"\nexempt.source = [\"127.0.0.9\"]\nreason = \"audited\"\nowner = \"netops\"\n";
 /// Clients and servers, and whether the server's banner is let through.
 const CONNECTIONS: [([u8; 4], [u8; 4], bool); 4] = [
     ([127, 0, 0, 1], [127, 0, 0, 2], true),
@@ -275,13 +275,25 @@ fn whom_a_local_file_exempts_is_let_through_by_the_guard_and_not_told_of_by_repl
             let output =
                 program("replay").args(["--format", "json"]).arg(&capture).output().expect("it runs");
             let events = json_lines(&output.stdout);
-            let alerts = events.iter().filter(|event| event["event_type"] == "alert");
+            let (exempt, alerts): (Vec<_>, Vec<_>) = events
+                .iter()
+                .filter(|event| event["event_type"] == "alert")
+                .partition(|event| event["bannerwall"]["override"].is_object());
             let ends =
                 |event: &serde_json::Value| (event["dest_ip"].to_string(), event["src_ip"].to_string());
-            let mut told: Vec<(String, String)> = alerts.map(ends).collect();
+            let mut told: Vec<(String, String)> = alerts.into_iter().map(ends).collect();
             told.sort_unstable();
             let quoted = |last: u8| format!("\"127.0.0.{last}\"");
             assert_eq!(told, [(quoted(1), quoted(3)), (quoted(8), quoted(3))], "{}", text(&output.stderr));
+            let mut passed: Vec<_> = exempt.into_iter().map(|event| (ends(event), event)).collect();
+            passed.sort_by(|one, other| one.0.cmp(&other.0));
+            let [(to_server, _), (of_client, event)] = &passed[..] else { panic!("two: {passed:?}") };
+            assert_eq!(*to_server, (quoted(1), quoted(2)));
+            assert_eq!(*of_client, (quoted(9), quoted(3)));
+            assert_eq!(event["alert"]["action"], "allowed");
+            assert_eq!(event["bannerwall"]["override"]["kind"], "exemption");
+            assert_eq!(event["bannerwall"]["override"]["reason"], "audited");
+            assert_eq!(event["bannerwall"]["override"]["owner"], "netops");
         }
     });
 }

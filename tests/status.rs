@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually, json_lines};
+use bannerwall_test_support::{
+    Namespace, Running, Signal, as_root, eventually, json_lines, json_lines_so_far,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -251,5 +253,49 @@ fn a_guard_that_takes_over_remembers_what_was_blocked() {
         assert_eq!(first.process.wait_exit().code(), Some(0), "{}", first.process.stderr());
         assert_eq!(first.why("127.0.0.9").len(), 1, "the new guard replies");
         assert_eq!(first.status().1["continues"], true);
+    });
+}
+
+#[test]
+fn an_exemption_ends_without_a_reload_and_what_it_let_pass_is_reported() {
+    as_root(|| {
+        let network = Namespace::new();
+        serve(&network, &["127.0.0.2:2222"], b"SSH-2.0-OldSSH_1.0\r\n");
+        let folder = TempDir::new().expect("a temporary folder");
+        let events = folder.path().join("events.json");
+        let guard = Guard::start(&network, &format!("--hook input --events {}", events.display()));
+        let (client, server) = ("127.0.0.9".parse().unwrap(), "127.0.0.2:2222".parse().unwrap());
+        let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(20);
+        let exempt = format!(
+            "[[override]]\nrule = \"old-ssh\"\nexempt = [\"127.0.0.9\"]\nowner = \"netops\"\nuntil = {until:.0}\n"
+        );
+        std::fs::write(guard.path("local/a.toml"), exempt).expect("it is ours");
+        assert_eq!(guard.ask("reload").status.code(), Some(0));
+        eventually("the exempt client to be greeted", || is_greeted(&network, client, server).then_some(()));
+        let shown = text(&guard.ask("status").stdout);
+        assert!(shown.contains("override ends soon") && shown.contains("netops"), "{shown}");
+        eventually("the exemption to end", || (!is_greeted(&network, client, server)).then_some(()));
+        let shown = text(&guard.ask("status").stdout);
+        assert!(shown.contains("override has ended"), "{shown}");
+        let local = guard.path("local").display().to_string();
+        let rules = guard.path("rules").display().to_string();
+        let checked = guard.ask(&format!("rules check {rules} --local {local}"));
+        assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+        assert!(text(&checked.stdout).contains("has had no effect since"), "{checked:?}");
+        let reported = eventually("both alerts", || {
+            let alerts = json_lines_so_far(&std::fs::read(&events).ok()?);
+            let alerts: Vec<Value> =
+                alerts.into_iter().filter(|event| event["event_type"] == "alert").collect();
+            alerts.iter().any(|alert| alert["alert"]["action"] == "blocked").then_some(alerts)
+        });
+        let allowed = reported.iter().find(|alert| alert["alert"]["action"] == "allowed");
+        let allowed = allowed.expect("what the exemption let pass");
+        let by = &allowed["bannerwall"]["override"];
+        assert_eq!(
+            (&by["kind"], &by["owner"]),
+            (&Value::from("exemption"), &Value::from("netops")),
+            "{allowed}"
+        );
+        assert_eq!((&by["line"], &allowed["bannerwall"]["rule"]), (&Value::from(1), &Value::from("old-ssh")));
     });
 }

@@ -50,7 +50,7 @@ const FILES: [(&str, &str, &[&str]); 6] = [
     (
         "/run/bannerwall/guard-QUEUE-NETNS.sock",
         "The control socket of the guard whose first queue is QUEUE, in the network namespace NETNS.",
-        &["guard", "reload"],
+        &["guard", "reload", "status", "why"],
     ),
     ("/run/xtables.lock", "The lock that iptables programs share.", &["guard", "hook", "doctor"]),
     (

@@ -1,6 +1,7 @@
 //! `--rules` and its companions: where rules come from, for every subcommand that judges by them.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::anyhow;
 use clap::Args;
@@ -82,6 +83,8 @@ impl RulesFlag {
             partial: self.local.is_empty() && !self.rules.is_empty(),
             local,
             profiles: self.profiles(by),
+            // Traffic has times of its own.
+            now: (by != Use::Guard).then(|| SystemTime::now().into()),
             ..Selection::default()
         })
     }

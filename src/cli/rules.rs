@@ -146,6 +146,8 @@ impl Files {
 
 fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     let checked = RuleSet::check(&files.flag().selection(Use::Rules)?);
+    let now = std::time::SystemTime::now().into();
+    let ended: Vec<Diagnostic> = checked.iter().flat_map(|loaded| loaded.rules.ended(now)).collect();
     let findings = match &checked {
         Ok(Loaded { warnings, .. }) => warnings.as_slice(),
         // A machine reads the faults as results; a person on stderr, like those of every subcommand.
@@ -153,11 +155,15 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         Err(_) => &[],
     };
     let mut table = Table::new(&["level", "file", "line", "column", "rule", "message", "help"]);
-    for one in findings {
+    for one in findings.iter().chain(&ended) {
         table.add(finding(one), format!("{one}\n"));
     }
     if let (Ok(loaded), false) = (&checked, quiet) {
-        table.say(format!("{}, {}", counted(&loaded.rules), several(findings.len(), "warning")));
+        table.say(format!(
+            "{}, {}",
+            counted(&loaded.rules),
+            several(findings.len() + ended.len(), "warning")
+        ));
     }
     table.write(&files.output)?;
     match checked {

@@ -1,15 +1,19 @@
 //! `bannerwall status`: the state of a running guard, and an exit code that says whether it is well.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::control::{GuardSocketFlags, ReplyFormat, ago};
 use super::{Exit, Failure, print};
-use crate::event::Timestamp;
+use crate::event::{OverrideFacts, Timestamp};
 use crate::guard::control::{ControlError, Request};
 use crate::guard::{Gaps, GuardStatus, QueueOwner, QueueStatus};
 use crate::output::Escaped;
+
+/// Time before its end in which an override is named.
+const SOON: Duration = Duration::from_secs(14 * 86_400);
 
 /// Flags of `bannerwall status`.
 #[derive(Debug, Args)]
@@ -78,6 +82,7 @@ fn describe(status: &GuardStatus, now: Timestamp) -> String {
             }
         },
     };
+    describe_overrides(&mut text, &status.overrides, now);
     describe_gaps(&mut text, &status.gaps);
     for fault in &status.faults {
         let _ = writeln!(text, "fault: {}", Escaped(fault));
@@ -98,6 +103,14 @@ fn describe_queue(text: &mut String, queue: &QueueStatus) {
     };
     let waiting = queue.waiting.map_or("an unknown number of".to_owned(), |waiting| waiting.to_string());
     let _ = writeln!(text, "queue {}: {worker}; owner {owner}; {waiting} packets wait", queue.queue);
+}
+
+/// Names the overrides that have ended, or end soon.
+fn describe_overrides(text: &mut String, overrides: &[OverrideFacts], now: Timestamp) {
+    for one in overrides.iter().filter(|one| !one.is_in_force(now.after(SOON))) {
+        let word = if one.is_in_force(now) { "ends soon" } else { "has ended" };
+        let _ = writeln!(text, "override {word}: {}", Escaped(&one.to_string()));
+    }
 }
 
 fn describe_gaps(text: &mut String, gaps: &Gaps) {

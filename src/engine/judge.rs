@@ -203,6 +203,11 @@ impl Judge<'_> {
                 self.take_match(&found, question, &application);
             }
         }
+        for found in law.rules.exempted(question.banner, &context) {
+            if matched.insert(question.banner.from(), found.rule.index()) {
+                self.tell_within_allowance(&found, question, &application);
+            }
+        }
     }
 
     /// Asks the rules that the flow's policy names.
@@ -238,6 +243,7 @@ impl Judge<'_> {
             verdict: None,
             banner: OtherFacts::text(facts.first(from)),
             matched: None,
+            let_pass: None,
             application: Application::Other(Arc::new(facts)),
         };
         self.emit(EventKind::Alert(alert.into()), Some(from), Some(Protocol::Other), None);
@@ -302,19 +308,11 @@ impl Judge<'_> {
         {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
-        let banner = question.banner;
-        let length = banner.line().len().min(self.law.config.disclosure.text);
-        let grave = action.blocks() || is_grave(found.severity());
         let ban = found.ban().map(|time| {
-            let line = self.law.config.disclosure.line(banner.line());
+            let line = self.law.config.disclosure.line(question.banner.line());
             Box::new(BanRequest { client: source, rule: rule.id().to_owned(), banner: line, time })
         });
-        if self.allowance.admit_alert(rule.index(), grave, length) {
-            self.tell_match(found, question, application());
-        } else {
-            self.desk.counters.alerts_suppressed += 1;
-            self.allowance.cut_alert(rule.id());
-        }
+        self.tell_within_allowance(found, question, application);
         if action.blocks() {
             let stop = self.outcome.stop.get_or_insert_with(|| Stop {
                 reason: DropReason::Rules,
@@ -323,6 +321,23 @@ impl Judge<'_> {
                 ban: None,
             });
             stop.ban = stop.ban.take().or(ban);
+        }
+    }
+
+    /// Emits the alert of a match, unless the flow has had too many.
+    fn tell_within_allowance(
+        &mut self,
+        found: &Match<'_>,
+        question: &Question<'_>,
+        application: impl Fn() -> Application,
+    ) {
+        let length = question.banner.line().len().min(self.law.config.disclosure.text);
+        let grave = found.action().blocks() || is_grave(found.severity());
+        if self.allowance.admit_alert(found.rule.index(), grave, length) {
+            self.tell_match(found, question, application());
+        } else {
+            self.desk.counters.alerts_suppressed += 1;
+            self.allowance.cut_alert(found.rule.id());
         }
     }
 

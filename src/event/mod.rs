@@ -172,12 +172,81 @@ pub struct AlertFacts {
     pub banner: String,
     /// The field that matched, and its value; absent of a policy, and of a rule without `match`.
     pub matched: Option<Box<MatchedText>>,
+    /// The override that let the flow pass, if one did.
+    pub let_pass: Option<LetPass>,
     /// What the banner was, in full.
     pub application: Application,
     /// What became of the resets, where the flow was rejected and somebody sends them.
     pub resets: Option<Box<ResetFacts>>,
     /// What an advisory says of the package, where the rule holds one.
     pub verdict: Option<Box<VerdictFacts>>,
+}
+
+/// An override that let a flow pass which its rule would block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LetPass {
+    /// It exempts the client or the server.
+    Exemption(Arc<OverrideFacts>),
+    /// It gives the rule an action that does not block.
+    Action(Arc<OverrideFacts>),
+}
+
+/// An override of a local file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverrideFacts {
+    /// Its file.
+    pub file: String,
+    /// The line of its `[[override]]`, from 1.
+    pub line: usize,
+    /// The person or team that answers for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Its reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Time from which on it has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+impl OverrideFacts {
+    /// True if it has an effect at `now`.
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// `local.toml:3, netops, until 2026-12-31T00:00:00Z: the lab is rebuilt`.
+impl std::fmt::Display for OverrideFacts {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}:{}", self.file, self.line)?;
+        if let Some(owner) = &self.owner {
+            write!(formatter, ", {owner}")?;
+        }
+        if let Some(until) = self.until {
+            write!(formatter, ", until {until}")?;
+        }
+        match &self.reason {
+            Some(reason) => write!(formatter, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LetPass {
+    /// The override.
+    pub fn facts(&self) -> &OverrideFacts {
+        match self {
+            Self::Exemption(facts) | Self::Action(facts) => facts,
+        }
+    }
+}
+
+impl AlertFacts {
+    /// True if an override exempts the client or the server: the rule leaves the flow alone.
+    pub const fn is_exempt(&self) -> bool {
+        matches!(self.let_pass, Some(LetPass::Exemption(_)))
+    }
 }
 
 /// A field of a banner that a rule's condition matched.

@@ -51,6 +51,9 @@ pub struct RulePlace {
 /// The way back to the client of a request.
 pub(super) type ReplySender = Sender<Result<Value, String>>;
 
+/// Time for which a suggested override holds, from the last block on.
+const REMEDY: Duration = Duration::from_secs(30 * 86_400);
+
 /// Has the main thread carry out a request of the control socket.
 pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<Value, String> {
     let (sender, receiver) = bounded(1);
@@ -92,6 +95,11 @@ fn value(result: impl Serialize) -> Result<Value, String> {
     serde_json::to_value(result).map_err(|error| error.to_string())
 }
 
+/// The day of a time, in UTC: `2026-12-31`.
+fn day(time: Timestamp) -> String {
+    time.to_string().chars().take_while(|character| *character != 'T').collect()
+}
+
 fn explain(block: Block, address: IpAddr, rules: &RuleSet) -> ExplainedBlock {
     let address = address.to_canonical();
     let end = if block.client.ip() == address { "source" } else { "destination" };
@@ -106,8 +114,9 @@ fn explain(block: Block, address: IpAddr, rules: &RuleSet) -> ExplainedBlock {
                 line: rule.place().line,
             }),
             Some(format!(
-                "[[override]]\nrule = {}\nexempt.{end} = [\"{address}\"]\n",
-                toml::Value::from(id.to_owned())
+                "[[override]]\nrule = {}\nexempt.{end} = [\"{address}\"]\nuntil = {}\n",
+                toml::Value::from(id.to_owned()),
+                day(block.last.after(REMEDY))
             )),
         ),
         (None, Some(policy)) => (

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::supervise::{Beginning, Run};
 use crate::engine::OnFailure;
-use crate::event::Timestamp;
+use crate::event::{OverrideFacts, Timestamp};
 use crate::metrics::QueueDrop;
 use crate::rules::Drift;
 
@@ -40,6 +40,8 @@ pub struct GuardStatus {
     pub drift: Vec<FileDrift>,
     /// The last reload; absent before the first one.
     pub last_reload: Option<ReloadRecord>,
+    /// Overrides with an end, in the order of files and lines.
+    pub overrides: Vec<OverrideFacts>,
     /// Packets and events that were lost.
     pub gaps: Gaps,
     /// What is wrong, for a person; empty if all is well.
@@ -171,6 +173,12 @@ impl Run {
                 .map(|file| FileStatus { path: file.path.clone(), sha256: file.digest.to_string() }),
             drift,
             last_reload: self.last_reload.clone(),
+            overrides: rules
+                .overrides()
+                .iter()
+                .filter(|one| one.until.is_some())
+                .map(|one| (**one).clone())
+                .collect(),
             gaps: self.gaps(),
             faults,
         }

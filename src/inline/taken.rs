@@ -65,7 +65,7 @@ impl News {
         self.rejected += behind[1].saturating_sub(before[1]);
         for event in told {
             match &event.kind {
-                EventKind::Alert(facts) => {
+                EventKind::Alert(facts) if !facts.is_exempt() => {
                     let index = rules.rules().iter().position(|rule| rule.id() == facts.rule);
                     index.into_iter().for_each(|index| *self.matches.entry(index).or_default() += 1);
                 }

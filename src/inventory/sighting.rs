@@ -126,7 +126,9 @@ pub(super) struct Sighting {
 /// Whether an event says anything that is kept.
 pub(super) fn concerns(event: &Event) -> bool {
     let kept = match &event.kind {
-        EventKind::Application(_) | EventKind::Alert(_) => true,
+        EventKind::Application(_) => true,
+        // The rule leaves the connection alone: there is nothing to fix.
+        EventKind::Alert(facts) => !facts.is_exempt(),
         EventKind::Connect(facts) => facts.state != PortState::Error,
         _ => false,
     };
@@ -144,7 +146,7 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
         let mut teller = Teller { event, ends: &flow.endpoints, sightings: &mut sightings };
         match &event.kind {
             EventKind::Application(said) => teller.said(said),
-            EventKind::Alert(facts) => teller.alert(facts),
+            EventKind::Alert(facts) if !facts.is_exempt() => teller.alert(facts),
             EventKind::Connect(facts) if facts.state == PortState::Open && !spoke => {
                 let asset = teller.server(UNKNOWN);
                 teller.tell(asset, What::Said(banner("")), Software::default());

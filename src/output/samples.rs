@@ -85,6 +85,7 @@ pub(super) fn ssh() -> Vec<Event> {
         banner: banner.to_owned(),
         application: Application::Ssh(Arc::new(facts.clone())),
         matched: None,
+        let_pass: None,
         resets: None,
         verdict: None,
     };

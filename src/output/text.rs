@@ -222,6 +222,9 @@ impl Line<'_> {
         if !facts.blocked && facts.action.blocks() {
             write!(f, " (would {})", facts.action.name())?;
         }
+        if let Some(let_pass) = &facts.let_pass {
+            write!(f, " (let pass by {})", Escaped(&let_pass.facts().to_string()))?;
+        }
         write!(f, "  [{}] {}", facts.from.name(), Escaped(&facts.banner))?;
         product(Some(&facts.product), f)?;
         match &facts.verdict {

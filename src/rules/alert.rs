@@ -1,10 +1,12 @@
 //! What is told of a match: the one place where an alert is made, whoever judges.
 
+use std::sync::Arc;
+
 use super::Match;
 use super::field::Field;
 use crate::banner::Header;
 use crate::banner::disclosure::Disclosure;
-use crate::event::{AlertFacts, Application, MatchedText, ProductFacts, Side};
+use crate::event::{AlertFacts, Application, LetPass, MatchedText, ProductFacts, Side};
 
 /// What of an alert only the judge knows.
 #[derive(Debug)]
@@ -52,6 +54,11 @@ impl Match<'_> {
                 Box::new(MatchedText { field: field.to_string(), text })
             }),
             application: occasion.application,
+            let_pass: match (self.exemption, &rule.weakened_by) {
+                (Some(by), _) => Some(LetPass::Exemption(Arc::clone(by))),
+                (None, Some(by)) => Some(LetPass::Action(Arc::clone(by))),
+                (None, None) => None,
+            },
             resets: None,
             verdict: self.finding.map(|finding| Box::new(finding.facts())),
         }

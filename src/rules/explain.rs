@@ -143,6 +143,7 @@ impl RuleSet {
             Miss::Source => "the client's address is not in `source`".to_owned(),
             Miss::Destination => "the server's address is not in `destination`".to_owned(),
             Miss::Port => "the server's port is not in `port`".to_owned(),
+            Miss::NotNow => "an override puts another form of it in force now".to_owned(),
             Miss::Exempt => "an override exempts the address".to_owned(),
             Miss::Request(probe) => format!("it is about answers to {} {}", probe.method, probe.path),
             Miss::Present(name) => format!("the header field {name} is there"),

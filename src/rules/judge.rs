@@ -4,6 +4,7 @@
 //! story than the verdict.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use super::advisory::{Finding, Shown};
 use super::debian::{Fixed, Revision};
@@ -14,6 +15,7 @@ use super::probe::ProbeRequest;
 use super::rule::{Condition, Rule, Test};
 use super::view::{Context, Stage, View};
 use crate::banner::{Banner, Request, SshBanner, same_name};
+use crate::event::{OverrideFacts, Timestamp};
 
 /// What a matching rule captured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum Miss<'r, 'v> {
     Protocol,
     /// It is about the other side's banners.
     Sender,
+    /// By an override with an end, it is in force at another time.
+    NotNow,
     /// It is judged at another stage, or what it needs was never seen.
     Stage,
     /// The client's address is not in scope.
@@ -81,6 +85,8 @@ pub(super) enum Miss<'r, 'v> {
 pub(super) enum Scoped {
     /// All.
     Yes,
+    /// All but exemptions.
+    Unexempted,
     /// All but addresses and port, which examples do not have.
     No,
 }
@@ -108,8 +114,10 @@ pub(super) fn judge<'r: 'v, 'v>(
         return Err(Miss::Sender);
     }
     stage(rule, view)?;
-    if scoped == Scoped::Yes {
-        scope(rule, view.context)?;
+    match scoped {
+        Scoped::Yes => in_scope(rule, view.context)?,
+        Scoped::Unexempted => scope(rule, view.context)?,
+        Scoped::No => {}
     }
     if let Some(probe) = &rule.request
         && !view.context.request.is_some_and(|request| answers(probe, request))
@@ -157,11 +165,27 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
 impl Rule {
     /// Whether addresses and port are those that the rule is about.
     pub fn is_in_scope(&self, context: &Context<'_>) -> bool {
-        scope(self, context).is_ok()
+        in_scope(self, context).is_ok()
+    }
+
+    /// The override that exempts the connection, if one does.
+    pub(super) fn exemption(&self, context: &Context<'_>) -> Option<&Arc<OverrideFacts>> {
+        self.scope.exemption(context.source, context.destination, context.now)
+    }
+}
+
+fn in_scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>> {
+    scope(rule, context)?;
+    match rule.exemption(context) {
+        Some(_) => Err(Miss::Exempt),
+        None => Ok(()),
     }
 }
 
 fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>> {
+    if !rule.validity.includes(context.now) {
+        return Err(Miss::NotNow);
+    }
     if !rule.scope.source.admits(context.source) {
         return Err(Miss::Source);
     }
@@ -171,13 +195,10 @@ fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>>
     if !rule.scope.port.admits(context.port) {
         return Err(Miss::Port);
     }
-    if rule.scope.exempts(context.source, context.destination) {
-        return Err(Miss::Exempt);
-    }
     Ok(())
 }
 
-/// Asks of addresses and port only those that are told.
+/// Asks of addresses and port only those that are told. Overrides that had ended when the rules were loaded exempt none.
 pub(super) fn scope_as_told<'r, 'v>(rule: &Rule, ends: Ends) -> Result<(), Miss<'r, 'v>> {
     if ends.source.is_some() && !rule.scope.source.admits(ends.source) {
         return Err(Miss::Source);
@@ -188,7 +209,10 @@ pub(super) fn scope_as_told<'r, 'v>(rule: &Rule, ends: Ends) -> Result<(), Miss<
     if ends.port.is_some() && !rule.scope.port.admits(ends.port) {
         return Err(Miss::Port);
     }
-    if rule.scope.exempts(ends.source, ends.destination) { Err(Miss::Exempt) } else { Ok(()) }
+    match rule.scope.exemption(ends.source, ends.destination, Timestamp::default()) {
+        Some(_) => Err(Miss::Exempt),
+        None => Ok(()),
+    }
 }
 
 fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {

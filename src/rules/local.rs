@@ -13,9 +13,10 @@ use regex::Regex;
 use super::diagnostic::{Diagnostic, Level, Report};
 use super::rule::{Mark, Rule};
 use super::scope::Addresses;
+use super::selection::Selection;
 use super::suggest;
 use super::text::SourceFile;
-use crate::event::{Action, Severity};
+use crate::event::{Action, OverrideFacts, Severity, Timestamp};
 
 /// One `[[override]]`.
 #[derive(Debug)]
@@ -30,12 +31,10 @@ pub(super) struct Override {
     pub(super) ban: Option<Duration>,
     pub(super) severity: Option<Severity>,
     pub(super) exempt: Exempt,
-    /// Why, for those who read `rules list`.
-    pub(super) reason: Option<String>,
     /// A rule or tag that is not there is worth a warning only.
     pub(super) optional: bool,
-    pub(super) file: Arc<str>,
-    pub(super) line: usize,
+    /// Place, owner, reason and end.
+    pub(super) facts: Arc<OverrideFacts>,
 }
 
 /// The name of a rule or tag, and where it stands.
@@ -61,36 +60,54 @@ pub(super) struct Exempt {
 pub struct Change {
     /// What: `action drop to alert`.
     pub what: String,
-    /// Why, where the override says so.
-    pub reason: Option<String>,
-    /// The file of the override.
-    pub file: Arc<str>,
-    /// The line of its `[[override]]`, from 1.
-    pub line: usize,
+    /// The override.
+    pub by: Arc<OverrideFacts>,
 }
 
 impl std::fmt::Display for Change {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} ({}:{}", self.what, self.file, self.line)?;
-        match &self.reason {
-            Some(reason) => write!(formatter, ": {reason})"),
-            None => write!(formatter, ")"),
-        }
+        write!(formatter, "{} ({})", self.what, self.by)
     }
 }
 
-/// Applies `overrides` to `rules`. What they name and nobody knows is an error, or, where the rules
+/// The time in which a rule is in force, by the overrides that have an end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Validity {
+    from: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+impl Validity {
+    pub(super) fn includes(self, now: Timestamp) -> bool {
+        self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now < until)
+    }
+
+    /// The parts before and from `at` on, if it is within.
+    fn split(self, at: Timestamp) -> Option<(Self, Self)> {
+        let is_within = self.from.is_none_or(|from| from < at) && self.until.is_none_or(|until| at < until);
+        is_within.then_some((Self { until: Some(at), ..self }, Self { from: Some(at), ..self }))
+    }
+
+    fn ends_by(self, at: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= at)
+    }
+}
+
+/// Applies `overrides` to `rules`, but not those that ended before `now`. What they name and nobody knows is an error, or, where the rules
 /// are only a part of all (`partial`), a warning.
 pub(super) fn apply(
     overrides: &[Override],
-    rules: &mut [Rule],
+    rules: &mut Vec<Rule>,
     sources: &[SourceFile],
-    partial: bool,
+    selection: &Selection,
     report: &mut Report,
 ) {
     for one in overrides {
-        let Some(source) = sources.iter().find(|source| source.name() == &*one.file) else { continue };
-        let lenient = one.optional || partial;
+        let Some(source) = sources.iter().find(|source| source.name() == one.facts.file) else { continue };
+        if selection.now.is_some_and(|now| !one.facts.is_in_force(now)) {
+            continue;
+        }
+        let lenient = one.optional || selection.partial;
         let ids: Vec<Regex> = one.rules.iter().map(|name| glob(&name.text)).collect();
         for (name, id) in one.rules.iter().zip(&ids) {
             if !rules.iter().any(|rule| id.is_match(&rule.id)) {
@@ -107,10 +124,26 @@ pub(super) fn apply(
                 && (one.tags.is_empty()
                     || one.tags.iter().any(|name| rule.tags().any(|tag| tag == name.text)))
         };
-        for rule in rules.iter_mut().filter(|rule| is_meant(rule)) {
+        let until = one.facts.until.filter(|_| one.alters());
+        if let Some(until) = until {
+            *rules = split(std::mem::take(rules), until, is_meant);
+        }
+        let holds = |rule: &Rule| until.is_none_or(|until| rule.validity.ends_by(until));
+        for rule in rules.iter_mut().filter(|rule| is_meant(rule) && holds(rule)) {
             one.change(rule, source, report);
         }
     }
+}
+
+/// Makes two of each rule that is meant and in force at `at`: one until then, one from then on.
+fn split(rules: Vec<Rule>, at: Timestamp, is_meant: impl Fn(&Rule) -> bool) -> Vec<Rule> {
+    let parts = |rule: Rule| match rule.validity.split(at).filter(|_| is_meant(&rule)) {
+        Some((before, after)) => {
+            vec![Rule { validity: before, ..rule.clone() }, Rule { validity: after, ..rule }]
+        }
+        None => vec![rule],
+    };
+    rules.into_iter().flat_map(parts).collect()
 }
 
 fn unknown<'c>(
@@ -145,6 +178,11 @@ fn never() -> Regex {
 }
 
 impl Override {
+    /// True if it changes more than whom the rule leaves alone.
+    fn alters(&self) -> bool {
+        self.enabled.is_some() || self.action.is_some() || self.severity.is_some()
+    }
+
     fn change(&self, rule: &mut Rule, source: &SourceFile, report: &mut Report) {
         let mut changes = Vec::new();
         if let Some(enabled) = self.enabled
@@ -159,6 +197,9 @@ impl Override {
                 let diagnostic = Diagnostic::at(Level::Error, source, span, message);
                 report.push(diagnostic.with_help("for instance `mark = \"0x1/0xff\"`"));
                 return;
+            }
+            if rule.action.blocks() != action.blocks() {
+                rule.weakened_by = rule.action.blocks().then(|| Arc::clone(&self.facts));
             }
             if *action != rule.action {
                 changes.push(format!("action {} to {}", rule.action.name(), action.name()));
@@ -175,13 +216,92 @@ impl Override {
         }
         if !self.exempt.said.is_empty() {
             changes.push(format!("exempt {}", self.exempt.said.join(" ")));
-            rule.scope.exempt(&self.exempt.source, &self.exempt.destination);
+            rule.scope.exempt(&self.exempt.source, &self.exempt.destination, &self.facts);
         }
-        rule.changes.extend(changes.into_iter().map(|what| Change {
-            what,
-            reason: self.reason.clone(),
-            file: self.file.clone(),
-            line: self.line,
-        }));
+        let by = |what| Change { what, by: Arc::clone(&self.facts) };
+        rule.changes.extend(changes.into_iter().map(by));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::banner::{Banner, SshBanner, ssh};
+    use crate::event::Side;
+    use crate::rules::{Context, Match, RuleSet};
+
+    const RULES: &str =
+        "[[rule]]\nid = \"old\"\nprotocol = \"ssh\"\nmatch.software = '^Old'\naction = \"drop\"\n";
+
+    fn load(local: &str, now: Option<Timestamp>) -> Result<RuleSet, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let [rules, own] = ["rules.toml", "own.toml"].map(|name| folder.path().join(name));
+        std::fs::write(&rules, RULES).unwrap();
+        std::fs::write(&own, local).unwrap();
+        let selection = Selection { local: vec![own], now, ..Selection::of(vec![rules]) };
+        RuleSet::load(&selection).map(|loaded| loaded.rules).map_err(|error| error.to_string())
+    }
+
+    fn at(time: &str) -> Timestamp {
+        let time: jiff::Timestamp = time.parse().unwrap();
+        Timestamp::from_nanos(u64::try_from(time.as_nanosecond()).unwrap())
+    }
+
+    /// What the rules do at this time about an old server that 192.0.2.7 asks: the actions, and what an exemption hides.
+    fn asked(rules: &RuleSet, time: &str) -> (Vec<Action>, usize) {
+        let identification = ssh::parse_line(b"SSH-2.0-OldSSH_1.0").0;
+        let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None });
+        let context = Context { source: "192.0.2.7".parse().ok(), now: at(time), ..Context::default() };
+        let found = rules.evaluate(&banner, &context);
+        let exempt = rules.exempted(&banner, &context);
+        assert!(exempt.iter().all(|found| found.action() == Action::Alert));
+        (found.iter().map(Match::action).collect(), exempt.len())
+    }
+
+    #[test]
+    fn an_override_ends_by_the_banner_s_time() {
+        let day = "until = 2026-12-31\nowner = \"netops\"\n";
+        let exact = "until = 2026-12-31T12:00:00+01:00\n";
+        let (drop, alert) = (vec![Action::Drop], vec![Action::Alert]);
+        let exempt = "exempt.source = [\"192.0.2.0/24\"]\n";
+        for (change, until, before, last, first) in [
+            (exempt, day, (vec![], 1), "2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z"),
+            (exempt, exact, (vec![], 1), "2026-12-31T10:59:59Z", "2026-12-31T11:00:00Z"),
+            ("action = \"alert\"\n", day, (alert, 0), "2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z"),
+            ("enabled = false\n", exact, (vec![], 0), "2026-12-31T10:59:59Z", "2026-12-31T11:00:00Z"),
+        ] {
+            let local = format!("[[override]]\nrule = \"old\"\n{change}{until}");
+            let rules = load(&local, None).unwrap();
+            assert_eq!(asked(&rules, last), before, "{local}");
+            assert_eq!(asked(&rules, first), (drop.clone(), 0), "{local}");
+            assert_eq!(rules.ended(at(last)).count(), 0);
+            assert_eq!(rules.ended(at(first)).count(), 1);
+            let later = load(&local, Some(at(first))).unwrap();
+            assert_eq!(asked(&later, last), (drop.clone(), 0), "it had ended at the start: {local}");
+            assert_eq!(later.rules().len() + later.rules_off().len(), 1);
+        }
+    }
+
+    #[test]
+    fn ends_of_several_overrides_follow_one_another() {
+        let local = "[[override]]\nrule = \"old\"\naction = \"alert\"\nuntil = 2026-12-31\n\
+                     [[override]]\nrule = \"old\"\nenabled = false\nuntil = 2026-11-30\n";
+        let rules = load(local, None).unwrap();
+        for (time, expected) in [
+            ("2026-11-01T00:00:00Z", vec![]),
+            ("2026-12-01T00:00:00Z", vec![Action::Alert]),
+            ("2027-01-01T00:00:00Z", vec![Action::Drop]),
+        ] {
+            assert_eq!(asked(&rules, time).0, expected, "{time}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_is_no_point_in_time_is_an_error() {
+        for until in ["\"2026-12-31\"", "2026-12-31T12:00:00", "12:00:00", "1"] {
+            let local = format!("[[override]]\nrule = \"old\"\nenabled = false\nuntil = {until}\n");
+            let error = load(&local, None).unwrap_err();
+            assert!(error.contains("`until`") && error.contains("own.toml:4"), "{until}: {error}");
+        }
     }
 }

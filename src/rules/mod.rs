@@ -68,6 +68,7 @@ mod view;
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::advisory::Finding;
@@ -84,7 +85,7 @@ use self::read::Draft;
 use self::text::SourceFile;
 use self::view::View;
 use crate::banner::Banner;
-use crate::event::{Action, Severity, Verdict};
+use crate::event::{Action, OverrideFacts, Severity, Timestamp, Verdict};
 
 pub use self::alert::Occasion;
 pub use self::diagnostic::{Diagnostic, Level, LoadError};
@@ -113,6 +114,8 @@ pub struct RuleSet {
     needs: Needs,
     early: EarlySides,
     policies: Policies,
+    /// All overrides of the local files.
+    overrides: Vec<Arc<OverrideFacts>>,
     files: Vec<ReadFile>,
 }
 
@@ -142,6 +145,8 @@ pub struct Needs {
     pub every_request: bool,
     /// Every response of one, and what a tunnel behind a later request holds: a rule would block for something else than a request.
     pub beside_requests: bool,
+    /// Exemptions of overrides: what they let pass is reported.
+    pub exemptions: bool,
     /// Requests that a scan must make, each once.
     pub requests: Vec<ProbeRequest>,
 }
@@ -162,6 +167,8 @@ pub struct Match<'r> {
     matched: Option<(&'r Field, Vec<u8>)>,
     /// What the rule's advisory says.
     finding: Option<Finding<'r>>,
+    /// The override that exempts the connection from the rule.
+    exemption: Option<&'r Arc<OverrideFacts>>,
 }
 
 impl RuleSet {
@@ -221,7 +228,8 @@ impl RuleSet {
         let Draft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
         let files = sources.iter().map(SourceFile::read_file).chain(lists).collect();
         selection.switch_off(&mut rules, &mut report);
-        local::apply(&overrides, &mut rules, sources, selection.partial, &mut report);
+        local::apply(&overrides, &mut rules, sources, selection, &mut report);
+        let overrides = overrides.into_iter().map(|one| one.facts).collect();
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
         selection.refuse_nothing(rules.is_empty() && policies.is_empty(), &mut report);
         rules.sort_by_key(|rule| rule.action != Action::Accept);
@@ -239,7 +247,8 @@ impl RuleSet {
         let needs = Needs::of(&rules);
         let index = Index::new(&rules, &patterns, &shapes);
         let early = EarlySides::new(&rules);
-        Ok(Loaded { rules: Self { rules, off, patterns, index, needs, early, policies, files }, warnings })
+        let rules = Self { rules, off, patterns, index, needs, early, policies, overrides, files };
+        Ok(Loaded { rules, warnings })
     }
 
     /// The files that the rules were read from, and those of their lists.
@@ -255,6 +264,22 @@ impl RuleSet {
     /// The rules that are not in force, in the order of files and lines.
     pub fn rules_off(&self) -> &[Rule] {
         &self.off
+    }
+
+    /// The overrides of the local files, in order, those that have ended among them.
+    pub fn overrides(&self) -> &[Arc<OverrideFacts>] {
+        &self.overrides
+    }
+
+    /// Warnings of the overrides that have no effect any more at `now`.
+    pub fn ended(&self, now: Timestamp) -> impl Iterator<Item = Diagnostic> {
+        self.overrides.iter().filter(move |one| !one.is_in_force(now)).map(|one| {
+            let until = one.until.unwrap_or_default();
+            let owner = one.owner.as_ref().map(|owner| format!(" (owner: {owner})")).unwrap_or_default();
+            let message = format!("the override of line {} has had no effect since {until}{owner}", one.line);
+            Diagnostic::of_file(Level::Warning, one.file.as_str(), message)
+                .with_help("remove it, or extend `until`")
+        })
     }
 
     /// What must be collected or asked for, so that every rule can be judged.
@@ -282,6 +307,31 @@ impl RuleSet {
             matches.push(Match::new(rule, found));
             if rule.action == Action::Accept {
                 break;
+            }
+        }
+        matches
+    }
+
+    /// The blocking rules that would match `banner` if no override exempted the connection, in order; none where an accept
+    /// rule matches. Rules with a `count` are not among them: what they block depends on what came before.
+    pub fn exempted<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let mut matches = Vec::new();
+        if !self.needs.exemptions {
+            return matches;
+        }
+        let view = View::new(banner, context);
+        let memo = Memo::default();
+        for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
+            if rule.action == Action::Accept && judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok()
+            {
+                return Vec::new();
+            }
+            if !rule.action.blocks() || rule.count.is_some() {
+                continue;
+            }
+            let Some(by) = rule.exemption(context) else { continue };
+            if let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Unexempted) {
+                matches.push(Match { exemption: Some(by), ..Match::new(rule, found) });
             }
         }
         matches
@@ -335,13 +385,17 @@ impl<'r> Match<'r> {
             version: captured.version.map(text),
             matched: matched.map(|(field, value)| (field, value.to_vec())),
             finding,
+            exemption: None,
         }
     }
 
     /// What the match asks for: the rule's action, unless its advisory does not say that the package is
-    /// vulnerable.
+    /// vulnerable, or an override exempts the connection.
     pub fn action(&self) -> Action {
-        self.rule.action_by(self.finding.as_ref())
+        match self.exemption {
+            Some(_) => Action::Alert,
+            None => self.rule.action_by(self.finding.as_ref()),
+        }
     }
 
     /// The mark to set.
@@ -379,6 +433,7 @@ impl Needs {
             beside_requests: rules.iter().any(Rule::blocks_beside_requests),
             bans: rules.iter().any(|rule| rule.action == Action::Ban),
             other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
+            exemptions: rules.iter().any(|rule| rule.action.blocks() && rule.scope.exempts_some()),
             requests,
         }
     }

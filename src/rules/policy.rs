@@ -281,8 +281,9 @@ impl RuleSet {
 
     /// What a rule that a policy names says of a banner; one that is gone says that it differs.
     pub fn opinion(&self, (index, id): (usize, &str), banner: &Banner<'_>, context: &Context<'_>) -> Opinion {
-        let at = self.rules.get(index).filter(|rule| rule.id == id);
-        let Some(rule) = at.or_else(|| self.rules.iter().find(|rule| rule.id == id)) else {
+        let is_meant = |rule: &&Rule| rule.id == id && rule.validity.includes(context.now);
+        let at = self.rules.get(index).filter(is_meant);
+        let Some(rule) = at.or_else(|| self.rules.iter().find(is_meant)) else {
             return Opinion::Differs;
         };
         let view = View::new(banner, context);

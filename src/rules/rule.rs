@@ -8,20 +8,20 @@ use super::debian::Fixed;
 use super::example::Example;
 use super::field::{Field, Sender};
 use super::list::Values;
-use super::local::Change;
+use super::local::{Change, Validity};
 use super::pattern::PatternId;
 use super::probe::ProbeRequest;
 use super::scope::Scope;
 use super::text::Place;
 use super::version::Requirement;
-use crate::event::{Action, Protocol, Severity};
+use crate::event::{Action, OverrideFacts, Protocol, Severity};
 use crate::terms::hash::fnv64;
 
 /// How long a ban holds if its rule does not say.
 const DEFAULT_BAN: Duration = Duration::from_secs(600);
 
 /// One validated rule; what it asks for is reached by getters.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) index: usize,
     pub(super) id: String,
@@ -45,6 +45,9 @@ pub struct Rule {
     pub(super) off: Option<String>,
     /// What overrides changed.
     pub(super) changes: Vec<Change>,
+    /// The override that gave it an action which does not block.
+    pub(super) weakened_by: Option<Arc<OverrideFacts>>,
+    pub(super) validity: Validity,
     pub(super) request: Option<ProbeRequest>,
     pub(super) all: Vec<Condition>,
     pub(super) unless: Vec<Condition>,

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use super::explain::Ends;
+use crate::event::{OverrideFacts, Timestamp};
 
 /// A set of addresses as merged, sorted ranges; an IPv4-mapped address is the IPv4 one.
 ///
@@ -191,10 +193,18 @@ pub(super) struct Scope {
     pub(super) destination: AddressRule,
     /// The server's port.
     pub(super) port: PortRule,
-    /// Clients that an administrator has exempted.
-    exempt_source: Addresses,
-    /// Servers that an administrator has exempted.
-    exempt_destination: Addresses,
+    /// Connections that overrides exempt.
+    exemptions: Vec<Exemption>,
+}
+
+/// Connections that an override exempts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Exemption {
+    /// Clients.
+    source: Addresses,
+    /// Servers.
+    destination: Addresses,
+    by: Arc<OverrideFacts>,
 }
 
 impl Scope {
@@ -205,27 +215,36 @@ impl Scope {
 
     /// Whether all that it asks for is told.
     pub(super) fn is_settled(&self, ends: Ends) -> bool {
-        (ends.source.is_some() || (self.source.is_any() && self.exempt_source.is_empty()))
-            && (ends.destination.is_some()
-                || (self.destination.is_any() && self.exempt_destination.is_empty()))
+        let asks = |of: fn(&Exemption) -> &Addresses| self.exemptions.iter().any(|one| !of(one).is_empty());
+        (ends.source.is_some() || (self.source.is_any() && !asks(|one| &one.source)))
+            && (ends.destination.is_some() || (self.destination.is_any() && !asks(|one| &one.destination)))
             && (ends.port.is_some() || self.port.is_any())
     }
 
     /// Leaves out connections from `source` and connections to `destination`, too.
-    pub(super) fn exempt(&mut self, source: &Addresses, destination: &Addresses) {
-        self.exempt_source = std::mem::take(&mut self.exempt_source).union(source.clone());
-        self.exempt_destination = std::mem::take(&mut self.exempt_destination).union(destination.clone());
+    pub(super) fn exempt(&mut self, source: &Addresses, destination: &Addresses, by: &Arc<OverrideFacts>) {
+        let (source, destination, by) = (source.clone(), destination.clone(), Arc::clone(by));
+        self.exemptions.push(Exemption { source, destination, by });
     }
 
-    /// Whether any address is exempt.
+    /// True if any address is exempt.
     pub(super) fn exempts_some(&self) -> bool {
-        !(self.exempt_source.is_empty() && self.exempt_destination.is_empty())
+        !self.exemptions.is_empty()
     }
 
-    /// Whether a connection is exempt; an end that is not known exempts none.
-    pub(super) fn exempts(&self, source: Option<IpAddr>, destination: Option<IpAddr>) -> bool {
-        source.is_some_and(|address| self.exempt_source.contains(address))
-            || destination.is_some_and(|address| self.exempt_destination.contains(address))
+    /// The override that exempts a connection at `now`, if one does; an end that is not known exempts none.
+    pub(super) fn exemption(
+        &self,
+        source: Option<IpAddr>,
+        destination: Option<IpAddr>,
+        now: Timestamp,
+    ) -> Option<&Arc<OverrideFacts>> {
+        let exempts = |one: &&Exemption| {
+            let is_meant = source.is_some_and(|address| one.source.contains(address))
+                || destination.is_some_and(|address| one.destination.contains(address));
+            is_meant && one.by.is_in_force(now)
+        };
+        self.exemptions.iter().find(exempts).map(|one| &one.by)
     }
 }
 

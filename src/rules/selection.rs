@@ -6,6 +6,7 @@ use super::diagnostic::{Diagnostic, Level, Report};
 use super::rule::Rule;
 use super::source::Texts;
 use super::suggest;
+use crate::event::Timestamp;
 
 /// Where rules come from, and which of them are in force.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,8 @@ pub struct Selection {
     /// The rules are a part of those that the local files speak of: an override of a rule that is not
     /// there is worth a warning only.
     pub partial: bool,
+    /// Overrides that ended by this time are left out. Without it, each banner's own time decides.
+    pub now: Option<Timestamp>,
     /// The uses whose rules are in force.
     pub profiles: Profiles,
     /// No rule at all, or a folder without a rule file, is an error: it is more likely a mount that

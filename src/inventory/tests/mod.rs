@@ -71,6 +71,7 @@ fn alert(source: Source, at: u64, software: &str, rule: &str, blocked: bool) -> 
         banner: String::new(),
         application: said(software),
         matched: None,
+        let_pass: None,
         resets: None,
         verdict: None,
     };

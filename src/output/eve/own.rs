@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::handshake::Handshake;
 use crate::event::{
     AlertFacts, AnomalyFacts, Application, BanFacts, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
-    EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, MatchedText, OtherFacts, ProductFacts, Protocol,
-    ResetFacts, Severity, VerdictFacts,
+    EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, LetPass, MatchedText, OtherFacts, OverrideFacts,
+    ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
 };
 use crate::terms::hexadecimal;
 
@@ -57,6 +57,8 @@ pub(super) struct Own<'a> {
     enforced: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     matched: Option<&'a MatchedText>,
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    let_pass: Option<Override<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     advisory: Option<Advisory<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +121,24 @@ impl<'a> Advisory<'a> {
             date: facts.date.as_deref(),
             marker: facts.marker,
         }
+    }
+}
+
+/// An override that let a flow pass.
+#[derive(Debug, Serialize)]
+struct Override<'a> {
+    kind: &'static str,
+    #[serde(flatten)]
+    facts: &'a OverrideFacts,
+}
+
+impl<'a> Override<'a> {
+    fn new(let_pass: &'a LetPass) -> Self {
+        let kind = match let_pass {
+            LetPass::Exemption(_) => "exemption",
+            LetPass::Action(_) => "action",
+        };
+        Self { kind, facts: let_pass.facts() }
     }
 }
 
@@ -315,6 +335,7 @@ impl<'a> Own<'a> {
             // In monitor mode: what `action` would have done.
             enforced: facts.action.blocks().then_some(facts.blocked),
             matched: facts.matched.as_deref(),
+            let_pass: facts.let_pass.as_ref().map(Override::new),
             advisory: facts.verdict.as_deref().map(Advisory::new),
             product: Product::new(&facts.product),
             ..Self::default()

@@ -160,6 +160,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
         banner: server.banner.clone(),
         application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server.into()) })),
         matched: None,
+        let_pass: None,
         resets: None,
         verdict: None,
     }))

@@ -13,10 +13,12 @@ use super::super::scope::Addresses;
 use super::rule::{ACTIONS, SEVERITIES};
 use super::value::{Reader, Text};
 use super::{Lists, fields, scope};
-use crate::event::{Action, Severity};
+use crate::event::{Action, OverrideFacts, Severity, Timestamp};
 
-const KEYS: &[&str] =
-    &["rule", "tag", "enabled", "action", "mark", "ban", "severity", "exempt", "reason", "optional"];
+const KEYS: &[&str] = &[
+    "rule", "tag", "enabled", "action", "mark", "ban", "severity", "exempt", "until", "owner", "reason",
+    "optional",
+];
 const EXEMPT_KEYS: &[&str] = &["source", "destination"];
 
 #[derive(Default)]
@@ -29,6 +31,8 @@ struct Parts {
     ban: Option<Duration>,
     severity: Option<Severity>,
     exempt: Exempt,
+    until: Option<Timestamp>,
+    owner: Option<String>,
     reason: Option<String>,
     optional: bool,
 }
@@ -53,6 +57,8 @@ pub(super) fn read(
             "ban" => parts.ban = fields::duration(reader, key, value),
             "severity" => parts.severity = reader.name(key, value, SEVERITIES),
             "exempt" => parts.exempt = exempt(reader, value, lists),
+            "until" => parts.until = until(reader, key, value),
+            "owner" => parts.owner = fields::line(reader, key, value).map(|text| text.value),
             "reason" => parts.reason = fields::line(reader, key, value).map(|text| text.value),
             "optional" => parts.optional = truth(reader, key, value).unwrap_or_default(),
             _ => reader.unknown_key(span, key, "an override", KEYS.iter().copied()),
@@ -64,9 +70,11 @@ pub(super) fn read(
         return None;
     }
     let (place, _, _) = reader.source.locate(table.span().start);
-    let Parts { rules, tags, enabled, action, mark, ban, severity, exempt, reason, optional } = parts;
-    let (file, line) = (file.clone(), place.line);
-    Some(Override { rules, tags, enabled, action, mark, ban, severity, exempt, reason, optional, file, line })
+    let Parts { rules, tags, enabled, action, mark, ban, severity, exempt, until, owner, reason, optional } =
+        parts;
+    let facts = OverrideFacts { file: file.to_string(), line: place.line, owner, reason, until };
+    let facts = Arc::new(facts);
+    Some(Override { rules, tags, enabled, action, mark, ban, severity, exempt, optional, facts })
 }
 
 fn check(reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str], parts: &Parts) {
@@ -95,6 +103,27 @@ fn names(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Ve
         reader.error(&value.span(), format!("`{key}` names nothing"));
     }
     texts.into_iter().map(|Text { value, span }| Name { text: value, span }).collect()
+}
+
+/// `2026-12-31`, a day of UTC with which the override ends, or `2026-12-31T12:00:00Z`.
+fn until(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Timestamp> {
+    let DeValue::Datetime(time) = value.get_ref() else {
+        reader.wrong_kind(key, "a date without quotes, such as 2026-12-31 or 2026-12-31T12:00:00Z", value);
+        return None;
+    };
+    let text = time.to_string();
+    let end_of = |day: jiff::civil::Date| day.tomorrow()?.to_zoned(jiff::tz::TimeZone::UTC);
+    let end = match text.parse::<jiff::Timestamp>() {
+        Ok(time) => Some(time),
+        Err(_) if time.time.is_some() => None,
+        Err(_) => text.parse().and_then(end_of).ok().map(|end| end.timestamp()),
+    };
+    let nanos = end.and_then(|end| u64::try_from(end.as_nanosecond()).ok());
+    if nanos.is_none() {
+        let help = "a date (2026-12-31), or a time with its offset (2026-12-31T12:00:00Z)";
+        reader.error_with_help(&value.span(), format!("`{key}` is no point in time"), help);
+    }
+    nanos.map(Timestamp::from_nanos)
 }
 
 fn truth(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<bool> {

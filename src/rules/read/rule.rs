@@ -11,6 +11,7 @@ use super::super::advisory::Advisory;
 use super::super::debian::Fixed;
 use super::super::example::Example;
 use super::super::field::{Field, Sender, header_name};
+use super::super::local::Validity;
 use super::super::pattern::{Patterns, REVISION, VERSION};
 use super::super::probe::ProbeRequest;
 use super::super::rule::Count;
@@ -376,6 +377,8 @@ impl Parts {
             certain: self.certain.map(|reason| reason.value),
             off: None,
             changes: Vec::new(),
+            weakened_by: None,
+            validity: Validity::default(),
             request: self.request.map(|(request, _)| request),
             all: self.all,
             unless: self.unless,

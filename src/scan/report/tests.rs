@@ -195,6 +195,7 @@ fn alert(rule: String, application: Application) -> AlertFacts {
         banner: "HTTP/1.1 200 OK".to_owned(),
         application,
         matched: None,
+        let_pass: None,
         resets: None,
         verdict: None,
     }
