@@ -156,7 +156,7 @@ pub fn is_plain_request_line(line: &[u8]) -> bool {
     if !line.iter().all(text) || !method.iter().all(|octet| http::is_token(*octet)) {
         return false;
     }
-    match words.last() {
+    match words.next_back() {
         Some(version) => begins_with(version, b"HTTP/"),
         None => is_known_method(method) && target.starts_with(b"/"),
     }

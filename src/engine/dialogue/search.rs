@@ -1,7 +1,7 @@
 //! Banners behind octets that are not read: hellos of TLS at any place, and a client's lines that begin like an SSH
 //! identification.
 //!
-//! Servers of LDAP, PostgreSQL, MySQL, XMPP, mail, news and many others go on in TLS once a client asks for it in some
+//! Servers of LDAP, `PostgreSQL`, `MySQL`, XMPP, mail, news and many others go on in TLS once a client asks for it in some
 //! words of their own, and some servers of SSH overlook any lines. So this runs beside whatever a client's octets are
 //! read as, and judges what it finds, until both ends agree on a protocol or the client has said [`LIMIT`] octets. Of
 //! the server the answer to a hello that was found is looked for, too.
@@ -62,18 +62,13 @@ struct Candidate {
 }
 
 /// Where a search for lines stands.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Line {
     /// In a line that is no identification, or the first one, which is read as what it is.
+    #[default]
     Other,
     /// In a line that may be one, so far this.
     Perhaps(Vec<u8>),
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        Self::Other
-    }
 }
 
 impl Search {
@@ -174,6 +169,10 @@ impl Dialogue {
         }
         let is_first = from == Side::Client && self.may_begin_with_hello(input);
         if is_first || !self.searches(from) {
+            if from == Side::Server {
+                // What was said before a hello answers none, also where it waits to be read: `S` of PostgreSQL.
+                self.direction_mut(from).search.seen = input.len();
+            }
             return;
         }
         let mut search = std::mem::take(&mut self.direction_mut(from).search);

@@ -165,7 +165,7 @@ fn told(events: &[Event]) -> Vec<String> {
 }
 
 #[test]
-fn a_hello_behind_any_prefix_is_judged_and_told() {
+fn a_hello_behind_any_prefix_is_judged_and_told_with_its_answer() {
     let answer = records(&[server_hello(0xc02f, "h2"), certificates(&[b"x"])].concat(), 1 << 14);
     for (name, before) in prefixes() {
         for size in SIZES {
@@ -182,6 +182,8 @@ fn a_hello_behind_any_prefix_is_judged_and_told() {
             });
             let facts = tls.unwrap_or_else(|| panic!("{name} {size}: {:?}", told(&talk.events)));
             assert_eq!(facts.name(), Some("a.example"), "{name} {size}");
+            let certificates = facts.server.as_ref().map(|server| server.certificates.len());
+            assert_eq!(certificates, Some(1), "{name} {size}");
         }
     }
 }
