@@ -114,12 +114,7 @@ fn no_octet_of_a_forbidden_server_arrives_and_each_is_named() {
         let events = guard.events();
         let (mut named, mut wrong) = (0, Vec::new());
         for (one, to) in &places {
-            // A request of RTSP is one that some server of HTTP takes, and is told as that.
-            let kind = match one.name {
-                "rtsp" => "http",
-                "tls" => "tls",
-                _ => "other",
-            };
+            let kind = if one.name == "tls" { "tls" } else { "other" };
             let told = about(&events, *to, kind);
             assert_eq!(told.len(), 1, "{} at {to}: {told:?}", one.name);
             let policy = format!("only-{}", to.port());

@@ -12,6 +12,7 @@ pub mod http;
 pub mod kex;
 mod known_lines;
 pub mod other;
+pub mod proxy;
 pub mod quic;
 pub mod recognise;
 pub mod socks;
@@ -74,6 +75,8 @@ pub enum Reason {
     Http2Preface,
     /// Not the handshake of a SOCKS server, or a refusal.
     NotSocks,
+    /// No header of the PROXY protocol.
+    NotProxied,
     /// No reply that a protocol of greetings begins with.
     NotAGreeting,
 }
@@ -89,6 +92,7 @@ impl Reason {
             Self::NotAResponse => "not_a_response",
             Self::Http2Preface => "http2_preface",
             Self::NotSocks => "not_socks",
+            Self::NotProxied => "not_proxied",
             Self::NotAGreeting => "not_a_greeting",
         }
     }

@@ -48,6 +48,9 @@ const OTHER_METHODS: [&[u8]; 37] = [
     b"UNLOCK",
 ];
 
+/// The longest method that is waited for, in octets.
+const LONGEST_METHOD: usize = 64;
+
 /// What a version begins with, as some server reads it: those that use llhttp take `RTSP/1.0`, too.
 const VERSIONS: [&[u8]; 2] = [b"HTTP/", b"RTSP/"];
 
@@ -141,6 +144,33 @@ pub fn is_request_line(line: &[u8]) -> bool {
     let path = words.next().is_some_and(|word| word.starts_with(b"/"));
     let three = words.next().is_some() && (path || is_glued_method(first));
     versioned || ((is_known_method(first) || three) && !foreign)
+}
+
+/// Whether a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, but for more than one space
+/// between its parts: what no stream of another protocol holds by chance.
+pub fn is_plain_request_line(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let text = |octet: &u8| matches!(octet, b'\t' | b' '..=b'~' | 0x80..);
+    let mut words = line.split(|octet| matches!(octet, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
+    if !line.iter().all(text) || !method.iter().all(|octet| http::is_token(*octet)) {
+        return false;
+    }
+    match words.next_back() {
+        Some(version) => begins_with(version, b"HTTP/"),
+        None => is_known_method(method) && target.starts_with(b"/"),
+    }
+}
+
+/// Whether `text`, which is not whole, may become such a line.
+pub fn may_become_plain_request(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let readable = text.get(..LONGEST_METHOD).unwrap_or(text);
+    if !readable.iter().all(|octet| matches!(octet, b'\t' | b'\r' | b'\n' | b' '..=b'~')) {
+        return false;
+    }
+    let word = text.split(|octet| matches!(octet, b' ' | b'\t')).next().unwrap_or_default();
+    !word.is_empty() && word.len() <= LONGEST_METHOD && word.iter().all(|octet| http::is_token(*octet))
 }
 
 /// Whether `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word has.

@@ -36,7 +36,7 @@ pub struct SshRead<'a> {
 pub fn identify(from: Side, collected: &[u8]) -> Progress<SshRead<'_>> {
     let mut rest = collected;
     let mut lines = 0;
-    while !rest.starts_with(PREFIX) {
+    while !rest.starts_with(PREFIX) || is_bare(rest) == Some(true) {
         let Some(end) = memchr::memchr(b'\n', rest) else { return unfinished_line(rest) };
         rest = rest.get(end + 1..).unwrap_or_default();
         lines += 1;
@@ -59,12 +59,20 @@ pub fn settled(collected: &[u8]) -> usize {
     let mut settled = 0;
     loop {
         let rest = collected.get(settled..).unwrap_or_default();
-        if rest.starts_with(PREFIX) {
+        if rest.starts_with(PREFIX) && is_bare(rest) != Some(true) {
             return settled;
         }
         let Some(end) = memchr::memchr(b'\n', rest) else { return settled };
         settled += end + 1;
     }
+}
+
+/// Whether the line at the start of `rest` is `SSH-` and no more: OpenSSH reads on behind that. `None` where more octets
+/// have to tell.
+pub fn is_bare(rest: &[u8]) -> Option<bool> {
+    let Some(behind) = rest.strip_prefix(PREFIX) else { return Some(false) };
+    let next = behind.iter().take(CUT_LIMIT).find(|octet| **octet != b'\r');
+    next.map(|octet| *octet == b'\n').or((behind.len() >= CUT_LIMIT).then_some(false))
 }
 
 /// What is odd about a line that only some implementations take for an identification.
@@ -191,6 +199,18 @@ mod tests {
         assert_eq!(read.identification.software, b"OpenSSH_9.2p1");
         assert_eq!(read.identification.comments, Some(&b"Debian-2+deb12u3 a b"[..]));
         assert!(read.anomalies.is_empty());
+    }
+
+    #[test]
+    fn a_line_of_the_prefix_alone_is_no_identification() {
+        for before in ["SSH-\n", "SSH-\r\n", "x\r\nSSH-\r\r\nSSH-\n"] {
+            let text = format!("{before}SSH-2.0-a\r\n");
+            let (read, _) = read(text.as_bytes());
+            assert_eq!((read.identification.software, read.preamble), (&b"a"[..], before.as_bytes()));
+            assert_eq!(settled(text.as_bytes()), before.len());
+        }
+        assert_eq!(is_bare(b"SSH-\r"), None);
+        assert_eq!(is_bare(&[PREFIX, &[b'\r'; 300]].concat()), Some(false));
     }
 
     #[test]

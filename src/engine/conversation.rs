@@ -154,7 +154,8 @@ impl Conversation {
         judge: &mut Judge<'_>,
     ) {
         let fresh = offer.fresh;
-        let meaningless = self.dialogue.can_spare(from, fresh.len() as u64);
+        let meaningless =
+            self.dialogue.can_spare(from, fresh.len() as u64) || self.dialogue.is_read_out(from);
         self.hear(from, unread, fresh);
         let (dialogue, own, peer) = self.parts(from);
         if fresh.is_empty() && own.collector.unread().len() == unread && offer.gap == 0 {
@@ -188,7 +189,8 @@ impl Conversation {
 
     /// Draws the conclusions of a segment for whether the flow may be what it is.
     pub(super) fn review(&mut self, judge: &mut Judge<'_>) {
-        self.admission.review(self.dialogue.is_decided(), self.dialogue.is_foreign(), judge);
+        let decided = [Side::Client, Side::Server].iter().all(|side| self.dialogue.is_read_out(*side));
+        self.admission.review(decided, self.dialogue.is_foreign(), judge);
     }
 
     /// Notes where each direction stands behind a segment: which octets a decision rests on, and since
@@ -234,17 +236,17 @@ impl Conversation {
     }
 
     /// Whether nothing more is to be read in either direction.
-    pub(super) const fn is_decided(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         self.dialogue.is_decided()
     }
 
     /// Whether nothing more is to be read of one side at least.
     pub(super) const fn is_half_decided(&self) -> bool {
-        self.is_done(Side::Client) || self.is_done(Side::Server)
+        self.dialogue.is_read_out(Side::Client) || self.dialogue.is_read_out(Side::Server)
     }
 
     /// Whether nothing more is to be read of one side.
-    pub(super) const fn is_done(&self, from: Side) -> bool {
+    pub(super) fn is_done(&self, from: Side) -> bool {
         self.dialogue.is_done(from)
     }
 
@@ -260,9 +262,9 @@ impl Conversation {
         Release::of(self.dialogue.rest_of_response()?, server)
     }
 
-    /// Whether the server's direction is decided, and requests are read on.
-    pub(super) const fn has_left(&self) -> bool {
-        self.dialogue.has_left()
+    /// Whether the server's direction is decided, and the client's is read on.
+    pub(super) fn has_left(&self) -> bool {
+        self.dialogue.has_left() || self.dialogue.only_searches()
     }
 
     /// Whether octets of the client's are held that came before their turn.
@@ -278,11 +280,13 @@ impl Conversation {
         let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
         let [client, judged] = &self.inlets;
         let unread = client.collector.unread();
-        let said = unread.is_empty() || self.dialogue.is_perhaps_of_tunnel(Side::Client);
+        let searched = self.dialogue.only_searches();
+        let said = unread.is_empty() || searched || self.dialogue.is_perhaps_of_tunnel(Side::Client);
         let idle = said && !client.collector.is_waiting();
         // Once it was, numbers may have gone around since.
         let fixed = self.standing.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));
-        followed && free && idle && fixed && self.dialogue.is_between_requests()
+        let between = self.dialogue.is_between_requests() || searched;
+        followed && free && idle && fixed && between
     }
 
     /// Whether the two sides speak protocols that do not go together.
@@ -414,7 +418,7 @@ impl Conversation {
 
     fn price(&self, from: Side, count: usize) -> u64 {
         let count = count as u64;
-        if self.is_monologue(from) {
+        if self.is_monologue(from) || self.dialogue.is_free(from) {
             0
         } else if self.dialogue.is_cheap(from) {
             count / CHEAP_DISCOUNT

@@ -104,6 +104,7 @@ fn a_body_behind_long_parts_is_no_request_and_is_judged_as_a_body() {
 fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
     let filler = "Filler: 01234567\r\n".repeat(4_000);
     let folded = format!("{filler}Transfer-Encoding:\r\n chunked\r\n");
+    let spaced = format!("{filler}Content-Length : 1\r\n");
     let many = format!("{filler}{}", "Content-Length: 1\r\n".repeat(8_000));
     for (fields, body) in [
         ("Content-Length: 1x\r\n", ""),
@@ -113,6 +114,13 @@ fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
         ("Transfer-Encoding: gzip\r\n", ""),
         ("Transfer-Encoding: chunked\r\n", "zz\r\n"),
         ("Transfer-Encoding: chunked\r\n", "1\r\nab\r\n"),
+        ("Transfer-Encoding: chunked\r\n", "1;x\na\r\n"),
+        ("Content-Length : 1\r\n", ""),
+        ("Transfer-Encoding\0: chunked\r\n", ""),
+        ("Transfer-Encoding: \u{a0}chunked\r\n", ""),
+        ("Transfer-Encoding: \u{b}chunked\r\n", ""),
+        ("X: y\rContent-Length: 1\r\n", ""),
+        (&spaced, ""),
         (&folded, ""),
         (&many, ""),
     ] {
@@ -129,6 +137,21 @@ fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
         let mut talk = open(HttpInspect::First, "default");
         assert!(!talk.sends(true, octets.as_bytes(), 1_400), "{shown:?}: nothing is read behind it");
         assert!(!talk.anomalies().contains(&"http_framing_lost"), "{shown:?}");
+    }
+}
+
+#[test]
+fn a_tunnel_is_asked_for_without_a_body() {
+    let connect = |fields: &str| format!("CONNECT h:1 HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+    for inspect in READING_ALL {
+        for fields in ["Content-Length: 50\r\n", "Transfer-Encoding: chunked\r\n"] {
+            let mut talk = open(inspect, "default");
+            assert!(talk.sends(true, connect(fields).as_bytes(), 1_400), "{fields}");
+            assert_eq!(talk.anomalies(), ["http_framing_lost"], "{fields}");
+        }
+        let mut talk = open(inspect, "default");
+        assert!(!talk.sends(true, connect("Content-Length: 0\r\n").as_bytes(), 1_400));
+        assert!(talk.sends(true, FORBIDDEN, 1_400), "who knows no tunnels reads on");
     }
 }
 

@@ -100,7 +100,13 @@ pub(super) fn decide(
     let law = judge.law;
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
     let may = law.config.lets_by() && flow.label == 0 && !flow.is_closed();
-    let conversation = flow.conversation.as_mut().filter(|it| it.has_left())?;
+    let conversation = flow.conversation.as_mut()?;
+    if !conversation.has_left() {
+        // The server is to be heard again: the answer to a hello that was found.
+        let stands = conversation.standing.as_mut().map(|it| std::mem::take(&mut it.stands));
+        let asks = side == Side::Client && segment.wire_payload_length() > 0;
+        return stands.filter(|stands| *stands && asks).map(|_| Decision::Regain);
+    }
     let [client, _] = &streams;
     let known = |limit: u32| client.is_acknowledged_to(client.next().wrapping_sub(limit));
     let octets = segment.wire_payload_length() > 0;

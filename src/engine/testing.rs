@@ -239,6 +239,15 @@ impl Conversation {
         pieces.any(|piece| self.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
     }
 
+    /// Whether the flow passes, at the latest once the client has said more than is searched for banners.
+    pub(super) fn passes_once_searched(&mut self) -> bool {
+        if self.acknowledge(true) == Decision::Pass {
+            return true;
+        }
+        (0..40)
+            .any(|_| self.acknowledge(false) == Decision::Pass || self.client(&[0; 30_000]) == Decision::Pass)
+    }
+
     /// Names of the anomalies that were told.
     pub(super) fn anomalies(&self) -> Vec<&'static str> {
         let name = |event: &Event| match &event.kind {

@@ -1,7 +1,7 @@
 //! The chunked transfer coding, RFC 9112 section 7.1, as a state machine over slices.
 //!
-//! LF alone is taken for a line end (most servers do). White space behind a size is taken too, which
-//! old servers pad with; everything else that is not a plain size is hostile.
+//! LF alone is taken for a line end (most servers do), unless extensions stand before it. White space behind a size is
+//! taken too, which old servers pad with; everything else that is not a plain size is hostile.
 
 use super::{Anomaly, CHUNK_LIMIT, EXTENSION_LIMIT, TRAILER_LIMIT};
 
@@ -23,7 +23,9 @@ enum Place {
     SizeStart,
     /// Within a size.
     Size,
-    /// Behind a size: white space or extensions.
+    /// Behind a size, in white space.
+    Padding,
+    /// Within extensions.
     Extension,
     /// Behind the CR of a size line.
     SizeLf,
@@ -107,7 +109,9 @@ impl Chunked {
     /// Takes one octet of framing; true when it was the message's last.
     fn frame_octet(&mut self, octet: u8) -> Result<bool, Anomaly> {
         match self.place {
-            Place::SizeStart | Place::Size | Place::Extension | Place::SizeLf => self.size_line(octet)?,
+            Place::SizeStart | Place::Size | Place::Padding | Place::Extension | Place::SizeLf => {
+                self.size_line(octet)?;
+            }
             Place::DataEnd | Place::DataLf => self.data_end(octet)?,
             Place::TrailerStart | Place::Trailer | Place::TrailerLf => return self.trailer(octet),
             Place::Data => {}
@@ -128,9 +132,12 @@ impl Chunked {
                 self.place = Place::Size;
             }
             (Place::SizeStart, _) => return Err(Anomaly::ChunkSizeInvalid),
-            (Place::Size | Place::Extension, b'\n') => self.size_line_end(),
-            (Place::Size | Place::Extension, b'\r') => self.place = Place::SizeLf,
-            (Place::Size, b' ' | b'\t' | b';') | (Place::Extension, _) => self.place = Place::Extension,
+            (Place::Size | Place::Padding, b'\n') => self.size_line_end(),
+            // Those that read an extension up to CR LF find the data further on.
+            (Place::Extension, b'\n') => return Err(Anomaly::ChunkLineEnd),
+            (Place::Size | Place::Padding | Place::Extension, b'\r') => self.place = Place::SizeLf,
+            (Place::Size | Place::Padding, b' ' | b'\t') => self.place = Place::Padding,
+            (Place::Size | Place::Padding, b';') | (Place::Extension, _) => self.place = Place::Extension,
             _ => return Err(Anomaly::ChunkSizeInvalid),
         }
         Ok(())

@@ -13,6 +13,7 @@ mod message;
 pub use body::{Advance, BodyBuffer, BodyReader};
 pub use message::Message;
 
+use super::http::is_token;
 use super::{Headers, Request, Response};
 use crate::terms::Anomaly;
 
@@ -46,6 +47,9 @@ pub const CHUNK_LIMIT: u64 = 1 << 40;
 /// The longest chunk-size line that is nothing odd, in octets.
 pub const EXTENSION_LIMIT: u32 = 4 * 1024;
 
+/// No name of a field that frames a message is longer, in octets.
+const NAME_LIMIT: usize = 32;
+
 /// The most trailer octets that are nothing odd.
 pub const TRAILER_LIMIT: u32 = 64 * 1024;
 
@@ -56,7 +60,10 @@ pub fn of_request(request: &Request<'_>) -> Framed {
     if request.version.is_empty() {
         return Framed { framing: Framing::Length(0), hostile: None };
     }
-    of_fields(&request.headers, request.version, Framing::Length(0), Role::Request)
+    let framed = of_fields(&request.headers, request.version, Framing::Length(0), Role::Request);
+    // RFC 9110 section 9.3.6: nothing follows it but the tunnel, and servers that know no tunnels read on at once.
+    let lost = request.method.eq_ignore_ascii_case(b"CONNECT") && framed.framing != Framing::Length(0);
+    Framed { hostile: framed.hostile.or(lost.then_some(Anomaly::FramingLost)), ..framed }
 }
 
 /// What follows a response's head; `method` is that of the request it answers, where it was seen.
@@ -99,7 +106,30 @@ pub const fn is_lost(hostile: Anomaly) -> bool {
             | Anomaly::ChunkSizeHuge
             | Anomaly::ChunkUnterminated
             | Anomaly::ChunkLineEnd
+            | Anomaly::FramingLost
     )
+}
+
+/// Whether a head holds a field that frames the message for some readers and is malformed for others, which have to
+/// refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control octet around its name, a bare CR before it,
+/// a value with more than visible ASCII.
+pub fn is_disputed(head: &[u8]) -> bool {
+    head.split(|octet| *octet == b'\n').any(is_disputed_line)
+}
+
+fn is_disputed_line(line: &[u8]) -> bool {
+    let end = line.iter().rposition(|octet| *octet != b'\r').map_or(0, |last| last + 1);
+    let line = line.get(..end).unwrap_or_default();
+    line.split(|octet| *octet == b'\r').enumerate().any(|(returns, piece)| {
+        let Some(colon) = memchr::memchr(b':', piece) else { return false };
+        let (name, value) = piece.split_at(colon);
+        let token: Vec<u8> = name.iter().copied().filter(|octet| is_token(*octet)).take(NAME_LIMIT).collect();
+        is_framing(&token)
+            && (returns > 0
+                || token.len() < name.len()
+                || line.contains(&b'\r')
+                || !value.iter().all(|octet| matches!(octet, b'\t' | b' '..=b'~')))
+    })
 }
 
 /// Whether a response only precedes the final one: 1xx but `101`.

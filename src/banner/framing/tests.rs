@@ -226,7 +226,7 @@ proptest! {
     ) {
         let mut input = Vec::new();
         for (data, extension, bare) in &chunks {
-            let end = if *bare { "\n" } else { "\r\n" };
+            let end = if *bare && extension.is_empty() { "\n" } else { "\r\n" };
             input.extend(format!("{:x}{extension}{end}", data.len()).bytes());
             input.extend(data);
             input.extend(end.bytes());

@@ -121,6 +121,11 @@ pub fn is_simple_request(line: &[u8]) -> bool {
     lenient::is_simple_request(line)
 }
 
+/// Whether an octet may stand in a token: `tchar`, RFC 9110 section 5.6.2.
+pub const fn is_token(octet: u8) -> bool {
+    lenient::is_token(octet)
+}
+
 /// The fields in a line, as applications read them that take a bare CR for a line end.
 pub fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
     lenient::fields_of_line(line)

@@ -82,13 +82,17 @@ pub(super) const TABLE: &[Row] = &[
 ];
 
 /// RFC 8446 section 5.1: a record of a handshake, its version 3 and what nobody looks at behind that, at most
-/// 2^14 + 2048 octets, and the type of the message in it. Empty records may stand before it: OpenSSL overlooks
-/// 32 of them.
+/// 2^14 + 2048 octets, and the type of the message in it. Empty records may stand before it, of which OpenSSL overlooks
+/// 32, and alerts that only warn, which Go overlooks.
 fn tls_message(start: &mut Start<'_>, kind: u8) -> Look {
     loop {
-        start.is(&[0x16, 0x03])?;
+        let record = start.among(&[0x15, 0x16])?;
+        start.is(&[0x03])?;
         start.skip(1)?;
-        if start.number(2, 0..=(1 << 14) + 2048)? > 0 {
+        if record == 0x15 {
+            start.is(&[0, 2, 1])?;
+            start.skip(1)?;
+        } else if start.number(2, 0..=(1 << 14) + 2048)? > 0 {
             return start.is(&[kind]);
         }
     }
@@ -102,13 +106,13 @@ fn tls_client(start: &mut Start<'_>) -> Look {
 /// RFC 8446 sections 4 and 6: a `ServerHello`, or an alert of two octets.
 fn tls_server(start: &mut Start<'_>) -> Look {
     start.either(&[
-        |start| tls_message(start, 0x02),
         |start| {
             start.is(&[0x15, 0x03])?;
             start.within(0..=4)?;
             start.is(&[0, 2])?;
             start.within(1..=2).map(|_| ())
         },
+        |start| tls_message(start, 0x02),
     ])
 }
 

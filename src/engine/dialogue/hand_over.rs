@@ -27,6 +27,8 @@ pub(super) enum Asked {
 pub(super) enum Handover {
     /// One side has said all that it says to a SOCKS server, or as one.
     Relayed,
+    /// A load balancer has said whose octets follow.
+    Proxied,
     /// The client asks.
     Asked(Asked),
     /// The server grants what was asked for, whether that was seen or not.
@@ -53,6 +55,7 @@ impl Dialogue {
                 direction.relays = direction.relays.saturating_add(1);
                 direction.renew();
             }
+            Handover::Proxied => self.direction_mut(from).renew(),
             Handover::Asked(what) => {
                 self.asked = what;
                 self.direction_mut(from).renew();

@@ -49,9 +49,11 @@ impl Dialogue {
             let begins = identification::begins_line(place);
             if begins && begins_identification(rest) {
                 let whole = rest.starts_with(identification::PREFIX);
-                match (place, whole) {
-                    (0, true) => return (Reading::Ssh(ssh::Reading::Identification), at),
-                    (_, false) => return (Reading::Lines(place), at),
+                match (place, identification::is_bare(rest)) {
+                    (_, None) => return (Reading::Lines(place), at),
+                    (_, Some(false)) if !whole => return (Reading::Lines(place), at),
+                    (0, Some(false)) => return (Reading::Ssh(ssh::Reading::Identification), at),
+                    // A line that some clients cut here, or `SSH-` alone.
                     _ => {}
                 }
                 let Some(line) = identification::cut_line(rest) else { return (Reading::Lines(place), at) };

@@ -18,6 +18,7 @@ mod http;
 mod lines;
 mod need;
 mod opening;
+mod search;
 mod ssh;
 mod tls;
 
@@ -29,11 +30,12 @@ use self::hand_over::{Asked, Handover};
 use self::http::Http;
 use self::need::{Awaited, Need};
 use self::opening::{First, Opening, Spoken};
+use self::search::Search;
 use self::ssh::Ssh;
 use self::tls::Tls;
 use super::judge::Judge;
 use super::release::Rest;
-use crate::banner::recognise::FirstWord;
+use crate::banner::recognise::{FirstWord, may_become_plain_request};
 use crate::event::Side;
 use crate::flow::Tracking;
 
@@ -56,6 +58,8 @@ struct Direction {
     first: First,
     /// Records of TLS, as long as it may be that.
     hearing: tls::Hearing,
+    /// What was found behind octets that are not read.
+    search: Search,
     /// Handshakes with SOCKS servers that were gone over.
     relays: u8,
     /// What was read ends within a line.
@@ -113,9 +117,14 @@ enum Step {
 impl Dialogue {
     /// Reads on through `input` as far as it goes: all that one side said and that was not read yet.
     pub(super) fn read(&mut self, from: Side, input: &[u8], peer: &[u8], judge: &mut Judge<'_>) -> usize {
-        if !self.is_due(from, input) {
-            return 0;
-        }
+        let due = self.is_due(from, input);
+        let used = if due { self.read_on(from, input, peer, judge) } else { 0 };
+        self.search(from, input, judge);
+        self.direction_mut(from).search.advance(used);
+        used
+    }
+
+    fn read_on(&mut self, from: Side, input: &[u8], peer: &[u8], judge: &mut Judge<'_>) -> usize {
         let mut at = 0;
         while judge.outcome.stop.is_none() || !judge.enforces() {
             let rest = input.get(at..).unwrap_or_default();
@@ -192,13 +201,23 @@ impl Dialogue {
     }
 
     /// Whether nothing more is to be read in either direction.
-    pub(super) const fn is_decided(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         self.is_done(Side::Client) && self.is_done(Side::Server)
     }
 
-    /// Whether nothing more is to be read of one side.
-    pub(super) const fn is_done(&self, from: Side) -> bool {
+    /// Whether nothing more is to be read of one side, nor searched.
+    pub(super) fn is_done(&self, from: Side) -> bool {
+        self.is_read_out(from) && !self.searches(from)
+    }
+
+    /// Whether nothing more is to be read of one side; it may be searched.
+    pub(super) const fn is_read_out(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
+    }
+
+    /// Whether the client's octets are searched and the server's are let go.
+    pub(super) fn only_searches(&self) -> bool {
+        self.is_read_out(Side::Client) && self.searches(Side::Client) && self.is_done(Side::Server)
     }
 
     /// Whether both sides speak what is no protocol that is read here, and did from their first octet on: a
@@ -231,6 +250,7 @@ impl Dialogue {
         }
         let direction = self.direction_mut(from);
         direction.awaited = None;
+        direction.search.pass_over();
         let reading = std::mem::take(&mut direction.reading);
         let reading = match reading {
             Reading::Http(reading) => {
@@ -300,7 +320,7 @@ impl Dialogue {
     /// Whether one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
     /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
     /// and neither do octets that no honest client begins with.
-    pub(super) fn is_amid(&mut self, from: Side, unread: &[u8]) -> bool {
+    pub(super) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
         if self.is_perhaps_of_tunnel(from) {
             return false;
         }
@@ -308,7 +328,8 @@ impl Dialogue {
         match &self.direction(from).reading {
             Reading::New if unread.is_empty() => false,
             Reading::New if from == Side::Server => true,
-            Reading::New => self.direction_mut(from).word.may_become_request(unread),
+            Reading::New => may_become_plain_request(unread),
+            Reading::Http(_) if self.http.is_doubtful() => false,
             Reading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
             Reading::Greeting(_) => amid_greeting(),
             Reading::Ssh(_) | Reading::Tls => !unread.is_empty(),
@@ -320,8 +341,8 @@ impl Dialogue {
     /// Whether `count` octets of one side may be missing without harm.
     pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
         match &self.direction(from).reading {
-            Reading::Done | Reading::Foreign(_) => true,
-            Reading::Http(reading) => reading.can_spare(count),
+            Reading::Done | Reading::Foreign(_) => !self.searches(from),
+            Reading::Http(reading) => reading.can_spare(count) && !self.searches(from),
             _ => false,
         }
     }
@@ -338,12 +359,22 @@ impl Dialogue {
 
     /// Whether what one side says is kept by nobody once it was read.
     pub(super) const fn is_fleeting(&self, from: Side) -> bool {
-        matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
+        self.is_read_out(from)
+            || matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
     }
 
     /// Whether what one side says is cheap to go over, and what decides comes behind it.
     pub(super) const fn is_cheap(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
+    }
+
+    /// Whether what one side says is no banner by any rule of its protocol: only judged, never waited for.
+    pub(super) const fn is_free(&self, from: Side) -> bool {
+        self.is_read_out(from) || (self.is_reading_http(from) && self.http.is_doubtful())
+    }
+
+    const fn is_reading_http(&self, from: Side) -> bool {
+        matches!(self.direction(from).reading, Reading::Http(_))
     }
 
     /// Whether one side began no banner and the other one has said nothing, or a word without an end: a log, a backup, a
@@ -372,7 +403,7 @@ impl Dialogue {
                 Reading::Ssh(reading) => reading.memory(),
                 _ => 0,
             };
-            read + direction.hearing.memory()
+            read + direction.hearing.memory() + direction.search.memory()
         };
         let [client, server] = &self.directions;
         reading(client) + reading(server) + self.http.memory() + self.greeting.memory()
@@ -402,5 +433,7 @@ impl Dialogue {
     }
 }
 
+#[cfg(test)]
+mod search_tests;
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ use super::hand_over::{Asked, Handover};
 use super::need::{FEW, Need};
 use super::{Dialogue, Reading, Step, Turn, greeting, http};
 use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
-use crate::banner::{self, Progress, Recognition, http as heads, recognise, socks};
+use crate::banner::{self, Progress, Recognition, http as heads, proxy, recognise, socks};
 use crate::engine::HttpInspect;
 use crate::engine::judge::Judge;
 use crate::terms::{Anomaly, Side};
@@ -75,8 +75,11 @@ impl Dialogue {
     /// Looks at the first octets of a direction.
     pub(super) fn recognise(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         let Turn { from, input, .. } = turn;
-        if let Some(relayed) = self.read_relay(turn) {
-            return relayed;
+        if from == Side::Server {
+            self.greeting.begin(!turn.peer.is_empty() || self.heard(Side::Client) != Spoken::Nothing);
+        }
+        if let Some(step) = read_proxied(turn).or_else(|| self.read_relay(turn)) {
+            return step;
         }
         let empty = empty_lines(input);
         if empty > 0 {
@@ -105,7 +108,7 @@ impl Dialogue {
                 self.spoke(from, Spoken::Ssh);
                 Step::Used(0, Reading::Lines(0))
             }
-            Recognition::Http => self.begin_http(from, judge),
+            Recognition::Http => self.begin_http(turn, judge),
             Recognition::PerhapsSsh | Recognition::Relayed => self.begin_other(turn, judge),
         }
     }
@@ -120,7 +123,9 @@ impl Dialogue {
         self.find_message(turn, Reading::Resync, judge)
     }
 
-    fn begin_http(&mut self, from: Side, judge: &mut Judge<'_>) -> Step {
+    fn begin_http(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+        let from = turn.from;
+        self.http.begin(from, turn.input);
         let first = &self.direction(from).first;
         let mut odd = banner::Anomalies::NONE;
         odd.insert_if(first.spaced, Anomaly::LeadingSpace);
@@ -250,6 +255,16 @@ impl Dialogue {
                 && socks::handshake(Side::Client, unread) == Progress::More
         };
         client.relays > self.direction(Side::Server).relays || asks()
+    }
+}
+
+/// Goes over the header of a load balancer: what follows is the client's.
+fn read_proxied(turn: Turn<'_>) -> Option<Step> {
+    match proxy::header(turn.input) {
+        _ if turn.from == Side::Server => None,
+        Progress::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
+        Progress::Never(_) => None,
+        Progress::Done { consumed, .. } => Some(Step::HandsOver(consumed, Handover::Proxied)),
     }
 }
 

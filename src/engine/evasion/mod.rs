@@ -98,6 +98,8 @@
 //! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
 //! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
 //! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
+//! | a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a protocol that is not read | the first MiB of the client's octets is searched for a hello, whatever is before it | |
+//! | an SSH identification behind `SSH-` alone, a request or SOCKS octets | judged, too | `ssh_disputed_identification` |
 //! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last octet is stopped | |
 //! | a hello that contradicts itself | told; its octets are read as anything else | `tls_malformed` |
 //! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
@@ -109,6 +111,7 @@
 //! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in force
 //!   would block a request: a second response is not judged then. `requests` reads all requests and the first response. What a later `CONNECT` opens is read as requests there, and as
 //!   nothing else.
+//! * A hello behind the first MiB of a client's octets in a protocol that is not read is not judged.
 //! * What a server sends behind the end of such a body before its client asks for more goes by. It answers nothing: a client that takes
 //!   it for the answer to what it asks next has been told so by a server that answers before it is asked, which ends that agree can do
 //!   in other ways. It is told once the client has acknowledged it (`http_unexpected_data`), and what answers a request is read.

@@ -33,7 +33,7 @@ pub(super) enum Heard {
 
 impl Hearing {
     /// Takes the next octets of the server.
-    pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) -> Heard {
+    pub(super) fn hear(&mut self, octets: &[u8], answers: bool, judge: &mut Judge<'_>) -> Heard {
         if octets.is_empty() {
             return Heard::More;
         }
@@ -57,19 +57,19 @@ impl Hearing {
             }
             Progress::Never(_) => Heard::Nothing,
             Progress::Done { value, consumed } => {
-                tell(&value, judge);
+                tell(&value, answers, judge);
                 Heard::Whole(value.greeting, consumed.saturating_sub(before))
             }
         }
     }
 
     /// The server says no more: what there is of a greeting is all of it.
-    pub(super) fn end(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn end(&mut self, answers: bool, judge: &mut Judge<'_>) {
         let port = judge.flow.server_port();
         if let Self::Amid(heard) = std::mem::replace(self, Self::Over)
             && let Some(banner) = greeting::unfinished(&heard, port)
         {
-            tell(&banner, judge);
+            tell(&banner, answers, judge);
         }
     }
 
@@ -92,13 +92,16 @@ impl Hearing {
     }
 }
 
-/// Tells a greeting, and asks the rules about it.
-fn tell(banner: &GreetingBanner<'_>, judge: &mut Judge<'_>) {
+/// Asks the rules about a greeting, and tells it. What `answers` a client that spoke first looks like one in protocols that
+/// greet nobody, as Redis's `+OK` does: no event says that it is one.
+fn tell(banner: &GreetingBanner<'_>, answers: bool, judge: &mut Judge<'_>) {
     let fingerprint = judge.law.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
     let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
     let said = Application::Greeting(Arc::clone(&facts));
-    judge.desk.counters.count_banner(said.protocol(), Side::Server);
-    judge.emit(EventKind::Application(said.clone()), None, Some(said.protocol()), None);
+    if !answers {
+        judge.desk.counters.count_banner(said.protocol(), Side::Server);
+        judge.emit(EventKind::Application(said.clone()), None, Some(said.protocol()), None);
+    }
     let question = Question {
         banner: &Banner::Greeting(*banner),
         stage: Stage::Whole,

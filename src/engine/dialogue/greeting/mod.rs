@@ -28,6 +28,8 @@ pub(super) struct Greeting {
     /// Which protocol greeted, once that is told.
     protocol: Option<terms::Greeting>,
     commands: Commands,
+    /// The client had said something before the server did: what looks like a greeting answers that.
+    answers: bool,
 }
 
 /// How far one direction was read.
@@ -45,7 +47,7 @@ impl Greeting {
     /// Listens to the next octets of the server; gives how many belong to its greeting, all as long as that
     /// goes on.
     pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) -> usize {
-        match self.hearing.hear(octets, judge) {
+        match self.hearing.hear(octets, self.answers, judge) {
             Heard::More => octets.len(),
             Heard::Whole(protocol, used) => {
                 self.protocol = Some(protocol);
@@ -57,7 +59,12 @@ impl Greeting {
 
     /// The server says no more: what there is of a greeting is all of it.
     pub(super) fn end(&mut self, judge: &mut Judge<'_>) {
-        self.hearing.end(judge);
+        self.hearing.end(self.answers, judge);
+    }
+
+    /// The server says its first octets, after the client or not.
+    pub(super) const fn begin(&mut self, answers: bool) {
+        self.answers = answers;
     }
 
     /// Whether a greeting has begun and is not whole.

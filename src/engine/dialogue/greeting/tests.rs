@@ -37,7 +37,9 @@ fn the_segment_that_completes_a_forbidden_greeting_is_stopped_however_it_is_cut(
                 assert_eq!(decision == Decision::Block, last, "{size} {}", early.escape_ascii());
             }
             let told = kinds(&talk.events);
-            assert!(["smtp", "alert", "drop"].iter().all(|kind| told.contains(kind)), "{told:?}");
+            assert!(["alert", "drop"].iter().all(|kind| told.contains(kind)), "{told:?}");
+            // A greeting is the server's first word.
+            assert_eq!(told.contains(&"smtp"), early.is_empty(), "{told:?}");
         }
     }
 }
@@ -49,8 +51,18 @@ fn other_greetings_are_told_once_and_pass() {
     talk.client(b"EHLO x\r\n");
     assert_eq!(talk.server(b"250 mail.example\r\n"), Decision::Undecided, "it may yet become TLS");
     assert_eq!(talk.client(b"MAIL FROM:<a@example>\r\n"), Decision::Undecided);
-    assert_eq!(talk.server(b"250 ok\r\n"), Decision::Pass);
+    assert_eq!(talk.server(b"250 ok\r\n"), Decision::Undecided);
+    assert!(talk.passes_once_searched());
     assert_eq!(kinds(&talk.events), ["smtp"]);
+}
+
+#[test]
+fn an_answer_to_a_client_that_spoke_first_is_no_greeting() {
+    let mut talk = Setup::enforcing(RULE).open();
+    talk.client(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n");
+    talk.server(b"+OK\r\n");
+    talk.engine.finish(talk.now, &mut talk.events);
+    assert_eq!(kinds(&talk.events), ["other"]);
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(in crate::engine::dialogue) struct LateHead {
     behind_framing: bool,
     /// Lines held some that were not within the limit.
     has_grown: bool,
+    /// Some readers see a field that frames the message where others see none.
+    disputed: bool,
     /// The message as what was within the limit frames it.
     message: Message,
 }
@@ -51,6 +53,7 @@ impl LateHead {
             octets: 0,
             behind_framing: false,
             has_grown: false,
+            disputed: false,
             message,
         };
         headers.iter().for_each(|field| late.take(field));
@@ -87,6 +90,7 @@ impl LateHead {
             return;
         }
         self.behind_framing = false;
+        self.disputed |= framing::is_disputed(line);
         http::fields_of_line(line).for_each(|field| self.take(&field));
         self.has_grown |= self.behind_framing;
     }
@@ -130,6 +134,7 @@ impl Http {
 
     /// The message behind the end of such a head.
     pub(super) fn late_end(&mut self, from: Side, late: LateHead, judge: &mut Judge<'_>) -> Message {
+        note_hostile(late.disputed.then_some(Anomaly::FramingLost), from, judge);
         if !late.has_grown {
             return late.message;
         }

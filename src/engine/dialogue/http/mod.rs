@@ -240,6 +240,9 @@ impl Dialogue {
     /// Where a direction stands once so much of a message was read.
     fn behind_part(&mut self, turn: Turn<'_>, mut message: Box<Message>, judge: &mut Judge<'_>) -> Behind {
         let from = turn.from;
+        if from == Side::Client {
+            self.http.note_body(!message.is_done());
+        }
         let framing = message.framing();
         if framing.is_foreign() {
             self.http.finish(from, *message, judge);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::banner::disclosure::Disclosure;
 use crate::banner::framing::{self, BodyBuffer, Framing, Message};
 use crate::banner::http::{self, KeptHead, Read};
+use crate::banner::recognise::is_plain_request_line;
 use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
@@ -42,6 +43,13 @@ pub(in crate::engine::dialogue) struct Http {
     mingles: bool,
     /// Whether a response came for which no request was seen.
     unasked: bool,
+    /// Whether no request was one by RFC 9112, and the server has not answered by HTTP: rules are asked about what some
+    /// server would take for a request, but no event says that it was one.
+    doubtful: bool,
+    /// Whether the server has answered by HTTP.
+    answered: bool,
+    /// Whether reading ended within the body of a request.
+    left_body: bool,
     next: u32,
 }
 
@@ -128,8 +136,14 @@ impl Http {
         };
         judge.note_message(anomalies);
         let framed = framing::of_request(&message);
-        note_hostile(framed.hostile, Side::Client, judge);
         let head = input.get(..consumed).unwrap_or_default();
+        note_hostile(framed.hostile, Side::Client, judge);
+        let plain = anomalies.is_empty() && head.is_ascii();
+        note_hostile(
+            (!plain && framing::is_disputed(head)).then_some(Anomaly::FramingLost),
+            Side::Client,
+            judge,
+        );
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
         let body = open(framed.framing, is_cut, || KeptHead::of_request(head, &message), judge);
         let part = message.version.is_empty() || is_cut;
@@ -145,6 +159,32 @@ impl Http {
         };
         self.take_request(message, head, stage, judge);
         reached
+    }
+
+    /// Whether what is read as requests may well be something else.
+    pub(in crate::engine::dialogue) const fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
+    /// Notes what a side begins with.
+    pub(in crate::engine::dialogue) fn begin(&mut self, from: Side, input: &[u8]) {
+        let line = input.split(|octet| *octet == b'\n').next().unwrap_or_default();
+        self.doubtful = match from {
+            Side::Client => !is_plain_request_line(line) && !self.answered,
+            Side::Server if line.starts_with(RTSP) => self.doubtful || !self.was_asked(),
+            Side::Server => false,
+        };
+        self.answered |= from == Side::Server && !line.starts_with(RTSP);
+    }
+
+    /// Whether reading ended within the body of a request.
+    pub(in crate::engine::dialogue) const fn left_body(&self) -> bool {
+        self.left_body
+    }
+
+    /// Notes whether the body of a request goes on where reading stands.
+    pub(super) const fn note_body(&mut self, goes_on: bool) {
+        self.left_body = goes_on;
     }
 
     /// Whether there was a request.
@@ -164,7 +204,10 @@ impl Http {
         stage: Stage,
         judge: &mut Judge<'_>,
     ) {
-        judge.desk.counters.count_banner(Protocol::Http, Side::Client);
+        self.doubtful &= !is_plain_request_line(message.line);
+        if !self.doubtful {
+            judge.desk.counters.count_banner(Protocol::Http, Side::Client);
+        }
         self.tell_unanswered(judge);
         // It is kept for the response that answers it.
         let head = if self.left { KeptHead::default() } else { KeptHead::of_request(head, &message) };
@@ -185,7 +228,7 @@ impl Http {
             if self.overdue.len() < OVERDUE_LIMIT {
                 self.overdue.push_back(Overdue { number: oldest.number, method: Method::of(&oldest) });
             }
-            tell(oldest, judge);
+            self.tell(oldest, judge);
         }
     }
 
@@ -288,7 +331,7 @@ impl Http {
                     return self.take_interim(message, judge);
                 }
                 let transaction = self.take_response(message, Stage::Part, judge);
-                tell(transaction, judge);
+                self.tell(transaction, judge);
             }
         }
     }
@@ -303,7 +346,7 @@ impl Http {
         if let Some(response) = &mut Arc::make_mut(&mut transaction.facts).response {
             response.body_length = message.length();
         }
-        tell(transaction, judge);
+        self.tell(transaction, judge);
     }
 
     /// Whether readers could disagree about the end of the response that is read.
@@ -336,7 +379,7 @@ impl Http {
     fn tell_unanswered(&mut self, judge: &mut Judge<'_>) {
         if self.left {
             for transaction in std::mem::take(&mut self.waiting) {
-                tell(transaction, judge);
+                self.tell(transaction, judge);
             }
         }
     }
@@ -372,11 +415,11 @@ impl Http {
     /// Tells of every transaction that will not be finished.
     pub(in crate::engine::dialogue) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
         if let Some(transaction) = self.answering.take() {
-            tell(transaction, judge);
+            self.tell(transaction, judge);
         }
         self.overdue.clear();
         for transaction in std::mem::take(&mut self.waiting) {
-            tell(transaction, judge);
+            self.tell(transaction, judge);
         }
     }
 
@@ -392,6 +435,14 @@ impl Http {
         self.overdue.clear();
         self.waiting.clear();
         self.next = 0;
+    }
+
+    fn tell(&self, transaction: Transaction, judge: &mut Judge<'_>) {
+        if !self.doubtful {
+            let Transaction { number, facts, .. } = transaction;
+            let said = Application::Http(facts);
+            judge.emit(EventKind::Application(said), None, Some(Protocol::Http), Some(number));
+        }
     }
 
     /// The request that the next response answers; one that was not seen if none waits.
@@ -452,7 +503,9 @@ fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>)
 /// is to be read.
 pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, judge: &mut Judge<'_>) {
     let Some(hostile) = hostile else { return };
-    judge.note_application(hostile);
+    if hostile != Anomaly::FramingLost {
+        judge.note_application(hostile);
+    }
     let reads_on = judge.law.http_inspect != HttpInspect::First;
     if from == Side::Client && reads_on && framing::is_lost(hostile) {
         judge.note_application(Anomaly::FramingLost);
@@ -517,9 +570,4 @@ fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: 
         return;
     };
     facts.fingerprint = known.http_response(response, facts.title.as_deref().map(str::as_bytes));
-}
-
-fn tell(transaction: Transaction, judge: &mut Judge<'_>) {
-    let Transaction { number, facts, .. } = transaction;
-    judge.emit(EventKind::Application(Application::Http(facts)), None, Some(Protocol::Http), Some(number));
 }

@@ -33,6 +33,10 @@ pub(super) struct Tls {
     facts: Option<Arc<TlsFacts>>,
     matched: Matched,
     is_told: bool,
+    /// Both ends began with TLS.
+    both: bool,
+    /// A client's hello was found behind other octets, whose answer is looked for.
+    found: bool,
 }
 
 /// How far the records of one direction were heard.
@@ -65,6 +69,21 @@ impl Hearing {
 }
 
 impl Dialogue {
+    /// Whether what the client says first, which is this so far, is listened to as a hello.
+    pub(super) fn may_begin_with_hello(&self, input: &[u8]) -> bool {
+        let client = self.direction(Side::Client);
+        matches!(client.reading, Reading::New)
+            && !client.hearing.over
+            && self.heard(Side::Server) == Spoken::Nothing
+            && Name::TLS.fit(Side::Client, input) != Fit::No
+    }
+
+    /// Takes a client's hello that was found behind other octets.
+    pub(super) fn take_found_hello(&mut self, body: &[u8], judge: &mut Judge<'_>) {
+        self.tls.found = true;
+        self.take_hello(body, judge);
+    }
+
     /// Listens for a hello in what the client says first; nothing where it is none.
     pub(super) fn hear_hello(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Option<Step> {
         let hearing = &mut self.direction_mut(Side::Client).hearing;
@@ -112,6 +131,7 @@ impl Dialogue {
                 for side in [Side::Client, Side::Server] {
                     self.direction_mut(side).first.spoken = Spoken::Other;
                 }
+                self.tls.both = true;
                 self.change(Side::Client, Reading::Tls);
                 Some(Step::Used(0, Reading::Tls))
             }
@@ -133,8 +153,9 @@ impl Dialogue {
                 Piece::More(needed) => break Some(needed),
                 Piece::Message(kind, body) => self.take_message(from, kind, body, judge),
                 Piece::Alert(level, code) => self.take_alert(from, (level, code), judge),
-                // A client may say that before its second hello, RFC 8446 appendix D.4.
-                Piece::ChangeCipherSpec | Piece::Opaque => from == Side::Client,
+                // Either side may say that before its second hello, RFC 8446 appendix D.4.
+                Piece::ChangeCipherSpec => from == Side::Client || !self.tls.is_answered(),
+                Piece::Opaque => from == Side::Client,
                 Piece::Never => false,
             };
             if !goes_on {
@@ -159,7 +180,7 @@ impl Dialogue {
     }
 
     /// Takes a handshake message; whether more is read behind it.
-    fn take_message(&mut self, from: Side, kind: u8, body: &[u8], judge: &mut Judge<'_>) -> bool {
+    pub(super) fn take_message(&mut self, from: Side, kind: u8, body: &[u8], judge: &mut Judge<'_>) -> bool {
         match (from, kind) {
             (Side::Client, CLIENT_HELLO) => self.take_hello(body, judge),
             (Side::Client, _) => true,
@@ -239,6 +260,26 @@ impl Tls {
             let said = Application::Tls(Arc::clone(facts));
             judge.emit(EventKind::Application(said), None, Some(Protocol::Tls), None);
         }
+    }
+
+    /// Whether a client's hello was found behind other octets and the server's answer is looked for.
+    pub(super) const fn was_found(&self) -> bool {
+        self.found
+    }
+
+    /// All that is read of the server's answer was.
+    pub(super) const fn end_search(&mut self) {
+        self.found = false;
+    }
+
+    /// Whether both ends speak TLS.
+    pub(super) fn is_agreed(&self) -> bool {
+        self.both || self.is_answered()
+    }
+
+    /// Whether the server's hello was read; a request to try again is none.
+    fn is_answered(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.server.is_some())
     }
 
     fn facts_mut(&mut self) -> &mut TlsFacts {

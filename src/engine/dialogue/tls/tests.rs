@@ -161,8 +161,8 @@ fn a_session_that_is_resumed_shows_no_certificate() {
     assert_eq!(kinds(&talk.events), ["tls"]);
 }
 
-#[test]
-fn the_second_hello_is_judged_too() {
+/// A handshake behind the server's request to try again.
+fn retried() -> Conversation {
     let mut talk = Setup::enforcing(FORBIDDEN).open();
     talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
     let mut retry = server_hello(0x1301, "h2");
@@ -171,12 +171,31 @@ fn the_second_hello_is_judged_too() {
         0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
     ]);
     assert_eq!(talk.server(&records(&retry, 1 << 14)), Decision::Undecided);
-    talk.client(b"\x14\x03\x03\x00\x01\x01");
+    // OpenSSL's server says that behind the retry, and its client before the second hello.
+    let change = b"\x14\x03\x03\x00\x01\x01";
+    assert_eq!(talk.server(change), Decision::Undecided);
+    talk.client(change);
+    talk
+}
+
+#[test]
+fn the_second_hello_is_judged_too() {
+    let mut talk = retried();
     assert_eq!(talk.client(&records(&client_hello("forbidden.example", 0), 1 << 14)), Decision::Block);
     talk.engine.finish(talk.now, &mut talk.events);
     let told = told(&talk.events);
     assert!(told[0].retried && told[0].server.is_none());
     assert_eq!(told[0].name(), Some("allowed.example"));
+}
+
+#[test]
+fn the_servers_hello_behind_a_retry_is_told() {
+    let mut talk = retried();
+    talk.client(&records(&client_hello("allowed.example", 0), 1 << 14));
+    talk.server(&records(&server_hello(CIPHER, "h2"), 1 << 14));
+    talk.engine.finish(talk.now, &mut talk.events);
+    let told = told(&talk.events);
+    assert!(told[0].retried && told[0].server.is_some(), "{:?}", kinds(&talk.events));
 }
 
 #[test]

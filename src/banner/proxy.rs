@@ -1,0 +1,73 @@
+//! The header of the PROXY protocol that a load balancer puts before a client's octets: version 1 is a line, version 2
+//! is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
+
+use super::{Progress, Reason};
+
+/// What version 1 begins with.
+const LINE: &[u8] = b"PROXY ";
+
+/// The longest line that is waited for, in octets; the specification allows 107.
+const LINE_LIMIT: usize = 512;
+
+/// What version 2 begins with.
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Octets of version 2 behind the signature, before its addresses: version and command, family, length.
+const FIXED: usize = 4;
+
+/// Goes over the header at the start of `octets`.
+pub fn header(octets: &[u8]) -> Progress<()> {
+    if begins(octets, SIGNATURE) {
+        let Some([version, _, high, low]) = octets.get(SIGNATURE.len()..SIGNATURE.len() + FIXED) else {
+            return Progress::More;
+        };
+        let consumed = SIGNATURE.len() + FIXED + usize::from(u16::from_be_bytes([*high, *low]));
+        return match version >> 4 {
+            2 if octets.len() >= consumed => Progress::Done { value: (), consumed },
+            2 => Progress::More,
+            _ => Progress::Never(Reason::NotProxied),
+        };
+    }
+    if !begins(octets, LINE) {
+        return Progress::Never(Reason::NotProxied);
+    }
+    let readable = octets.get(..LINE_LIMIT).unwrap_or(octets);
+    match memchr::memchr(b'\n', readable) {
+        Some(end) => Progress::Done { value: (), consumed: end + 1 },
+        None if octets.len() < LINE_LIMIT => Progress::More,
+        None => Progress::Never(Reason::NotProxied),
+    }
+}
+
+/// Whether `octets` begin like `wanted`, as far as they go.
+fn begins(octets: &[u8], wanted: &[u8]) -> bool {
+    let length = octets.len().min(wanted.len());
+    octets.get(..length) == wanted.get(..length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_both_versions_end_where_the_client_begins() {
+        let binary =
+            [SIGNATURE, b"\x21\x11\x00\x0c", &[192, 0, 2, 1, 192, 0, 2, 2, 0x9c, 0x40, 0, 80]].concat();
+        for header in [
+            &b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 80\r\n"[..],
+            b"PROXY UNKNOWN\r\n",
+            &binary,
+            &[SIGNATURE, b"\x20\0\0\0"].concat(),
+        ] {
+            let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
+            assert_eq!(super::header(&whole), Progress::Done { value: (), consumed: header.len() });
+            for cut in 0..header.len() {
+                assert_eq!(super::header(&header[..cut]), Progress::More, "{cut}");
+            }
+        }
+        let endless = [LINE, &[b'x'; LINE_LIMIT]].concat();
+        for octets in [&b"PROPFIND"[..], b"\r\n\r\nGET", &[SIGNATURE, b"\x11\0\0\0"].concat(), &endless] {
+            assert_eq!(header(octets), Progress::Never(Reason::NotProxied));
+        }
+    }
+}
