@@ -317,16 +317,19 @@ fn what_a_rule_would_cut_off_is_told_before_it_is_enforced() {
         guard.process.signal(Signal::INT);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
         let rules = place.path("rules.toml").display().to_string();
-        let all = json_lines(&place.ask(&["impact", &rules, "--format", "json"], &[]));
+        let all =
+            json_lines(&place.ask(&["impact", "--no-local", "--rules", &rules, "--format", "json"], &[]));
         assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!((&all[0]["rule"], &all[0]["port"]), (&"no-dropbear".into(), &2223.into()));
         assert_eq!(
             (&all[0]["peers"], &all[0]["connections"]),
             (&serde_json::json!(["192.0.2.2"]), &2.into())
         );
-        let text = String::from_utf8(place.ask(&["impact", &rules], &["port:2222"])).expect("text");
+        let text = String::from_utf8(place.ask(&["impact", "--no-local", "--rules", &rules], &["port:2222"]))
+            .expect("text");
         assert_eq!(text, "");
-        let text = String::from_utf8(place.ask(&["impact", &rules], &[])).expect("text");
+        let text =
+            String::from_utf8(place.ask(&["impact", "--no-local", "--rules", &rules], &[])).expect("text");
         assert!(text.contains("rule no-dropbear would drop it: 2 connections of 1 clients"), "{text}");
 
         // And so it is.

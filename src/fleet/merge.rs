@@ -138,6 +138,7 @@ impl Hand {
         }
         self.most = (self.most * 2).min(TOGETHER);
         self.count(taken.merged, &taken.refused);
+        taken.notes.iter().for_each(|note| tell(format_args!("bannerwall: {note}")));
         if taken.rows > 0 {
             self.rests.are_over();
         }

@@ -14,7 +14,7 @@ const WRITERS_END: Duration = Duration::from_secs(2);
 
 /// What readers of events have taken and lost, as far as the metrics show it: those may go on from another process.
 #[derive(Debug, Default)]
-pub(super) struct ReadersShown([AtomicU64; 6]);
+pub(super) struct ReadersShown([AtomicU64; 7]);
 
 impl ReadersShown {
     /// Shows in the metrics what is new.
@@ -23,22 +23,25 @@ impl ReadersShown {
         let written = writers.iter().map(|writer| writer.handle().written()).sum();
         let unkept = inventory.map_or(0, Inventory::lost);
         let displaced = inventory.map_or(0, Inventory::displaced);
+        let replaced = inventory.map_or(0, Inventory::replaced);
         let (dropped, set_aside) = inventory.map_or((0, 0), Inventory::dropped);
         if let Some((batches, octets)) = inventory.and_then(Inventory::waiting) {
             metrics.spill_batches.set(signed(batches));
             metrics.spill_bytes.set(signed(octets));
         }
-        self.show_all(metrics, [lost, written, unkept, displaced, dropped, set_aside]);
+        self.show_all(metrics, [lost, written, unkept, displaced, replaced, dropped, set_aside]);
     }
 
-    /// Events that were lost and written, sightings that were lost and displaced; sightings that were dropped before they were
+    /// Events that were lost and written, sightings that were lost and displaced; files of the inventory
+    /// that were replaced; sightings that were dropped before they were
     /// sent, and batches that were set aside. All in all.
-    fn show_all(&self, metrics: &GuardMetrics, counts: [u64; 6]) {
+    fn show_all(&self, metrics: &GuardMetrics, counts: [u64; 7]) {
         let counters = [
             &metrics.events_dropped,
             &metrics.events_written,
             &metrics.inventory_lost,
             &metrics.inventory_displaced,
+            &metrics.inventory_replaced,
             &metrics.spill_dropped,
             &metrics.spill_set_aside,
         ];
@@ -79,5 +82,5 @@ pub(super) fn finish_readers(
             tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
-    shown.show_all(metrics, [lost_events, written, kept.lost, 0, kept.dropped, kept.set_aside]);
+    shown.show_all(metrics, [lost_events, written, kept.lost, 0, 0, kept.dropped, kept.set_aside]);
 }

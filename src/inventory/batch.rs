@@ -3,7 +3,7 @@
 //! A line of JSON says whose batch it is, each line behind it is a record. What is read was written by whoever may write
 //! for a sensor: it is checked as whatever comes from a network is.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +90,7 @@ enum Told {
     Said { kind: String, text: String },
     Found { kind: String, text: String, finding: Alerted },
     Met(IpAddr),
+    SaidTo { kind: String, text: String, peer: SocketAddr, rule: String },
     Gone,
 }
 
@@ -269,6 +270,20 @@ impl Batch {
         })
     }
 
+    /// Has nothing be later than `latest`, in milliseconds; how many records were.
+    pub fn bound_times(&mut self, latest: i64) -> usize {
+        let bound = Timestamp::from_nanos(u64::try_from(latest).unwrap_or(0).saturating_mul(1_000_000));
+        let late = |record: &&mut Record| record.last > bound;
+        let mut count = 0;
+        for record in self.records.iter_mut().filter(late) {
+            (record.first, record.last) = (record.first.min(bound), bound);
+            count += 1;
+        }
+        self.started = self.started.min(latest);
+        self.ended = self.ended.map(|ended| ended.min(latest));
+        count
+    }
+
     /// How many sightings it tells of.
     pub fn sightings(&self) -> u64 {
         self.records.iter().map(|record| record.count).sum()
@@ -300,6 +315,10 @@ impl From<&Record> for Line {
                 Told::Found { kind, text, finding }
             }
             What::Met(client) => Told::Met(*client),
+            What::SaidTo(banner, peer, rule) => {
+                let ((kind, text), rule) = (said(banner), cut(rule, TEXT).to_owned());
+                Told::SaidTo { kind, text, peer: *peer, rule }
+            }
             What::Gone => Told::Gone,
         };
         let ProductFacts { vendor, product, version, cpe, os } = &record.software.product;
@@ -334,6 +353,10 @@ impl Line {
             Told::Said { kind, text } => What::Said(banner(&kind, &text)?),
             Told::Found { kind, text, finding } => What::Found(banner(&kind, &text)?, finding.read()?),
             Told::Met(client) => What::Met(client.to_canonical()),
+            Told::SaidTo { kind, text, peer, rule } => {
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                What::SaidTo(banner(&kind, &text)?, peer, bounded(Some(rule))?.unwrap_or_default())
+            }
             Told::Gone => What::Gone,
         };
         let mut software = self.software.into_iter();
@@ -429,7 +452,7 @@ mod tests {
             (server(), What::Found(said(), finding)),
             (server(), What::Met("2001:db8::1".parse().unwrap())),
             (server(), What::Gone),
-            (asset(0, Side::Client), What::Said(said())),
+            (asset(0, Side::Client), What::SaidTo(said(), "[2001:db8::2]:22".parse().unwrap(), "T-1".into())),
         ];
         whats
             .into_iter()
@@ -453,6 +476,18 @@ mod tests {
         assert_eq!((batch.sightings(), &batch.records, batch.ended), (42, &records, None));
         assert_eq!((batch.source, batch.about.as_str(), batch.started), ("guard", "queue 0", 1_000));
         assert_eq!(Batch::read(FORMAT, &author.end(2_000)).unwrap().ended, Some(2_000));
+    }
+
+    #[test]
+    fn no_record_is_later_than_it_may_be() {
+        let (_, text) = Author::new(&run(), 1_800_000_000_000).write(&records());
+        let mut batch = Batch::read(FORMAT, &text).unwrap();
+        assert_eq!(batch.bound_times(1_700_000_000_501), 0);
+        assert_eq!(batch.records, records());
+        assert_eq!(batch.bound_times(1_600_000_000_000), records().len());
+        assert_eq!(batch.started, 1_600_000_000_000);
+        assert!(batch.records.iter().all(|it| it.last.as_nanos() == 1_600_000_000_000_000_000));
+        assert!(batch.records.iter().all(|it| it.first <= it.last));
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! What rules and policies would stop of what was seen, before they are put in force.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::database::{Contact, Database, Service, Time};
+use super::database::{Contact, Database, SaidTo, Service, Time};
 use super::filter::Filter;
+use super::sighting::UNKNOWN;
 use super::store::StoreError;
 use crate::event::{Endpoint, Endpoints, Protocol, Side};
 use crate::rules::{Allowed, Ends, Example, Policy, Rule, RuleSet, Sender};
 
-/// Services whose banner is judged once, at most.
+/// Banners that are judged once, at most.
 const REMEMBERED: usize = 1 << 16;
 
-/// What would be stopped at a service, or of a client.
+/// What one rule or policy would stop of one banner of a service or client.
 #[derive(Debug, Clone, Serialize)]
 pub struct Impact {
     /// The rule or policy.
@@ -31,16 +32,18 @@ pub struct Impact {
     pub protocol: String,
     /// `server` or `client`.
     pub side: String,
-    /// What it says.
+    /// The banner that it said in these connections.
     pub banner: String,
     /// `banner`: by what it says; `told`: a rule of this name has told of it; `protocol`: by what is spoken.
     pub evidence: &'static str,
     /// The other ends that would be cut off.
     pub peers: Vec<String>,
-    /// How often they came; without any, how often the banner was seen.
+    /// In how many connections it said so. Each counts once for a banner, and again for each sensor that saw it.
     pub connections: i64,
     /// When that was last.
     pub last_seen: Time,
+    /// The sensors that saw the service or client, `guard/edge`.
+    pub sensors: Vec<String>,
 }
 
 /// Judges what was seen of the services that a filter is about.
@@ -53,7 +56,7 @@ pub fn impact<E: From<StoreError>>(
     filter: &Filter,
     mut show: impl FnMut(Impact) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut judge = Judge { inventory, rules, clean: HashMap::new() };
+    let mut judge = Judge { inventory, rules, stoppable: HashMap::new() };
     inventory.services(filter, |service| {
         if service.state == "open" {
             judge.service(&service)?.into_iter().try_for_each(&mut show)?;
@@ -62,156 +65,228 @@ pub fn impact<E: From<StoreError>>(
     })
 }
 
+/// Judges one service or client after the other.
 struct Judge<'a> {
     inventory: &'a Database,
     rules: &'a RuleSet,
-    /// Banners by protocol and side, and whether a rule may stop them somewhere.
-    clean: HashMap<(String, String, String), bool>,
+    /// Banners by protocol, side and text, and whether a rule may stop them somewhere.
+    stoppable: HashMap<(String, String, String), bool>,
 }
 
-/// One connection that was seen, or may be.
-struct Talk {
-    ends: Ends,
-    peer: Option<Contact>,
+/// Connections that were seen with one peer and in which one banner was said.
+struct Seen<'a> {
+    banner: &'a str,
+    /// The other end; none if no connection was seen.
+    peer: Option<SocketAddr>,
+    connections: i64,
+    last_seen: Time,
+}
+
+impl<'a> From<&'a SaidTo> for Seen<'a> {
+    fn from(said: &'a SaidTo) -> Self {
+        let SaidTo { banner, peer, connections, last_seen, .. } = said;
+        Self { banner, peer: Some(*peer), connections: *connections, last_seen: *last_seen }
+    }
 }
 
 impl Judge<'_> {
     fn service(&mut self, service: &Service) -> Result<Vec<Impact>, StoreError> {
-        let side = if service.side == "client" { Side::Client } else { Side::Server };
-        let said = example(service, side);
-        let asks_rules = said.as_ref().is_some_and(|said| self.may_stop(service, said, side));
-        let asks_policies = side == Side::Server && !self.rules.policies().is_empty();
-        let blocking =
-            |id: &str| self.rules.rules().iter().find(|rule| rule.id() == id && rule.action().blocks());
-        let told: Vec<&Rule> = service
-            .findings
-            .iter()
-            .filter(|it| it.state == "open")
-            .filter_map(|it| blocking(&it.rule))
-            .collect();
-        if !asks_rules && !asks_policies && told.is_empty() {
-            return Ok(Vec::new());
+        let all = self.inventory.said_to(service)?;
+        let (said, told): (Vec<&SaidTo>, Vec<&SaidTo>) = all.iter().partition(|it| it.rule.is_empty());
+        let mut said: Vec<Seen<'_>> = said.into_iter().map(Seen::from).collect();
+        if said.iter().all(|it| it.banner != service.banner) {
+            let last_seen = service.last_seen;
+            said.push(Seen { banner: &service.banner, peer: None, connections: 0, last_seen });
         }
-        let mut gathered: Vec<Impact> = Vec::new();
-        for talk in self.talks(service, side)? {
-            let by_banner =
-                said.iter().filter(|_| asks_rules).flat_map(|it| self.rules.would_stop(it, side, talk.ends));
-            let by_banner: Vec<&Rule> = by_banner.collect();
-            for rule in &by_banner {
-                gather(&mut gathered, service, ("rule", rule.id(), rule.action().name(), "banner"), &talk);
-            }
-            if let Some(policy) =
-                asks_policies.then(|| self.policy(service, said.as_ref(), talk.ends)).flatten()
-            {
-                gather(
-                    &mut gathered,
-                    service,
-                    ("policy", policy.id(), policy.otherwise().name(), "protocol"),
-                    &talk,
-                );
-            }
-            let others = told.iter().filter(|rule| by_banner.iter().all(|known| known.id() != rule.id()));
-            for rule in others.filter(|rule| rule.admits(talk.ends)) {
-                gather(&mut gathered, service, ("rule", rule.id(), rule.action().name(), "told"), &talk);
+        let mut gathered = Gathered { service, impacts: Vec::new() };
+        for seen in &said {
+            for rule in self.stopping(service, seen) {
+                gathered.add(Cause::rule(rule, "banner"), seen);
             }
         }
-        Ok(gathered)
+        self.told(&told, &mut gathered);
+        if side(service) == Side::Server && !self.rules.policies().is_empty() {
+            self.policies(&said, &mut gathered)?;
+        }
+        Ok(gathered.impacts)
     }
 
-    /// Whether some rule may stop this banner somewhere.
-    fn may_stop(&mut self, service: &Service, said: &Example, side: Side) -> bool {
-        let key = (service.protocol.clone(), service.side.clone(), service.banner.clone());
-        if self.clean.len() >= REMEMBERED {
-            self.clean.clear();
+    /// The rules that would stop connections for the banner that was said in them.
+    fn stopping(&mut self, service: &Service, seen: &Seen<'_>) -> Vec<&Rule> {
+        let Some(said) = example(service, seen.banner) else { return Vec::new() };
+        let (rules, side) = (self.rules, side(service));
+        let key = (service.protocol.clone(), service.side.clone(), seen.banner.to_owned());
+        if self.stoppable.len() >= REMEMBERED {
+            self.stoppable.clear();
         }
-        let judged = || !self.rules.would_stop(said, side, Ends::default()).is_empty();
-        *self.clean.entry(key).or_insert_with(judged)
+        let judged = || !rules.would_stop(&said, side, Ends::default()).is_empty();
+        if !*self.stoppable.entry(key).or_insert_with(judged) {
+            return Vec::new();
+        }
+        rules.would_stop(&said, side, ends(service, seen.peer))
     }
 
-    /// The connections that were seen; where none was, one of which only this end is known.
-    fn talks(&self, service: &Service, side: Side) -> Result<Vec<Talk>, StoreError> {
-        let own: Option<IpAddr> = service.address.parse().ok();
-        let peers = match side {
-            Side::Server => self.inventory.clients(service)?,
-            Side::Client => self.inventory.visited(service)?,
+    /// Adds what rules would stop that ask more than a banner: connections that a rule of their name has told of.
+    fn told(&self, told: &[&SaidTo], gathered: &mut Gathered<'_>) {
+        let service = gathered.service;
+        for rule in self.rules.unforeseen() {
+            let mut seen: Vec<Seen<'_>> =
+                told.iter().filter(|it| it.rule == rule.id()).map(|it| Seen::from(*it)).collect();
+            let found = service.findings.iter().find(|it| it.rule == rule.id() && it.state == "open");
+            if let (true, Some(found)) = (seen.is_empty(), found) {
+                let last_seen = found.last_seen;
+                seen.push(Seen { banner: &service.banner, peer: None, connections: 0, last_seen });
+            }
+            // What its banner decides was counted by that.
+            seen.retain(|it| rule.admits(ends(service, it.peer)) && !gathered.has(rule, it));
+            for seen in &seen {
+                gathered.add(Cause::rule(rule, "told"), seen);
+            }
+        }
+    }
+
+    /// Adds what policies would stop.
+    fn policies(&self, said: &[Seen<'_>], gathered: &mut Gathered<'_>) -> Result<(), StoreError> {
+        let service = gathered.service;
+        let clients = self.inventory.clients(service)?;
+        let met = |client: &Contact| {
+            let address = client.address.parse::<IpAddr>().ok()?;
+            let (banner, peer) = (service.banner.as_str(), Some(SocketAddr::new(address, 0)));
+            Some(Seen { banner, peer, connections: client.count, last_seen: client.last_seen })
         };
-        let ends = |peer: Option<&Contact>| {
-            let other = peer.and_then(|peer| peer.address.parse().ok());
-            match side {
-                Side::Server => Ends { source: other, destination: own, port: Some(service.port) },
-                Side::Client => Ends { source: own, destination: other, port: peer.map(|peer| peer.port) },
-            }
-        };
-        if peers.is_empty() {
-            return Ok(vec![Talk { ends: ends(None), peer: None }]);
+        let mut all: Vec<Seen<'_>> = clients.iter().filter_map(met).collect();
+        // An open port that only a scan knows may speak anything.
+        if all.is_empty() && service.protocol != UNKNOWN {
+            let (banner, last_seen) = (service.banner.as_str(), service.last_seen);
+            all.push(Seen { banner, peer: None, connections: 0, last_seen });
         }
-        Ok(peers.into_iter().map(|peer| Talk { ends: ends(Some(&peer)), peer: Some(peer) }).collect())
+        for seen in &all {
+            let Some(policy) = self.refusing(service, seen.peer) else { continue };
+            let cause = Cause {
+                kind: "policy",
+                id: policy.id(),
+                action: policy.otherwise().name(),
+                evidence: "protocol",
+            };
+            let is_allowed = |it: &Seen<'_>| {
+                example(service, it.banner).is_some_and(|said| self.rules.is_allowed_by(policy, &said))
+            };
+            let mut of_peer = said.iter().filter(|it| it.peer == seen.peer).peekable();
+            if policy.allow_rules().next().is_none() || of_peer.peek().is_none() {
+                gathered.add(cause, seen);
+                continue;
+            }
+            of_peer.filter(|it| !is_allowed(it)).for_each(|it| gathered.add(cause, it));
+        }
+        Ok(())
     }
 
-    /// The policy that would stop a service's connections.
-    fn policy(&self, service: &Service, said: Option<&Example>, ends: Ends) -> Option<&Policy> {
+    /// The policy that would stop a service's connections with a client, unless a rule that it names lets them pass.
+    fn refusing(&self, service: &Service, client: Option<SocketAddr>) -> Option<&Policy> {
         // What is not known is an address of no network that somebody would name.
-        let nobody = |known: Option<IpAddr>| known.unwrap_or(IpAddr::from([0, 0, 0, 0]));
-        let both = Endpoints {
-            client: Endpoint { address: nobody(ends.source), port: 0 },
-            server: Endpoint { address: nobody(ends.destination), port: service.port },
+        let end = |known: Option<IpAddr>, port| Endpoint {
+            address: known.unwrap_or(IpAddr::from([0, 0, 0, 0])),
+            port,
         };
+        let Ends { source, destination, .. } = ends(service, client);
+        let both = Endpoints { client: end(source, 0), server: end(destination, service.port) };
         let policy = self.rules.policy(&both)?;
         let lets_pass = policy.allows_any()
-            || policy.allow().iter().any(|allowed: &Allowed| allowed.name() == service.protocol)
-            || said.is_some_and(|said| self.rules.is_allowed_by(policy, said));
-        (policy.otherwise().blocks() && !lets_pass && service.protocol != super::sighting::UNKNOWN)
-            .then_some(policy.as_ref())
+            || policy.allow().iter().any(|allowed: &Allowed| allowed.name() == service.protocol);
+        (policy.otherwise().blocks() && !lets_pass).then_some(policy.as_ref())
     }
 }
 
-fn gather(
-    gathered: &mut Vec<Impact>,
-    service: &Service,
-    (kind, rule, action, evidence): (&'static str, &str, &'static str, &'static str),
-    talk: &Talk,
-) {
-    let at = gathered.iter().position(|it| it.kind == kind && it.rule == rule).unwrap_or_else(|| {
-        gathered.push(Impact {
-            rule: rule.to_owned(),
-            kind,
-            action,
-            address: service.address.clone(),
-            port: service.port,
-            protocol: service.protocol.clone(),
-            side: service.side.clone(),
-            banner: service.banner.clone(),
-            evidence,
-            peers: Vec::new(),
-            connections: 0,
-            last_seen: service.last_seen,
+/// Why connections would be stopped.
+#[derive(Clone, Copy)]
+struct Cause<'a> {
+    kind: &'static str,
+    id: &'a str,
+    action: &'static str,
+    evidence: &'static str,
+}
+
+impl<'a> Cause<'a> {
+    fn rule(rule: &'a Rule, evidence: &'static str) -> Self {
+        Self { kind: "rule", id: rule.id(), action: rule.action().name(), evidence }
+    }
+}
+
+/// What would be stopped of one service or client: by each rule, for each banner.
+struct Gathered<'a> {
+    service: &'a Service,
+    impacts: Vec<Impact>,
+}
+
+impl Gathered<'_> {
+    /// True if a rule would stop these connections for their banner.
+    fn has(&self, rule: &Rule, seen: &Seen<'_>) -> bool {
+        let peer = self.peer(seen);
+        self.impacts.iter().any(|it| {
+            let is_of_peer = peer.as_ref().is_none_or(|peer| it.peers.contains(peer));
+            it.rule == rule.id() && it.banner == seen.banner && is_of_peer
+        })
+    }
+
+    fn add(&mut self, cause: Cause<'_>, seen: &Seen<'_>) {
+        let peer = self.peer(seen);
+        let is_it = |it: &Impact| it.kind == cause.kind && it.rule == cause.id && it.banner == seen.banner;
+        let at = self.impacts.iter().position(is_it).unwrap_or_else(|| {
+            self.impacts.push(Impact {
+                rule: cause.id.to_owned(),
+                kind: cause.kind,
+                action: cause.action,
+                address: self.service.address.clone(),
+                port: self.service.port,
+                protocol: self.service.protocol.clone(),
+                side: self.service.side.clone(),
+                banner: seen.banner.to_owned(),
+                evidence: cause.evidence,
+                peers: Vec::new(),
+                connections: 0,
+                last_seen: seen.last_seen,
+                sensors: self.service.sensors.clone(),
+            });
+            self.impacts.len() - 1
         });
-        gathered.len() - 1
-    });
-    let (Some(impact), Some(peer)) = (gathered.get_mut(at), &talk.peer) else { return };
-    if impact.peers.is_empty() {
-        impact.last_seen = peer.last_seen;
+        let Some(impact) = self.impacts.get_mut(at) else { return };
+        impact.last_seen = impact.last_seen.max(seen.last_seen);
+        impact.connections += seen.connections;
+        impact.peers.extend(peer.filter(|peer| !impact.peers.contains(peer)));
     }
-    impact.last_seen = impact.last_seen.max(peer.last_seen);
-    impact.connections += peer.count;
-    impact.peers.push(match service.side.as_str() {
-        "client" => super::place(&peer.address, peer.port),
-        _ => peer.address.clone(),
-    });
+
+    fn peer(&self, seen: &Seen<'_>) -> Option<String> {
+        let peer = seen.peer?;
+        Some(super::place(&peer.ip().to_string(), peer.port()))
+    }
 }
 
-/// What a service says, as rules judge it; none where it says nothing that they could.
-fn example(service: &Service, side: Side) -> Option<Example> {
-    if service.banner.is_empty() {
+fn side(service: &Service) -> Side {
+    if service.side == "client" { Side::Client } else { Side::Server }
+}
+
+/// The connection of a service or client with a peer.
+fn ends(service: &Service, peer: Option<SocketAddr>) -> Ends {
+    let own: Option<IpAddr> = service.address.parse().ok();
+    let other = peer.map(|peer| peer.ip());
+    match side(service) {
+        Side::Server => Ends { source: other, destination: own, port: Some(service.port) },
+        Side::Client => Ends { source: own, destination: other, port: peer.map(|peer| peer.port()) },
+    }
+}
+
+/// A banner as rules judge it; none if there is nothing that they could.
+fn example(service: &Service, banner: &str) -> Option<Example> {
+    if banner.is_empty() {
         return None;
     }
-    let protocol = Protocol::named(&service.protocol)?;
+    let (protocol, side) = (Protocol::named(&service.protocol)?, side(service));
     let text = match (protocol, side) {
-        (Protocol::Http, Side::Server) => format!("HTTP/1.1 200 OK\r\nServer: {}\r\n\r\n", service.banner),
+        (Protocol::Http, Side::Server) => format!("HTTP/1.1 200 OK\r\nServer: {banner}\r\n\r\n"),
         (Protocol::Http, Side::Client) => {
-            format!("GET / HTTP/1.1\r\nHost: unknown\r\nUser-Agent: {}\r\n\r\n", service.banner)
+            format!("GET / HTTP/1.1\r\nHost: unknown\r\nUser-Agent: {banner}\r\n\r\n")
         }
-        _ => service.banner.clone(),
+        _ => banner.to_owned(),
     };
     let sender = if side == Side::Client { Sender::Client } else { Sender::Server };
     Example::from_text(&text, protocol, sender).ok()

@@ -216,6 +216,11 @@ impl Inventory {
         self.losses.displaced()
     }
 
+    /// Times that the file was deleted or replaced under this run.
+    pub fn replaced(&self) -> u64 {
+        self.losses.replaced()
+    }
+
     /// Batches that wait in a folder to be sent, and the octets that they take; none where there is no folder.
     pub fn waiting(&self) -> Option<(u64, u64)> {
         self.backlog.as_ref().map(|backlog| (backlog.batches(), backlog.octets()))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 
 use super::outlet::Outlet;
 use super::sighting::{self, Asset, Sighting, Software, What};
@@ -48,18 +48,50 @@ struct Recent {
     count: u64,
 }
 
+/// What connections have said, as hashes, so that each counts once however often it says it. The older half is forgotten
+/// when there are too many.
+#[derive(Debug, Default)]
+struct FlowMemory {
+    hasher: ahash::RandomState,
+    newer: AHashSet<u64>,
+    older: AHashSet<u64>,
+}
+
+impl FlowMemory {
+    /// True if a connection has not said this before.
+    fn is_first(&mut self, flow: u64, said: &(Asset, What)) -> bool {
+        if self.newer.len() >= REMEMBERED {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        let hash = self.hasher.hash_one((flow, said));
+        self.newer.insert(hash) && !self.older.contains(&hash)
+    }
+}
+
 /// What could not be kept, and what had to make room; shared with those that tell of it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Losses(Arc<(AtomicU64, AtomicU64)>);
+pub(super) struct Losses(Arc<LossCounters>);
+
+#[derive(Debug, Default)]
+struct LossCounters {
+    lost: AtomicU64,
+    displaced: AtomicU64,
+    replaced: AtomicU64,
+}
 
 impl Losses {
     pub(super) fn count(&self) -> u64 {
-        self.0.0.load(Relaxed)
+        self.0.lost.load(Relaxed)
     }
 
     /// Services, clients and changes that were taken out to make room.
     pub(super) fn displaced(&self) -> u64 {
-        self.0.1.load(Relaxed)
+        self.0.displaced.load(Relaxed)
+    }
+
+    /// Times that the file was deleted or replaced, with all that it held.
+    pub(super) fn replaced(&self) -> u64 {
+        self.0.replaced.load(Relaxed)
     }
 }
 
@@ -67,6 +99,7 @@ impl Losses {
 pub(super) struct Recorder {
     store: Box<dyn Store>,
     recent: AHashMap<(Asset, What), Recent>,
+    flows: FlowMemory,
     batch: Vec<Record>,
     since: Option<Instant>,
     /// When the store took something last.
@@ -144,6 +177,7 @@ impl Recorder {
         Self {
             store,
             recent: AHashMap::new(),
+            flows: FlowMemory::default(),
             batch: Vec::new(),
             since: None,
             written: None,
@@ -208,7 +242,7 @@ impl Recorder {
         match self.store.fit(coming) {
             Ok(0) => {}
             Ok(rows) => {
-                self.losses.0.1.fetch_add(rows, Relaxed);
+                self.losses.0.displaced.fetch_add(rows, Relaxed);
                 tell(format_args!(
                     "bannerwall: the inventory was nearly as large as it may become: {rows} services, clients and changes that were not seen for longest went"
                 ));
@@ -218,12 +252,15 @@ impl Recorder {
     }
 
     fn see(&mut self, sighting: Sighting) {
-        let Sighting { asset, what, software, at } = sighting;
+        let Sighting { asset, what, software, at, flow } = sighting;
         if matches!(what, What::Gone) {
             self.push(Record { asset, what, software, first: at, last: at, count: 1 });
             return;
         }
         let key = (asset, what);
+        if matches!(key.1, What::Met(_) | What::SaidTo(..)) && !self.flows.is_first(flow, &key) {
+            return;
+        }
         if let Some(recent) = self.recent.get_mut(&key) {
             recent.add(at);
             if at.since(recent.told) >= QUIET {
@@ -278,6 +315,16 @@ impl Recorder {
         if self.batch.is_empty() {
             return;
         }
+        match self.store.renew() {
+            Ok(true) => {
+                self.losses.0.replaced.fetch_add(1, Relaxed);
+                tell(
+                    "bannerwall: the inventory's file was deleted or replaced; what it held is lost, and a new run is written",
+                );
+            }
+            Ok(false) => {}
+            Err(error) => return self.keep(&error),
+        }
         self.fit(self.batch.len());
         let mut at_once = self.batch.len();
         while !self.batch.is_empty() {
@@ -293,17 +340,11 @@ impl Recorder {
                 }
                 // One of them is at fault: it is looked for, and goes without the others.
                 Err(error) if error.is_of_content() && at_once > 1 => at_once /= 2,
-                Err(error) => {
+                Err(error) if error.is_of_content() => {
                     self.complain(&error);
-                    if error.is_of_content() {
-                        self.lose_first();
-                        continue;
-                    }
-                    if self.batch.len() >= WAITING {
-                        self.lose();
-                    }
-                    return;
+                    self.lose_first();
                 }
+                Err(error) => return self.keep(&error),
             }
         }
         if let Some((before, _)) = self.failing.take() {
@@ -312,18 +353,26 @@ impl Recorder {
         }
     }
 
+    /// Keeps what waits for a store that takes nothing for now, as far as there is room.
+    fn keep(&mut self, error: &StoreError) {
+        self.complain(error);
+        if self.batch.len() >= WAITING {
+            self.lose();
+        }
+    }
+
     /// Gives up what waits first.
     fn lose_first(&mut self) {
         let Record { asset, what, count, .. } = self.batch.remove(0);
         let counted = self.recent.remove(&(asset, what)).map_or(0, |recent| recent.count);
-        self.losses.0.0.fetch_add(count + counted, Relaxed);
+        self.losses.0.lost.fetch_add(count + counted, Relaxed);
     }
 
     /// Gives up what waits. What is lost is news when it is seen again.
     fn lose(&mut self) {
         let waiting = self.batch.iter().map(|record| record.count);
         let counted = self.recent.values().map(|recent| recent.count);
-        self.losses.0.0.fetch_add(waiting.chain(counted).sum(), Relaxed);
+        self.losses.0.lost.fetch_add(waiting.chain(counted).sum(), Relaxed);
         self.batch.clear();
         self.recent.clear();
     }

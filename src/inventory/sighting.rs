@@ -1,11 +1,11 @@
 //! An event in the words of the inventory: what was seen where.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::product::named;
 use crate::event::{
-    AlertFacts, Application, Endpoint, Endpoints, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
-    Signature, Source, SshFacts, SshSide, Timestamp,
+    AlertFacts, Application, Endpoint, Event, EventKind, FlowContext, HttpFacts, PortState, ProductFacts,
+    Side, Signature, Source, SshFacts, SshSide, Timestamp,
 };
 
 /// Characters of a text that are kept, at most.
@@ -101,9 +101,14 @@ pub(super) enum What {
     Found(Banner, Finding),
     /// This client came to it.
     Met(IpAddr),
+    /// It said this to a client, whose port is 0, or to a server.
+    SaidTo(Banner, SocketAddr, RuleId),
     /// It was asked and did not accept.
     Gone,
 }
+
+/// The rule that an alert about a banner is of; empty where the banner was only said.
+pub(super) type RuleId = String;
 
 /// The software that a banner names: not part of what tells sightings apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -121,6 +126,8 @@ pub(super) struct Sighting {
     pub(super) what: What,
     pub(super) software: Software,
     pub(super) at: Timestamp,
+    /// The connection, of which what an asset said to whom counts once.
+    pub(super) flow: u64,
 }
 
 /// Whether an event says anything that is kept.
@@ -143,7 +150,7 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
     let mut sightings = Vec::new();
     for event in events {
         let Some(flow) = &event.flow else { continue };
-        let mut teller = Teller { event, ends: &flow.endpoints, sightings: &mut sightings };
+        let mut teller = Teller { event, flow, sightings: &mut sightings };
         match &event.kind {
             EventKind::Application(said) => teller.said(said),
             EventKind::Alert(facts) if !facts.is_exempt() => teller.alert(facts),
@@ -164,13 +171,28 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
 /// Turns one event around.
 struct Teller<'a> {
     event: &'a Event,
-    ends: &'a Endpoints,
+    flow: &'a FlowContext,
     sightings: &'a mut Vec<Sighting>,
 }
 
 impl Teller<'_> {
     fn tell(&mut self, asset: Asset, what: What, software: Software) {
-        self.sightings.push(Sighting { asset, what, software, at: self.event.timestamp });
+        let (at, flow) = (self.event.timestamp, self.flow.id);
+        self.sightings.push(Sighting { asset, what, software, at, flow });
+    }
+
+    /// Counts the connection in which an asset said a banner, or in which a rule told of it. Of a scan the client is the
+    /// scan itself.
+    fn said_to(&mut self, asset: &Asset, banner: Banner, rule: &str) {
+        if self.event.source == Source::Scan {
+            return;
+        }
+        let ends = &self.flow.endpoints;
+        let peer = match asset.side {
+            Side::Server => SocketAddr::new(canonical(ends.client), 0),
+            Side::Client => SocketAddr::new(canonical(ends.server), ends.server.port),
+        };
+        self.tell(asset.clone(), What::SaidTo(banner, peer, rule.to_owned()), Software::default());
     }
 
     fn said(&mut self, said: &Application) {
@@ -198,7 +220,7 @@ impl Teller<'_> {
         // Of a scan the client is the scan itself.
         if self.event.source != Source::Scan {
             let asset = self.server(name_of(said));
-            self.tell(asset, What::Met(canonical(self.ends.client)), Software::default());
+            self.tell(asset, What::Met(canonical(self.flow.endpoints.client)), Software::default());
         }
     }
 
@@ -214,7 +236,8 @@ impl Teller<'_> {
 
     fn side(&mut self, side: Side, protocol: &'static str, text: &str, software: Software) {
         if let Some(asset) = self.asset(side, protocol) {
-            self.tell(asset, What::Said(banner(text)), software);
+            self.tell(asset.clone(), What::Said(banner(text)), software);
+            self.said_to(&asset, banner(text), "");
         }
     }
 
@@ -233,11 +256,12 @@ impl Teller<'_> {
             verdict: facts.verdict.as_ref().map(|told| told.verdict.name()),
             blocked: facts.blocked,
         };
-        self.tell(asset, What::Found(banner(text), finding), software);
+        self.tell(asset.clone(), What::Found(banner(text), finding), software);
+        self.said_to(&asset, banner(text), &facts.rule);
     }
 
     fn server(&self, protocol: &'static str) -> Asset {
-        let end = self.ends.server;
+        let end = self.flow.endpoints.server;
         Asset { address: canonical(end), port: end.port, side: Side::Server, protocol }
     }
 
@@ -246,7 +270,9 @@ impl Teller<'_> {
         match side {
             Side::Server => Some(self.server(protocol)),
             Side::Client if self.event.source == Source::Scan => None,
-            Side::Client => Some(Asset { address: canonical(self.ends.client), port: 0, side, protocol }),
+            Side::Client => {
+                Some(Asset { address: canonical(self.flow.endpoints.client), port: 0, side, protocol })
+            }
         }
     }
 }

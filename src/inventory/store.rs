@@ -51,6 +51,14 @@ pub(super) trait Store: Send {
     /// It is not known that anything was taken.
     fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError>;
 
+    /// Opens a file again that was deleted or replaced since it was opened; true if it was.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn renew(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Takes out what was last seen before a time.
     ///
     /// # Errors

@@ -136,6 +136,8 @@ families! {
     pub events_written: counter "events_written_total" "Events that their destinations took",
     /// What was seen and could not be kept in the inventory.
     pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory could not take",
+    /// Times that the inventory's file was deleted or replaced under the guard.
+    pub inventory_replaced: counter "inventory_replaced_total" "Times that the inventory's file was deleted or replaced under the guard",
     /// What went so that the inventory stays below its size.
     pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes that went so that the inventory stays below its size",
     /// Batches that wait in the folder of --spill.

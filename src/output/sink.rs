@@ -1,7 +1,7 @@
 //! Where bytes go: a file, a log, a FIFO whose reader comes and goes, standard output.
 
 use std::fs::{File, FileType, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek as _, SeekFrom, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub enum Destination {
 /// An open destination, or a FIFO that nobody reads now.
 pub(super) struct Sink {
     out: Option<Box<dyn Write + Send>>,
+    /// The same descriptor, if it is a regular file: a write that broke off can be taken back there.
+    regular: Option<File>,
     path: Option<PathBuf>,
     log: bool,
     fifo: bool,
@@ -52,7 +54,8 @@ impl Sink {
     /// Opens a destination. With `no_waiting` a FIFO without a reader is none yet, which is
     /// no error; elsewhere its reader is waited for, so that nothing is lost to it.
     pub(super) fn open(destination: Destination, no_waiting: bool) -> io::Result<Self> {
-        let mut sink = Self { out: None, path: None, log: false, fifo: false, torn: false, stale: false };
+        let mut sink =
+            Self { out: None, regular: None, path: None, log: false, fifo: false, torn: false, stale: false };
         match destination {
             // A descriptor of its own: the standard library's would buffer lines once more.
             Destination::Stdout => {
@@ -64,26 +67,36 @@ impl Sink {
                 sink.reopen()?;
             }
             Destination::File(path) => {
-                sink.out = Some(Box::new(open(&path, false)?));
+                sink.attach(open(&path, false)?)?;
                 sink.path = Some(path);
             }
             Destination::Log(path) => {
-                sink.out = Some(Box::new(open(&path, true)?));
+                sink.attach(open(&path, true)?)?;
                 (sink.path, sink.log) = (Some(path), true);
             }
         }
         Ok(sink)
     }
 
+    fn attach(&mut self, file: File) -> io::Result<()> {
+        let regular = file.metadata()?.is_file();
+        self.regular = regular.then(|| file.try_clone()).transpose()?;
+        self.out = Some(Box::new(file));
+        Ok(())
+    }
+
     /// Opens a log again by its name.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         let (Some(path), true) = (&self.path, self.log) else { return Ok(()) };
         let opened = match self.fifo {
-            true => open_fifo(path).map(|file| file.map(|file| Box::new(file) as Box<dyn Write + Send>)),
-            false => open(path, true).map(|file| Some(Box::new(file) as Box<dyn Write + Send>)),
+            true => open_fifo(path),
+            false => open(path, true).map(Some),
         };
         self.stale = opened.is_err();
-        self.out = opened?;
+        match opened? {
+            Some(file) => self.attach(file)?,
+            None => self.let_go(),
+        }
         self.torn = false;
         Ok(())
     }
@@ -136,13 +149,35 @@ impl Sink {
                 Err(error) => error,
             };
             let taken = bytes.len() - rest.len();
-            if let Some(last) = bytes[..taken].last() {
-                self.torn = *last != b'\n';
-            }
+            self.break_off(bytes.get(..taken).unwrap_or_default());
             return Err(Broken { taken, error });
         }
         self.torn = false;
         Ok(())
+    }
+
+    /// Leaves whole lines only, if it can, of what a destination has taken of a write that failed.
+    fn break_off(&mut self, taken: &[u8]) {
+        let whole = memchr::memrchr(b'\n', taken).map_or(0, |end| end + 1);
+        let cut = taken.len() - whole;
+        if !taken.is_empty() {
+            self.torn = cut > 0 && !self.take_back(cut);
+        }
+    }
+
+    /// Takes the last octets back that were written to a regular file, unless something stands behind them: another
+    /// process may append to the same log.
+    fn take_back(&mut self, cut: usize) -> bool {
+        let Some(file) = &mut self.regular else { return false };
+        let taken_back = file.stream_position().and_then(|end| {
+            if file.metadata()?.len() != end {
+                return Ok(false);
+            }
+            let whole = end.saturating_sub(cut as u64);
+            file.set_len(whole)?;
+            file.seek(SeekFrom::Start(whole)).map(|_| true)
+        });
+        taken_back.unwrap_or(false)
     }
 }
 
@@ -200,4 +235,34 @@ fn is_fifo(path: &Path) -> bool {
 
 fn in_open_folder(path: &Path) -> bool {
     std::fs::metadata(folder_of(path)).is_ok_and(|metadata| metadata.mode() & WORLD_WRITABLE != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_full_disk_cut_is_taken_back_unless_another_process_has_appended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("eve.json");
+        for destination in [Destination::File(path.clone()), Destination::Log(path.clone())] {
+            std::fs::write(&path, "").unwrap();
+            let mut sink = Sink::open(destination, true).unwrap_or_else(|error| panic!("{error}"));
+            assert!(sink.write(b"one\n").is_ok());
+            let cut = b"two\nthr";
+            sink.out.as_mut().unwrap().write_all(cut).unwrap();
+            sink.break_off(cut);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+            assert!(sink.write(b"four\n").is_ok());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nfour\n");
+        }
+        let mut sink =
+            Sink::open(Destination::Log(path.clone()), true).unwrap_or_else(|error| panic!("{error}"));
+        sink.out.as_mut().unwrap().write_all(b"fi").unwrap();
+        let mut other = OpenOptions::new().append(true).open(&path).unwrap();
+        other.write_all(b"six\n").unwrap();
+        sink.break_off(b"fi");
+        assert!(sink.write(b"seven\n").is_ok());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nfour\nfisix\n\nseven\n");
+    }
 }

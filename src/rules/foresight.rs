@@ -27,7 +27,7 @@ impl RuleSet {
         })
     }
 
-    /// The rules that stop connections for what that line does not tell.
+    /// The rules that stop connections for what that line does not tell, or not alone.
     pub fn unforeseen(&self) -> impl Iterator<Item = &Rule> {
         let by_kex = |rule: &Rule| rule.advisory.as_ref().is_some_and(Advisory::may_block_by_markers);
         self.rules

@@ -1,6 +1,6 @@
 //! Rules that are tried on what was seen, before anybody puts them in force.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -57,10 +57,11 @@ pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<O
         Err(error) => return Ok(Outcome::Refused(error.to_string())),
     };
     let mut judged = Judged::default();
-    let mut sums: BTreeMap<(&'static str, String), (usize, i64)> = BTreeMap::new();
+    let mut sums: BTreeMap<(&'static str, String), (BTreeSet<_>, i64)> = BTreeMap::new();
     impact(inventory, &loaded.rules, filter, |impact| -> Result<(), StoreError> {
         let sum = sums.entry((impact.kind, impact.rule.clone())).or_default();
-        *sum = (sum.0 + 1, sum.1.saturating_add(impact.connections));
+        sum.0.insert((impact.address.clone(), impact.port, impact.protocol.clone()));
+        sum.1 = sum.1.saturating_add(impact.connections);
         if judged.impacts.len() < SHOWN {
             judged.impacts.push(impact);
         } else {
@@ -68,7 +69,12 @@ pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<O
         }
         Ok(())
     })?;
-    let sum = |((kind, rule), (assets, connections))| Sum { kind, rule, assets, connections };
+    let sum = |((kind, rule), (assets, connections)): (_, (BTreeSet<_>, i64))| Sum {
+        kind,
+        rule,
+        assets: assets.len(),
+        connections,
+    };
     judged.sums = sums.into_iter().map(sum).collect();
     judged.unforeseen = loaded.rules.unforeseen().map(Rule::id).map(str::to_owned).collect();
     Ok(Outcome::Judged(judged))

@@ -4,9 +4,9 @@ mod exchange;
 pub(super) mod rows;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
@@ -15,11 +15,12 @@ use clap::{Args, Subcommand};
 
 use self::rows::{Output, Rows};
 use super::flags::{check_output, inventory_place};
+use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::diagnostics::tell;
 use crate::inventory::{Database, Filter, Moment, Place, StoreError, Time, impact, parse_age};
 use crate::output::Escaped;
-use crate::rules::{Rule, RuleSet, Selection};
+use crate::rules::Rule;
 
 /// Flags of `bannerwall inventory`.
 #[derive(Debug, Args)]
@@ -105,12 +106,11 @@ Examples:
     /// A rule is judged by what names software, as the inventory keeps it (SSH identifications, `Server` and `User-Agent`
     /// fields, greetings); of one that asks more it counts what it has told of already.
     #[command(
-        after_help = "Examples:\n  bannerwall inventory impact mine.toml --inventory net.db\n  bannerwall inventory impact rules/ --inventory net.db --format json net:198.51.100.0/24"
+        after_help = "Examples:\n  bannerwall inventory impact --rules mine.toml --inventory net.db\n  bannerwall inventory impact --local exceptions.toml --inventory net.db --format json net:198.51.100.0/24"
     )]
     Impact {
-        /// A rule file, or a folder of *.toml files.
-        #[arg(value_name = "RULES")]
-        rules: PathBuf,
+        #[command(flatten)]
+        rules: RulesFlag,
         #[command(flatten)]
         filtered: Filtered,
     },
@@ -259,6 +259,7 @@ const IMPACT: &[&str] = &[
     "peers",
     "connections",
     "last_seen",
+    "sensors",
 ];
 
 fn list(filtered: &Filtered) -> Result<Exit, Failure> {
@@ -317,22 +318,31 @@ fn diff((from, to): (Moment, Moment), filtered: &Filtered) -> Result<Exit, Failu
     rows.finish()
 }
 
-fn show_impact(rules: &Path, filtered: &Filtered, quiet: bool) -> Result<Exit, Failure> {
-    let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
-    let loaded = RuleSet::load(&Selection::of(vec![rules.to_owned()])).map_err(Failure::usage)?;
+fn show_impact(rules: &RulesFlag, filtered: &Filtered, quiet: bool) -> Result<Exit, Failure> {
+    let filter = filtered.filter()?;
+    let rules = rules.load(Use::Guard, quiet)?;
+    let inventory = filtered.place.open()?;
     let mut rows = Rows::start(&filtered.output, IMPACT)?;
-    let mut sums: BTreeMap<String, (usize, i64)> = BTreeMap::new();
-    impact(&inventory, &loaded.rules, &filter, |impact| {
-        let sum = sums.entry(format!("{} {}", impact.kind, impact.rule)).or_default();
-        *sum = (sum.0 + 1, sum.1 + impact.connections);
+    let mut sums: BTreeMap<String, _> = BTreeMap::new();
+    let mut is_seen_twice = false;
+    impact(&inventory, &rules, &filter, |impact| {
+        is_seen_twice |= impact.sensors.iter().filter(|it| !it.starts_with("scan/")).count() > 1;
+        let sum: &mut (BTreeSet<_>, i64) =
+            sums.entry(format!("{} {}", impact.kind, impact.rule)).or_default();
+        sum.0.insert((impact.address.clone(), impact.port, impact.protocol.clone()));
+        sum.1 += impact.connections;
         rows.add(&impact, || text::impact(&impact))
     })?;
     let exit = rows.finish()?;
     if !quiet {
         for (rule, (assets, connections)) in sums {
+            let assets = assets.len();
             tell(format_args!("{rule}: {assets} services and clients, {connections} connections"));
         }
-        let unforeseen: Vec<&str> = loaded.rules.unforeseen().map(Rule::id).collect();
+        if is_seen_twice {
+            tell("bannerwall: a connection that several sensors saw counts once for each of them");
+        }
+        let unforeseen: Vec<&str> = rules.unforeseen().map(Rule::id).collect();
         if !unforeseen.is_empty() {
             let ids = unforeseen.join(", ");
             tell(format_args!(

@@ -11,6 +11,9 @@ use crate::inventory::{Batch, Database, DatabaseError, Desk, Row, Sent, Time, Un
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
 
+/// How far a sensor's clock may be ahead of the server's before its times are bounded: a minute, in milliseconds.
+const TOLERATED: i64 = 60_000;
+
 /// How a sensor stands.
 #[derive(Debug, Clone, Serialize)]
 pub struct SensorState {
@@ -51,6 +54,8 @@ pub(in crate::fleet) struct Taken {
     pub(in crate::fleet) last: Option<i64>,
     /// What is told of batches that cannot be read.
     pub(in crate::fleet) refused: Vec<String>,
+    /// What is told of others.
+    pub(in crate::fleet) notes: Vec<String>,
 }
 
 /// A row of the inbox.
@@ -103,7 +108,14 @@ pub(in crate::fleet) fn take(
             continue;
         }
         match Batch::read_most(letter.version, &letter.text) {
-            Ok((batch, unread)) => {
+            Ok((mut batch, unread)) => {
+                let late = batch.bound_times(letter.received_at.saturating_add(TOLERATED));
+                if late > 0 {
+                    taken.notes.push(format!(
+                        "sensor {sensor}: {late} records of batch {} are of a time after it came, and are taken for as old as that: set its clock right",
+                        letter.number
+                    ));
+                }
                 sightings += i64::try_from(batch.sightings()).unwrap_or(i64::MAX);
                 taken.last = Some(letter.id);
                 if let Some(Unread { records, text, error }) = unread {

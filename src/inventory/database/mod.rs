@@ -17,6 +17,7 @@ mod write;
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use rusqlite::OpenFlags;
 
@@ -28,6 +29,7 @@ pub use self::link::{DatabaseError, Interrupter, Row, Value};
 use self::link::{File, Link, Session};
 pub use self::orders::{PastOrder, Schedule};
 pub use self::place::{Place, shown};
+pub(super) use self::read::SaidTo;
 pub use self::read::{
     Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,
     Service, Time,
@@ -43,8 +45,8 @@ use crate::event::Timestamp;
 pub struct Database {
     place: Place,
     link: Link,
-    /// Which file it is: its device and its number there.
-    file: Option<(u64, u64)>,
+    /// Which file it is.
+    file: Option<FileIdentity>,
 }
 
 impl Database {
@@ -82,7 +84,7 @@ impl Database {
     pub fn is_current(&self) -> bool {
         match &self.link {
             Link::Postgres(_) => self.lasts(),
-            Link::Sqlite(_) => self.file.is_some() && self.file == identity(&self.place),
+            Link::Sqlite(_) => self.file.is_some() && self.file == self.place.file().and_then(file_identity),
         }
     }
 
@@ -111,7 +113,7 @@ impl Database {
 
     fn connect(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
         // Before it is opened: one that takes its place meanwhile is another one, not the same.
-        let file = identity(place);
+        let file = place.file().and_then(file_identity);
         let link = match place {
             Place::File(path) => File::open(path, flags).map(Link::Sqlite),
             Place::Server(server) => {
@@ -127,10 +129,13 @@ impl Database {
     }
 }
 
-/// What tells a file from another one of the same path.
-fn identity(place: &Place) -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata(place.file()?).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+/// Device and inode: what tells a file from another one of the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileIdentity(u64, u64);
+
+fn file_identity(path: &Path) -> Option<FileIdentity> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(FileIdentity(metadata.dev(), metadata.ino()))
 }
 
 /// Milliseconds since the Unix epoch; a 64-bit number of nanoseconds always fits.

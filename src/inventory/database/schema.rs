@@ -7,7 +7,7 @@ use super::{Database, DatabaseError, File, StoreError, values};
 const APPLICATION: i64 = 0x6277_6976;
 
 /// One step a version: the first makes version 1 of nothing.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("schema-1.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -15,6 +15,7 @@ const STEPS: [&str; 7] = [
     include_str!("schema-5.sql"),
     include_str!("schema-6.sql"),
     include_str!("schema-7.sql"),
+    include_str!("schema-8.sql"),
 ];
 
 /// What version 4 is on a server.

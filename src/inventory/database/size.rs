@@ -97,6 +97,7 @@ fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
     let services = step(count("SELECT count(*) FROM services")?);
     let changes = step(count("SELECT count(*) FROM changes")?);
     let contacts = step(count("SELECT count(*) FROM contacts")?);
+    let peers = step(count("SELECT count(*) FROM banner_peers")?);
     let taken = link.execute(
         "DELETE FROM services WHERE id IN (SELECT id FROM services ORDER BY state, last_seen LIMIT ?1)",
         values![services],
@@ -108,6 +109,11 @@ fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
         "DELETE FROM contacts WHERE (service, client, sensor) IN
            (SELECT service, client, sensor FROM contacts ORDER BY last_seen LIMIT ?1)",
         values![contacts],
+    )?;
+    link.execute(
+        "DELETE FROM banner_peers WHERE (service, banner, rule, peer, port, sensor) IN
+           (SELECT service, banner, rule, peer, port, sensor FROM banner_peers ORDER BY last_seen LIMIT ?1)",
+        values![peers],
     )?;
     Ok(taken as u64)
 }

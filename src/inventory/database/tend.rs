@@ -97,7 +97,7 @@ pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
 const UNNAMED: &str = "DELETE FROM banners WHERE id IN (SELECT id FROM banners EXCEPT SELECT banner FROM services
   EXCEPT SELECT hassh FROM services EXCEPT SELECT certificate FROM services EXCEPT SELECT host_key FROM services
   EXCEPT SELECT banner FROM sightings
-  EXCEPT SELECT banner FROM findings EXCEPT SELECT old FROM changes EXCEPT SELECT new FROM changes)";
+  EXCEPT SELECT banner FROM findings EXCEPT SELECT banner FROM banner_peers EXCEPT SELECT old FROM changes EXCEPT SELECT new FROM changes)";
 
 fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError> {
     let take = |query: &str| link.execute(query, values![before]);
@@ -111,7 +111,8 @@ fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError
            UNION SELECT certificate FROM services WHERE id = service AND certificate IS NOT NULL
            UNION SELECT host_key FROM services WHERE id = service AND host_key IS NOT NULL)",
     )? + take("DELETE FROM findings WHERE last_seen < ?1 AND state = 'gone'")?
-        + take("DELETE FROM contacts WHERE last_seen < ?1")?;
+        + take("DELETE FROM contacts WHERE last_seen < ?1")?
+        + take("DELETE FROM banner_peers WHERE last_seen < ?1")?;
     // The first one says how old the inventory is.
     take("DELETE FROM runs WHERE ended < ?1 AND id > (SELECT min(id) FROM runs)")?;
     let hosts = clear_up(link)?;

@@ -126,7 +126,9 @@ fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
         }
         // A run that goes on does so as if it were new.
         inventory.prune(place.at("2026-01-02")).unwrap();
-        for table in ["hosts", "services", "banners", "sightings", "findings", "contacts", "changes"] {
+        for table in
+            ["hosts", "services", "banners", "sightings", "findings", "contacts", "banner_peers", "changes"]
+        {
             assert_eq!(place.ask(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
         }
         place.see(Source::Guard, &[ssh(Source::Guard, 4 * HOUR, "a_1")]);
@@ -169,8 +171,11 @@ fn what_rules_would_stop_is_told_with_whom_it_would_cut_off() {
             (one.address.as_str(), one.port, one.evidence, one.action),
             ("198.51.100.1", 22, "banner", "drop")
         );
-        assert_eq!((one.peers.as_slice(), one.connections), (&["192.0.2.7".to_owned()][..], 3));
+        assert_eq!((one.peers.as_slice(), one.connections), (&["192.0.2.7".to_owned()][..], 2));
         assert_eq!(one.last_seen.to_string(), "2026-01-01 03:00:00");
+        // A banner that is no longer said was said, too.
+        let all = place.impact(&rule("from = \"server\"\nmatch.software = '^OpenSSH_9\\.2'"));
+        assert_eq!((all.len(), all[0].banner.as_str(), all[0].connections), (1, "SSH-2.0-OpenSSH_9.2p1", 1));
         // Of a client the services that it could not reach any more.
         let all = place.impact(&rule("from = \"client\"\nmatch.software = '^client'"));
         assert_eq!(
@@ -178,7 +183,6 @@ fn what_rules_would_stop_is_told_with_whom_it_would_cut_off() {
             ("client", &["198.51.100.1:22".to_owned()][..])
         );
         for nothing in [
-            rule("from = \"server\"\nmatch.software = '^OpenSSH_9\\.2'"),
             rule("from = \"server\"\nsource = \"203.0.113.0/24\"\nmatch.software = '^OpenSSH'"),
             rule("from = \"server\"\nport = 2222\nmatch.software = '^OpenSSH'"),
             rule("from = \"server\"\nmatch.kex = 'sha1'"),
@@ -214,5 +218,45 @@ fn a_rule_that_asks_more_than_a_name_is_judged_by_what_it_has_told() {
         let all = place.impact(&rule("weak"));
         assert_eq!((all[0].evidence, all[0].connections), ("told", 1));
         assert!(place.impact(&rule("other")).is_empty());
+    });
+}
+
+#[test]
+fn each_banner_is_judged_by_itself_and_a_connection_counts_once() {
+    on_both(|place| {
+        let mut all: Vec<Event> = (0..5).map(|at| ssh(Source::Guard, at, "backup")).collect();
+        all.extend([ssh(Source::Guard, 9, "nikto"), ssh(Source::Guard, 9, "nikto")]);
+        place.see(Source::Guard, &all);
+        let rule = |software: &str| {
+            format!(
+                "[[rule]]\nid = \"it\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^{software}'\naction = \"drop\"\n"
+            )
+        };
+        let counts = |software: &str| -> Vec<(String, i64)> {
+            place.impact(&rule(software)).into_iter().map(|it| (it.banner, it.connections)).collect()
+        };
+        assert_eq!(counts("nikto"), [("SSH-2.0-nikto".to_owned(), 1)]);
+        assert_eq!(counts("backup"), [("SSH-2.0-backup".to_owned(), 5)]);
+        let policy = "[[policy]]\nid = \"web\"\nport = 22\nallow = \"http\"\notherwise = \"drop\"\n";
+        assert_eq!(place.impact(policy)[0].connections, 6);
+        // Another sensor's count stands beside it, and both are named.
+        place.see(Source::Replay, &[ssh(Source::Replay, 9, "nikto")]);
+        let [one] = place.impact(&rule("nikto")).try_into().unwrap();
+        assert_eq!(
+            (one.connections, one.sensors),
+            (2, vec!["guard/edge".to_owned(), "replay/edge".to_owned()])
+        );
+    });
+}
+
+#[test]
+fn a_host_is_first_seen_when_its_first_service_was() {
+    on_both(|place| {
+        place.see(Source::Guard, &[ssh(Source::Guard, HOUR, "a_1"), ssh(Source::Guard, 60, "a_1")]);
+        for address in ["198.51.100.1", "192.0.2.7"] {
+            let host = place.open().host(address.parse().unwrap()).unwrap().unwrap();
+            assert_eq!(host.first_seen.to_string(), "2026-01-01 00:01:00", "{address}");
+            assert_eq!(host.first_seen, host.services[0].service.first_seen);
+        }
     });
 }

@@ -26,7 +26,7 @@ fn event(source: Source, at: u64, kind: EventKind) -> Event {
         Endpoint { address: address.ip(), port: address.port() }
     };
     let flow = FlowContext {
-        id: 1,
+        id: at,
         transport: Transport::Tcp,
         endpoints: Endpoints { client: end("192.0.2.7:4000"), server: end("198.51.100.1:22") },
         from: None,
@@ -191,8 +191,17 @@ impl Place {
 
     /// Everything but the runs.
     fn contents(&self) -> String {
-        let tables =
-            ["hosts", "banners", "services", "sightings", "findings", "contacts", "changes", "sensors"];
+        let tables = [
+            "hosts",
+            "banners",
+            "services",
+            "sightings",
+            "findings",
+            "contacts",
+            "banner_peers",
+            "changes",
+            "sensors",
+        ];
         tables.map(|table| self.ask(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3"))).join("\n\n")
     }
 }
@@ -420,9 +429,9 @@ fn what_was_seen_before_costs_one_row_a_minute() {
     }
     recorder.end();
     let taken = &store.0.lock().unwrap().1;
-    // Of the server, the client, and the client's coming: at once, ten minutes, and the rest.
-    assert!(taken.len() <= 3 * 12, "{}", taken.len());
-    assert_eq!(taken.iter().map(|record| record.count).sum::<u64>(), 3 * 600);
+    // What server and client said, in all and to each other, and that they met: at once, ten minutes, and the rest.
+    assert!(taken.len() <= 5 * 12, "{}", taken.len());
+    assert_eq!(taken.iter().map(|record| record.count).sum::<u64>(), 5 * 600);
 }
 
 #[test]
@@ -442,8 +451,8 @@ fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
     recorder.take(&ssh(Source::Guard, 2, "a_1"));
     recorder.end();
     let taken: u64 = store.0.lock().unwrap().1.iter().map(|record| record.count).sum();
-    // Each event is of a server, a client, and the client's coming.
-    assert_eq!(taken + losses.count(), 3 * 20_002);
+    // Events of one connection: each of a server and a client, and of a new banner; once of the client's coming and banner.
+    assert_eq!(taken + losses.count(), (3 * 20_000 + 2) + 2 * 5);
     let says = |record: &Record| format!("{:?}", record.what).contains("SSH-2.0-a_1");
     assert!(store.0.lock().unwrap().1.iter().any(says), "what was lost is told when it is seen again");
 }
@@ -475,11 +484,12 @@ fn records_gather_where_the_store_wants_it_but_not_without_end() {
         recorder.flush();
     }
     let full = batches.lock().unwrap().clone();
-    assert_eq!(full, [3, 1_000], "the first at once, and then by the thousand");
+    assert_eq!(full, [5, 1_000, 1_000, 1_000], "the first at once, and then by the thousand");
     recorder.end();
-    // Each event is of another server; the client and its coming are told at first, and at last how often they were seen.
+    // Each event is of another banner, said and said to a client. The client, its coming and whom it spoke to are told at
+    // first; how often the client was seen, at last.
     let all: usize = batches.lock().unwrap().iter().sum();
-    assert_eq!(all, 2_000 + 2 + 2);
+    assert_eq!(all, 2 * 2_000 + 3 + 1);
 }
 
 /// What becomes of a guard's run.

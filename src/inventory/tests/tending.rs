@@ -220,3 +220,32 @@ fn filters_are_about_alerts_as_about_services() {
         assert_eq!(Filter::from_text(words).unwrap().takes(&alert), takes, "{words}");
     }
 }
+
+#[test]
+fn a_file_that_is_deleted_or_replaced_under_a_run_is_opened_again() {
+    let (place, other) = (Place::new(), Place::new());
+    other.see(Source::Scan, &[ssh(Source::Scan, 0, "before_1")]);
+    let path = place.place.file().unwrap();
+    let losses = Losses::default();
+    let mut recorder = Recorder::new(Box::new(place.writer(Source::Guard)), losses.clone());
+    let mut see = |at: u64, software: &str| {
+        recorder.take(&ssh(Source::Guard, at, software));
+        recorder.flush();
+    };
+    see(1, "a_1");
+    see(2, "a_1");
+    // The log beside it stays, as `rm` and `mv` leave it.
+    std::fs::remove_file(path).unwrap();
+    see(3, "b_2");
+    assert_eq!(place.list(&["side:server"])[0].banner, "SSH-2.0-b_2");
+    see(4, "b_2");
+    std::fs::rename(other.place.file().unwrap(), path).unwrap();
+    see(5, "c_3");
+    assert_eq!(place.list(&["side:server"])[0].banner, "SSH-2.0-c_3");
+    let said = "SELECT count(*) FROM banners WHERE text LIKE '%before_1' OR text LIKE '%b_2'";
+    assert_eq!(place.ask(said), "1", "nothing of the file before");
+    assert_eq!(Database::open(&place.place).unwrap().faults().unwrap(), Vec::<String>::new());
+    recorder.end();
+    assert_eq!((losses.replaced(), losses.count()), (2, 0));
+    assert_eq!(place.ask("SELECT state FROM runs ORDER BY id DESC LIMIT 1"), "done");
+}

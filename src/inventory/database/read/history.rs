@@ -1,15 +1,15 @@
 //! What was, when: changes, runs, and all that is known of one host.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use serde::Serialize;
 
 use super::{
-    Database, DatabaseError, FOUND, Found, Row, SERVICES, Service, Time, condition, found, octets, service,
-    values,
+    Database, DatabaseError, FOUND, Found, Row, SERVICES, Service, Time, address_of, condition, found,
+    octets, service, values,
 };
 use crate::inventory::database::link::Link;
 use crate::inventory::filter::Filter;
@@ -120,6 +120,21 @@ pub struct Said {
     pub count: i64,
 }
 
+/// A banner that was said to one peer.
+#[derive(Debug, Clone)]
+pub(in crate::inventory) struct SaidTo {
+    /// The text, perhaps empty.
+    pub(in crate::inventory) banner: String,
+    /// The rule that told of it; empty: it was said.
+    pub(in crate::inventory) rule: String,
+    /// A client, whose port is 0, or a server.
+    pub(in crate::inventory) peer: SocketAddr,
+    /// In how many connections, as all sensors count them.
+    pub(in crate::inventory) connections: i64,
+    /// When that was last.
+    pub(in crate::inventory) last_seen: Time,
+}
+
 /// A client and a service, of which one is known from where this stands.
 #[derive(Debug, Clone, Serialize)]
 pub struct Contact {
@@ -159,11 +174,10 @@ const GOES_TO: &str =
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
   WHERE c.client = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
 
-/// The services that a host comes to as the client of this row, which speaks one protocol.
-const VISITED: &str = "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
-  FROM services own JOIN contacts c ON c.client = own.host JOIN services s ON s.id = c.service AND s.protocol = own.protocol
-  JOIN hosts h ON h.id = s.host
-  WHERE own.id = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
+/// What a service or client said to whom, and of what of that rules told.
+const SAID_TO: &str = "SELECT b.text, p.rule, p.peer, p.port, CAST(sum(p.count) AS INTEGER), max(p.last_seen)
+  FROM banner_peers p JOIN banners b ON b.id = p.banner
+  WHERE p.service = ?1 GROUP BY b.text, p.rule, p.peer, p.port ORDER BY 6 DESC, b.text, p.peer, p.port";
 
 impl Database {
     /// Shows what changed after `since` and until `until`, of the services that a filter is about, in the order of
@@ -258,12 +272,20 @@ impl Database {
         self.read(self.contacts(CLIENTS, service.id))
     }
 
-    /// The services that a client came to with what it is listed for, the latest first.
+    /// What a service or client said to whom, the latest first.
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::inventory) fn visited(&self, client: &Service) -> Result<Vec<Contact>, StoreError> {
-        self.read(self.contacts(VISITED, client.id))
+    pub(in crate::inventory) fn said_to(&self, service: &Service) -> Result<Vec<SaidTo>, StoreError> {
+        self.read(self.link.all(SAID_TO, values![service.id], |row| {
+            Ok(SaidTo {
+                banner: row.get(0)?,
+                rule: row.get(1)?,
+                peer: SocketAddr::new(address_of(row, 2)?, row.get(3)?),
+                connections: row.get(4)?,
+                last_seen: Time(row.get(5)?),
+            })
+        }))
     }
 
     fn read_host(&self, address: IpAddr) -> Result<Option<HostRecord>, DatabaseError> {

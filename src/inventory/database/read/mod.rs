@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
+pub(in crate::inventory) use self::history::SaidTo;
 pub use self::history::{Change, Contact, History, HostRecord, PastRun, Said};
 pub(super) use self::history::{changes_since, latest_change};
 pub use self::overview::Overview;

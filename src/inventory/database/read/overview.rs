@@ -19,7 +19,7 @@ pub struct Overview {
     pub gone: i64,
     /// What hosts are as clients.
     pub clients: i64,
-    /// Findings by severity: services and clients, the gravest first.
+    /// Services and clients with open findings of each severity, the gravest first.
     pub severities: Vec<(String, i64)>,
     /// Changes of the last 24 hours, by kind, the most frequent first.
     pub changes: Vec<(String, i64)>,

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use ahash::{AHashMap, AHashSet};
 
-use super::super::link::{Link, Value};
+use super::super::link::{self, Link, Value};
 use super::super::read::address_of;
 use super::pen::Span;
-use super::{DatabaseError, Known, Memory, Row, octets};
+use super::{DatabaseError, Known, KnownHost, Memory, Row, octets};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Kind, What};
 use crate::inventory::store::Record;
@@ -129,7 +129,8 @@ impl Memory {
                 );
                 services.insert(known.id);
             }
-            hosts.extend(addresses(record).filter_map(|address| self.hosts.get(&address)));
+            hosts
+                .extend(addresses(record).filter_map(|address| self.hosts.get(&address)).map(|host| host.id));
         }
         let named = [texts, services, hosts];
         let count: usize = named.iter().map(|ids| ids.len()).sum();
@@ -157,10 +158,13 @@ impl Memory {
             return Ok(());
         }
         let asked = [asked.into_iter().map(octets).collect()];
-        let hosts = "SELECT id, octets FROM hosts WHERE octets = ANY(?1)";
-        for (id, address) in link.all(hosts, &asked, |row| Ok((row.get::<i64>(0)?, address_of(row, 1)?)))? {
+        let hosts = "SELECT id, octets, first_seen FROM hosts WHERE octets = ANY(?1)";
+        let read = |row: &link::Row<'_>| {
+            Ok((address_of(row, 1)?, KnownHost { id: row.get(0)?, first: row.get(2)? }))
+        };
+        for (address, host) in link.all(hosts, &asked, read)? {
             self.ahead.hosts.remove(&address);
-            self.hosts.insert(address, id);
+            self.hosts.insert(address, host);
         }
         self.look_up_services(link, &assets)
     }
@@ -318,7 +322,9 @@ fn spot(asset: &Asset) -> Spot {
 
 /// What a record says, as the tables have it.
 fn text(link: &Link, record: &Record) -> Option<Text> {
-    let (What::Said(banner) | What::Found(banner, _)) = &record.what else { return None };
+    let (What::Said(banner) | What::Found(banner, _) | What::SaidTo(banner, ..)) = &record.what else {
+        return None;
+    };
     let banner = Banner { text: link.kept(&banner.text).into_owned(), ..banner.clone() };
     Some((record.asset.protocol, record.asset.side.name(), banner))
 }

@@ -9,6 +9,7 @@ mod rows;
 mod runs;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet};
@@ -18,7 +19,7 @@ use super::read::{Change, Time, address_of, changes_since, latest_change};
 use super::schema;
 use super::size::Bound;
 use super::tend::prune;
-use super::{Database, DatabaseError, Place, millis, octets, values};
+use super::{Database, DatabaseError, FileIdentity, Place, file_identity, millis, octets, values};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
@@ -46,6 +47,17 @@ pub(in crate::inventory) struct Writer {
     is_held: bool,
     bound: Option<Bound>,
     memory: Memory,
+    /// What to begin again with in another file.
+    origin: Origin,
+}
+
+/// How a run was begun, and in which files.
+#[derive(Debug, Clone)]
+struct Origin {
+    run: Run,
+    max_size: Option<u64>,
+    /// The log beside the file, while that is the one that was opened.
+    log: Option<FileIdentity>,
 }
 
 /// What of which nobody knows whether it was written.
@@ -60,7 +72,7 @@ struct Unanswered {
 /// Rows that were met, so that they need not be looked up.
 #[derive(Debug, Default)]
 struct Memory {
-    hosts: AHashMap<IpAddr, i64>,
+    hosts: AHashMap<IpAddr, KnownHost>,
     services: AHashMap<Asset, Known>,
     banners: AHashMap<(&'static str, &'static str, Banner), i64>,
     /// What was looked up, while nobody else writes.
@@ -86,12 +98,20 @@ struct Known {
     says_nothing: bool,
 }
 
+/// A row of a host.
+#[derive(Debug, Clone, Copy)]
+struct KnownHost {
+    id: i64,
+    first: i64,
+}
+
 /// A row that counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Row {
     Sighting { service: i64, banner: i64 },
     Finding { service: i64, banner: i64, rule: String },
     Contact { service: i64, client: i64 },
+    Peer { service: i64, banner: i64, peer: SocketAddr, rule: String },
 }
 
 impl Writer {
@@ -130,6 +150,7 @@ impl Writer {
             is_held: true,
             bound: None,
             memory: Memory { counts_once: run.once, ..Memory::default() },
+            origin: Origin { run: run.clone(), max_size: None, log: None },
         })
     }
 
@@ -142,6 +163,7 @@ impl Writer {
             let bound = Bound::set(file, octets).map_err(|error| self.database.fault(error))?;
             self.bound = Some(bound);
         }
+        self.origin.max_size = octets;
         Ok(self)
     }
 
@@ -289,6 +311,29 @@ impl Store for Writer {
             self.memory.forget();
         }
         outcome
+    }
+
+    fn renew(&mut self) -> Result<bool, StoreError> {
+        let Some(path) = self.database.place.file() else { return Ok(false) };
+        let beside = |end: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let log = beside("-wal");
+        if self.database.is_current() {
+            self.origin.log = file_identity(&log);
+            return Ok(false);
+        }
+        // SQLite would read the old file's log into the new one.
+        if self.origin.log.is_some() && file_identity(&log) == self.origin.log {
+            for old in [log, beside("-shm")] {
+                std::fs::remove_file(&old).map_err(|error| StoreError::File { path: old, error })?;
+            }
+        }
+        let renewed = Self::open(&self.database.place, &self.origin.run)?;
+        *self = renewed.bounded(self.origin.max_size)?;
+        Ok(true)
     }
 
     fn prune(&mut self, before: Timestamp) -> Result<(), StoreError> {

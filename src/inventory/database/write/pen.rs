@@ -1,6 +1,6 @@
 //! One batch on its way into the tables.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ahash::AHashMap;
 
@@ -57,6 +57,7 @@ impl<'a> Pen<'a> {
                 }
             }
             What::Met(client) => self.met(&record.asset, *client, span),
+            What::SaidTo(banner, peer, rule) => self.said_to(&record.asset, banner, (*peer, rule), span),
             What::Gone => self.gone(&record.asset, span),
         }
     }
@@ -78,7 +79,10 @@ impl<'a> Pen<'a> {
         };
         let is_new = known.is_none();
         let known = match known {
-            Some(known) => known,
+            Some(known) => {
+                self.host(asset.address, span)?;
+                known
+            }
             None => self.enter(asset, (text, banner.text.is_empty()), span)?,
         };
         let row = Row::Sighting { service: known.id, banner: text };
@@ -293,6 +297,33 @@ impl<'a> Pen<'a> {
                first_seen = min(contacts.first_seen, excluded.first_seen),
                last_seen = max(contacts.last_seen, excluded.last_seen), count = contacts.count + excluded.count";
         self.link.put(query, values![known.id, client, self.sensor, span.first, span.last, span.count])
+    }
+
+    /// An asset said a banner in connections with a peer, and a rule told of it if one is named.
+    fn said_to(
+        &mut self,
+        asset: &Asset,
+        banner: &Banner,
+        (peer, rule): (SocketAddr, &str),
+        span: Span,
+    ) -> Result<(), DatabaseError> {
+        let Some(known) = self.service(asset)? else { return Ok(()) };
+        let has_room = known.banners < BANNERS;
+        let Some(banner) = self.banner(asset, banner, &Software::default(), has_room)? else { return Ok(()) };
+        let row = Row::Peer { service: known.id, banner, peer, rule: rule.to_owned() };
+        if self.is_told(&row, span)? {
+            return Ok(());
+        }
+        let query =
+            "INSERT INTO banner_peers (service, banner, rule, peer, port, sensor, first_seen, last_seen, count)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (service, banner, rule, peer, port, sensor) DO UPDATE SET
+               first_seen = min(banner_peers.first_seen, excluded.first_seen),
+               last_seen = max(banner_peers.last_seen, excluded.last_seen),
+               count = banner_peers.count + excluded.count";
+        let (address, port) = (octets(peer.ip()), peer.port());
+        let Span { first, last, count } = span;
+        self.link.put(query, values![known.id, banner, rule, address, port, self.sensor, first, last, count])
     }
 
     /// Whatever was at a port was asked and did not accept.

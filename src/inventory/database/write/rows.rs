@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::pen::{Pen, Span};
-use super::{DatabaseError, Known, Numbered, Row, Value, octets, values};
+use super::{DatabaseError, Known, KnownHost, Numbered, Row, Value, octets, values};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
 
@@ -71,27 +71,30 @@ impl Pen<'_> {
         Ok(known)
     }
 
-    /// The row of a host, and whether it is new.
+    /// The row of a host, and whether it is new. One that was seen earlier than known so far is first seen then.
     pub(super) fn host(&mut self, address: IpAddr, span: Span) -> Result<(i64, bool), DatabaseError> {
-        if let Some(id) = self.memory.hosts.get(&address) {
-            return Ok((*id, false));
-        }
         let octets = octets(address);
-        let query = "SELECT id FROM hosts WHERE octets = ?1";
-        let found = match self.memory.ahead.has_no_host(address) {
-            true => None,
-            false => self.link.one(query, values![octets.as_slice()], |row| row.get(0))?,
+        let query = "SELECT id, first_seen FROM hosts WHERE octets = ?1";
+        let found = match self.memory.hosts.get(&address) {
+            Some(known) => Some(*known),
+            None if self.memory.ahead.has_no_host(address) => None,
+            None => self.link.one(query, values![octets.as_slice()], |row| {
+                Ok(KnownHost { id: row.get(0)?, first: row.get(1)? })
+            })?,
         };
-        let (id, is_new) = match found {
-            Some(id) => (id, false),
+        let host = match found {
+            Some(known) => KnownHost { first: known.first.min(span.first), ..known },
             None => {
                 let enter = "INSERT INTO hosts (id, octets, address, first_seen) VALUES (?1, ?2, ?3, ?4)";
                 let values = values![octets.as_slice(), address.to_string(), span.first];
-                (self.link.enter(Numbered::Hosts, enter, values)?, true)
+                KnownHost { id: self.link.enter(Numbered::Hosts, enter, values)?, first: span.first }
             }
         };
-        self.memory.hosts.insert(address, id);
-        Ok((id, is_new))
+        if found.is_some_and(|known| host.first < known.first) {
+            self.link.put("UPDATE hosts SET first_seen = ?2 WHERE id = ?1", values![host.id, host.first])?;
+        }
+        self.memory.hosts.insert(address, host);
+        Ok((host.id, found.is_none()))
     }
 
     /// The row of a banner; a new one is entered only where there is `room`.
@@ -161,7 +164,8 @@ impl Pen<'_> {
             None => {
                 let (Row::Sighting { service, .. }
                 | Row::Finding { service, .. }
-                | Row::Contact { service, .. }) = row;
+                | Row::Contact { service, .. }
+                | Row::Peer { service, .. }) = row;
                 let known = if self.memory.ahead.is_new(*service) { None } else { self.times(row)? };
                 self.memory.told.insert(row.clone(), known);
                 known
@@ -188,11 +192,22 @@ impl Pen<'_> {
                 client,
                 None,
             ),
+            Row::Peer { banner, rule, .. } => (
+                "SELECT first_seen, last_seen FROM banner_peers
+                 WHERE service = ?1 AND banner = ?2 AND sensor = ?3 AND rule = ?4 AND peer = ?5 AND port = ?6",
+                banner,
+                Some(rule),
+            ),
         };
-        let (Row::Sighting { service, .. } | Row::Finding { service, .. } | Row::Contact { service, .. }) =
-            row;
+        let (Row::Sighting { service, .. }
+        | Row::Finding { service, .. }
+        | Row::Contact { service, .. }
+        | Row::Peer { service, .. }) = row;
         let mut values = values![*service, *other, self.sensor].to_vec();
         values.extend(rule.map(Value::from));
+        if let Row::Peer { peer, .. } = row {
+            values.extend([octets(peer.ip()).into(), peer.port().into()]);
+        }
         self.link.one(query, &values, |row| Ok((row.get(0)?, row.get(1)?)))
     }
 }
