@@ -26,7 +26,7 @@ use crate::inventory::{Inventory, Observer};
 use crate::output::eve::EveOptions;
 use crate::output::learn::Learner;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
-use crate::privileges::{FILES, leave_root_or_tell};
+use crate::privileges::{FILES, keep_or_tell};
 use crate::replay::input::Input;
 use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
 use crate::rules::RuleSet;
@@ -214,7 +214,7 @@ impl ReplayArgs {
             return;
         }
         // Captures may be somebody else's, as what tcpdump writes.
-        leave_root_or_tell(FILES);
+        keep_or_tell("main", FILES);
         let mut confinement = Confinement::default();
         for file in self.files.iter().filter(|file| *file != Path::new("-")) {
             confinement = confinement.reading(file);

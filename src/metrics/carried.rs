@@ -179,7 +179,7 @@ mod tests {
         metrics.bytes.inc_by(1 << 60);
         metrics.packets(3, Verdict::Drop).inc_by(7);
         metrics.rule_matches("a\"rule", Action::Reject).inc();
-        metrics.rule_matches("deleted", Action::Reject).inc();
+        metrics.rule_matches("a rule of before", Action::Reject).inc();
         metrics.rule_matches("never matched", Action::Alert).inc_by(0);
         metrics.verdict_latency.observe(Duration::from_micros(7), 5);
         metrics.uninspected_packets.inc_by(2);
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(its.rules.get(), 0, "what is no counter is not taken along");
         assert_eq!(its.reloads(ReloadResult::Success).get(), 0);
         let shown = next.render().expect("it can be shown");
-        assert!(!shown.contains("deleted") && !shown.contains("never matched"), "{shown}");
+        assert!(!shown.contains("a rule of before") && !shown.contains("never matched"), "{shown}");
         assert!(shown.contains("bannerwall_verdict_latency_seconds_bucket{le=\"0.00001\"} 5\n"), "{shown}");
     }
 

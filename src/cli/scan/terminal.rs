@@ -16,7 +16,7 @@ use super::{ProgressName, Request};
 use crate::cli::{Failure, Global};
 use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
-use crate::privileges::{FILES, leave_root_or_tell};
+use crate::privileges::{FILES, keep_or_tell};
 use crate::scan::session::{Onlooker, Session, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
@@ -106,7 +106,7 @@ impl Onlooker for Terminal {
     fn knows_targets(&mut self) {
         if let Some(confinement) = &self.confinement {
             // Results among others' files; buffers that the ring locks in memory.
-            leave_root_or_tell(FILES | CapabilitySet::IPC_LOCK);
+            keep_or_tell("main", FILES | CapabilitySet::IPC_LOCK);
             confinement.apply_or_tell(self.quiet);
         }
     }
