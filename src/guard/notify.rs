@@ -10,11 +10,10 @@ use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// How long a manager is waited for that has too much to read, and how often it is tried.
 const FULL: Duration = Duration::from_secs(2);
@@ -46,13 +45,25 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
+        // The path may be closed to the user that the guard becomes. A manager that is not there yet is connected to later.
+        let _ = socket.connect_addr(&manager);
         Ok(Self { socket, manager })
+    }
+
+    /// Connects again if the manager has made its socket anew since; true if `error` said so.
+    fn reconnects(&self, error: &io::Error) -> bool {
+        let is_lost = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected);
+        is_lost && self.socket.connect_addr(&self.manager).is_ok()
     }
 
     /// Sends assignments, one a line.
     pub(super) fn send(&self, assignments: &str) {
         // A manager that is gone or does not read is its own affair.
-        let _ = self.socket.send_to_addr(assignments.as_bytes(), &self.manager);
+        if let Err(error) = self.socket.send(assignments.as_bytes())
+            && self.reconnects(&error)
+        {
+            let _ = self.socket.send(assignments.as_bytes());
+        }
     }
 
     /// The same, with a descriptor where there is one, and waits, not for long, where the manager has too much to read:
@@ -65,10 +76,6 @@ impl Notifier {
         assignments: &str,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let manager = match (self.manager.as_abstract_name(), self.manager.as_pathname()) {
-            (Some(name), _) => SocketAddrUnix::new_abstract_name(name)?,
-            (None, path) => SocketAddrUnix::new(path.unwrap_or_else(|| Path::new("")))?,
-        };
         let deadline = Instant::now() + FULL;
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -77,9 +84,10 @@ impl Notifier {
                 control.push(SendAncillaryMessage::ScmRights(descriptors));
             }
             let octets = [IoSlice::new(assignments.as_bytes())];
-            match sendmsg_addr(&self.socket, &manager, &octets, &mut control, SendFlags::NOSIGNAL) {
+            match sendmsg(&self.socket, &octets, &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => return Ok(()),
                 Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(error) if Instant::now() < deadline && self.reconnects(&error.into()) => {}
                 Err(error) => return Err(error.into()),
             }
         }
