@@ -30,10 +30,9 @@ pub(crate) const PROGRAMS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySe
 /// Becoming another user, which no confined program needs a second time.
 pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
-/// The users that a program started by root becomes where no other one is named: the package's own, or the one that owns
-/// nothing.
-const IN_PLACE_OF_ROOT: [&str; 2] = ["bannerwall", NOBODY];
-const NOBODY: &str = "nobody";
+/// The user that a program started by root becomes where no other one is named. The packages make it. Without it the program
+/// stays root's: a user that other services share, like `nobody`, could stop it and take over from it.
+const IN_PLACE_OF_ROOT: &str = "bannerwall";
 
 /// Whether the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened the socket.
 pub(crate) fn may_answer() -> bool {
@@ -68,11 +67,10 @@ impl User {
     }
 
     /// The user that a program of root's becomes once its sockets are open; `None` if the calling thread is not root's, or if
-    /// there is no other user in its user namespace.
+    /// the machine or the user namespace does not have that user.
     pub(crate) fn in_place_of_root() -> Option<Self> {
-        let is_root = geteuid().is_root();
-        let found = IN_PLACE_OF_ROOT.iter().filter(|_| is_root).find_map(|name| Self::find(name).ok());
-        found.filter(|user| is_mapped(user.number()))
+        let user = Self::find(IN_PLACE_OF_ROOT).ok().filter(|_| geteuid().is_root())?;
+        is_mapped(user.number()).then_some(user)
     }
 
     /// The user's number.
@@ -133,7 +131,7 @@ fn is_mapped(user: u32) -> bool {
 /// and of nobody.
 pub(crate) fn has_own_group(user: Option<&User>) -> bool {
     let own = user.map_or_else(geteuid, |user| user.uid);
-    !own.is_root() && User::find(NOBODY).is_ok_and(|nobody| nobody.uid != own)
+    !own.is_root() && User::find("nobody").is_ok_and(|nobody| nobody.uid != own)
 }
 
 /// [`keep`] by a thread that is not root's any more afterwards, unless this user namespace has no other user. Rights over

@@ -19,6 +19,9 @@ const RAW: u64 = 1 << 13;
 /// The user of [`Place::as_nobody`].
 const NOBODY: u32 = 65534;
 
+/// The number of the packages' user in [`Place::start_with_package_user`].
+const PACKAGE_USER: &str = "64242";
+
 /// A guard of a network with an nginx, whose rules forbid the user agent `first`.
 struct Place {
     network: Namespace,
@@ -54,6 +57,24 @@ impl Place {
         let process = Running::start(command);
         process.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
         process
+    }
+
+    /// Starts the program as root on a machine that has the packages' user.
+    fn start_with_package_user(&self, words: &str) -> Running {
+        let line = format!("bannerwall:x:{PACKAGE_USER}:");
+        let entries = [("passwd", format!("{line}{PACKAGE_USER}::/:/usr/sbin/nologin")), ("group", line)];
+        let mut mounts = String::new();
+        for (name, line) in entries {
+            let path = self.folder.path().join(name);
+            let known = fs::read_to_string(format!("/etc/{name}")).expect("every machine has it");
+            let others = known.lines().filter(|line| !line.starts_with("bannerwall:"));
+            let text: Vec<&str> = others.chain([line.as_str()]).collect();
+            fs::write(&path, text.join("\n") + "\n").expect("the folder is ours");
+            mounts += &format!("mount --bind {} /etc/{name} && ", path.display());
+        }
+        let mut command = self.network.command("unshare");
+        command.args(["--mount", "sh", "-c", &format!("{mounts} exec {PROGRAM} {words}")]);
+        Running::start(command)
     }
 
     fn is_open_to_nobody(&self) {
@@ -190,24 +211,32 @@ fn no_thread_is_root_s_or_without_a_filter_once_a_guard_or_a_page_runs() {
         let place = Place::new();
         let inventory = place.folder.path().join("net.db");
         let database = inventory.display();
-        let guard = place.start(&format!("--enforce --inventory {database} --serve 127.0.0.1:8642"));
+        let guard = place.start_with_package_user(&format!(
+            "guard --no-local --hook output --ports 8080 --rules {rules} --events {events} --enforce --inventory {database} \
+             --serve 127.0.0.1:8642",
+            rules = place.folder.path().join("rules").display(),
+            events = place.events().display(),
+        ));
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
         assert!(!place.is_served("first") && place.is_served("second"));
-        let mut page = place.network.command(PROGRAM);
-        page.args(["serve", "--listen", "127.0.0.1:8643", "--scan-allow", "127.7.0.0/24", "--inventory"]);
-        let page = Running::start({
-            page.arg(&inventory);
-            page
-        });
+        let page = place.start_with_package_user(&format!(
+            "serve --listen 127.0.0.1:8643 --scan-allow 127.7.0.0/24 --inventory {database}"
+        ));
         page.wait_stderr("ready", |text| text.contains("the page is at").then_some(()));
         assert!(place.network.run("curl -sS -m 20 http://127.0.0.1:8643/").contains("<html"));
         for process in [&guard, &page] {
             let users = of_threads(process, "Uid");
-            assert!(users.len() > 1 && users.iter().all(|ids| !ids.split_whitespace().any(|id| id == "0")));
+            assert!(
+                users.len() > 1 && users.iter().all(|ids| *ids == [PACKAGE_USER; 4].join("\t")),
+                "{users:?}"
+            );
             assert!(of_threads(process, "Seccomp").iter().all(|mode| mode == "2"));
-            let [runner] = children(process).try_into().expect("one helper process");
+            let [runner] = <[String; 1]>::try_from(children(process)).expect("one helper process");
             let status = fs::read_to_string(format!("/proc/{runner}/status")).expect("it runs");
-            assert!(!status.contains("Uid:\t0"), "{status}");
+            assert!(status.contains(&format!("Uid:\t{PACKAGE_USER}\t")), "{status}");
         }
+        place.loses_its_hook();
+        assert!(place.reload().status.success());
         drop(page);
         place.stop(guard);
     });

@@ -6,7 +6,7 @@
 //! | `CAP_NET_RAW`, packet sockets | with `--enforce` alone: resets on a bridge leave by its ports, which come and go |
 //! | maps of the bypass, by their descriptors | with `--bypass` alone: entries of flows come and go |
 //! | rights over files of others | rules and event files of root's; none with `--user` |
-//! | user id 0 | nothing: the guard becomes `bannerwall` or `nobody` if `--user` names no other user |
+//! | user id 0 | nothing: the guard becomes `bannerwall`, if there is that user and `--user` names no other |
 //! | rule files, event files, the inventory, `/run/bannerwall` | reloads, rotation |
 //!
 //! Programs are run by [`Runner`], a process that was started before and takes changes of the hook alone.
