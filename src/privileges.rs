@@ -127,13 +127,6 @@ fn is_mapped(user: u32) -> bool {
     })
 }
 
-/// True if the group of a user, or of the calling thread, is one that an admin may put people into, unlike those of root
-/// and of nobody.
-pub(crate) fn has_own_group(user: Option<&User>) -> bool {
-    let own = user.map_or_else(geteuid, |user| user.uid);
-    !own.is_root() && User::find("nobody").is_ok_and(|nobody| nobody.uid != own)
-}
-
 /// [`keep`] by a thread that is not root's any more afterwards, unless this user namespace has no other user. Rights over
 /// files stay if `needed` has them.
 ///

@@ -16,7 +16,7 @@ use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
 use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
-use crate::privileges::{User, has_own_group};
+use crate::privileges::User;
 
 /// What is open; all of it ends with this value.
 #[derive(Debug, Default)]
@@ -56,7 +56,9 @@ impl UnboundSockets {
     /// The system has no descriptor left.
     pub(super) fn open(config: &GuardConfig) -> io::Result<Self> {
         let user = config.user.clone().or_else(User::in_place_of_root);
-        let access = if has_own_group(user.as_ref()) { Access::Group } else { Access::Owner };
+        // The group of root is not the guard's own.
+        let is_root = user.is_none() && rustix::process::geteuid().is_root();
+        let access = if is_root { Access::Owner } else { Access::Group };
         Ok(Self {
             control: config.control.is_some().then(|| UnboundSocket::open(access)).transpose()?,
             takeover: config.takeover.is_some().then(|| UnboundSocket::open(Access::Owner)).transpose()?,
