@@ -30,6 +30,7 @@ use super::foreign::Foreign;
 use super::hand_over::{Asked, Handover};
 use super::need::{FEW, Need};
 use super::{Dialogue, Reading, Step, Turn, greeting, http};
+use crate::banner::other::{Fit, Name};
 use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
 use crate::banner::{self, Progress, Recognition, http as heads, proxy, recognise, socks};
 use crate::engine::HttpInspect;
@@ -117,7 +118,9 @@ impl Dialogue {
     /// anything else is left out.
     pub(super) fn resume(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         let first = judge.law.http_inspect == HttpInspect::First;
-        if first || matches!(recognise(turn.from, turn.input), Recognition::Ssh | Recognition::Relayed) {
+        let begins_tls = Name::TLS.fit(turn.from, turn.input) == Fit::Yes;
+        let recognised = recognise(turn.from, turn.input);
+        if first || begins_tls || matches!(recognised, Recognition::Ssh | Recognition::Relayed) {
             return self.recognise(turn, judge);
         }
         self.find_message(turn, Reading::Resync, judge)

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bannerwall_test_support::hello::{alert, certificates, client_hello, records, server_hello};
 use proptest::prelude::*;
 
-use crate::engine::Decision;
 use crate::engine::testing::{Conversation, Setup};
+use crate::engine::{Decision, HttpInspect, Tracking};
 use crate::event::{Application, Event, EventKind, TlsFacts};
 
 const FORBIDDEN: &str = "[[rule]]\nid = \"sni\"\nprotocol = \"tls\"\nfrom = \"client\"\nmatch.sni = '^forbidden\\.example$'\naction = \"drop\"\n";
@@ -35,6 +35,28 @@ fn kinds(events: &[Event]) -> Vec<String> {
         _ => "else".to_owned(),
     };
     events.iter().map(name).collect()
+}
+
+/// A conversation that a capture began to record in its middle, of which every transaction is read.
+fn captured_midstream() -> Conversation {
+    let mut setup = Setup::monitoring("");
+    setup.config.http_inspect = HttpInspect::All;
+    setup.config.tracking = Tracking::Lossy;
+    setup.midstream()
+}
+
+#[test]
+fn hellos_of_a_capture_without_the_handshake_of_tcp_are_told() {
+    for segment in [200, 1400] {
+        let mut talk = captured_midstream();
+        say(&mut talk, true, &records(&client_hello("allowed.example", 1500), 1 << 14), segment);
+        say(&mut talk, false, &records(&server_hello(CIPHER, "h2"), 1 << 14), segment);
+        talk.engine.finish(talk.now, &mut talk.events);
+        let told = told(&talk.events);
+        let [facts] = told.as_slice() else { panic!("{segment}: {:?}", kinds(&talk.events)) };
+        assert_eq!(facts.client.as_ref().unwrap().names, ["allowed.example"]);
+        assert_eq!(facts.server.as_ref().unwrap().version.name(), "TLS 1.2");
+    }
 }
 
 /// Says octets in pieces; how many were let through.
