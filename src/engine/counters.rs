@@ -33,6 +33,8 @@ pub struct Counters {
     pub reassembled: u64,
     /// Decisions given.
     pub decisions: DecisionCounts,
+    /// Packets of TCP flows that were decided by an earlier packet.
+    pub decided_again: u64,
     /// Flows begun.
     pub flows: u64,
     /// Flows begun without a SYN.

@@ -7,29 +7,32 @@
 
 use crate::diagnostics::tell;
 
-/// Decisions handed over between two looks, from which on they are compared with connections.
+/// Packets of connections decided before, between two looks, from which on they are compared.
 const ENOUGH: u64 = 100;
-/// Decisions a new connection that are too many.
+/// Such packets for each connection that was just decided, from which on something is wrong.
 const TOO_MANY: u64 = 10;
 
-/// Compares decisions that were handed over with connections.
+/// Compares packets of connections that were decided before with connections that are decided just now. Only the packets
+/// that were queued already may come behind a decision.
 #[derive(Debug)]
 pub(super) struct Handed {
     queue: u16,
-    handed: u64,
-    flows: u64,
-    told: bool,
+    /// Verdicts with a decision, and those about connections decided before, at the last look.
+    counted: (u64, u64),
+    /// Connections decided between the last two looks: their packets may be answered after it.
+    decided: u64,
+    is_reported: bool,
 }
 
 impl Handed {
     pub(super) fn new(queue: u16) -> Self {
-        Self { queue, handed: 0, flows: 0, told: false }
+        Self { queue, counted: (0, 0), decided: 0, is_reported: false }
     }
 
-    /// Looks at the counts as of now, and tells once.
-    pub(super) fn look(&mut self, handed: u64, flows: u64) {
-        if self.is_lost(handed, flows) && !self.told {
-            self.told = true;
+    /// Compares the counts with those of the last look, and warns once.
+    pub(super) fn look(&mut self, handed: u64, again: u64) {
+        if self.is_lost(handed, again) && !self.is_reported {
+            self.is_reported = true;
             tell(format_args!(
                 "bannerwall: queue {}: packets of decided connections come again and again: something clears their \
                  connection mark, so that nothing is offloaded; `bannerwall doctor` names rules that do",
@@ -38,10 +41,14 @@ impl Handed {
         }
     }
 
-    fn is_lost(&mut self, handed: u64, flows: u64) -> bool {
-        let (decided, new) = (handed - self.handed, flows.saturating_sub(self.flows));
-        (self.handed, self.flows) = (handed, flows);
-        decided >= ENOUGH && decided / TOO_MANY >= new.max(1)
+    fn is_lost(&mut self, handed: u64, again: u64) -> bool {
+        let verdicts = handed - self.counted.0;
+        // Without offload there are packets of decided connections and no verdict that hands them over.
+        let again_now = (again - self.counted.1).min(verdicts);
+        let decided = verdicts - again_now;
+        let before = std::mem::replace(&mut self.decided, decided);
+        self.counted = (handed, again);
+        again_now >= ENOUGH && again_now / TOO_MANY >= (decided + before).max(1)
     }
 }
 
@@ -50,11 +57,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_decisions_about_few_connections_are_lost_ones() {
+    fn packets_behind_a_decision_are_no_sign_and_those_that_go_on_coming_are() {
         let mut handed = Handed::new(0);
-        assert!(!handed.is_lost(99, 0), "a few packets that were queued before");
-        assert!(!handed.is_lost(5099, 2000), "many connections");
-        assert!(handed.is_lost(5299, 2001));
-        assert!(!handed.is_lost(5299, 2001), "nothing new");
+        assert!(!handed.is_lost(99, 99), "a few packets that were queued before");
+        assert!(
+            !handed.is_lost(5_099, 3_099),
+            "2,000 connections decided, with a packet and a half behind each"
+        );
+        assert!(!handed.is_lost(6_099, 4_099), "those that were queued at the last look");
+        let ended = handed.is_lost(6_099, 4_099);
+        assert!(!ended && handed.is_lost(6_299, 4_299), "nothing is decided, and 200 packets come");
+    }
+
+    #[test]
+    fn connections_that_live_long_before_they_are_decided_are_no_sign() {
+        let mut handed = Handed::new(0);
+        // Kept-alive connections that were begun long ago are decided at one moment, each with a few packets behind it.
+        assert!(!handed.is_lost(4_000, 3_000));
+    }
+
+    #[test]
+    fn without_offload_nothing_is_lost() {
+        assert!(!Handed::new(0).is_lost(0, 100_000));
     }
 }

@@ -256,7 +256,7 @@ impl Worker {
                     read = now;
                     self.publisher.publish_statistics(self.source.statistics());
                     self.check_queue()?;
-                    self.handed.look(self.judge.policy.handed, self.judge.inspector.counters().flows);
+                    self.handed.look(self.judge.policy.handed, self.judge.inspector.counters().decided_again);
                     self.judge.interfaces.forget();
                 }
                 if let Some(bridge) = self.judge.injector.as_ref().and_then(|injector| injector.bridge()) {

@@ -187,6 +187,7 @@ impl Engine {
             }
         }
         self.flows.table.touch(id, packet.now);
+        self.bench.desk.counters.decided_again += 1;
         Some(Inspected { decision, mark })
     }
 
