@@ -178,10 +178,20 @@ fn a_guard_whose_queue_is_taken_from_it_says_so() {
         let process = Pid::from_raw(guard.cast_signed()).expect("a process");
         let handle = pidfd_open(process, PidfdFlags::empty()).expect("it runs");
         let socket = pidfd_getfd(handle.as_fd(), number, PidfdGetfdFlags::empty()).expect("we are root");
+        // The guard reads from the same socket: while it runs it may take the kernel's answer to the close.
+        scene.guard.process.signal(Signal::STOP);
+        eventually("all threads to stop", || {
+            let threads = std::fs::read_dir(format!("/proc/{guard}/task")).expect("it runs");
+            let mut states = threads.map(|thread| {
+                std::fs::read_to_string(thread.expect("a thread").path().join("stat")).expect("it runs")
+            });
+            states.all(|state| state.contains(") T ")).then_some(())
+        });
         let _other = scene.namespace.inside(|| {
             SourceConfig::new(0).adopt(socket, false).expect("its socket").close().expect("it is given back");
             SourceConfig::new(0).open().expect("the queue is free")
         });
+        scene.guard.process.signal(Signal::CONT);
         scene
             .guard
             .process
