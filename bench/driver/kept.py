@@ -9,6 +9,8 @@ import time
 PORT = 8080
 # Requests of a connection.
 REQUESTS = 1000
+# Ports of clients whose connections are not kept.
+REUSED_PORTS = (40_000, 40_255)
 PAGES = {"long": 1 << 20, "short": 1 << 10}
 CONFIGURATION = """daemon off; master_process off; pid {folder}/pid; error_log stderr;
 events {{}}
@@ -51,10 +53,25 @@ class KeptServer:
 
     def ask(self, page, seconds):
         """Requests a second, each connection kept for a thousand of them; one that fails is an error."""
-        url = f"http://{self._network.addresses[0]}:{PORT}/{page}"
-        text = self._network.inside(self._network.client, "ab", "-k", "-q", "-c", 4, "-t", seconds, "-n", 10_000_000, url)
-        told = {name: float(value) for name, value in re.findall(r"^([A-Za-z -]+):\s+(\d+(?:\.\d+)?)\b", text, re.MULTILINE)
-                if name.endswith(("requests", "second"))}
-        if told["Failed requests"] or not told["Complete requests"] or told["Keep-Alive requests"] < 0.99 * told["Complete requests"]:
+        told, text = self._ab(page, seconds, "-k")
+        if told["Keep-Alive requests"] < 0.99 * told["Complete requests"]:
             raise RuntimeError(text)
         return told["Requests per second"]
+
+    def ask_from_reused_ports(self, page, seconds):
+        """Requests a second and the slowest in ms, each over a connection of its own from one of few ports."""
+        low, high = REUSED_PORTS
+        self._network.inside(self._network.client, "sysctl", "-qw", f"net.ipv4.ip_local_port_range={low} {high}")
+        told, text = self._ab(page, seconds)
+        slowest = re.search(r"100%\s+(\d+) \(longest request\)", text)
+        return told["Requests per second"], float(slowest[1])
+
+    def _ab(self, page, seconds, *words):
+        """Figures of ab by their names, and its text; a request that fails is an error."""
+        url = f"http://{self._network.addresses[0]}:{PORT}/{page}"
+        text = self._network.inside(self._network.client, "ab", "-q", "-c", 4, "-t", seconds, "-n", 10_000_000, *words, url)
+        told = {name: float(value) for name, value in re.findall(r"^([A-Za-z -]+):\s+(\d+(?:\.\d+)?)\b", text, re.MULTILINE)
+                if name.endswith(("requests", "second"))}
+        if told["Failed requests"] or not told["Complete requests"]:
+            raise RuntimeError(text)
+        return told, text

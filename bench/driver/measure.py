@@ -113,11 +113,19 @@ def kept_short(network, seconds):
         return {"requests a second": server.ask("short", seconds)}
 
 
+def reused_ports(network, seconds):
+    """ab and nginx, pages of a KiB over connections of their own from 256 ports: requests a second, and the slowest."""
+    with KeptServer(network) as server:
+        rate, slowest = server.ask_from_reused_ports("short", seconds)
+        return {"requests a second": rate, "slowest request, ms": slowest}
+
+
 TESTS = {"throughput": throughput, "iperf": iperf, "latency": latency, "banners": banners,
-         "tls": tls, "connections": connections, "kept-long": kept_long, "kept-short": kept_short}
+         "tls": tls, "connections": connections, "kept-long": kept_long, "kept-short": kept_short,
+         "reused-ports": reused_ports}
 
 # What is measured unless told otherwise.
-DEFAULT = [name for name in TESTS if not name.startswith("kept")]
+DEFAULT = [name for name in TESTS if not name.startswith(("kept", "reused"))]
 
 
 class _ethr_server:

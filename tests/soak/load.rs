@@ -1,7 +1,7 @@
 //! Connections all the time: allowed and forbidden, short and kept alive, honest and hostile.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Scope;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bannerwall_test_support::raw::{Battlefield, Cargo, Hostile};
 use bannerwall_test_support::{Application, Talk};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::place::Place;
 use super::variable;
@@ -22,6 +22,9 @@ const FORBIDDEN: &[u8] = b"SSH-2.0-dropbear_2022.83\r\n";
 const SSH: u16 = 22;
 const DROPBEAR: u16 = 2222;
 const HTTP: u16 = 80;
+
+/// The first of 64 ports, below those that the kernel chooses.
+const REUSED_PORTS: u16 = 20_000;
 
 /// Threads by what they do.
 const ALLOWED: usize = 3;
@@ -117,7 +120,7 @@ impl Load {
         let client = |kind: Kind, once: fn(&Place, u64) -> io::Result<Option<String>>| {
             scope.spawn(move || raw.inside(|| self.repeat(kind, place, once)));
         };
-        (0..ALLOWED).for_each(|_| client(Kind::New, |_, _| new().map(|()| None)));
+        (0..ALLOWED).for_each(|_| client(Kind::New, |_, number| new(number).map(|()| None)));
         (0..KEPT).for_each(|_| client(Kind::KeptAlive, |_, _| kept_alive().map(|()| None)));
         (0..FORBIDDING).for_each(|_| client(Kind::Forbidden, |_, number| Ok(forbidden(number))));
         let seed: u64 = variable("SEED").map_or(1, |text| text.parse().expect("a seed is a number"));
@@ -215,9 +218,33 @@ fn connect(port: u16, patience: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// One connection as any client makes it.
-fn new() -> io::Result<()> {
-    let mut stream = connect(SSH, PATIENCE)?;
+/// A connection from one of few ports, as a proxy uses them again; from any port if that one is still in use.
+fn connect_again(number: u64) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    let port = REUSED_PORTS + u16::try_from(number % 64).unwrap_or(0);
+    let used = socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into()).and_then(|()| {
+        let address = SocketAddr::new(Battlefield::real_address(false), SSH);
+        socket.connect_timeout(&address.into(), PATIENCE)
+    });
+    match used {
+        Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {
+            connect(SSH, PATIENCE)
+        }
+        used => {
+            used?;
+            let stream = TcpStream::from(socket);
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        }
+    }
+}
+
+/// One connection as any client makes it, by turns from any port and from one that was used before.
+fn new(number: u64) -> io::Result<()> {
+    let mut stream =
+        if number.is_multiple_of(2) { connect(SSH, PATIENCE)? } else { connect_again(number / 2)? };
     stream.write_all(CLIENT)?;
     let mut said = Vec::new();
     stream.read_to_end(&mut said)?;
