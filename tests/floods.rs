@@ -1,4 +1,5 @@
-//! Floods of packets that belong to no connection: honest connections pass and forbidden ones are judged.
+//! Floods of packets that belong to no connection, and connections that are over: honest connections pass, forbidden
+//! ones are judged, and events stay few.
 //!
 //! `BANNERWALL_FLOODS_SECONDS` is the length of each flood (default 3) and `BANNERWALL_FLOODS_MEGABITS` its
 //! rate in Mbit/s. Without a rate it is 4 at most, and held back while many packets wait: tests drive a
@@ -164,5 +165,74 @@ fn floods_neither_stop_honest_connections_nor_hide_forbidden_ones() {
             }
         }
         assert!(failures.is_empty(), "{}", failures.join("\n"));
+    });
+}
+
+/// Connections that stand within a request's head, which their server waits for.
+fn half_heads(field: &Battlefield, count: usize) -> Vec<TcpStream> {
+    let server = SocketAddr::new(Battlefield::real_address(false), 80);
+    let half_head = |_| {
+        let connected = field.raw_namespace().inside(|| TcpStream::connect_timeout(&server, PATIENCE));
+        let mut stream = connected.expect("the handshake passes");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the connection is open");
+        stream
+    };
+    (0..count).map(half_head).collect()
+}
+
+#[test]
+fn connections_that_reset_within_a_head_take_no_place_from_others() {
+    const FLOWS: usize = 400;
+    as_root(|| {
+        let field = Battlefield::new();
+        let _nginx = Nginx::start(&field.real, 80, "");
+        let flags = format!("--hook forward --enforce --on-failure closed --flow-limit {FLOWS}");
+        let _guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, &flags);
+        for stream in half_heads(&field, FLOWS) {
+            // Closing ends it by a reset.
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a socket");
+        }
+        let failures: Vec<_> = (0..50)
+            .map(|_| get(&field, "honest/1", PATIENCE))
+            .filter(|answer| !answer.as_ref().is_ok_and(|answer| answer.ends_with("hello world")))
+            .collect();
+        assert!(failures.is_empty(), "{} of 50: {:?}", failures.len(), failures.first());
+        let forbidden = get(&field, "sqlmap/1", Duration::from_millis(300));
+        assert!(forbidden.is_err(), "{forbidden:?}");
+    });
+}
+
+#[test]
+fn packets_without_a_connection_are_few_events_and_no_drops() {
+    as_root(|| {
+        let field = Battlefield::new();
+        let _nginx = Nginx::start(&field.real, 80, "");
+        let guard = Guard::start(&field.router, PROGRAM, Cargo::RULES, "--hook forward --enforce");
+        let forbidden = b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1\r\n\r\n";
+        for number in 1..=20_000 {
+            let mut packets = flow(Flood::Midstream, number);
+            for packet in &mut packets {
+                packet.payload = forbidden.to_vec();
+                field.inject(&packet.build());
+            }
+            while number.is_multiple_of(STRIDE) && field.router.waiting_packets() > WAITING {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        eventually("an empty queue", || (field.router.waiting_packets() == 0).then_some(()));
+        assert!(get(&field, "sqlmap/1", Duration::from_millis(300)).is_err());
+        let is_drop = |event: &serde_json::Value| event["event_type"] == "drop";
+        let events = eventually("the drop of a connection's request", || {
+            let events = guard.events();
+            events.iter().any(is_drop).then_some(events)
+        });
+        let is_unconfirmed = |event: &&serde_json::Value| event["anomaly"]["event"] == "unconfirmed_match";
+        let (unconfirmed, drops) = (
+            events.iter().filter(is_unconfirmed).count(),
+            events.iter().filter(|event| is_drop(event)).count(),
+        );
+        assert!((1..=100).contains(&unconfirmed), "{unconfirmed}");
+        assert_eq!(drops, 1, "of the connection");
+        assert!(events.len() <= 100, "{} events", events.len());
     });
 }
