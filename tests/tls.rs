@@ -217,6 +217,118 @@ fn a_forbidden_name_behind_starttls_is_judged() {
     });
 }
 
+/// Servers that go on in TLS: what a client calls that, the port, and a command line in a folder of its own.
+const UPGRADING: [(&str, u16, &str); 4] = [
+    // It asks for another key share.
+    ("", 4440, "exec openssl s_server -quiet -accept 4440 -groups P-384 -cert {d}/cert -key {d}/key"),
+    (
+        "-starttls postgres",
+        4441,
+        "chown -R postgres {d}; as='setpriv --reuid=postgres --regid=postgres --clear-groups'; \
+         PATH=$(echo /usr/lib/postgresql/*/bin):$PATH; cd {d}; $as env PATH=$PATH initdb -D {d}/data >&2; \
+         exec $as env PATH=$PATH postgres -D {d}/data -k {d} -p 4441 -c listen_addresses=127.0.0.1 \
+         -c ssl=on -c ssl_cert_file={d}/cert -c ssl_key_file={d}/key",
+    ),
+    (
+        "-starttls mysql",
+        4442,
+        "exec mariadbd --no-defaults --user=root --skip-grant-tables --datadir={d} --bind-address=127.0.0.1 \
+         --port=4442 --socket={d}/socket --innodb-buffer-pool-size=8M --skip-name-resolve \
+         --ssl-cert={d}/cert --ssl-key={d}/key",
+    ),
+    (
+        "-starttls ldap",
+        4443,
+        "printf 'include /etc/ldap/schema/core.schema\\nmodulepath /usr/lib/ldap\\nmoduleload back_mdb\\n\
+         TLSCertificateFile {d}/cert\\nTLSCertificateKeyFile {d}/key\\npidfile {d}/pid\\ndatabase mdb\\n\
+         suffix dc=x\\ndirectory {d}\\n' >{d}/conf; exec slapd -h ldap://127.0.0.1:4443 -f {d}/conf -d 0",
+    ),
+];
+
+#[test]
+fn a_forbidden_name_behind_what_real_servers_say_before_tls_is_judged() {
+    as_root(|| {
+        let stage = Stage::new();
+        let started: Vec<(TempDir, Running)> = UPGRADING
+            .iter()
+            .map(|(_, _, words)| {
+                let folder = TempDir::new().expect("a temporary folder");
+                for name in ["cert", "key"] {
+                    std::fs::copy(stage.folder.path().join(name), folder.path().join(name)).expect("copied");
+                }
+                let words = words.replace("{d}", &folder.path().display().to_string());
+                let mut server = stage.network.command("sh");
+                server.arg("-c").arg(format!("PATH=$PATH:/usr/sbin; {words}"));
+                (folder, Running::start(server))
+            })
+            .collect();
+        for (_, port, _) in UPGRADING {
+            wait_listening(&stage.network, port);
+        }
+        let guard = Guard::start(&stage.network, PROGRAM, RULES, "--hook output --ports 4440:4443 --enforce");
+        for (words, port, _) in UPGRADING {
+            // A first key share that the server does not take.
+            let flags = if words.is_empty() { "-groups X25519:P-384" } else { words };
+            assert!(stage.s_client("allowed.example", port, flags), "{port} {flags}");
+            assert!(!stage.s_client("forbidden.example", port, flags), "{port} {flags}");
+        }
+        eventually("both names and the suite at each server", || {
+            let events = guard.events();
+            let told = tls_events(&events);
+            let has = |name: &str, port: u16| {
+                told.iter().any(|event| event["tls"]["sni"] == name && event["dest_port"] == port)
+            };
+            let whole = told.iter().filter(|event| event["tls"]["ja3s"].is_object()).count();
+            let all = UPGRADING
+                .iter()
+                .all(|(_, port, _)| has("allowed.example", *port) && has("forbidden.example", *port));
+            (all && whole >= UPGRADING.len()).then_some(())
+        });
+        drop(started);
+    });
+}
+
+#[test]
+fn a_forbidden_name_behind_the_proxy_protocol_is_judged() {
+    as_root(|| {
+        let stage = Stage::new();
+        let path = stage.folder.path().display();
+        let settings = format!(
+            "listen 127.0.0.1:4450 ssl proxy_protocol;\nssl_certificate {path}/cert;\nssl_certificate_key {path}/key;\n"
+        );
+        let _nginx = Nginx::start(&stage.network, 8081, &settings);
+        wait_listening(&stage.network, 4450);
+        // It says on whose behalf it connects, by the first and the second version.
+        let config = stage.folder.path().join("haproxy");
+        let listen = |port: u16, version: &str| {
+            format!("listen l{port}\n bind 127.0.0.1:{port}\n server s 127.0.0.1:4450 {version}\n")
+        };
+        let text = format!(
+            "defaults\n mode tcp\n timeout connect 20s\n timeout client 20s\n timeout server 20s\n{}{}",
+            listen(4451, "send-proxy"),
+            listen(4452, "send-proxy-v2")
+        );
+        std::fs::write(&config, text).expect("the folder is ours");
+        let mut haproxy = stage.network.command("haproxy");
+        haproxy.arg("-db").arg("-f").arg(&config);
+        let _haproxy = Running::start(haproxy);
+        for port in [4451, 4452] {
+            wait_listening(&stage.network, port);
+        }
+        let guard = Guard::start(&stage.network, PROGRAM, RULES, "--hook output --ports 4450 --enforce");
+        for port in [4451, 4452] {
+            assert!(stage.s_client("allowed.example", port, ""), "{port}");
+            assert!(!stage.s_client("forbidden.example", port, ""), "{port}");
+        }
+        eventually("each name twice", || {
+            let events = guard.events();
+            let told = tls_events(&events);
+            let count = |name: &str| told.iter().filter(|event| event["tls"]["sni"] == name).count();
+            (count("allowed.example") == 2 && count("forbidden.example") == 2).then_some(())
+        });
+    });
+}
+
 /// The certificate of the servers as `openssl x509` tells it.
 fn by_openssl(stage: &Stage, question: &str) -> String {
     let path = stage.folder.path().display();
