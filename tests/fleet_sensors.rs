@@ -231,7 +231,8 @@ fn each_batch_counts_once_whoever_is_killed() {
     for _ in 0..5 {
         let mut killed = follow();
         let before = merged();
-        eventually("more to be merged", || (merged() > before + 2).then_some(()));
+        // A slow machine may have merged all before the last kill.
+        eventually("more to be merged", || (merged() > before + 2 || east.has_exited()).then_some(()));
         killed.signal(Signal::KILL);
         killed.wait_exit();
     }
