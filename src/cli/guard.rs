@@ -259,14 +259,14 @@ impl GuardArgs {
         };
         let user = self.user.as_ref();
         // With the profiles alone, as published rules are all that there are.
-        let published = inspection.rules.only(Vec::new(), Vec::new(), Use::Guard);
-        let rules_from = self.rules_from.config(published.profiles.clone());
+        let published = inspection.learning(inspection.rules.only(Vec::new(), Vec::new(), Use::Guard));
+        let rules_from = self.rules_from.config(&published);
         let mut writes = inspection.writes();
         writes.extend(rules_from.iter().map(|from| from.state.clone()));
         Ok(GuardConfig {
             rules: match &rules_from {
                 Some(_) => published,
-                None => inspection.rules.selection_told(Use::Guard)?,
+                None => inspection.selection()?,
             },
             rules_from,
             config_file: config_file.map(ConfigFile::read).transpose()?,

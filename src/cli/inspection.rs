@@ -10,12 +10,13 @@ use super::flags::{
     output_file,
 };
 use super::hook::OnFailureFlag;
-use super::rule_paths::RulesFlag;
+use super::rule_paths::{RulesFlag, Use};
 use crate::engine::{EngineConfig, OnFailure};
 use crate::guard::Output;
 use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::learn::Learning;
+use crate::rules::Selection;
 
 /// The most flows that may be remembered: room for an index of them is made at the start.
 const MOST_FLOWS: u64 = 1 << 26;
@@ -87,6 +88,19 @@ impl InspectionFlags {
             OnFailureFlag::Open => OnFailure::Open,
             OnFailureFlag::Closed => OnFailure::Closed,
         }
+    }
+
+    /// The rules to load.
+    ///
+    /// # Errors
+    /// See [`RulesFlag::selection`].
+    pub(super) fn selection(&self) -> Result<Selection, Failure> {
+        Ok(self.learning(self.rules.selection_told(Use::Guard)?))
+    }
+
+    /// The selection that also alerts of what no policy can allow, if policies are to be learned.
+    pub(super) fn learning(&self, selection: Selection) -> Selection {
+        Selection { learns: self.learn.is_some(), ..selection }
     }
 
     /// Flows remembered at once.

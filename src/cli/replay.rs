@@ -29,7 +29,7 @@ use crate::output::{self, Destination, Handle, Writer, WriterConfig};
 use crate::privileges::{FILES, keep_or_tell};
 use crate::replay::input::Input;
 use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, Selection};
 
 /// Octets of a response's body that are read for its title, even if no rule asks for them.
 const TITLE_OCTETS: usize = 4 << 10;
@@ -161,13 +161,16 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
 impl ReplayArgs {
     /// The rules; without `--rules` and without installed ones a replay just tells what it sees.
     fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, Failure> {
-        if let Some(why) = self.rules.missing()? {
-            if !quiet {
-                tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
-            }
-            return Ok(Arc::new(RuleSet::empty()));
+        let missing = self.rules.missing()?;
+        if let (Some(why), false) = (&missing, quiet) {
+            tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
         }
-        self.rules.load(Use::Guard, quiet).map(Arc::new)
+        let selection = match missing {
+            Some(_) => Selection::default(),
+            None => self.rules.selection(Use::Guard)?,
+        };
+        let selection = Selection { learns: self.learn.is_some(), ..selection };
+        super::rule_paths::load(&selection, quiet).map(Arc::new)
     }
 
     fn config(&self) -> ReplayConfig {

@@ -161,14 +161,23 @@ impl RulesFlag {
     ///
     /// There are none, or they are refused: the message names every fault.
     pub(super) fn load(&self, by: Use, quiet: bool) -> Result<RuleSet, Failure> {
-        let Loaded { rules, warnings } = RuleSet::load(&self.selection(by)?).map_err(Failure::usage)?;
-        if !quiet {
-            for warning in &warnings {
-                tell(format_args!("{warning}\n"));
-            }
-        }
-        Ok(rules)
+        load(&self.selection(by)?, quiet)
     }
+}
+
+/// Loads rules; warnings go to stderr unless `quiet`.
+///
+/// # Errors
+///
+/// They are refused: the message names every fault.
+pub(super) fn load(selection: &Selection, quiet: bool) -> Result<RuleSet, Failure> {
+    let Loaded { rules, warnings } = RuleSet::load(selection).map_err(Failure::usage)?;
+    if !quiet {
+        for warning in &warnings {
+            tell(format_args!("{warning}\n"));
+        }
+    }
+    Ok(rules)
 }
 
 /// Whether a folder that nobody named may say what is blocked: one that another user put where root

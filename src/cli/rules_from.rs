@@ -10,7 +10,7 @@ use super::flags::{duration, inventory_place};
 use super::rule_paths::LOCAL_FLAG;
 use crate::fleet::rules::{KeyError, PublicKeys, RulesFrom, read_public};
 use crate::inventory::Place;
-use crate::rules::Profiles;
+use crate::rules::Selection;
 
 /// The shortest time between two questions.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -42,14 +42,15 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, KeyError> {
 
 impl RulesFromFlags {
     /// Where rules come from, where these flags say so.
-    pub(super) fn config(&self, profiles: Profiles) -> Option<RulesFrom> {
+    pub(super) fn config(&self, rules: &Selection) -> Option<RulesFrom> {
         let place = self.rules_from.clone()?;
         Some(RulesFrom {
             place,
             keys: PublicKeys(self.rules_key.clone()),
             state: self.rules_state.clone(),
             poll: self.rules_poll.max(SHORTEST),
-            profiles,
+            profiles: rules.profiles.clone(),
+            learns: rules.learns,
         })
     }
 }

@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use super::inspection::InspectionFlags;
 use super::metrics::MetricsFlags;
 use super::page::PageFlags;
-use super::rule_paths::{LOCAL_FLAG, Use};
+use super::rule_paths::LOCAL_FLAG;
 use super::{Exit, Failure, print};
 use crate::confinement::tell_unheld;
 use crate::guard::{InsideConfig, Output};
@@ -176,7 +176,7 @@ impl TunnelFlags {
         }
         inspection.check_files()?;
         Ok(Some(InsideConfig {
-            rules: inspection.rules.selection_told(Use::Guard)?,
+            rules: inspection.selection()?,
             fingerprints: inspection.fingerprints.path.clone(),
             enforce: inspection.enforce,
             enforce_only: inspection.enforce_only.only(),

@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 use super::Format;
-use crate::event::{Application, Event, EventKind, HttpFacts, OtherFacts};
+use crate::banner::other::UNKNOWN;
+use crate::event::{Application, Event, EventKind};
 use crate::files::{self, folder_of};
+use crate::rules::LEARNING_POLICY;
 
 /// Ports and networks of servers that are told apart.
 const PLACES: usize = 4_096;
@@ -37,8 +39,6 @@ enum Thing {
     Protocol(&'static str),
     /// A protocol and the product that speaks it, as it calls itself, in lower case.
     Product(&'static str, String),
-    /// What no policy can allow, by how it begins.
-    Strange(String),
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +48,8 @@ struct Seen {
     sources: BTreeSet<IpNet>,
     /// There was no room for another client's network.
     anywhere: bool,
+    /// There was no room for something else that is spoken here.
+    incomplete: bool,
     /// The first octets of something that no policy can allow: the smallest, so that order does not matter.
     sample: Option<String>,
 }
@@ -62,8 +64,15 @@ pub struct Learner {
 impl Learner {
     /// Takes what an event says of a server.
     pub fn take(&mut self, event: &Event) {
-        let (EventKind::Application(said), Some(flow)) = (&event.kind, &event.flow) else { return };
-        let Some(thing) = Thing::of(said) else { return };
+        let Some(flow) = &event.flow else { return };
+        let (thing, sample) = match &event.kind {
+            EventKind::Application(said) => (Thing::of(said), None),
+            EventKind::Alert(facts) if facts.rule == LEARNING_POLICY => (None, Some(&facts.banner)),
+            _ => return,
+        };
+        if thing.is_none() && sample.is_none() {
+            return;
+        }
         let (client, server) = (flow.endpoints.client.address, flow.endpoints.server);
         let place = (server.port, network(server.address));
         if !self.places.contains_key(&place) && self.places.len() >= PLACES {
@@ -71,15 +80,15 @@ impl Learner {
             return;
         }
         let seen = self.places.entry(place).or_default();
-        if let Thing::Strange(sample) = thing {
-            if seen.sample.as_ref().is_none_or(|known| sample < *known) {
-                seen.sample = Some(sample);
-            }
-            return;
+        if let Some(sample) = sample.filter(|sample| seen.sample.as_ref().is_none_or(|known| *sample < known))
+        {
+            seen.sample = Some(sample.clone());
         }
+        let Some(thing) = thing else { return };
         if seen.things.len() < THINGS {
             seen.things.insert(thing);
         } else if !seen.things.contains(&thing) {
+            seen.incomplete = true;
             self.left_out += 1;
         }
         if seen.servers.len() <= SERVERS {
@@ -142,19 +151,13 @@ impl Thing {
         };
         Some(match said {
             Application::Ssh(facts) => product("ssh", &facts.server.as_ref()?.software_version),
-            Application::Http(facts) => match (strange(facts), facts.response.as_ref()) {
-                (Some(line), _) => Self::Strange(line),
-                (None, response) => match response?.header("Server") {
-                    Some(server) => product("http", server),
-                    None => Self::Protocol("http"),
-                },
+            Application::Http(facts) => match facts.response.as_ref()?.header("Server") {
+                Some(server) => product("http", server),
+                None => Self::Protocol("http"),
             },
             Application::Tls(_) => Self::Protocol("tls"),
             Application::Greeting(facts) => Self::Protocol(facts.greeting.name()),
-            Application::Other(facts) if facts.name == crate::banner::other::UNKNOWN => {
-                let from = facts.from.map(|from| OtherFacts::text(facts.first(from)));
-                Self::Strange(from.unwrap_or_default())
-            }
+            Application::Other(facts) if facts.name == UNKNOWN => return None,
             Application::Other(facts) => Self::Protocol(facts.name),
         })
     }
@@ -163,7 +166,6 @@ impl Thing {
         match self {
             Self::Product(protocol, name) => format!("learned-{protocol}-{name}"),
             Self::Protocol(name) => (*name).to_owned(),
-            Self::Strange(_) => String::new(),
         }
     }
 
@@ -192,7 +194,6 @@ impl Seen {
         self.things.iter().filter(move |thing| match thing {
             Thing::Product(protocol, _) => !whole(protocol),
             Thing::Protocol(_) => true,
-            Thing::Strange(_) => false,
         })
     }
 
@@ -235,22 +236,10 @@ impl Seen {
         if !products.is_empty() {
             _ = writeln!(text, "allow_rules = [{}]", quoted(products));
         }
+        if self.sample.is_some() || self.incomplete {
+            text.push_str("# Else it would block some of what was seen.\notherwise = \"alert\"\n");
+        }
     }
-}
-
-/// The first line of a message that servers and clients may take for HTTP, and policies do not: those want a
-/// request line and a status line of HTTP/1.x.
-fn strange(facts: &HttpFacts) -> Option<String> {
-    let ordinary = |version: &str| version.starts_with("HTTP/1.");
-    let request = facts.request.as_ref().filter(|request| {
-        !ordinary(&request.version) || request.url.contains(|it: char| it.is_ascii_whitespace())
-    });
-    let asked = request.map(|request| format!("{} {} {}", request.method, request.url, request.version));
-    let answered = || {
-        let response = facts.response.as_ref().filter(|response| !ordinary(&response.version))?;
-        Some(format!("{} {} {}", response.version, response.status, response.reason))
-    };
-    asked.or_else(answered).map(|line| OtherFacts::text(line.trim_end().as_bytes()))
 }
 
 /// The network that an address is counted to: 24 bits of IPv4, 64 of IPv6.
@@ -308,8 +297,8 @@ mod tests {
 
     use super::*;
     use crate::event::{
-        Endpoint, Endpoints, FlowContext, GreetingFacts, HttpFacts, HttpRequestFacts, Source, SshFacts,
-        SshSide, Timestamp, Transport,
+        Action, AlertFacts, Endpoint, Endpoints, FlowContext, GreetingFacts, OtherFacts, ProductFacts,
+        Severity, Side, Source, SshFacts, SshSide, Timestamp, Transport,
     };
     use crate::rules::RuleSet;
 
@@ -339,14 +328,26 @@ mod tests {
         Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side.into()) }))
     }
 
-    fn http(url: &str, version: &str) -> Application {
-        let request = HttpRequestFacts {
-            method: "GET".into(),
-            url: url.to_owned(),
-            version: version.into(),
-            ..HttpRequestFacts::default()
+    /// The alert of a connection that no policy can allow.
+    fn unlisted(client: &str, server: &str, octets: &[u8]) -> Event {
+        let alert = AlertFacts {
+            rule: LEARNING_POLICY.to_owned(),
+            title: String::new(),
+            category: "policy".to_owned(),
+            action: Action::Alert,
+            blocked: false,
+            severity: Severity::Medium,
+            references: Vec::new(),
+            product: ProductFacts::default(),
+            from: Side::Client,
+            resets: None,
+            verdict: None,
+            banner: OtherFacts::text(octets),
+            matched: None,
+            let_pass: None,
+            application: other(UNKNOWN, octets),
         };
-        Application::Http(Arc::new(HttpFacts { request: Some(request), response: None }))
+        Event { kind: EventKind::Alert(alert.into()), ..event(client, server, other(UNKNOWN, octets)) }
     }
 
     fn other(name: &'static str, octets: &[u8]) -> Application {
@@ -368,10 +369,10 @@ mod tests {
             event("192.0.2.9:4000", "198.51.100.2:22", ssh("OpenSSH_9.8")),
             event("[2001:db8::7]:4000", "[2001:db8::1]:22", ssh("dropbear_2022.83")),
             event("192.0.2.7:4000", "198.51.100.1:443", other("tls", b"\x16")),
-            event("192.0.2.7:4000", "198.51.100.1:9000", other("unknown", b"']]]\"\nx = 1 \x1b")),
+            unlisted("192.0.2.7:4000", "198.51.100.1:9000", b"']]]\"\nx = 1 \x1b"),
             event("192.0.2.7:4000", "198.51.100.1:25", Application::Greeting(Arc::new(greeting))),
-            event("192.0.2.7:4000", "198.51.100.1:80", http("/", "")),
-            event("192.0.2.7:4000", "198.51.100.1:80", http("/ a", "HTTP/1.1")),
+            unlisted("192.0.2.7:4000", "198.51.100.1:2222", b"GET /b"),
+            unlisted("192.0.2.7:4000", "198.51.100.1:2222", b"GET /a"),
             event("192.0.2.7:4000", "198.51.100.1:2222", ssh("\"'\n[[rule]]")),
         ]
     }
@@ -385,7 +386,8 @@ mod tests {
         };
         let text = learn(&mut samples().into_iter());
         assert_eq!(text, learn(&mut samples().into_iter().rev().chain(samples())));
-        for sample in ["port 80, and nothing that a policy can allow: GET /\n", "port 9000, and nothing that"]
+        for sample in
+            ["port 2222, and nothing that a policy can allow: GET /a\n", "port 9000, and nothing that"]
         {
             assert!(text.contains(sample), "{text}");
         }
@@ -394,6 +396,8 @@ mod tests {
         assert!(set.trials().all(|trial| trial.passed()));
         let said: Vec<String> =
             set.policies().iter().map(|policy| format!("{}{}", policy.allows(), policy.about())).collect();
+        let blocking = set.policies().iter().map(|policy| policy.otherwise().blocks());
+        assert!(blocking.eq([true, true, true, true, false]), "what was seen on port 2222 only alerts");
         assert_eq!(
             said,
             [

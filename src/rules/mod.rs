@@ -93,7 +93,7 @@ pub use self::drift::Drift;
 pub use self::example::Example;
 pub use self::explain::{Ends, Explanation, Trial};
 pub use self::field::Sender;
-pub use self::policy::{Allowed, Opinion, Policy};
+pub use self::policy::{Allowed, LEARNING_POLICY, Opinion, Policy};
 pub use self::probe::ProbeRequest;
 pub use self::rule::{Mark, Rule};
 pub use self::scope::parse_network;
@@ -225,13 +225,17 @@ impl RuleSet {
         for source in sources {
             read::file(source, &mut draft, &mut report);
         }
+        if selection.learns {
+            read::file(&policy::learning(), &mut draft, &mut report);
+        }
         let Draft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
         let files = sources.iter().map(SourceFile::read_file).chain(lists).collect();
         selection.switch_off(&mut rules, &mut report);
         local::apply(&overrides, &mut rules, sources, selection, &mut report);
         let overrides = overrides.into_iter().map(|one| one.facts).collect();
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
-        selection.refuse_nothing(rules.is_empty() && policies.is_empty(), &mut report);
+        let is_own = |policy: &Policy| policy.id == LEARNING_POLICY;
+        selection.refuse_nothing(rules.is_empty() && policies.iter().all(is_own), &mut report);
         rules.sort_by_key(|rule| rule.action != Action::Accept);
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;

@@ -10,7 +10,7 @@ use ahash::AHashMap;
 
 use super::judge::{Memo, Miss, Scoped, judge};
 use super::scope::{PortRule, Scope};
-use super::text::Place;
+use super::text::{Place, SourceFile};
 use super::view::{Context, View};
 use super::{Rule, RuleSet};
 use crate::banner::Banner;
@@ -72,6 +72,20 @@ pub enum Opinion {
     Differs,
     /// It is not about this banner, or about what comes later.
     Silent,
+}
+
+/// Name of the policy by which `--learn` finds connections that no policy could allow.
+pub const LEARNING_POLICY: &str = "learn-unlisted";
+
+/// Returns a file with that policy: it allows each protocol that has a name, and alerts of the rest.
+pub(super) fn learning() -> SourceFile {
+    let allowed: Vec<&str> =
+        Allowed::names().into_iter().filter(|name| *name != Allowed::Any.name()).collect();
+    let text = format!(
+        "[[policy]]\nid = \"{LEARNING_POLICY}\"\ntitle = \"nothing that a policy can allow\"\n\
+         allow = {allowed:?}\notherwise = \"alert\"\n"
+    );
+    SourceFile::new("--learn", text)
 }
 
 /// What a policy does about octets of both sides that come to no decision, unless it says otherwise.

@@ -24,6 +24,8 @@ pub struct Selection {
     pub now: Option<Timestamp>,
     /// The uses whose rules are in force.
     pub profiles: Profiles,
+    /// True to alert of connections that no policy could allow, behind all policies.
+    pub learns: bool,
     /// No rule at all, or a folder without a rule file, is an error: it is more likely a mount that
     /// failed or a copy that is under way than what somebody wants.
     pub complete: bool,

@@ -33,6 +33,8 @@ pub struct RulesFrom {
     pub poll: Duration,
     /// The uses whose rules are in force.
     pub profiles: Profiles,
+    /// True to alert of connections that no policy could allow.
+    pub learns: bool,
 }
 
 /// A version of the rules, verified and read.
@@ -255,7 +257,8 @@ impl Taker {
     }
 
     fn taken(&self, pack: &Pack) -> Taken {
-        Taken { version: pack.version, selection: pack.selection(self.from.profiles.clone()) }
+        let selection = pack.selection(self.from.profiles.clone());
+        Taken { version: pack.version, selection: Selection { learns: self.from.learns, ..selection } }
     }
 
     fn ask(&mut self, shelf: &Shelf, enforce: &mut Enforce<'_>) -> Result<bool, StoreError> {
