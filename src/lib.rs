@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`cli`] | the command line: text to validated configuration |
 //! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
+//! | [`run`] | what is attached to a guard: inventory, page and published rules, each behind a trait of the guard |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
 //! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
@@ -58,6 +59,7 @@ mod packet;
 mod privileges;
 mod replay;
 mod rules;
+mod run;
 mod scan;
 mod serve;
 mod terms;

@@ -184,7 +184,10 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<E
     let outputs = arguments.inspection.outputs();
     let config = arguments.inspection.check_files().and_then(|()| arguments.config(config_file));
     let config = config.inspect_err(|_| guard::give_back_kept())?;
-    let ended = if arguments.check { guard::check(&config) } else { guard::run(&config, outputs) };
+    let inspection = &arguments.inspection;
+    let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
+    let ended =
+        if arguments.check { guard::check(&config, &readers) } else { guard::run(&config, outputs, readers) };
     match ended {
         Ok(()) => Ok(Exit::Done),
         Err(GuardError::Forced) => Ok(Exit::Interrupted),
@@ -304,8 +307,6 @@ impl GuardArgs {
             fd_store: self.fd_store,
             metrics: self.metrics.config()?,
             disclosure: inspection.log_headers.disclosure(),
-            page: self.page.config(inspection.inventory.place()),
-            inventory: inspection.inventory.config(format!("queue {}", self.queue)),
             flow_events: inspection.flow_events,
             user: self.user.clone(),
             sandbox: self.sandbox(),

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::flags::InventoryFlags;
+use crate::guard::EventReader;
 use crate::inventory::Place;
+use crate::run;
 use crate::serve::{ScanConfig, ServeConfig};
 
 /// The page of the inventory that a guard keeps.
@@ -37,8 +40,13 @@ pub(super) struct PageFlags {
 }
 
 impl PageFlags {
+    /// The readers of a guard's events: its inventory, and the page of that. `about` names what the guard reads.
+    pub(super) fn readers(&self, inventory: &InventoryFlags, about: String) -> Vec<Box<dyn EventReader>> {
+        run::readers(inventory.config(about), self.config(inventory.place()))
+    }
+
     /// The page to show, if any.
-    pub(super) fn config(&self, inventory: Option<&Place>) -> Option<ServeConfig> {
+    fn config(&self, inventory: Option<&Place>) -> Option<ServeConfig> {
         Some(ServeConfig {
             inventory: inventory?.clone(),
             listen: self.serve?,

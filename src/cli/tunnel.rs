@@ -13,7 +13,7 @@ use super::page::PageFlags;
 use super::rule_paths::LOCAL_FLAG;
 use super::{Exit, Failure, print};
 use crate::confinement::tell_unheld;
-use crate::guard::{InsideConfig, Output};
+use crate::guard::{EventReader, InsideConfig, Output};
 use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
 /// `bannerwall tunnel`: a run, or something about keys.
@@ -137,7 +137,9 @@ pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
             print(format!("{public}\n").as_bytes())
         }
         (None, Some(flags)) => {
-            match tunnel::run(&flags.config(arguments, inspection)?, flags.outputs(inspection)) {
+            let config = flags.config(arguments, inspection)?;
+            let readers = flags.readers(inspection, &arguments.page);
+            match tunnel::run(&config, flags.outputs(inspection), readers) {
                 Ok(()) => Ok(Exit::Done),
                 Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
                 Err(error) => Err(Failure::usage(error)),
@@ -161,13 +163,13 @@ impl TunnelFlags {
             mtu: self.mtu,
             protection,
             offload: !self.no_offload,
-            guard: self.guard(inspection, &arguments.page)?,
+            guard: self.guard(inspection)?,
             metrics: arguments.metrics.config()?,
         })
     }
 
     /// By what packets are judged, if they are to be.
-    fn guard(&self, inspection: &InspectionFlags, page: &PageFlags) -> Result<Option<InsideConfig>, Failure> {
+    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InsideConfig>, Failure> {
         if !self.guard {
             return match inspection.given() {
                 Some(flags) => Err(Failure::usage(anyhow!("{flags}: for a tunnel this takes --guard"))),
@@ -186,8 +188,6 @@ impl TunnelFlags {
             collect_kex: inspection.hassh,
             flow_limit: inspection.flow_limit(),
             disclosure: inspection.log_headers.disclosure(),
-            inventory: inspection.inventory.config(format!("tunnel {}", self.device)),
-            page: page.config(inspection.inventory.place()),
             flow_events: inspection.flow_events,
             is_confined: self.is_confined(inspection),
             writes: inspection.writes(),
@@ -201,6 +201,14 @@ impl TunnelFlags {
             tell_unheld("a packet");
         }
         !self.no_sandbox && !inspection.inventory.notifies()
+    }
+
+    /// What reads events; nothing without `--guard`.
+    fn readers(&self, inspection: &InspectionFlags, page: &PageFlags) -> Vec<Box<dyn EventReader>> {
+        if !self.guard {
+            return Vec::new();
+        }
+        page.readers(&inspection.inventory, format!("tunnel {}", self.device))
     }
 
     fn outputs(&self, inspection: &InspectionFlags) -> Vec<Output> {

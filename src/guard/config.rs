@@ -11,12 +11,10 @@ use crate::bypass::BypassConfig;
 use crate::engine::{AnomalyPolicy, EnforceOnly, HttpInspect, OnFailure};
 use crate::fleet::rules::RulesFrom;
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
-use crate::inventory::RecordConfig;
 use crate::metrics::MetricsConfig;
 use crate::output::{Destination, Format};
 use crate::privileges::User;
 use crate::rules::Selection;
-use crate::serve::ServeConfig;
 use crate::terms::hash::Digest;
 
 /// One place that events go to.
@@ -132,10 +130,6 @@ pub struct GuardConfig {
     pub metrics: Option<MetricsConfig>,
     /// How much of messages events show.
     pub disclosure: Disclosure,
-    /// The inventory to keep.
-    pub inventory: Option<RecordConfig>,
-    /// The page of it to show.
-    pub page: Option<ServeConfig>,
     /// Whether each flow is told of at its end.
     pub flow_events: bool,
     /// Who the guard goes on as once it has what only root gets.

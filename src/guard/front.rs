@@ -9,8 +9,8 @@ use crossbeam_channel::Sender;
 
 use super::config::GuardConfig;
 use super::control::Control;
-use super::page::Page;
 use super::private_socket::{Access, UnboundSocket};
+use super::reader::RunningReader;
 use super::requests::forward;
 use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
 use super::{GuardError, Message};
@@ -78,7 +78,7 @@ impl Front {
     pub(super) fn open(
         config: &GuardConfig,
         facade: Facade,
-        page: Option<&mut Page>,
+        readers: &mut [Box<dyn RunningReader>],
     ) -> (Self, Vec<GuardError>) {
         let Facade { registry, health, metrics, messages, listener, mut gifts, store, unbound, has_manager } =
             facade;
@@ -99,9 +99,8 @@ impl Front {
             .map_err(|error| failed.push(error))
             .ok()
             .flatten();
-        if let Some(Err(error)) = page.map(Page::open) {
-            failed.push(error);
-        }
+        let opened = readers.iter_mut().map(|reader| reader.open());
+        failed.extend(opened.filter_map(Result::err).map(GuardError::Attached));
         let heirs = config.takeover.as_ref().zip(unbound.takeover).and_then(|(path, socket)| {
             Heirs::listen((path, socket), Terms::of(config), gifts, messages, metrics, has_manager)
                 .map_err(|error| {

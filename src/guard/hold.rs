@@ -22,19 +22,18 @@ use rustix::thread::CapabilitySet;
 use super::GuardError;
 use super::config::{GuardConfig, Sandbox};
 use super::ledger::{self, Ledger};
+use super::reader::EventReader;
 use crate::confinement::Confinement;
 use crate::hook::Programs;
 use crate::hook::runner::Runner;
-use crate::inventory::Place;
 use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, PROGRAMS, User};
 use crate::rules::{RuleSet, Selection, Texts};
-use crate::serve::ServeConfig;
 
 /// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
 
 /// Keeps what the start needs; the folder of sockets and accounts goes to the user that the guard goes on as.
-pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
+pub(super) fn begin(config: &GuardConfig, readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
     let folder = ledger::folder(config.user.as_ref());
     // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control socket tells.
     let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
@@ -42,9 +41,8 @@ pub(super) fn begin(config: &GuardConfig) -> Result<(), GuardError> {
     if config.bypass.is_some() {
         needed |= PROGRAMS;
     }
-    if let Some(inventory) = &config.inventory {
-        inventory.prepare(config.user.as_ref())?;
-    }
+    let user = config.user.as_ref();
+    readers.iter().try_for_each(|reader| reader.prepare(user)).map_err(GuardError::Attached)?;
     needed |= change_user();
     if let Some(user) = &config.user {
         let _ = user.own(&folder);
@@ -65,7 +63,11 @@ pub(super) fn give_up_loading() -> Result<(), GuardError> {
 }
 
 /// Gives up the rest; who runs iptables from here on.
-pub(super) fn give_up(config: &GuardConfig, rules: &RuleSet) -> Result<Programs, GuardError> {
+pub(super) fn give_up(
+    config: &GuardConfig,
+    rules: &RuleSet,
+    readers: &[Box<dyn EventReader>],
+) -> Result<Programs, GuardError> {
     if config.user.is_none() && config.sandbox == Sandbox::Off {
         return Ok(Programs::Here);
     }
@@ -81,7 +83,7 @@ pub(super) fn give_up(config: &GuardConfig, rules: &RuleSet) -> Result<Programs,
         None => privileges::leave_root(needed | FILES)?,
     }
     if config.sandbox == Sandbox::Whole {
-        confinement(config, rules).apply_or_tell(false);
+        confinement(config, rules, readers).apply_or_tell(false);
     }
     Ok(Programs::Beside(Arc::new(runner)))
 }
@@ -95,17 +97,15 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
     Ok(())
 }
 
-/// What whoever judges packets opens later: rules again, event files anew, the inventory, the kernel's own.
+/// What whoever judges packets opens later: rules again, event files anew, what readers need, the kernel's own.
 pub(super) fn files(
     selection: &Selection,
     rules: &RuleSet,
-    inventory: Option<&Place>,
+    readers: &[Box<dyn EventReader>],
     writes: &[PathBuf],
 ) -> Confinement {
     let mut confinement = Confinement::default().speaking().watching_kernel();
-    if inventory.is_some_and(|place| place.file().is_none()) {
-        confinement = confinement.finding_servers();
-    }
+    confinement = readers.iter().fold(confinement, |confinement, reader| reader.confine(confinement));
     let are_files = matches!(selection.texts, Texts::Files);
     let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
     confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
@@ -113,13 +113,11 @@ pub(super) fn files(
     writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
 }
 
-fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
-    let page = config.page.iter().flat_map(ServeConfig::files);
+fn confinement(config: &GuardConfig, rules: &RuleSet, readers: &[Box<dyn EventReader>]) -> Confinement {
     let accounts = ledger::folder(config.user.as_ref()).join("accounts");
     let sockets = config.control.iter().map(|place| &place.path).chain(&config.takeover);
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
-    let place = config.inventory.as_ref().map(|inventory| &inventory.place);
-    let mut confinement = files(&config.rules, rules, place, &config.writes);
+    let mut confinement = files(&config.rules, rules, readers, &config.writes);
     if let Some(file) = &config.config_file {
         confinement = confinement.reading_anew(&file.path);
     }
@@ -132,6 +130,5 @@ fn confinement(config: &GuardConfig, rules: &RuleSet) -> Confinement {
     if config.rules_from.is_some() {
         confinement = confinement.finding_servers();
     }
-    confinement = page.fold(confinement, Confinement::reading);
     made.fold(confinement, Confinement::making)
 }

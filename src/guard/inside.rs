@@ -1,5 +1,5 @@
 //! A guard without a queue: it judges packets that somebody else has in hand, a tunnel's, and says what is to become of
-//! each. Rules, events, the inventory and metrics are those of any guard; there is no hook and no mark.
+//! each. Rules, events, their readers and metrics are those of any guard; there is no hook and no mark.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -11,17 +11,16 @@ use arc_swap::ArcSwap;
 
 use super::clock::Clock;
 use super::hold;
-use super::page::Page;
+use super::reader::{EventReader, RunningReader};
 use super::readers::{ReadersShown, finish_readers};
 use super::reload::{exchange_rules, load_rules};
 use super::resets::{Allowance, Outcomes};
 use super::sinks::Sinks;
 use super::source::Verdict;
-use super::start::start_writers;
+use super::start::{check_readers, start_readers, start_writers};
 use super::tally::{Answers, Publisher, Tally};
 use super::{GuardError, Output};
 use crate::banner::disclosure::Disclosure;
-use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::engine::{
     AnomalyPolicy, Checksums, Decision, EnforceOnly, EngineConfig, HttpInspect, OnFailure, PacketInput,
@@ -29,13 +28,11 @@ use crate::engine::{
 };
 use crate::event::{self, Timestamp};
 use crate::inline::Inspector;
-use crate::inventory::{Inventory, RecordConfig};
 use crate::metrics::{GuardMetrics, Registry, ReloadResult};
 use crate::output::Writer;
 use crate::packet::Patch;
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{RuleSet, Selection};
-use crate::serve::ServeConfig;
 
 /// How often silent flows are looked for.
 const TICK: Duration = Duration::from_millis(100);
@@ -66,10 +63,6 @@ pub struct InsideConfig {
     pub flow_limit: usize,
     /// How much of messages events show.
     pub disclosure: Disclosure,
-    /// The inventory to keep.
-    pub inventory: Option<RecordConfig>,
-    /// The page of it to show.
-    pub page: Option<ServeConfig>,
     /// Whether each flow is told of at its end.
     pub flow_events: bool,
     /// Whether the process is confined to its files and calls.
@@ -112,10 +105,8 @@ pub struct Upkeep {
     selection: Selection,
     rules: Arc<ArcSwap<RuleSet>>,
     writers: Vec<Writer>,
-    inventory: Option<Inventory>,
+    readers: Vec<Box<dyn RunningReader>>,
     shown: ReadersShown,
-    /// Stops when dropped.
-    _page: Option<Page>,
 }
 
 struct Judge {
@@ -141,33 +132,23 @@ impl Upkeep {
     pub fn start(
         config: InsideConfig,
         outputs: Vec<Output>,
+        readers: Vec<Box<dyn EventReader>>,
         registry: &Registry,
     ) -> Result<Self, GuardError> {
         let rules = load_rules(&config.rules)?;
         let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
-        // Before there is an inventory that nobody may see.
-        config.page.as_ref().map(ServeConfig::check).transpose()?;
-        if let Some(inventory) = &config.inventory {
-            inventory.prepare(None)?;
-        }
+        check_readers(&readers)?;
+        readers.iter().try_for_each(|reader| reader.prepare(None)).map_err(GuardError::Attached)?;
         if config.is_confined {
-            let place = config.inventory.as_ref().map(|inventory| &inventory.place);
-            let page = config.page.iter().flat_map(ServeConfig::files);
-            let files = hold::files(&config.rules, &rules, place, &config.writes);
-            page.fold(files, Confinement::reading).apply_or_tell(false);
+            hold::files(&config.rules, &rules, &readers, &config.writes).apply_or_tell(false);
         }
         if rules.rules().is_empty() && rules.policies().is_empty() {
             tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
         }
         let metrics = GuardMetrics::new(registry)?;
         let writers = start_writers(outputs)?;
-        let handles = || writers.iter().map(Writer::handle).collect();
-        let started = config.inventory.as_ref();
-        let started = started.map(|inventory| inventory.start(event::Source::Guard, handles()));
-        let inventory = started.transpose()?;
-        let page = config.page.as_ref();
-        let mut page = page.map(|page| Page::new(page, config.inventory.as_ref())).transpose()?;
-        page.as_mut().map(Page::open).transpose()?;
+        let mut readers = start_readers(readers, &writers, false)?;
+        readers.iter_mut().try_for_each(|reader| reader.open()).map_err(GuardError::Attached)?;
         metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
         metrics.note_rules(ReloadResult::Success);
         metrics.enforcing.set(i64::from(config.enforce));
@@ -175,8 +156,10 @@ impl Upkeep {
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         let judge = Judge {
             inspector: Inspector::new(engine(&config), Arc::clone(&rules), fingerprints, TICK),
-            sink: Sinks::new(handles(), inventory.as_ref().map(Inventory::observer))
-                .calling(page.as_ref().map(Page::caller)),
+            sink: Sinks::new(
+                writers.iter().map(Writer::handle).collect(),
+                readers.iter().map(|reader| reader.sender()).collect(),
+            ),
             clock: Clock::start(Instant::now(), wall()),
             allowance: Allowance::default(),
             publisher,
@@ -190,15 +173,7 @@ impl Upkeep {
             is_over: false,
         };
         let inside = Arc::new(Inside { judge: Mutex::new(judge), metrics });
-        Ok(Self {
-            inside,
-            selection: config.rules,
-            rules,
-            writers,
-            inventory,
-            shown: ReadersShown::default(),
-            _page: page,
-        })
+        Ok(Self { inside, selection: config.rules, rules, writers, readers, shown: ReadersShown::default() })
     }
 
     /// What judges.
@@ -214,7 +189,7 @@ impl Upkeep {
     /// Looks after flows that are silent, new rules and the metrics; to be called some times a second.
     pub fn tick(&self) {
         self.inside.lock().tick();
-        self.shown.show(&self.inside.metrics, &self.writers, self.inventory.as_ref());
+        self.shown.show(&self.inside.metrics, &self.writers, &self.readers);
     }
 
     /// Reads the rules again and opens the files of events anew: somebody may have moved them away.
@@ -230,7 +205,7 @@ impl Upkeep {
     pub fn finish(self) {
         self.tick();
         self.inside.lock().finish();
-        finish_readers(self.writers, self.inventory, &self.shown, &self.inside.metrics);
+        finish_readers(self.writers, self.readers, &self.shown, &self.inside.metrics);
     }
 }
 

@@ -21,11 +21,11 @@ mod keeper;
 mod ledger;
 mod loss;
 mod notify;
-mod page;
 mod policy;
 mod private_socket;
 mod pulse;
 mod queue;
+mod reader;
 mod readers;
 mod recent;
 mod reload;
@@ -48,6 +48,7 @@ mod worker;
 pub use bans::{BanCommand, BanInfo, BanList};
 pub use config::{ConfigFile, ControlPlace, GuardConfig, Output, Sandbox};
 pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
+pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use requests::{ExplainedBlock, WhyReport};
 pub use resets::Outcomes;
 pub use status::{Gaps, GuardStatus, QueueOwner, QueueStatus};
@@ -63,11 +64,9 @@ use crate::bypass::BypassError;
 use crate::engine::OnFailure;
 use crate::fleet::rules::{TakeError, Taken};
 use crate::hook::HookError;
-use crate::inventory::StoreError;
 use crate::metrics::MetricsError;
 use crate::rules::LoadError;
 use crate::rules::fingerprint::{FingerprintError, Fingerprints};
-use crate::serve::{ServeConfig, ServeError};
 use source::SourceError;
 
 /// Why a run could not start, or ended before it was told to.
@@ -110,12 +109,9 @@ pub enum GuardError {
     /// The destination of events cannot be opened.
     #[error("cannot write events: {0}")]
     Output(io::Error),
-    /// The inventory cannot be kept.
-    #[error("--inventory {0}")]
-    Inventory(#[from] StoreError),
-    /// The page cannot be shown.
-    #[error(transparent)]
-    Page(#[from] ServeError),
+    /// A reader of events cannot start.
+    #[error("{0}")]
+    Attached(AttachedError),
     /// Raw sockets for resets cannot be opened.
     #[error("resets need CAP_NET_RAW and CAP_NET_ADMIN: {0}")]
     Resets(io::Error),
@@ -206,16 +202,16 @@ enum Message {
     Ended(u16, Option<Result<(), SourceError>>),
 }
 
-/// Reads what a run would read before it binds a queue: rules and fingerprints, warnings told, and who may see its page.
+/// Reads what a run would read before it binds a queue: rules and fingerprints, warnings told, and what its readers of events
+/// are configured with.
 ///
 /// # Errors
 /// Where a run would be refused for them.
-pub fn check(config: &GuardConfig) -> Result<(), GuardError> {
+pub fn check(config: &GuardConfig, readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
     let (config, _) = &taking::begin(config)?;
     reload::load_rules(&config.rules)?;
     config.fingerprints.as_deref().map(Fingerprints::load).transpose()?;
-    config.page.as_ref().map(ServeConfig::check).transpose()?;
-    Ok(())
+    start::check_readers(readers)
 }
 
 /// Guards until a signal ends the run; prints `ready` with the queues on stderr once packets are judged.
@@ -223,11 +219,15 @@ pub fn check(config: &GuardConfig) -> Result<(), GuardError> {
 /// # Errors
 /// Where something that the run needs is missing or fails. Whatever the end, a hook that this run put up
 /// is taken down again.
-pub fn run(config: &GuardConfig, outputs: Vec<Output>) -> Result<(), GuardError> {
+pub fn run(
+    config: &GuardConfig,
+    outputs: Vec<Output>,
+    readers: Vec<Box<dyn EventReader>>,
+) -> Result<(), GuardError> {
     let left = start::Left::take(config);
     let (store, names) = (left.store.clone(), left.kept.names());
-    let ended = hold::begin(config)
-        .and_then(|()| start::start(config, outputs, left))
+    let ended = hold::begin(config, &readers)
+        .and_then(|()| start::start(config, outputs, readers, left))
         .and_then(|(run, queues)| run.guard(queues));
     // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait for the next.
     if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.on_failure) {

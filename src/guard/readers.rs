@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::reader::{ReaderCounts, RunningReader};
 use super::tally::signed;
 use crate::diagnostics::tell;
-use crate::inventory::{Finished, Inventory};
 use crate::metrics::GuardMetrics;
 use crate::output::Writer;
 
@@ -18,24 +18,27 @@ pub(super) struct ReadersShown([AtomicU64; 7]);
 
 impl ReadersShown {
     /// Shows in the metrics what is new.
-    pub(super) fn show(&self, metrics: &GuardMetrics, writers: &[Writer], inventory: Option<&Inventory>) {
+    pub(super) fn show(
+        &self,
+        metrics: &GuardMetrics,
+        writers: &[Writer],
+        readers: &[Box<dyn RunningReader>],
+    ) {
         let lost = writers.iter().map(|writer| writer.handle().lost()).sum();
         let written = writers.iter().map(|writer| writer.handle().written()).sum();
-        let unkept = inventory.map_or(0, Inventory::lost);
-        let displaced = inventory.map_or(0, Inventory::displaced);
-        let replaced = inventory.map_or(0, Inventory::replaced);
-        let (dropped, set_aside) = inventory.map_or((0, 0), Inventory::dropped);
-        if let Some((batches, octets)) = inventory.and_then(Inventory::waiting) {
+        let counts = readers.iter().map(|reader| reader.counts());
+        let counts = counts.fold(ReaderCounts::default(), ReaderCounts::plus);
+        if let Some((batches, octets)) = counts.waiting {
             metrics.spill_batches.set(signed(batches));
             metrics.spill_bytes.set(signed(octets));
         }
-        self.show_all(metrics, [lost, written, unkept, displaced, replaced, dropped, set_aside]);
+        self.show_all(metrics, lost, written, counts);
     }
 
-    /// Events that were lost and written, sightings that were lost and displaced; files of the inventory
-    /// that were replaced; sightings that were dropped before they were
-    /// sent, and batches that were set aside. All in all.
-    fn show_all(&self, metrics: &GuardMetrics, counts: [u64; 7]) {
+    /// Shows totals: events that outputs have lost and written, and the counts of readers.
+    fn show_all(&self, metrics: &GuardMetrics, lost: u64, written: u64, counts: ReaderCounts) {
+        let ReaderCounts { evicted, replaced, dropped, set_aside, .. } = counts;
+        let counts = [lost, written, counts.lost, evicted, replaced, dropped, set_aside];
         let counters = [
             &metrics.events_dropped,
             &metrics.events_written,
@@ -54,22 +57,14 @@ impl ReadersShown {
 /// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
 pub(super) fn finish_readers(
     writers: Vec<Writer>,
-    inventory: Option<Inventory>,
+    readers: Vec<Box<dyn RunningReader>>,
     shown: &ReadersShown,
     metrics: &GuardMetrics,
 ) {
-    shown.show(metrics, &writers, inventory.as_ref());
-    let (mut lost_events, mut written, mut kept) = (0, 0, Finished::default());
-    match inventory.map(|inventory| inventory.finish_within(WRITERS_END)) {
-        Some(None) => tell("bannerwall: the inventory does not take what was seen last"),
-        Some(Some(finished)) => {
-            kept = finished;
-            if kept.missing() > 0 {
-                tell(format_args!("bannerwall: {} sightings are missing in the inventory", kept.missing()));
-            }
-        }
-        None => {}
-    }
+    shown.show(metrics, &writers, &readers);
+    let (mut lost_events, mut written) = (0, 0);
+    let finished = readers.into_iter().map(|reader| reader.finish(WRITERS_END));
+    let counts = finished.fold(ReaderCounts::default(), ReaderCounts::plus);
     for writer in writers {
         let report = writer.finish_within(WRITERS_END);
         lost_events += report.overflowed + report.failed + report.stuck;
@@ -82,5 +77,42 @@ pub(super) fn finish_readers(
             tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
-    shown.show_all(metrics, [lost_events, written, kept.lost, 0, 0, kept.dropped, kept.set_aside]);
+    shown.show_all(metrics, lost_events, written, counts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::EventSender;
+    use crate::metrics::Registry;
+
+    /// A reader with these losses, and one more at its end.
+    struct LossyReader(u64);
+
+    impl RunningReader for LossyReader {
+        fn sender(&self) -> EventSender {
+            Box::new(|_event| {})
+        }
+
+        fn counts(&self) -> ReaderCounts {
+            ReaderCounts { lost: self.0, waiting: Some((1, 100)), ..ReaderCounts::default() }
+        }
+
+        fn finish(self: Box<Self>, _patience: Duration) -> ReaderCounts {
+            ReaderCounts { lost: self.0 + 1, ..ReaderCounts::default() }
+        }
+    }
+
+    #[test]
+    fn metrics_show_the_sum_of_all_readers_once() {
+        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        let shown = ReadersShown::default();
+        let readers: Vec<Box<dyn RunningReader>> = vec![Box::new(LossyReader(2)), Box::new(LossyReader(3))];
+        shown.show(&metrics, &[], &readers);
+        shown.show(&metrics, &[], &readers);
+        assert_eq!(metrics.inventory_lost.get(), 5);
+        assert_eq!((metrics.spill_batches.get(), metrics.spill_bytes.get()), (2, 200));
+        finish_readers(Vec::new(), readers, &shown, &metrics);
+        assert_eq!(metrics.inventory_lost.get(), 7);
+    }
 }

@@ -5,19 +5,15 @@ use std::sync::Arc;
 
 use super::blocks::BlockLog;
 use super::clock::Step;
+use super::reader::EventSender;
 use super::resets::Outcomes;
 use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
-use crate::inventory::Observer;
 use crate::output::Handle;
-use crate::serve::Caller;
 
-/// Every writer gets each event, with the time of day, and the inventory what concerns it.
-#[derive(Debug, Clone)]
+/// Every output and every reader gets each event, with the time of day.
 pub(super) struct Sinks {
     writers: Vec<Handle>,
-    inventory: Option<Observer>,
-    /// The page, which shows alerts.
-    page: Option<Caller>,
+    readers: Vec<EventSender>,
     /// The last blocked connections.
     blocks: Option<Arc<BlockLog>>,
     step: Step,
@@ -28,14 +24,9 @@ pub(super) struct Sinks {
 
 impl Sinks {
     /// Events for these readers, whose times are those of the day.
-    pub(super) fn new(writers: Vec<Handle>, inventory: Option<Observer>) -> Self {
+    pub(super) fn new(writers: Vec<Handle>, readers: Vec<EventSender>) -> Self {
         let (step, held, holding) = (Step::default(), Vec::new(), false);
-        Self { writers, inventory, page: None, blocks: None, step, held, holding }
-    }
-
-    /// The same, whose alerts a page shows.
-    pub(super) fn calling(self, page: Option<Caller>) -> Self {
-        Self { page, ..self }
+        Self { writers, readers, blocks: None, step, held, holding }
     }
 
     /// The same, with a log of blocked connections.
@@ -97,20 +88,12 @@ impl Sinks {
     }
 
     fn tell(&mut self, event: Event) {
-        if let Some(inventory) = &mut self.inventory {
-            inventory.show(&event);
-        }
         if let Some(blocks) = &self.blocks {
             blocks.show(&event);
         }
-        if let Some(page) = &mut self.page {
-            page.show(&event);
-        }
-        let Some((last, others)) = self.writers.split_last_mut() else { return };
-        for other in others {
-            other.emit(event.clone());
-        }
-        last.emit(event);
+        let event = Arc::new(event);
+        self.readers.iter_mut().for_each(|send| send(&event));
+        self.writers.iter().for_each(|writer| writer.share(&event));
     }
 }
 
@@ -123,5 +106,33 @@ impl EventSink for Sinks {
             }
         }
         if self.holding { self.held.push(event) } else { self.tell(event) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::event::{Source, StatsFacts};
+
+    #[test]
+    fn readers_share_one_event() {
+        let (sender, received) = crossbeam_channel::unbounded();
+        let reader = || -> EventSender {
+            let sender = sender.clone();
+            Box::new(move |event| sender.send(Arc::clone(event)).unwrap())
+        };
+        let mut sinks = Sinks::new(Vec::new(), vec![reader(), reader()]);
+        let facts = StatsFacts { uptime: Duration::ZERO, counters: Vec::new() };
+        let kind = EventKind::Stats(Box::new(facts));
+        let event = Event { timestamp: SystemTime::now().into(), source: Source::Guard, flow: None, kind };
+        sinks.hold();
+        sinks.emit(event);
+        assert!(received.is_empty(), "events are held");
+        sinks.release();
+        let received: Vec<Arc<Event>> = received.try_iter().collect();
+        let [first, second] = &*received else { panic!("{} events", received.len()) };
+        assert!(Arc::ptr_eq(first, second));
     }
 }

@@ -18,10 +18,10 @@ use super::handed::Handed;
 use super::hold;
 use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
-use super::page::Page;
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
+use super::reader::{EventReader, ReaderStart, RunningReader};
 use super::readers::ReadersShown;
 use super::recent::Recent;
 use super::reload::load_rules;
@@ -46,7 +46,6 @@ use crate::output::{Writer, WriterConfig};
 use crate::privileges::may_answer;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
-use crate::serve::ServeConfig;
 
 /// Octets of packets of undecided flows that are kept for a guard that goes on, over all queues.
 const JOURNAL: usize = 64 << 20;
@@ -81,10 +80,11 @@ pub(super) fn give_back() {
 pub(super) fn start(
     config: &GuardConfig,
     outputs: Vec<Output>,
+    readers: Vec<Box<dyn EventReader>>,
     Left { manager, store, kept }: Left,
 ) -> Result<(Run, Vec<Queue>), GuardError> {
     let (config, taker) = &mut taking::begin(config)?;
-    let (rules, fingerprints) = read(config)?;
+    let (rules, fingerprints) = read(config, &readers)?;
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
     let health = Arc::new(Health::default());
@@ -97,15 +97,12 @@ pub(super) fn start(
     let (bypass, entries) = bypass.unzip();
     // No thread runs yet: what is given up here none of them has.
     let unbound = UnboundSockets::open(config)?;
-    let programs = hold::give_up(config, &rules)?;
+    let programs = hold::give_up(config, &rules, &readers)?;
     let (sender, messages) = unbounded::<Message>();
     let signals = signals::Listener::start(sender.clone())?;
     let writers = start_writers(outputs)?;
-    let outputs = || writers.iter().map(Writer::handle).collect();
     let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
-    let inventory = config.inventory.clone().map(|it| it.succeeding(succeeds));
-    let inventory = inventory.map(|it| it.start(event::Source::Guard, outputs())).transpose()?;
-    let page = config.page.as_ref().map(|page| Page::new(page, config.inventory.as_ref())).transpose()?;
+    let readers = start_readers(readers, &writers, succeeds)?;
     note_start(&metrics, config, &rules);
     let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
     let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
@@ -131,8 +128,7 @@ pub(super) fn start(
         messages,
         sender,
         writers,
-        inventory,
-        page,
+        readers,
         workers: Vec::new(),
         bans: None,
         shown: ReadersShown::default(),
@@ -180,13 +176,15 @@ fn start_bypass(
     Ok((Arc::new(started), entries))
 }
 
-/// Reads what is there to be read, and looks whether the page may be shown, before there is an inventory that nobody
-/// may see.
-fn read(config: &GuardConfig) -> Result<(RuleSet, Option<Arc<Fingerprints>>), GuardError> {
+/// Reads what is there to be read, and checks all readers before one of them makes anything.
+fn read(
+    config: &GuardConfig,
+    readers: &[Box<dyn EventReader>],
+) -> Result<(RuleSet, Option<Arc<Fingerprints>>), GuardError> {
     let rules = load_rules(&config.rules)?;
     tell_where_none(&rules);
     let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
-    config.page.as_ref().map(ServeConfig::check).transpose()?;
+    check_readers(readers)?;
     Ok((rules, fingerprints))
 }
 
@@ -230,7 +228,7 @@ impl Run {
             self.facade = Some(facade);
             return Ok(());
         }
-        let (front, failed) = Front::open(&self.config, facade, self.page.as_mut());
+        let (front, failed) = Front::open(&self.config, facade, &mut self.readers);
         failed.into_iter().next().map_or(Ok(()), Err)?;
         self.front = front;
         Ok(())
@@ -248,6 +246,24 @@ fn tell_where_none(rules: &RuleSet) {
 pub(super) fn start_writers(outputs: Vec<Output>) -> Result<Vec<Writer>, GuardError> {
     let start = |output: Output| Writer::start(WriterConfig::COUNTING, output.destination, output.format);
     outputs.into_iter().map(start).collect::<Result<_, _>>().map_err(GuardError::Output)
+}
+
+/// Checks what readers are configured with.
+pub(super) fn check_readers(readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
+    readers.iter().try_for_each(|reader| reader.check()).map_err(GuardError::Attached)
+}
+
+/// Starts the readers of events.
+pub(super) fn start_readers(
+    readers: Vec<Box<dyn EventReader>>,
+    writers: &[Writer],
+    succeeds: bool,
+) -> Result<Vec<Box<dyn RunningReader>>, GuardError> {
+    let start = |reader: Box<dyn EventReader>| {
+        let outputs = writers.iter().map(Writer::handle).collect();
+        reader.start(ReaderStart { outputs, succeeds })
+    };
+    readers.into_iter().map(start).collect::<Result<_, _>>().map_err(GuardError::Attached)
 }
 
 /// The service manager that wants to be told, if any.

@@ -90,7 +90,7 @@ impl Run {
         });
         // The other guard is gone: there is no way back, and packets are judged without all that.
         if let Some(facade) = self.facade.take() {
-            let (front, failed) = Front::open(&self.config, facade, self.page.as_mut());
+            let (front, failed) = Front::open(&self.config, facade, &mut self.readers);
             failed.iter().for_each(|error| tell(format_args!("bannerwall: goes on without: {error}")));
             self.front = front;
         }
@@ -216,9 +216,7 @@ impl Run {
         }
         self.stop_bans();
         self.front = Front::default();
-        if let Some(page) = &mut self.page {
-            page.close();
-        }
+        self.readers.iter_mut().for_each(|reader| reader.close());
         self.emit_stats(started);
         // What becomes of the last events counts, too.
         self.finish_readers();

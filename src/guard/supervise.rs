@@ -18,9 +18,9 @@ use super::keeper::{Keeper, Reporter};
 use super::ledger::RunEnd;
 use super::loss::{AccountState, Loss, Seen};
 use super::notify::Notifier;
-use super::page::Page;
 use super::pulse::{Observer, Rounds};
 use super::queue::Queue;
+use super::reader::RunningReader;
 use super::readers::{ReadersShown, finish_readers};
 use super::reload::exchange_rules;
 use super::signals::Listener;
@@ -34,10 +34,9 @@ use super::{GuardError, Message};
 use crate::bypass::Bypass;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
-use crate::event::{self, Event, EventKind, EventSink as _, StatsFacts, Timestamp};
+use crate::event::{self, Event, EventKind, StatsFacts, Timestamp};
 use crate::fleet::rules::Taken;
 use crate::hook::{HookError, Programs};
-use crate::inventory::Inventory;
 use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::output::Writer;
 use crate::rules::{RuleSet, Selection};
@@ -66,8 +65,7 @@ pub(super) struct Run {
     pub(super) messages: Receiver<Message>,
     pub(super) sender: Sender<Message>,
     pub(super) writers: Vec<Writer>,
-    pub(super) inventory: Option<Inventory>,
-    pub(super) page: Option<Page>,
+    pub(super) readers: Vec<Box<dyn RunningReader>>,
     pub(super) workers: Vec<Running>,
     /// Who keeps bans.
     pub(super) bans: Option<BanKeeper>,
@@ -201,9 +199,8 @@ impl Run {
     /// Where events go, for one thread.
     pub(super) fn sinks(&self) -> Sinks {
         let writers = self.writers.iter().map(Writer::handle).collect();
-        Sinks::new(writers, self.inventory.as_ref().map(Inventory::observer))
-            .calling(self.page.as_ref().map(Page::caller))
-            .remembering(Arc::clone(&self.blocks))
+        let readers = self.readers.iter().map(|reader| reader.sender()).collect();
+        Sinks::new(writers, readers).remembering(Arc::clone(&self.blocks))
     }
 
     fn keeper(&self) -> Result<Keeper, GuardError> {
@@ -467,7 +464,7 @@ impl Run {
     }
 
     pub(super) fn count_lost_events(&self) {
-        self.shown.show(&self.metrics, &self.writers, self.inventory.as_ref());
+        self.shown.show(&self.metrics, &self.writers, &self.readers);
     }
 
     pub(super) fn emit_stats(&self, started: Instant) {
@@ -489,9 +486,8 @@ impl Run {
             flow: None,
             kind: EventKind::Stats(Box::new(StatsFacts { uptime: started.elapsed(), counters })),
         };
-        for writer in &self.writers {
-            writer.handle().emit(event.clone());
-        }
+        let event = Arc::new(event);
+        self.writers.iter().for_each(|writer| writer.handle().share(&event));
     }
 
     fn finish_workers(&mut self) {
@@ -504,8 +500,8 @@ impl Run {
 
     /// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
     pub(super) fn finish_readers(&mut self) {
-        let (writers, inventory) = (std::mem::take(&mut self.writers), self.inventory.take());
-        finish_readers(writers, inventory, &self.shown, &self.metrics);
+        let (writers, readers) = (std::mem::take(&mut self.writers), std::mem::take(&mut self.readers));
+        finish_readers(writers, readers, &self.shown, &self.metrics);
     }
 }
 

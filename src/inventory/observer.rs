@@ -284,6 +284,13 @@ pub struct Observer {
 }
 
 impl Observer {
+    /// Shows an event that others read, too.
+    pub fn share(&self, event: &Arc<Event>) {
+        if concerns(event) {
+            self.handle.share(event);
+        }
+    }
+
     /// Shows an event.
     pub fn show(&mut self, event: &Event) {
         if concerns(event) {

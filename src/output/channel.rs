@@ -60,7 +60,7 @@ pub(super) struct Shared {
 }
 
 pub(super) enum Message {
-    One(Event, usize),
+    One(Arc<Event>, usize),
     Groups(Vec<Vec<Event>>, usize),
     /// Write what came before, then say so by dropping the sender.
     Sync(Sender<()>),
@@ -100,6 +100,12 @@ pub(super) fn channel(config: WriterConfig) -> (Handle, Queue) {
 }
 
 impl Handle {
+    /// Takes an event that others read, too.
+    pub fn share(&self, event: &Arc<Event>) {
+        let weight = event.weight();
+        self.send(Message::One(Arc::clone(event), weight), weight);
+    }
+
     /// Takes groups of events that belong together, so that none of another thread comes between
     /// those of a group.
     pub fn emit_groups(&self, groups: Vec<Vec<Event>>) {
@@ -165,7 +171,7 @@ impl Handle {
 impl EventSink for Handle {
     fn emit(&mut self, event: Event) {
         let weight = event.weight();
-        self.send(Message::One(event, weight), weight);
+        self.send(Message::One(Arc::new(event), weight), weight);
     }
 }
 

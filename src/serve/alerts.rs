@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::event::{Event, EventSink as _};
+use crate::event::Event;
 use crate::inventory::Alert;
 use crate::output::consumer::Feed;
 use crate::output::{Consumer, Handle, Overflow, WriterConfig};
@@ -72,9 +72,9 @@ impl Alerts {
 
 impl Caller {
     /// Shows an event, if it is an alert. Does not wait.
-    pub fn show(&mut self, event: &Event) {
+    pub fn show(&self, event: &Arc<Event>) {
         if matches!(event.kind, crate::event::EventKind::Alert(_)) {
-            self.0.emit(event.clone());
+            self.0.share(event);
         }
     }
 }

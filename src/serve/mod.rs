@@ -28,7 +28,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 pub use self::access::AccessError;
 use self::access::{Access, Login, check};
-pub use self::alerts::{Alerts, Caller};
+pub use self::alerts::Alerts;
 pub use self::listen::Server;
 use self::reader::Reader;
 use self::scans::Scans;

@@ -21,7 +21,7 @@ use super::noise::Noise;
 use super::outlet::{Cover, Outlet};
 use super::{Protection, TunnelConfig, TunnelError};
 use crate::diagnostics::tell;
-use crate::guard::{Fate, InsideConfig, Output, Upkeep};
+use crate::guard::{EventReader, Fate, InsideConfig, Output, Upkeep};
 use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
 use crate::privileges::{self, FILES};
 
@@ -45,7 +45,11 @@ enum Message {
 ///
 /// # Errors
 /// Where something that the run needs is missing or fails.
-pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelError> {
+pub fn run(
+    config: &TunnelConfig,
+    outputs: Vec<Output>,
+    readers: Vec<Box<dyn EventReader>>,
+) -> Result<(), TunnelError> {
     let cover = cover(config)?;
     let registry = Registry::new()?;
     let metrics = TunnelMetrics::new(&registry)?;
@@ -57,7 +61,7 @@ pub fn run(config: &TunnelConfig, outputs: Vec<Output>) -> Result<(), TunnelErro
     let mtu = settle(config, &cover, &carrier, &device)?;
     // Everything is open; rules and event files of others' may have to be read and written later.
     privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
-    let start = |config: &InsideConfig| Upkeep::start(config.clone(), outputs, &registry);
+    let start = |config: &InsideConfig| Upkeep::start(config.clone(), outputs, readers, &registry);
     let upkeep = config.guard.as_ref().map(start).transpose()?;
     hear(signals, sender.clone())?;
     let show = |shown| Endpoint::start(shown, registry, Arc::clone(&health));

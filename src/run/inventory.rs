@@ -1,0 +1,71 @@
+//! The inventory as a reader of the guard's events.
+
+use std::time::Duration;
+
+use crate::confinement::Confinement;
+use crate::diagnostics::tell;
+use crate::event::Source;
+use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
+use crate::inventory::{Inventory, RecordConfig, StoreError};
+use crate::privileges::User;
+
+/// An inventory that is yet to be opened.
+pub(super) struct InventoryReader(pub(super) RecordConfig);
+
+/// An open inventory.
+struct RunningInventory(Inventory);
+
+/// The inventory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("--inventory {0}")]
+struct InventoryError(#[from] StoreError);
+
+impl EventReader for InventoryReader {
+    fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {
+        Ok(self.0.prepare(user).map_err(InventoryError)?)
+    }
+
+    /// Its file is among those that the guard writes.
+    fn confine(&self, confinement: Confinement) -> Confinement {
+        if self.0.place.file().is_none() { confinement.finding_servers() } else { confinement }
+    }
+
+    fn start(
+        self: Box<Self>,
+        ReaderStart { outputs, succeeds }: ReaderStart,
+    ) -> Result<Box<dyn RunningReader>, AttachedError> {
+        let started = self.0.succeeding(succeeds).start(Source::Guard, outputs);
+        Ok(Box::new(RunningInventory(started.map_err(InventoryError)?)))
+    }
+}
+
+impl RunningReader for RunningInventory {
+    fn sender(&self) -> EventSender {
+        let observer = self.0.observer();
+        Box::new(move |event| observer.share(event))
+    }
+
+    fn counts(&self) -> ReaderCounts {
+        let (dropped, set_aside) = self.0.dropped();
+        ReaderCounts {
+            lost: self.0.lost(),
+            evicted: self.0.displaced(),
+            replaced: self.0.replaced(),
+            dropped,
+            set_aside,
+            waiting: self.0.waiting(),
+        }
+    }
+
+    fn finish(self: Box<Self>, patience: Duration) -> ReaderCounts {
+        let Some(finished) = self.0.finish_within(patience) else {
+            tell("bannerwall: the inventory does not take what was seen last");
+            return ReaderCounts::default();
+        };
+        if finished.missing() > 0 {
+            tell(format_args!("bannerwall: {} sightings are missing in the inventory", finished.missing()));
+        }
+        let (lost, dropped, set_aside) = (finished.lost, finished.dropped, finished.set_aside);
+        ReaderCounts { lost, dropped, set_aside, ..ReaderCounts::default() }
+    }
+}

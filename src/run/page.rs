@@ -1,0 +1,61 @@
+//! The page of the inventory that a guard keeps, as a reader of its alerts.
+
+use std::time::Duration;
+
+use crate::confinement::Confinement;
+use crate::diagnostics::tell;
+use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
+use crate::serve::{Alerts, ServeConfig, Server};
+
+/// A page that is yet to be shown.
+pub(super) struct PageReader {
+    pub(super) config: ServeConfig,
+    /// Name of the sensor that sees the alerts.
+    pub(super) sensor: String,
+}
+
+/// A page that takes alerts, and answers browsers while it is open.
+struct RunningPage {
+    alerts: Alerts,
+    config: ServeConfig,
+    server: Option<Server>,
+}
+
+impl EventReader for PageReader {
+    fn check(&self) -> Result<(), AttachedError> {
+        Ok(self.config.check()?)
+    }
+
+    fn confine(&self, confinement: Confinement) -> Confinement {
+        self.config.files().fold(confinement, Confinement::reading)
+    }
+
+    fn start(self: Box<Self>, _start: ReaderStart) -> Result<Box<dyn RunningReader>, AttachedError> {
+        let alerts = Alerts::start(format!("guard/{}", self.sensor))
+            .map_err(|error| format!("cannot start a thread for alerts: {error}"))?;
+        Ok(Box::new(RunningPage { alerts, config: self.config, server: None }))
+    }
+}
+
+impl RunningReader for RunningPage {
+    fn sender(&self) -> EventSender {
+        let caller = self.alerts.caller();
+        Box::new(move |event| caller.show(event))
+    }
+
+    fn open(&mut self) -> Result<(), AttachedError> {
+        let server = self.config.start(&self.alerts)?;
+        tell(format_args!("bannerwall: the page is at {}", server.url()));
+        self.server = Some(server);
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.server = None;
+    }
+
+    /// Alerts are of no use once the page is closed.
+    fn finish(self: Box<Self>, _patience: Duration) -> ReaderCounts {
+        ReaderCounts::default()
+    }
+}
