@@ -323,6 +323,11 @@ fn a_guard_of_another_user_is_found_where_a_killed_one_of_root_s_has_left_its_so
         let guard = place.start("--user nobody");
         let reloaded = place.reload();
         assert!(reloaded.status.success(), "{reloaded:?} {}", guard.stderr());
+        // Accounts are named by the namespace's cookie, which is never given out again.
+        let cookie = place.network.inside(bannerwall_ffi::namespace::cookie).expect("Linux 5.14");
+        let accounts = [String::new(), "65534/".to_owned()]
+            .map(|user| format!("/run/bannerwall/{user}accounts-0.{cookie}"));
+        eventually("accounts", || accounts.iter().any(|file| Path::new(file).exists()).then_some(()));
         place.stop(guard);
         fs::remove_file(left).expect("a guard of another user may not");
     });

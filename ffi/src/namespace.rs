@@ -19,8 +19,9 @@ const SO_NETNS_COOKIE: c_int = 71;
 ///
 /// The system has no descriptor left, or its kernel is older than 5.14.
 pub fn cookie() -> Result<u64, CallError> {
-    let socket = UnixDatagram::unbound()
-        .map_err(|error| CallError::of("socket(AF_UNIX)", error.raw_os_error().unwrap_or_default()))?;
+    // A pair, which confined threads may open, too.
+    let (socket, _peer) = UnixDatagram::pair()
+        .map_err(|error| CallError::of("socketpair(AF_UNIX)", error.raw_os_error().unwrap_or_default()))?;
     cookie_of(socket.as_fd())
 }
 
