@@ -211,6 +211,7 @@ fn systemd_starts_watches_restarts_and_stops_the_guard_of_a_package() {
         its_rules_are_read_again(&machine);
         it_is_started_again_where_it_hangs_or_dies(&machine);
         restarts_cut_nothing(&machine, name(&second));
+        advisories_become_rules_without_rights(&machine);
 
         machine.run("systemctl start bannerwall-advisories.timer");
         machine.run("dpkg --remove bannerwall");
@@ -218,8 +219,9 @@ fn systemd_starts_watches_restarts_and_stops_the_guard_of_a_package() {
         let units = machine.run("systemctl list-units --all --no-legend");
         assert!(!units.contains("bannerwall"), "{units}");
         machine.run("dpkg --purge bannerwall");
-        let left = machine
-            .run("find /etc/systemd /var/lib/systemd /run -name '*bannerwall*' -not -path '*journal*'");
+        let left = machine.run(
+            "find /etc/systemd /var/lib/systemd /var/cache /run -name '*bannerwall*' -not -path '*journal*'",
+        );
         assert_eq!(left, "");
     });
 }
@@ -286,6 +288,45 @@ fn restarts_cut_nothing(machine: &Machine, upgrade: &str) {
         let told = machine.run("grep -c '\"event_type\":\"ssh\"' /var/log/bannerwall/store.json || true");
         (told.trim().parse() == Ok(asked)).then_some(())
     });
+}
+
+/// A `curl` that copies a file, and records what it may do.
+const CURL: &str = r"#!/bin/sh -e
+cd /var/cache/bannerwall
+cp /opt/tracker.json tracker.json
+grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs)' /proc/self/status >rights
+for folder in /etc/bannerwall/rules /var/lib/bannerwall /usr/local; do ! touch $folder/planted 2>&1; done
+";
+
+fn advisories_become_rules_without_rights(machine: &Machine) {
+    let tracker = include_str!("data/advisories/debian.json");
+    for (path, text) in [("/opt/tracker.json", tracker), ("/opt/curl", CURL)] {
+        machine.run(&format!("cat >{path} <<'EOF'\n{text}EOF"));
+    }
+    machine.run("chmod 755 /opt/curl && mount --bind /opt/curl /usr/bin/curl");
+    machine.run("systemd-analyze security --threshold=20 bannerwall-advisories");
+    let guard = machine.main_process();
+    machine.run("systemctl start bannerwall-advisories.service || { journalctl --unit bannerwall-advisories; false; }");
+    let rights = machine.run("cat /var/cache/bannerwall/rights");
+    assert!(
+        rights.contains("CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1"),
+        "{rights}"
+    );
+    assert!(!rights.contains("Uid:\t0"), "{rights}");
+    assert_eq!(machine.run("find / -xdev -name planted"), "", "it wrote outside of its cache");
+    let rules = "/etc/bannerwall/rules/debian.toml";
+    assert_eq!(machine.run(&format!("stat -c '%U %a' {rules}")), "root 644\n");
+    let imported = machine.run(&format!("grep -c '^\\[\\[rule' {rules}"));
+    let status = machine.run("bannerwall status --format json || true");
+    assert!(imported.trim() != "0" && status.contains("\"last_reload\""), "{imported}{status}");
+    assert_eq!(machine.main_process(), guard, "{}", machine.journal());
+
+    let before = machine.run(&format!("sha256sum {rules}"));
+    machine.run("printf '#!/bin/sh\nexit 22\n' >/opt/curl");
+    assert!(!machine.output("systemctl start bannerwall-advisories.service").status.success());
+    assert_eq!(machine.run(&format!("sha256sum {rules}")), before, "yesterday's rules stay");
+    machine.run("systemctl reset-failed bannerwall-advisories.service");
+    machine.run("umount /usr/bin/curl && rm /opt/curl /opt/tracker.json");
 }
 
 const SERVER: &[u8] = b"SSH-2.0-OpenSSH_9.2p1\r\n";
