@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall_test_support::{Banner, Guard, Namespace, Running, as_root, eventually};
+use bannerwall_test_support::{Banner, Guard, Line, Namespace, Running, Signal, as_root, eventually};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -329,4 +330,55 @@ fn a_bad_web_configuration_is_refused_by_every_command_with_metrics() {
     }
     let asked = "guard --check --rules rules.toml --metrics 127.0.0.1:0 --metrics-web-config comments.yml";
     assert_eq!(run(asked).0, Some(0), "{}", run(asked).1);
+}
+
+#[test]
+fn scrapes_of_the_guards_own_metrics_and_page_are_neither_events_nor_in_the_inventory() {
+    as_root(|| {
+        let line = Line::new();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let inventory = folder.path().join("inventory.db");
+        let flags = format!(
+            "--hook input,output --metrics [::]:9464 --serve 127.0.0.1:0 --inventory {}",
+            inventory.display()
+        );
+        let mut guard = Guard::start(&line.server, PROGRAM, RULES, &flags);
+        let page = guard.process.wait_stderr("the address", |said| {
+            said.lines().find_map(|line| line.strip_prefix("bannerwall: the page is at ").map(str::to_owned))
+        });
+        for (from, url) in [
+            (&line.server, "http://127.0.0.1:9464/metrics"),
+            (&line.server, "http://[::1]:9464/metrics"),
+            (&line.server, &*page),
+            (&line.client, "http://198.51.100.2:9464/metrics"),
+            (&line.client, "http://[2001:db8:2::2]:9464/metrics"),
+        ] {
+            from.run(&format!("curl -sS -g -o /dev/null --max-time 20 {url}"));
+        }
+        // Another machine's server on the same port is none of the guard's, nor is another one here.
+        for (server, address) in [(&line.client, [192, 0, 2, 2]), (&line.server, [127, 0, 0, 1])] {
+            let port = if address == [127, 0, 0, 1] { 2222 } else { 9464 };
+            let at = std::net::SocketAddr::from((address, port));
+            let banner = Banner::start(server, at, b"SSH-2.0-OpenSSH_9.8\r\n", 100);
+            let mut stream = line.server.connect(banner.address).expect("it passes");
+            stream.read_exact(&mut [0; 21]).expect("it passes");
+        }
+        let told = eventually("both servers", || {
+            let events = guard.events();
+            let alerts = events.iter().filter(|event| event["event_type"] == "alert").count();
+            (alerts == 2).then_some(events)
+        });
+        let http: Vec<_> = told.iter().filter(|event| event["event_type"] == "http").collect();
+        assert!(http.is_empty(), "{http:?}");
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let output = Command::new(PROGRAM)
+            .args(["inventory", "list", "--format", "json", "--inventory"])
+            .arg(&inventory)
+            .output()
+            .expect("it runs");
+        let kept = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(kept.contains("9464") && !kept.contains("curl"), "{kept}");
+        assert!(!kept.contains("198.51.100.2\",\"port\":9464"), "{kept}");
+    });
 }

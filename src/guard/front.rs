@@ -9,6 +9,7 @@ use crossbeam_channel::Sender;
 
 use super::config::GuardConfig;
 use super::control::Control;
+use super::own_listeners::OwnListeners;
 use super::private_socket::{Access, UnboundSocket};
 use super::reader::RunningReader;
 use super::requests::forward;
@@ -38,6 +39,8 @@ pub(super) struct Facade {
     pub(super) gifts: Vec<Gift>,
     pub(super) store: Option<Store>,
     pub(super) unbound: UnboundSockets,
+    /// Told where metrics and page are served.
+    pub(super) own_listeners: OwnListeners,
     /// Whether a service manager looks after this process.
     pub(super) has_manager: bool,
 }
@@ -80,8 +83,8 @@ impl Front {
         facade: Facade,
         readers: &mut [Box<dyn RunningReader>],
     ) -> (Self, Vec<GuardError>) {
-        let Facade { registry, health, metrics, messages, listener, mut gifts, store, unbound, has_manager } =
-            facade;
+        let Facade { registry, health, metrics, messages, listener, mut gifts, store, unbound, .. } = facade;
+        let (own_listeners, has_manager) = (facade.own_listeners, facade.has_manager);
         let mut failed = Vec::new();
         let endpoint = match (&config.metrics, listener) {
             (Some(shown), Some(listener)) => Some(Endpoint::go_on(shown, listener, registry, health)),
@@ -99,8 +102,14 @@ impl Front {
             .map_err(|error| failed.push(error))
             .ok()
             .flatten();
-        let opened = readers.iter_mut().map(|reader| reader.open());
-        failed.extend(opened.filter_map(Result::err).map(GuardError::Attached));
+        let mut served: Vec<_> = endpoint.iter().map(Endpoint::address).collect();
+        for reader in readers {
+            match reader.open() {
+                Ok(address) => served.extend(address),
+                Err(error) => failed.push(GuardError::Attached(error)),
+            }
+        }
+        own_listeners.set(served);
         let heirs = config.takeover.as_ref().zip(unbound.takeover).and_then(|(path, socket)| {
             Heirs::listen((path, socket), Terms::of(config), gifts, messages, metrics, has_manager)
                 .map_err(|error| {

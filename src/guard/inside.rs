@@ -148,7 +148,7 @@ impl Upkeep {
         let metrics = GuardMetrics::new(registry)?;
         let writers = start_writers(outputs)?;
         let mut readers = start_readers(readers, &writers, false)?;
-        readers.iter_mut().try_for_each(|reader| reader.open()).map_err(GuardError::Attached)?;
+        readers.iter_mut().try_for_each(|reader| reader.open().map(drop)).map_err(GuardError::Attached)?;
         metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
         metrics.note_rules(ReloadResult::Success);
         metrics.enforcing.set(i64::from(config.enforce));

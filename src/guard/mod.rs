@@ -21,6 +21,7 @@ mod keeper;
 mod ledger;
 mod loss;
 mod notify;
+mod own_listeners;
 mod policy;
 mod private_socket;
 mod pulse;

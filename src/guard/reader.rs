@@ -2,6 +2,7 @@
 //! nothing else of them; they are implemented above it.
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,12 +58,12 @@ pub trait RunningReader: Send {
     /// Returns a new way to it.
     fn sender(&self) -> EventSender;
 
-    /// Opens what only one process can have, once a predecessor is gone.
+    /// Opens what only one process can have, once a predecessor is gone; returns the address that it serves on, if it does.
     ///
     /// # Errors
     /// It cannot be opened.
-    fn open(&mut self) -> Result<(), AttachedError> {
-        Ok(())
+    fn open(&mut self) -> Result<Option<SocketAddr>, AttachedError> {
+        Ok(None)
     }
 
     /// Closes what [`Self::open`] opened, for a successor.

@@ -18,6 +18,7 @@ use super::handed::Handed;
 use super::hold;
 use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
+use super::own_listeners::OwnListeners;
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
@@ -147,8 +148,9 @@ pub(super) fn start(
         _stamps: stamps,
     };
     let bans = run.start_bans()?;
-    run.face(listener, gifts, unbound)?;
-    let parts = Parts { run: &run, bans, fingerprints, injector, cpus: allowed_cpus(config.pin) };
+    let listeners = OwnListeners::default();
+    run.face(listener, gifts, unbound, listeners.clone())?;
+    let parts = Parts { run: &run, bans, fingerprints, injector, cpus: allowed_cpus(config.pin), listeners };
     let mut entries = entries.into_iter().flatten();
     let numbered = config.queues.numbers().zip(sources).enumerate();
     let queues =
@@ -212,6 +214,7 @@ impl Run {
         listener: Option<TcpListener>,
         gifts: Vec<Gift>,
         unbound: UnboundSockets,
+        own_listeners: OwnListeners,
     ) -> Result<(), GuardError> {
         let facade = Facade {
             registry: self.registry.clone(),
@@ -222,6 +225,7 @@ impl Run {
             gifts,
             store: self.store.clone(),
             unbound,
+            own_listeners,
             has_manager: self.manager.is_some(),
         };
         if self.predecessor.is_some() {
@@ -365,6 +369,7 @@ struct Parts<'a> {
     injector: Option<Arc<Injector>>,
     cpus: Vec<usize>,
     bans: BanHandle,
+    listeners: OwnListeners,
 }
 
 impl Parts<'_> {
@@ -389,6 +394,7 @@ impl Parts<'_> {
             allowance: Allowance::default(),
             resets: Vec::new(),
             own: Recent::new(),
+            listeners: self.listeners.clone(),
             sink: run.sinks(),
             interfaces: Interfaces::new(),
             answers: Answers::default(),

@@ -15,6 +15,7 @@ use super::bans::BanHandle;
 use super::clock::Clock;
 use super::handed::Handed;
 use super::interfaces::Interfaces;
+use super::own_listeners::OwnListeners;
 use super::policy::Policy;
 use super::pulse::Pulse;
 use super::recent::Recent;
@@ -89,6 +90,8 @@ pub(super) struct Judge {
     pub(super) resets: Vec<PendingResets>,
     /// Resets that were sent, known again where others took their mark off.
     pub(super) own: Recent,
+    /// Connections to these are not inspected.
+    pub(super) listeners: OwnListeners,
     pub(super) sink: Sinks,
     pub(super) interfaces: Interfaces,
     pub(super) answers: Answers,
@@ -115,6 +118,7 @@ impl Judge {
         let answer = match self.policy.known(queued) {
             Some(answer) => answer,
             None if self.own.has_sent(queued.payload) => Answer::new(Verdict::Accept),
+            None if self.listeners.serve(queued) => self.policy.answer(queued, &Decision::Pass, None),
             None => self.inspect(now, queued),
         };
         self.answers.count(answer.verdict);

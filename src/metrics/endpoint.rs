@@ -93,6 +93,11 @@ impl Endpoint {
         Ok(Self { server: server.map_err(MetricsError::Start)?, listener: own })
     }
 
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
     /// The listener, for a process that goes on in this one's place.
     pub fn listener(&self) -> Option<TcpListener> {
         self.listener.try_clone().ok()

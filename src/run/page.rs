@@ -1,5 +1,6 @@
 //! The page of the inventory that a guard keeps, as a reader of its alerts.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::confinement::Confinement;
@@ -43,11 +44,12 @@ impl RunningReader for RunningPage {
         Box::new(move |event| caller.show(event))
     }
 
-    fn open(&mut self) -> Result<(), AttachedError> {
+    fn open(&mut self) -> Result<Option<SocketAddr>, AttachedError> {
         let server = self.config.start(&self.alerts)?;
         tell(format_args!("bannerwall: the page is at {}", server.url()));
+        let address = server.address();
         self.server = Some(server);
-        Ok(())
+        Ok(Some(address))
     }
 
     fn close(&mut self) {

@@ -1,6 +1,6 @@
 //! The page's server: what it bears, and what its threads may do.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +81,11 @@ impl Server {
     /// The same, and what merges beside it.
     pub(super) fn beside(self, merging: Option<Background>) -> Self {
         Self { _merging: merging, ..self }
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.web.address()
     }
 
     /// Where the page is.

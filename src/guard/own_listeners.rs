@@ -1,0 +1,51 @@
+//! Connections to the guard's own metrics and page, which it does not inspect: each scrape over loopback would be an event and a
+//! client in the inventory.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+
+use super::source::Queued;
+use crate::packet::{self, Parsed};
+
+/// `NF_INET_LOCAL_IN`.
+const INPUT: u8 = 1;
+/// `NF_INET_LOCAL_OUT`.
+const OUTPUT: u8 = 3;
+/// `LOOPBACK_IFINDEX` of the kernel: the loopback interface has this index in each network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Addresses that this guard listens on, shared by its threads and known once it listens.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OwnListeners(Arc<OnceLock<Vec<SocketAddr>>>);
+
+impl OwnListeners {
+    /// Sets the addresses, once.
+    pub(super) fn set(&self, addresses: Vec<SocketAddr>) {
+        // A front opens once a run.
+        let _ = self.0.set(addresses);
+    }
+
+    /// True if the packet belongs to a connection to one of them.
+    pub(super) fn serve(&self, queued: &Queued<'_>) -> bool {
+        let Some(addresses) = self.0.get().filter(|addresses| !addresses.is_empty()) else { return false };
+        // A third-party machine may use the same port. An address is ours only if it is of this machine.
+        let (is_source_local, is_destination_local) = match queued.hook {
+            INPUT => (queued.input_interface == LOOPBACK, true),
+            OUTPUT => (true, queued.output_interface == LOOPBACK),
+            _ => return false,
+        };
+        let Ok(Parsed::Tcp(segment)) = packet::parse(queued.payload, queued.wire_length) else {
+            return false;
+        };
+        let (source, destination) = (segment.source(), segment.destination());
+        let is_own = |address: IpAddr, port: u16| addresses.iter().any(|own| includes(*own, address, port));
+        is_source_local && is_own(source.address, source.port)
+            || is_destination_local && is_own(destination.address, destination.port)
+    }
+}
+
+/// True if a listener on `own` accepts connections to this address and port.
+fn includes(own: SocketAddr, address: IpAddr, port: u16) -> bool {
+    let takes_any = own.ip().is_unspecified() && (own.is_ipv6() || address.is_ipv4());
+    own.port() == port && (takes_any || own.ip().to_canonical() == address)
+}
