@@ -453,3 +453,71 @@ fn a_guard_goes_on_while_its_inventory_takes_nothing_and_tells_it_later() {
         assert_eq!(sqlite(&place.file(), met), "2");
     });
 }
+
+/// Deletes an inventory with its log, the file alone, and replaces it.
+const TAKEN_AWAY: [&str; 3] =
+    ["rm DB DB-wal DB-shm", "rm DB", "cp old.db new.db && chmod 666 new.db && mv new.db DB"];
+
+#[test]
+fn a_confined_guard_writes_its_inventory_again_if_the_file_is_deleted_or_replaced() {
+    as_root(|| {
+        let (place, line) = (Place::new(), Line::new());
+        let _sshd = Sshd::start(&line.server, 2222);
+        let folder = place.path("kept");
+        let shell = |words: &str| {
+            let words = words.replace("DB", "kept/inventory.db");
+            let output = Command::new("sh")
+                .args(["-c", &words])
+                .current_dir(place.0.path())
+                .output()
+                .expect("sh starts");
+            assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        // Another user than root is confined, too, and needs its rights over the folder.
+        shell("chmod 755 . && mkdir --mode 777 kept");
+        let file = folder.join("inventory.db");
+        let output = place.scan(&line.server, "ssh 127.0.0.1 --ports 1");
+        assert!(output.status.success());
+        std::fs::rename(place.file(), place.path("old.db")).expect("a scan has made it");
+        let metrics = "127.0.0.1:9464";
+        let flags = format!(
+            "--hook forward --hook-keep --user nobody --metrics {metrics} --inventory {}",
+            file.display()
+        );
+        let mut guard = Guard::start(&line.router, PROGRAM, RULES, &flags);
+        let count = "SELECT coalesce(sum(count), 0) FROM contacts JOIN services ON services.id = service WHERE port = 2222";
+        let talk = || {
+            let mut stream = line.client.connect((Ipv4Addr::new(198, 51, 100, 2), 2222)).expect("it passes");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
+            stream.write_all(b"SSH-2.0-probe_1.5\r\n").expect("it passes");
+            assert!(stream.read(&mut [0; 64]).expect("it passes") > 0);
+        };
+        let is_kept =
+            || eventually("the connection to be kept", || (sqlite(&file, count) == "1").then_some(()));
+        talk();
+        is_kept();
+        for (number, taken_away) in TAKEN_AWAY.iter().enumerate() {
+            // Also while nothing new comes.
+            shell(taken_away);
+            let before = format!("bannerwall_inventory_replaced_total {number}\n");
+            eventually("the loss to be counted", || {
+                let shown = line.router.run(&format!("curl -sS http://{metrics}/metrics"));
+                (!shown.contains(&before)).then_some(())
+            });
+            talk();
+            is_kept();
+        }
+        // The kernel confines the guard to the folder that was there.
+        shell("rm -r kept && mkdir --mode 777 kept");
+        guard.process.wait_stderr("the guard to tell", |text| {
+            let told = text.lines().find(|line| line.contains("cannot write the inventory"))?;
+            assert!(told.contains(&file.display().to_string()) && told.contains("restart"), "{told}");
+            Some(())
+        });
+        guard.process.signal(Signal::INT);
+        assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
+        let told = guard.process.stderr();
+        assert_eq!(told.matches("the inventory's file was deleted or replaced").count(), 3, "{told}");
+        assert_eq!(told.matches("cannot write").count(), 1, "{told}");
+    });
+}

@@ -28,6 +28,9 @@ const WAITING: usize = 16 * BATCH;
 /// Things that are remembered at once; when there are more, all are told and remembered anew.
 const REMEMBERED: usize = 1 << 16;
 
+/// How often a file is looked after that may have been deleted or replaced.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How long a store that took nothing is left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -105,6 +108,8 @@ pub(super) struct Recorder {
     /// When the store took something last.
     written: Option<Instant>,
     swept: Instant,
+    /// When the file was looked after last.
+    looked: Instant,
     losses: Losses,
     /// How long things are kept since they were last seen, and when old ones were last taken out.
     keep: Option<(Duration, Option<Instant>)>,
@@ -128,6 +133,7 @@ impl Consumer for Recorder {
     }
 
     fn group(&mut self, events: &[Event]) {
+        self.look_after_file();
         for sighting in sighting::of_events(events) {
             self.see(sighting);
         }
@@ -152,6 +158,7 @@ impl Consumer for Recorder {
     }
 
     fn idle(&mut self) {
+        self.look_after_file();
         if self.swept.elapsed() >= QUIET {
             self.flush();
         }
@@ -182,6 +189,7 @@ impl Recorder {
             since: None,
             written: None,
             swept: Instant::now(),
+            looked: Instant::now(),
             losses,
             keep: None,
             gone_after: None,
@@ -301,6 +309,35 @@ impl Recorder {
         }));
     }
 
+    /// Renews the file also while nothing is to be written: the sightings to come may be of things that are known.
+    fn look_after_file(&mut self) {
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            self.renew();
+        }
+    }
+
+    /// Opens the file again if it was deleted or replaced, and forgets what was written to the old one. False if that fails.
+    fn renew(&mut self) -> bool {
+        match self.store.renew() {
+            Ok(false) => true,
+            Ok(true) => {
+                self.losses.0.replaced.fetch_add(1, Relaxed);
+                tell(
+                    "bannerwall: the inventory's file was deleted or replaced; what it held is lost, and a new run is written",
+                );
+                self.tell_counts();
+                self.recent.clear();
+                self.since.get_or_insert_with(Instant::now);
+                true
+            }
+            Err(error) => {
+                self.keep(&error);
+                false
+            }
+        }
+    }
+
     /// So many records are written at once, whatever time it is.
     fn enough(&self) -> usize {
         let is_recent = |when: Option<Instant>, pause| when.is_some_and(|when| when.elapsed() < pause);
@@ -312,18 +349,8 @@ impl Recorder {
     }
 
     fn write(&mut self) {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() || !self.renew() {
             return;
-        }
-        match self.store.renew() {
-            Ok(true) => {
-                self.losses.0.replaced.fetch_add(1, Relaxed);
-                tell(
-                    "bannerwall: the inventory's file was deleted or replaced; what it held is lost, and a new run is written",
-                );
-            }
-            Ok(false) => {}
-            Err(error) => return self.keep(&error),
         }
         self.fit(self.batch.len());
         let mut at_once = self.batch.len();

@@ -110,6 +110,9 @@ pub enum StoreError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The file was deleted or replaced, and cannot be opened again.
+    #[error("its file was deleted or replaced: {0} (if its folder was replaced, too, restart)")]
+    Renew(Box<Self>),
     /// There is no such inventory to read.
     #[error("{0}: no such inventory; guard, scan and replay make one with --inventory")]
     Missing(Place),

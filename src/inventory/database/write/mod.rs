@@ -331,7 +331,8 @@ impl Store for Writer {
                 std::fs::remove_file(&old).map_err(|error| StoreError::File { path: old, error })?;
             }
         }
-        let renewed = Self::open(&self.database.place, &self.origin.run)?;
+        let renewed = Self::open(&self.database.place, &self.origin.run);
+        let renewed = renewed.map_err(|error| StoreError::Renew(Box::new(error)))?;
         *self = renewed.bounded(self.origin.max_size)?;
         Ok(true)
     }
