@@ -18,10 +18,13 @@ use crate::bypass::{self, BypassConfig};
 use crate::confinement::tell_unheld;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
+use crate::fleet::rules::RulesFrom;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
 use crate::guard::{self, ConfigFile, ControlPlace, GuardConfig, GuardError, Sandbox, control};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
 use crate::privileges::User;
+use crate::rules::Selection;
+use crate::run;
 
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
@@ -182,12 +185,18 @@ enum BackendName {
 /// Runs `bannerwall guard`.
 pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<Exit, Failure> {
     let outputs = arguments.inspection.outputs();
-    let config = arguments.inspection.check_files().and_then(|()| arguments.config(config_file));
+    let rules_from = arguments.rules_from.config(&arguments.published());
+    let config = arguments.inspection.check_files();
+    let config = config.and_then(|()| arguments.config(config_file, rules_from.as_ref()));
     let config = config.inspect_err(|_| guard::give_back_kept())?;
     let inspection = &arguments.inspection;
     let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
-    let ended =
-        if arguments.check { guard::check(&config, &readers) } else { guard::run(&config, outputs, readers) };
+    let source = rules_from.map(run::rule_source);
+    let ended = if arguments.check {
+        guard::check(&config, &readers, source)
+    } else {
+        guard::run(&config, outputs, readers, source)
+    };
     match ended {
         Ok(()) => Ok(Exit::Done),
         Err(GuardError::Forced) => Ok(Exit::Interrupted),
@@ -247,7 +256,17 @@ impl GuardArgs {
         Ok(())
     }
 
-    fn config(&self, config_file: Option<&Path>) -> Result<GuardConfig, Failure> {
+    /// The rules of a guard whose rules are published, as those are all that there are: the profiles alone.
+    fn published(&self) -> Selection {
+        let inspection = &self.inspection;
+        inspection.learning(inspection.rules.only(Vec::new(), Vec::new(), Use::Guard))
+    }
+
+    fn config(
+        &self,
+        config_file: Option<&Path>,
+        rules_from: Option<&RulesFrom>,
+    ) -> Result<GuardConfig, Failure> {
         self.check_handover()?;
         let mark = MarkField::new(self.mark).unwrap_or_default();
         let inspection = &self.inspection;
@@ -261,17 +280,13 @@ impl GuardArgs {
             releases: true,
         };
         let user = self.user.as_ref();
-        // With the profiles alone, as published rules are all that there are.
-        let published = inspection.learning(inspection.rules.only(Vec::new(), Vec::new(), Use::Guard));
-        let rules_from = self.rules_from.config(&published);
         let mut writes = inspection.writes();
         writes.extend(rules_from.iter().map(|from| from.state.clone()));
         Ok(GuardConfig {
-            rules: match &rules_from {
-                Some(_) => published,
+            rules: match rules_from {
+                Some(_) => self.published(),
                 None => inspection.selection()?,
             },
-            rules_from,
             config_file: config_file.map(ConfigFile::read).transpose()?,
             fingerprints: inspection.fingerprints.path.clone(),
             queues: self.queue,

@@ -9,7 +9,6 @@ use super::source::Backend;
 use crate::banner::disclosure::Disclosure;
 use crate::bypass::BypassConfig;
 use crate::engine::{AnomalyPolicy, EnforceOnly, HttpInspect, OnFailure};
-use crate::fleet::rules::RulesFrom;
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::metrics::MetricsConfig;
 use crate::output::{Destination, Format};
@@ -70,8 +69,6 @@ impl ConfigFile {
 pub struct GuardConfig {
     /// Where rules come from.
     pub rules: Selection,
-    /// Where they are published, in the place of those.
-    pub rules_from: Option<RulesFrom>,
     /// The file that flags were read from, if any.
     pub config_file: Option<ConfigFile>,
     /// A fingerprint database.

@@ -66,7 +66,7 @@ pub(super) fn give_up_loading() -> Result<(), GuardError> {
 pub(super) fn give_up(
     config: &GuardConfig,
     rules: &RuleSet,
-    readers: &[Box<dyn EventReader>],
+    attached: Confinement,
 ) -> Result<Programs, GuardError> {
     if config.user.is_none() && config.sandbox == Sandbox::Off {
         return Ok(Programs::Here);
@@ -83,7 +83,7 @@ pub(super) fn give_up(
         None => privileges::leave_root(needed | FILES)?,
     }
     if config.sandbox == Sandbox::Whole {
-        confinement(config, rules, readers).apply_or_tell(false);
+        confinement(config, rules, attached).apply_or_tell(false);
     }
     Ok(Programs::Beside(Arc::new(runner)))
 }
@@ -97,15 +97,14 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
     Ok(())
 }
 
-/// What whoever judges packets opens later: rules again, event files anew, what readers need, the kernel's own.
+/// What whoever judges packets opens later: rules again, event files anew, what is attached, the kernel's own.
 pub(super) fn files(
     selection: &Selection,
     rules: &RuleSet,
-    readers: &[Box<dyn EventReader>],
+    attached: Confinement,
     writes: &[PathBuf],
 ) -> Confinement {
-    let mut confinement = Confinement::default().speaking().watching_kernel();
-    confinement = readers.iter().fold(confinement, |confinement, reader| reader.confine(confinement));
+    let mut confinement = attached.speaking().watching_kernel();
     let are_files = matches!(selection.texts, Texts::Files);
     let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
     confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
@@ -113,11 +112,11 @@ pub(super) fn files(
     writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
 }
 
-fn confinement(config: &GuardConfig, rules: &RuleSet, readers: &[Box<dyn EventReader>]) -> Confinement {
+fn confinement(config: &GuardConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
     let accounts = ledger::folder(config.user.as_ref()).join("accounts");
     let sockets = config.control.iter().map(|place| &place.path).chain(&config.takeover);
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
-    let mut confinement = files(&config.rules, rules, readers, &config.writes);
+    let mut confinement = files(&config.rules, rules, attached, &config.writes);
     if let Some(file) = &config.config_file {
         confinement = confinement.reading_anew(&file.path);
     }
@@ -126,9 +125,6 @@ fn confinement(config: &GuardConfig, rules: &RuleSet, readers: &[Box<dyn EventRe
     }
     if config.enforce {
         confinement = confinement.tapping();
-    }
-    if config.rules_from.is_some() {
-        confinement = confinement.finding_servers();
     }
     made.fold(confinement, Confinement::making)
 }

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 
 use super::clock::Clock;
 use super::hold;
-use super::reader::{EventReader, RunningReader};
+use super::reader::{self, EventReader, RunningReader};
 use super::readers::{ReadersShown, finish_readers};
 use super::reload::{exchange_rules, load_rules};
 use super::resets::{Allowance, Outcomes};
@@ -140,7 +140,8 @@ impl Upkeep {
         check_readers(&readers)?;
         readers.iter().try_for_each(|reader| reader.prepare(None)).map_err(GuardError::Attached)?;
         if config.is_confined {
-            hold::files(&config.rules, &rules, &readers, &config.writes).apply_or_tell(false);
+            let attached = reader::confinement(&readers);
+            hold::files(&config.rules, &rules, attached, &config.writes).apply_or_tell(false);
         }
         if rules.rules().is_empty() && rules.policies().is_empty() {
             tell("bannerwall: no rule is in force: nothing is alerted about or blocked");

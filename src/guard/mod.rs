@@ -32,6 +32,7 @@ mod recent;
 mod reload;
 mod requests;
 mod resets;
+mod rule_source;
 mod signals;
 mod sinks;
 pub mod source;
@@ -41,7 +42,6 @@ mod status;
 mod succession;
 mod supervise;
 mod takeover;
-mod taking;
 mod tally;
 mod waiting;
 mod worker;
@@ -52,6 +52,7 @@ pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
 pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use requests::{ExplainedBlock, WhyReport};
 pub use resets::Outcomes;
+pub use rule_source::{Enforce, PollCounts, RuleSource};
 pub use status::{Gaps, GuardStatus, QueueOwner, QueueStatus};
 
 use std::io;
@@ -63,11 +64,10 @@ use serde_json::Value;
 use self::control::RulesInForce;
 use crate::bypass::BypassError;
 use crate::engine::OnFailure;
-use crate::fleet::rules::{TakeError, Taken};
 use crate::hook::HookError;
 use crate::metrics::MetricsError;
-use crate::rules::LoadError;
 use crate::rules::fingerprint::{FingerprintError, Fingerprints};
+use crate::rules::{LoadError, Selection};
 use source::SourceError;
 
 /// Why a run could not start, or ended before it was told to.
@@ -76,9 +76,6 @@ pub enum GuardError {
     /// The rules are bad.
     #[error(transparent)]
     Rules(#[from] LoadError),
-    /// No rules are to be had from where they are published.
-    #[error(transparent)]
-    NoRules(#[from] TakeError),
     /// The fingerprint database is bad.
     #[error(transparent)]
     Fingerprints(#[from] FingerprintError),
@@ -110,7 +107,7 @@ pub enum GuardError {
     /// The destination of events cannot be opened.
     #[error("cannot write events: {0}")]
     Output(io::Error),
-    /// A reader of events cannot start.
+    /// A reader of events cannot start, or a source of rules has none.
     #[error("{0}")]
     Attached(AttachedError),
     /// Raw sockets for resets cannot be opened.
@@ -192,7 +189,7 @@ enum Message {
     /// Carry out a request of the control socket.
     Request(control::Request, Sender<Result<Value, String>>),
     /// Put a version of the rules in force that was published, and tell how that went.
-    TakeRules(Box<Taken>, Sender<Result<RulesInForce, String>>),
+    TakeRules(Box<Selection>, Sender<Result<RulesInForce, String>>),
     /// Open the files of events anew and emit a stats event (SIGUSR1).
     Reopen,
     /// A guard is ready to go on in this one's place.
@@ -208,8 +205,12 @@ enum Message {
 ///
 /// # Errors
 /// Where a run would be refused for them.
-pub fn check(config: &GuardConfig, readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
-    let (config, _) = &taking::begin(config)?;
+pub fn check(
+    config: &GuardConfig,
+    readers: &[Box<dyn EventReader>],
+    mut source: Option<Box<dyn RuleSource>>,
+) -> Result<(), GuardError> {
+    let config = rule_source::with_first_rules(config, &mut source)?;
     reload::load_rules(&config.rules)?;
     config.fingerprints.as_deref().map(Fingerprints::load).transpose()?;
     start::check_readers(readers)
@@ -224,11 +225,12 @@ pub fn run(
     config: &GuardConfig,
     outputs: Vec<Output>,
     readers: Vec<Box<dyn EventReader>>,
+    source: Option<Box<dyn RuleSource>>,
 ) -> Result<(), GuardError> {
     let left = start::Left::take(config);
     let (store, names) = (left.store.clone(), left.kept.names());
     let ended = hold::begin(config, &readers)
-        .and_then(|()| start::start(config, outputs, readers, left))
+        .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
     // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait for the next.
     if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.on_failure) {

@@ -45,6 +45,11 @@ pub trait EventReader {
     fn start(self: Box<Self>, start: ReaderStart) -> Result<Box<dyn RunningReader>, AttachedError>;
 }
 
+/// Returns what these readers need once the process is confined.
+pub(super) fn confinement(readers: &[Box<dyn EventReader>]) -> Confinement {
+    readers.iter().fold(Confinement::default(), |confinement, reader| reader.confine(confinement))
+}
+
 /// What a reader gets at its start.
 pub struct ReaderStart {
     /// The outputs, for events of its own. They are finished after it.

@@ -22,15 +22,15 @@ use super::own_listeners::OwnListeners;
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
-use super::reader::{EventReader, ReaderStart, RunningReader};
+use super::reader::{self, EventReader, ReaderStart, RunningReader};
 use super::readers::ReadersShown;
 use super::recent::Recent;
 use super::reload::load_rules;
 use super::resets::{Allowance, Injector};
+use super::rule_source::{RuleSource, start_polling, with_first_rules};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::{Beginning, Run};
 use super::takeover::{Estate, Gift, Kept, Store, queue_name};
-use super::taking;
 use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use super::worker::{Judge, Shared, TICK, Worker};
@@ -82,9 +82,10 @@ pub(super) fn start(
     config: &GuardConfig,
     outputs: Vec<Output>,
     readers: Vec<Box<dyn EventReader>>,
+    mut source: Option<Box<dyn RuleSource>>,
     Left { manager, store, kept }: Left,
 ) -> Result<(Run, Vec<Queue>), GuardError> {
-    let (config, taker) = &mut taking::begin(config)?;
+    let config = &with_first_rules(config, &mut source)?;
     let (rules, fingerprints) = read(config, &readers)?;
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
@@ -98,7 +99,9 @@ pub(super) fn start(
     let (bypass, entries) = bypass.unzip();
     // No thread runs yet: what is given up here none of them has.
     let unbound = UnboundSockets::open(config)?;
-    let programs = hold::give_up(config, &rules, &readers)?;
+    let attached = reader::confinement(&readers);
+    let attached = source.iter().fold(attached, |attached, source| source.confine(attached));
+    let programs = hold::give_up(config, &rules, attached)?;
     let (sender, messages) = unbounded::<Message>();
     let signals = signals::Listener::start(sender.clone())?;
     let writers = start_writers(outputs)?;
@@ -112,7 +115,7 @@ pub(super) fn start(
     let port_ids = config.queues.numbers().zip(&sources).map(port_id).collect();
     let now = SystemTime::now().into();
     let publisher =
-        taker.take().map(|taker| taking::start(taker, sender.clone(), metrics.clone())).transpose()?;
+        source.map(|source| start_polling(source, sender.clone(), metrics.clone())).transpose()?;
     let watchdog = manager.clone().zip(notify::watchdog());
     let mut run = Run {
         config: config.clone(),

@@ -35,7 +35,6 @@ use crate::bypass::Bypass;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, StatsFacts, Timestamp};
-use crate::fleet::rules::Taken;
 use crate::hook::{HookError, Programs};
 use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::output::Writer;
@@ -374,8 +373,8 @@ impl Run {
                 // The outcome is on stderr already.
                 Ok(Message::ReloadRules) => drop(self.reload()),
                 Ok(Message::Request(request, client)) => self.answer(&request, client),
-                Ok(Message::TakeRules(taken, asker)) => {
-                    let _ = asker.send(self.take_rules(*taken));
+                Ok(Message::TakeRules(selection, asker)) => {
+                    let _ = asker.send(self.take_rules(*selection));
                 }
                 Ok(Message::Reopen) => {
                     self.reopen();
@@ -415,10 +414,10 @@ impl Run {
     }
 
     /// Puts a published version of the rules in force; a bad one changes nothing.
-    fn take_rules(&mut self, taken: Taken) -> Result<RulesInForce, String> {
-        let answer = self.exchange(&taken.selection);
+    fn take_rules(&mut self, selection: Selection) -> Result<RulesInForce, String> {
+        let answer = self.exchange(&selection);
         if answer.is_ok() {
-            self.config.rules = taken.selection;
+            self.config.rules = selection;
         }
         answer
     }

@@ -5,12 +5,15 @@
 
 mod inventory;
 mod page;
+mod rules;
 
-use crate::guard::EventReader;
+use crate::fleet::rules::{RulesFrom, Taker};
+use crate::guard::{EventReader, RuleSource};
 use crate::inventory::RecordConfig;
 use crate::serve::ServeConfig;
 use inventory::InventoryReader;
 use page::PageReader;
+use rules::PublishedRules;
 
 /// Returns the readers of a guard with this inventory and this page of it.
 pub fn readers(inventory: Option<RecordConfig>, page: Option<ServeConfig>) -> Vec<Box<dyn EventReader>> {
@@ -18,4 +21,9 @@ pub fn readers(inventory: Option<RecordConfig>, page: Option<ServeConfig>) -> Ve
     let inventory = inventory.map(|config| Box::new(InventoryReader(config)) as Box<dyn EventReader>);
     let page = page.map(|config| Box::new(PageReader { config, sensor }) as Box<dyn EventReader>);
     inventory.into_iter().chain(page).collect()
+}
+
+/// Returns the source of rules that are published there.
+pub fn rule_source(from: RulesFrom) -> Box<dyn RuleSource> {
+    Box::new(PublishedRules(Taker::new(from)))
 }

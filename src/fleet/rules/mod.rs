@@ -19,7 +19,7 @@ mod take;
 
 pub use key::{KeyError, PublicKeys, SecretKey, read_public};
 pub use pack::{LARGEST, Pack, PackError};
-pub use take::{Counts, RulesFrom, TakeError, Taken, Taker, Unenforced};
+pub use take::{Counts, RulesFrom, Taker, Unenforced};
 
 /// Whether a sensor is among the so many in a hundred that take a version: with a higher share it still is, and for
 /// each version others come first.

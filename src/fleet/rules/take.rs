@@ -140,12 +140,9 @@ enum About {
 }
 
 impl Taker {
-    /// Begins with the version that is kept, else with the one that the server has.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn begin(from: RulesFrom) -> Result<(Self, Taken), TakeError> {
-        let mut taker = Self {
+    /// Has nothing in force yet.
+    pub fn new(from: RulesFrom) -> Self {
+        Self {
             version: None,
             floor: None,
             noted: None,
@@ -155,16 +152,23 @@ impl Taker {
             told: None,
             complaints: [false; 3],
             from,
-        };
-        taker.noted = kept::number(&taker.from.state).unwrap_or_else(|error| {
-            let file = kept::number_file(&taker.from.state);
+        }
+    }
+
+    /// Starts with the version that is kept, else with the one that the server has.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn first(&mut self) -> Result<Taken, TakeError> {
+        self.noted = kept::number(&self.from.state).unwrap_or_else(|error| {
+            let file = kept::number_file(&self.from.state);
             tell(format_args!("bannerwall: {}: left alone: {error}", file.display()));
             None
         });
-        taker.floor = taker.noted;
-        if let Some(taken) = taker.kept() {
-            taker.version = Some(taken.version);
-            return Ok((taker, taken));
+        self.floor = self.noted;
+        if let Some(taken) = self.kept() {
+            self.version = Some(taken.version);
+            return Ok(taken);
         }
         let mut first = None;
         let mut enforce = |taken: &Taken| {
@@ -173,16 +177,16 @@ impl Taker {
             Ok(())
         };
         // Nothing is written yet, here or there: this may be a trial, and another user's file.
-        let looked = Shelf::open(&taker.from.place).and_then(|shelf| taker.ask(&shelf, &mut enforce));
-        let (place, state) = (taker.from.place.clone(), taker.from.state.clone());
+        let looked = Shelf::open(&self.from.place).and_then(|shelf| self.ask(&shelf, &mut enforce));
+        let (place, state) = (self.from.place.clone(), self.from.state.clone());
         match (looked, first) {
-            (_, Some(taken)) => Ok((taker, taken)),
+            (_, Some(taken)) => Ok(taken),
             (Err(error), None) => Err(TakeError::Away { error, state }),
-            (Ok(_), None) => Err(match taker.refused.pop_last() {
+            (Ok(_), None) => Err(match self.refused.pop_last() {
                 Some((version, (_, reason))) => TakeError::Refused(place, version, reason),
-                None => match taker.floor {
+                None => match self.floor {
                     Some(version) => {
-                        TakeError::Older { place, version, file: kept::number_file(&taker.from.state) }
+                        TakeError::Older { place, version, file: kept::number_file(&self.from.state) }
                     }
                     None => TakeError::None(place),
                 },

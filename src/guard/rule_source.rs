@@ -1,0 +1,190 @@
+//! Rules that come in versions from outside: fetched before the start, and polled on a thread of their own. What fetches
+//! them is implemented above the guard.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+
+use super::config::GuardConfig;
+use super::reader::AttachedError;
+use super::{GuardError, Message};
+use crate::confinement::Confinement;
+use crate::diagnostics::tell;
+use crate::metrics::GuardMetrics;
+use crate::privileges::{FILES, keep_or_tell};
+use crate::rules::Selection;
+
+/// A source of versions of the rules.
+pub trait RuleSource: Send {
+    /// Fetches the rules to start with.
+    ///
+    /// # Errors
+    /// There are none.
+    fn first(&mut self) -> Result<Selection, AttachedError>;
+
+    /// Adds the files and system calls that it needs once the process is confined.
+    fn confine(&self, confinement: Confinement) -> Confinement;
+
+    /// Returns the version in force.
+    fn version(&self) -> Option<i64>;
+
+    /// Returns the time between two polls.
+    fn interval(&self) -> Duration;
+
+    /// Returns the totals since its start.
+    fn counts(&self) -> PollCounts;
+
+    /// Polls for newer versions and enforces the newest one. Returns false if the guard is gone.
+    fn poll(&mut self, enforce: &mut Enforce<'_>) -> bool;
+}
+
+/// Puts rules in force, or returns why they are refused; returns nothing once the guard is gone.
+pub type Enforce<'a> = dyn FnMut(&Selection) -> Option<Result<(), String>> + 'a;
+
+/// Totals of a source of rules.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PollCounts {
+    /// Versions that were refused.
+    pub refusals: u64,
+    /// Polls that were answered.
+    pub polls: u64,
+    /// Polls that were not.
+    pub failures: u64,
+}
+
+/// Returns the settings with the rules to start with.
+pub(super) fn with_first_rules(
+    config: &GuardConfig,
+    source: &mut Option<Box<dyn RuleSource>>,
+) -> Result<GuardConfig, GuardError> {
+    let mut config = config.clone();
+    if let Some(source) = source {
+        config.rules = source.first().map_err(GuardError::Attached)?;
+    }
+    Ok(config)
+}
+
+/// Polls at intervals, and whenever something comes through the returned channel, until that is closed.
+pub(super) fn start_polling(
+    mut source: Box<dyn RuleSource>,
+    messages: Sender<Message>,
+    metrics: GuardMetrics,
+) -> io::Result<Sender<()>> {
+    let (sender, asked) = bounded(1);
+    if let Some(version) = source.version() {
+        tell(format_args!("bannerwall: rules: version {version} is in force"));
+    }
+    std::thread::Builder::new().name("rules".to_owned()).spawn(move || {
+        keep_or_tell("rules", FILES);
+        let mut enforce = |selection: &Selection| {
+            let (asker, answer) = bounded(1);
+            messages.send(Message::TakeRules(Box::new(selection.clone()), asker)).ok()?;
+            Some(answer.recv().ok()?.map(drop))
+        };
+        // Counts go on from another process's.
+        let mut shown = PollCounts::default();
+        // A part of a second is one.
+        let seconds = source.interval().as_millis().div_ceil(1_000);
+        metrics.rules_poll_interval.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        loop {
+            metrics.rules_version.set(source.version().unwrap_or_default());
+            let goes_on = whatever_happens(&metrics, || source.poll(&mut enforce));
+            metrics.rules_version.set(source.version().unwrap_or_default());
+            let counts = source.counts();
+            metrics.rules_refused.inc_by(counts.refusals.saturating_sub(shown.refusals));
+            metrics.rules_poll_failures.inc_by(counts.failures.saturating_sub(shown.failures));
+            if counts.polls > shown.polls {
+                metrics.note_rules_answer();
+            }
+            metrics.rules_polls.inc_by(counts.polls.saturating_sub(shown.polls));
+            shown = counts;
+            if !goes_on || asked.recv_timeout(source.interval()) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+/// Asks, and goes on where that panics: a guard that takes no rules any more is not to look like one that does.
+fn whatever_happens(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool {
+    // What is half done of numbers and files is done again by the next one.
+    catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_told| {
+        metrics.rules_poll_failures.inc();
+        tell("bannerwall: rules: a fault of this program (above): the rules in force stay so, and it is asked again");
+        true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::control::RulesInForce;
+    use crate::metrics::Registry;
+
+    /// A source that has one version, and offers it until it is in force.
+    #[derive(Default)]
+    struct OneVersion {
+        version: Option<i64>,
+        counts: PollCounts,
+    }
+
+    impl RuleSource for OneVersion {
+        fn first(&mut self) -> Result<Selection, AttachedError> {
+            Err("no rules".into())
+        }
+
+        fn confine(&self, confinement: Confinement) -> Confinement {
+            confinement
+        }
+
+        fn version(&self) -> Option<i64> {
+            self.version
+        }
+
+        fn interval(&self) -> Duration {
+            Duration::from_secs(3_600)
+        }
+
+        fn counts(&self) -> PollCounts {
+            self.counts
+        }
+
+        fn poll(&mut self, enforce: &mut Enforce<'_>) -> bool {
+            self.counts.polls += 1;
+            match enforce(&Selection::default()) {
+                Some(Ok(())) => self.version = Some(7),
+                Some(Err(_)) => self.counts.refusals += 1,
+                None => return false,
+            }
+            true
+        }
+    }
+
+    #[test]
+    fn versions_are_offered_until_the_guard_is_gone() {
+        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        let (sender, messages) = crossbeam_channel::unbounded();
+        let wake = start_polling(Box::new(OneVersion::default()), sender, metrics.clone()).unwrap();
+        for answer in [Err("bad".to_owned()), Ok(RulesInForce { rules: 1 })] {
+            let Ok(Message::TakeRules(_, asker)) = messages.recv() else { panic!("no version") };
+            asker.send(answer).unwrap();
+            wake.send(()).unwrap();
+        }
+        drop(messages);
+        while wake.send(()).is_ok() {}
+        assert_eq!((metrics.rules_refused.get(), metrics.rules_version.get()), (1, 7));
+    }
+
+    #[test]
+    fn a_panic_is_counted_and_is_not_the_end() {
+        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        assert!(whatever_happens(&metrics, || panic!("a fault")));
+        assert_eq!(metrics.rules_poll_failures.get(), 1);
+        assert!(!whatever_happens(&metrics, || false));
+        assert!(whatever_happens(&metrics, || true));
+        assert_eq!(metrics.rules_poll_failures.get(), 1);
+    }
+}
