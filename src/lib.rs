@@ -30,6 +30,7 @@
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
+//! | [`json_lines`] | what this program and its helper processes say to each other over pipes |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
 //! | [`privileges`] | what a thread may still do |
@@ -53,6 +54,7 @@ mod guard;
 mod hook;
 mod inline;
 mod inventory;
+mod json_lines;
 mod metrics;
 mod output;
 mod packet;

@@ -5,7 +5,7 @@
 //! read our table, or to change our own chains in it and the jumps to them; a [`BanCall`] about our table of bans; and a
 //! [`Question`] about the machine. It ends with the guard.
 
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
+use std::io::{self, BufReader, BufWriter};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -16,13 +16,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::bans::BanCall;
 use super::programs::{Call, Ended, Question};
+use crate::json_lines::{read_line, write_line};
 
 /// The subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "runner";
 /// What it is called in lists of processes.
 const NAME: &std::ffi::CStr = c"bannerwall-run";
-/// Octets of a line: a hook with all its ports has some thousand, the table of others any number of rules.
-const LINE: u64 = 64 << 20;
 
 /// What can be asked for.
 #[derive(Debug, Serialize, Deserialize)]
@@ -163,23 +162,6 @@ pub(crate) fn serve() -> io::Result<()> {
         write_line(&mut answers, &answer)?;
     }
     Ok(())
-}
-
-/// Writes a line of JSON.
-pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    out.write_all(&line)?;
-    out.flush()
-}
-
-/// The next line; none at the end.
-pub(crate) fn read_line<T: for<'de> Deserialize<'de>>(
-    input: &mut BufReader<impl io::Read>,
-) -> io::Result<Option<T>> {
-    let mut line = Vec::new();
-    input.by_ref().take(LINE).read_until(b'\n', &mut line)?;
-    if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
 }
 
 #[cfg(test)]

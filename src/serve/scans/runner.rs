@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::order::{Bounds, Order};
-use crate::hook::runner::{read_line, write_line};
 use crate::inventory::Place;
+use crate::json_lines::{read_line, write_line};
 
 /// The subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "scan-runner";
