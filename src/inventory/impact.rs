@@ -34,7 +34,8 @@ pub struct Impact {
     pub side: String,
     /// The banner that it said in these connections.
     pub banner: String,
-    /// `banner`: by what it says; `told`: a rule of this name has told of it; `protocol`: by what is spoken.
+    /// `banner`: by what it says; `told`: a rule of this name has told of it; `protocol`: by what is spoken; `client`:
+    /// by what clients speak there, without an answer.
     pub evidence: &'static str,
     /// The other ends that would be cut off.
     pub peers: Vec<String>,
@@ -57,12 +58,13 @@ pub fn impact<E: From<StoreError>>(
     mut show: impl FnMut(Impact) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut judge = Judge { inventory, rules, stoppable: HashMap::new() };
-    inventory.services(filter, |service| {
+    inventory.services(filter, |service| -> Result<(), E> {
         if service.state == "open" {
             judge.service(&service)?.into_iter().try_for_each(&mut show)?;
         }
         Ok(())
-    })
+    })?;
+    judge.unanswered(filter, show)
 }
 
 /// Judges one service or client after the other.
@@ -100,7 +102,12 @@ impl Judge<'_> {
         }
         let mut gathered = Gathered { service, impacts: Vec::new() };
         for seen in &said {
-            for rule in self.stopping(service, seen) {
+            // A policy stops a connection before it says anything that rules could judge, and the first rule stops it
+            // before all others.
+            if self.refuses_all(service, seen.peer) {
+                continue;
+            }
+            if let Some(rule) = self.stopping(service, seen).first() {
                 gathered.add(Cause::rule(rule, "banner"), seen);
             }
         }
@@ -139,6 +146,7 @@ impl Judge<'_> {
             }
             // What its banner decides was counted by that.
             seen.retain(|it| rule.admits(ends(service, it.peer)) && !gathered.has(rule, it));
+            seen.retain(|it| !self.refuses_all(service, it.peer));
             for seen in &seen {
                 gathered.add(Cause::rule(rule, "told"), seen);
             }
@@ -162,12 +170,7 @@ impl Judge<'_> {
         }
         for seen in &all {
             let Some(policy) = self.refusing(service, seen.peer) else { continue };
-            let cause = Cause {
-                kind: "policy",
-                id: policy.id(),
-                action: policy.otherwise().name(),
-                evidence: "protocol",
-            };
+            let cause = Cause::policy(policy, "protocol");
             let is_allowed = |it: &Seen<'_>| {
                 example(service, it.banner).is_some_and(|said| self.rules.is_allowed_by(policy, &said))
             };
@@ -181,15 +184,49 @@ impl Judge<'_> {
         Ok(())
     }
 
+    /// Shows what policies would stop of connections in which only the client spoke, service by service.
+    fn unanswered<E: From<StoreError>>(
+        &self,
+        filter: &Filter,
+        mut show: impl FnMut(Impact) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut held: Vec<Impact> = Vec::new();
+        if self.rules.policies().is_empty() {
+            return Ok(());
+        }
+        self.inventory.unanswered(filter, |service, client, connections| -> Result<(), E> {
+            let place = |it: &Impact| (it.address.clone(), it.port, it.protocol.clone());
+            let own = (service.address.clone(), service.port, service.protocol.clone());
+            if held.first().is_some_and(|it| place(it) != own) {
+                held.drain(..).try_for_each(&mut show)?;
+            }
+            let peer = Some(SocketAddr::new(client, 0));
+            let policy = self.refusing(&service, peer).filter(|_| self.refuses_all(&service, peer));
+            let mut gathered = Gathered { service: &service, impacts: std::mem::take(&mut held) };
+            if let Some(policy) = policy {
+                let seen = Seen { banner: "", peer, connections, last_seen: service.last_seen };
+                gathered.add(Cause::policy(policy, "client"), &seen);
+            }
+            held = gathered.impacts;
+            Ok(())
+        })?;
+        held.into_iter().try_for_each(show)
+    }
+
+    /// True if a policy would stop a service's connections with a peer whatever is said in them.
+    fn refuses_all(&self, service: &Service, peer: Option<SocketAddr>) -> bool {
+        self.refusing(service, peer).is_some_and(|policy| policy.allow_rules().next().is_none())
+    }
+
     /// The policy that would stop a service's connections with a client, unless a rule that it names lets them pass.
-    fn refusing(&self, service: &Service, client: Option<SocketAddr>) -> Option<&Policy> {
+    fn refusing(&self, service: &Service, peer: Option<SocketAddr>) -> Option<&Policy> {
         // What is not known is an address of no network that somebody would name.
         let end = |known: Option<IpAddr>, port| Endpoint {
             address: known.unwrap_or(IpAddr::from([0, 0, 0, 0])),
             port,
         };
-        let Ends { source, destination, .. } = ends(service, client);
-        let both = Endpoints { client: end(source, 0), server: end(destination, service.port) };
+        let Ends { source, destination, port } = ends(service, peer);
+        let both = Endpoints { client: end(source, 0), server: end(destination, port?) };
         let policy = self.rules.policy(&both)?;
         let lets_pass = policy.allows_any()
             || policy.allow().iter().any(|allowed: &Allowed| allowed.name() == service.protocol);
@@ -209,6 +246,10 @@ struct Cause<'a> {
 impl<'a> Cause<'a> {
     fn rule(rule: &'a Rule, evidence: &'static str) -> Self {
         Self { kind: "rule", id: rule.id(), action: rule.action().name(), evidence }
+    }
+
+    fn policy(policy: &'a Policy, evidence: &'static str) -> Self {
+        Self { kind: "policy", id: policy.id(), action: policy.otherwise().name(), evidence }
     }
 }
 
@@ -252,6 +293,11 @@ impl Gathered<'_> {
         let Some(impact) = self.impacts.get_mut(at) else { return };
         impact.last_seen = impact.last_seen.max(seen.last_seen);
         impact.connections += seen.connections;
+        for sensor in &self.service.sensors {
+            if !impact.sensors.contains(sensor) {
+                impact.sensors.push(sensor.clone());
+            }
+        }
         impact.peers.extend(peer.filter(|peer| !impact.peers.contains(peer)));
     }
 

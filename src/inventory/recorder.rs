@@ -3,6 +3,7 @@
 //! What is new is written within a tenth of a second. What was seen before is counted in memory and written
 //! once a minute, so that a busy service costs a look-up a connection and a row a minute.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -62,7 +63,7 @@ struct FlowMemory {
 
 impl FlowMemory {
     /// True if a connection has not said this before.
-    fn is_first(&mut self, flow: u64, said: &(Asset, What)) -> bool {
+    fn is_first(&mut self, flow: u64, said: &impl Hash) -> bool {
         if self.newer.len() >= REMEMBERED {
             self.older = std::mem::take(&mut self.newer);
         }
@@ -260,12 +261,16 @@ impl Recorder {
     }
 
     fn see(&mut self, sighting: Sighting) {
-        let Sighting { asset, what, software, at, flow } = sighting;
+        let Sighting { asset, what, software, at, flow, is_unanswered } = sighting;
         if matches!(what, What::Gone) {
             self.push(Record { asset, what, software, first: at, last: at, count: 1 });
             return;
         }
         let key = (asset, what);
+        // A server that answers in another protocol has answered.
+        if matches!(key.1, What::Met(_)) && !self.flows.is_first(flow, &key.0.address) && is_unanswered {
+            return;
+        }
         if matches!(key.1, What::Met(_) | What::SaidTo(..)) && !self.flows.is_first(flow, &key) {
             return;
         }

@@ -128,6 +128,8 @@ pub(super) struct Sighting {
     pub(super) at: Timestamp,
     /// The connection, of which what an asset said to whom counts once.
     pub(super) flow: u64,
+    /// True if the client alone has spoken this protocol.
+    pub(super) is_unanswered: bool,
 }
 
 /// Whether an event says anything that is kept.
@@ -178,7 +180,13 @@ struct Teller<'a> {
 impl Teller<'_> {
     fn tell(&mut self, asset: Asset, what: What, software: Software) {
         let (at, flow) = (self.event.timestamp, self.flow.id);
-        self.sightings.push(Sighting { asset, what, software, at, flow });
+        let is_unanswered = match (&what, &self.event.kind) {
+            (What::Met(_), EventKind::Application(said)) => {
+                sides(said).iter().all(|(side, ..)| *side == Side::Client)
+            }
+            _ => false,
+        };
+        self.sightings.push(Sighting { asset, what, software, at, flow, is_unanswered });
     }
 
     /// Counts the connection in which an asset said a banner, or in which a rule told of it. Of a scan the client is the

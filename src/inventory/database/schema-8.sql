@@ -11,3 +11,16 @@ CREATE TABLE banner_peers (
   count INTEGER NOT NULL,
   PRIMARY KEY (service, banner, rule, peer, port, sensor)
 ) WITHOUT ROWID;
+-- Clients that spoke a protocol to a server that did not answer in it: no service, but what a policy would stop.
+CREATE TABLE unanswered (
+  octets BLOB NOT NULL,                   -- the server's address, as hosts.octets
+  address TEXT NOT NULL,
+  port INTEGER NOT NULL,
+  protocol TEXT NOT NULL,
+  client BLOB NOT NULL,
+  sensor INTEGER NOT NULL,
+  first_seen INTEGER NOT NULL,
+  last_seen INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (octets, port, protocol, client, sensor)
+) WITHOUT ROWID;

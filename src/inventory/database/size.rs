@@ -98,6 +98,7 @@ fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
     let changes = step(count("SELECT count(*) FROM changes")?);
     let contacts = step(count("SELECT count(*) FROM contacts")?);
     let peers = step(count("SELECT count(*) FROM banner_peers")?);
+    let unanswered = step(count("SELECT count(*) FROM unanswered")?);
     let taken = link.execute(
         "DELETE FROM services WHERE id IN (SELECT id FROM services ORDER BY state, last_seen LIMIT ?1)",
         values![services],
@@ -114,6 +115,11 @@ fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
         "DELETE FROM banner_peers WHERE (service, banner, rule, peer, port, sensor) IN
            (SELECT service, banner, rule, peer, port, sensor FROM banner_peers ORDER BY last_seen LIMIT ?1)",
         values![peers],
+    )?;
+    link.execute(
+        "DELETE FROM unanswered WHERE (octets, port, protocol, client, sensor) IN
+           (SELECT octets, port, protocol, client, sensor FROM unanswered ORDER BY last_seen LIMIT ?1)",
+        values![unanswered],
     )?;
     Ok(taken as u64)
 }

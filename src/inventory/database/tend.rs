@@ -112,7 +112,8 @@ fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError
            UNION SELECT host_key FROM services WHERE id = service AND host_key IS NOT NULL)",
     )? + take("DELETE FROM findings WHERE last_seen < ?1 AND state = 'gone'")?
         + take("DELETE FROM contacts WHERE last_seen < ?1")?
-        + take("DELETE FROM banner_peers WHERE last_seen < ?1")?;
+        + take("DELETE FROM banner_peers WHERE last_seen < ?1")?
+        + take("DELETE FROM unanswered WHERE last_seen < ?1")?;
     // The first one says how old the inventory is.
     take("DELETE FROM runs WHERE ended < ?1 AND id > (SELECT min(id) FROM runs)")?;
     let hosts = clear_up(link)?;

@@ -126,9 +126,17 @@ fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
         }
         // A run that goes on does so as if it were new.
         inventory.prune(place.at("2026-01-02")).unwrap();
-        for table in
-            ["hosts", "services", "banners", "sightings", "findings", "contacts", "banner_peers", "changes"]
-        {
+        for table in [
+            "hosts",
+            "services",
+            "banners",
+            "sightings",
+            "findings",
+            "contacts",
+            "banner_peers",
+            "unanswered",
+            "changes",
+        ] {
             assert_eq!(place.ask(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
         }
         place.see(Source::Guard, &[ssh(Source::Guard, 4 * HOUR, "a_1")]);

@@ -199,6 +199,7 @@ impl Place {
             "findings",
             "contacts",
             "banner_peers",
+            "unanswered",
             "changes",
             "sensors",
         ];

@@ -116,6 +116,16 @@ const SERVICES: &str =
   LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
   LEFT JOIN banners z ON z.id = s.host_key";
 
+/// As [`SERVICES`], with client, connections and sensor.
+const UNANSWERED: &str =
+    "SELECT s.id, s.address, s.port, s.transport, s.protocol, s.side, s.state, '', b.vendor,
+  b.product, b.version, b.patch, b.cpe, b.os, b.text, b.text, b.text, s.first_seen, s.last_seen,
+  s.client, s.count, e.source || '/' || e.name
+  FROM (SELECT CAST(0 AS BIGINT) AS id, 'tcp' AS transport, 'server' AS side, 'open' AS state,
+      CAST(NULL AS BIGINT) AS banner, CAST(NULL AS BIGINT) AS host_key, u.* FROM unanswered u) s
+  JOIN (SELECT DISTINCT octets, address FROM unanswered) h ON h.octets = s.octets
+  JOIN sensors e ON e.id = s.sensor LEFT JOIN banners b ON b.id = s.banner";
+
 /// What several sensors saw is told once, and is open (the greater word) where it is for one of them.
 const FOUND: &str =
     "SELECT rule, max(title), max(severity), max(verdict), max(state), min(first_seen), max(last_seen),
@@ -143,6 +153,28 @@ impl Database {
                 service.sensors = self.read(self.sensors(service.id))?;
                 show(service)?;
             }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// Shows what clients spoke to servers that did not answer in it, as a service that says nothing, with the
+    /// client and the number of connections.
+    ///
+    /// # Errors
+    /// What the database says, or `show`.
+    pub(in crate::inventory) fn unanswered<E: From<StoreError>>(
+        &self,
+        filter: &Filter,
+        mut show: impl FnMut(Service, IpAddr, i64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let filter = &self.read(self.settled(filter))?;
+        let (condition, values) = condition(filter, Time::now());
+        let text =
+            format!("{UNANSWERED} WHERE {condition} ORDER BY length(s.octets), s.octets, s.port, s.protocol");
+        self.each(&text, &values, |row| {
+            let mut service = self.read(service(row))?;
+            service.sensors.push(self.read(row.get(21))?);
+            show(service, self.read(address_of(row, 19))?, self.read(row.get(20))?)?;
             Ok(ControlFlow::Continue(()))
         })
     }

@@ -112,6 +112,20 @@ enum Row {
     Finding { service: i64, banner: i64, rule: String },
     Contact { service: i64, client: i64 },
     Peer { service: i64, banner: i64, peer: SocketAddr, rule: String },
+    Unanswered { server: SocketAddr, protocol: &'static str, client: IpAddr },
+}
+
+impl Row {
+    /// The row of the service that it belongs to.
+    const fn service(&self) -> Option<i64> {
+        match self {
+            Self::Sighting { service, .. }
+            | Self::Finding { service, .. }
+            | Self::Contact { service, .. }
+            | Self::Peer { service, .. } => Some(*service),
+            Self::Unanswered { .. } => None,
+        }
+    }
 }
 
 impl Writer {

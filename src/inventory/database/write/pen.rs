@@ -284,9 +284,29 @@ impl<'a> Pen<'a> {
         Ok(last.is_none_or(|last| last.saturating_add(OUTDATED) < span.last))
     }
 
-    /// A client came to a service; of one that never answered nothing is kept.
+    /// Enters that a client spoke to what has not answered yet, and may be no service at all.
+    fn spoke_to(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
+        let server = SocketAddr::new(asset.address, asset.port);
+        if self.is_told(&Row::Unanswered { server, protocol: asset.protocol, client }, span)? {
+            return Ok(());
+        }
+        let query =
+            "INSERT INTO unanswered (octets, address, port, protocol, client, sensor, first_seen, last_seen, count)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (octets, port, protocol, client, sensor) DO UPDATE SET
+               first_seen = min(unanswered.first_seen, excluded.first_seen),
+               last_seen = max(unanswered.last_seen, excluded.last_seen),
+               count = unanswered.count + excluded.count";
+        let (address, text, port) = (octets(asset.address), asset.address.to_string(), asset.port);
+        let Span { first, last, count } = span;
+        let client = octets(client);
+        let values = values![address, text, port, asset.protocol, client, self.sensor, first, last, count];
+        self.link.put(query, values)
+    }
+
+    /// A client came to a service.
     fn met(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
-        let Some(known) = self.service(asset)? else { return Ok(()) };
+        let Some(known) = self.service(asset)? else { return self.spoke_to(asset, client, span) };
         let (client, _) = self.host(client, span)?;
         if self.is_told(&Row::Contact { service: known.id, client }, span)? {
             return Ok(());

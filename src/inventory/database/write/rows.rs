@@ -162,11 +162,8 @@ impl Pen<'_> {
         let known = match self.memory.told.get(row) {
             Some(known) => *known,
             None => {
-                let (Row::Sighting { service, .. }
-                | Row::Finding { service, .. }
-                | Row::Contact { service, .. }
-                | Row::Peer { service, .. }) = row;
-                let known = if self.memory.ahead.is_new(*service) { None } else { self.times(row)? };
+                let is_new = row.service().is_some_and(|service| self.memory.ahead.is_new(service));
+                let known = if is_new { None } else { self.times(row)? };
                 self.memory.told.insert(row.clone(), known);
                 known
             }
@@ -198,12 +195,15 @@ impl Pen<'_> {
                 banner,
                 Some(rule),
             ),
+            Row::Unanswered { server, protocol, client } => {
+                let query = "SELECT first_seen, last_seen FROM unanswered
+                     WHERE octets = ?1 AND port = ?2 AND protocol = ?3 AND client = ?4 AND sensor = ?5";
+                let (server, port) = (octets(server.ip()), server.port());
+                let values = values![server, port, *protocol, octets(*client), self.sensor];
+                return self.link.one(query, values, |row| Ok((row.get(0)?, row.get(1)?)));
+            }
         };
-        let (Row::Sighting { service, .. }
-        | Row::Finding { service, .. }
-        | Row::Contact { service, .. }
-        | Row::Peer { service, .. }) = row;
-        let mut values = values![*service, *other, self.sensor].to_vec();
+        let mut values = values![row.service(), *other, self.sensor].to_vec();
         values.extend(rule.map(Value::from));
         if let Row::Peer { peer, .. } = row {
             values.extend([octets(peer.ip()).into(), peer.port().into()]);
