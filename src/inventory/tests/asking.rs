@@ -230,6 +230,31 @@ fn a_rule_that_asks_more_than_a_name_is_judged_by_what_it_has_told() {
 }
 
 #[test]
+fn a_policy_counts_connections_that_no_server_answered() {
+    on_both(|place| {
+        let silent = |at| {
+            let mut event = ssh(Source::Guard, at, "a_1");
+            let EventKind::Application(Application::Ssh(facts)) = &mut event.kind else {
+                panic!("{event:?}")
+            };
+            Arc::make_mut(facts).server = None;
+            event
+        };
+        place.see(Source::Guard, &[silent(0), silent(9)]);
+        let policy = "[[policy]]\nid = \"web\"\nport = 22\nallow = \"http\"\n";
+        let all = place.impact(policy);
+        let [one] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((one.address.as_str(), one.port, one.evidence), ("198.51.100.1", 22, "client"));
+        assert_eq!((one.peers.as_slice(), one.connections), (&["192.0.2.7".to_owned()][..], 2));
+        assert_eq!(one.sensors, ["guard/edge"]);
+        assert!(place.impact("[[policy]]\nport = 22\nallow = \"ssh\"\n").is_empty());
+        assert!(place.list(&["side:server"]).is_empty(), "it is no service");
+        place.see(Source::Guard, &[ssh(Source::Guard, 20, "a_1")]);
+        assert_eq!(place.impact(policy).iter().map(|it| it.connections).sum::<i64>(), 3);
+    });
+}
+
+#[test]
 fn each_banner_is_judged_by_itself_and_a_connection_counts_once() {
     on_both(|place| {
         let mut all: Vec<Event> = (0..5).map(|at| ssh(Source::Guard, at, "backup")).collect();
