@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::testing::{Conversation, NO_SQLMAP, Setup};
-use super::{Decision, HttpInspect, MISSED_SHOWS};
+use super::{Checksums, Decision, HttpInspect, MISSED_SHOWS, PacketInput};
+use crate::event::EventKind;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -11,11 +12,16 @@ fn request(agent: &str) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: {agent}\r\n\r\n").into_bytes()
 }
 
-/// A connection whose first transaction was seen.
-fn talk() -> Conversation {
+/// A connection that has said nothing.
+fn open() -> Conversation {
     let mut setup = Setup::enforcing(NO_SQLMAP);
     setup.config.http_inspect = HttpInspect::All;
-    let mut talk = setup.open();
+    setup.open()
+}
+
+/// A connection whose first transaction was seen.
+fn talk() -> Conversation {
+    let mut talk = open();
     talk.client(&request("curl"));
     talk.server(ANSWER);
     talk.acknowledge(true);
@@ -62,13 +68,71 @@ fn flows_that_began_later_and_times_much_later_are_looked_at_as_ever() {
     go_by(&mut talk, 1);
     assert_eq!(talk.client(&request("curl")), Decision::Drop);
 
-    let mut setup = Setup::enforcing(NO_SQLMAP);
-    setup.config.http_inspect = HttpInspect::All;
-    let mut talk = setup.open();
+    let mut talk = open();
     let before = talk.now.before(Duration::from_secs(10));
     talk.engine.note_missed(before);
     talk.client(&request("curl"));
     talk.server(ANSWER);
     go_by(&mut talk, 1);
     assert_eq!(talk.client(&request("curl")), Decision::Drop);
+}
+
+/// The client's octets pass unjudged.
+fn pass_by(talk: &mut Conversation, octets: &[u8]) {
+    let packet = talk.segment(true).payload(octets).build();
+    let input = PacketInput {
+        now: talk.now,
+        ip: &packet,
+        wire_length: packet.len(),
+        checksums: Checksums::Verify,
+        interface: None,
+        vlan: &[],
+        packet_number: None,
+    };
+    talk.engine.pass_by(&input, &mut talk.events);
+}
+
+fn alerts_and_drops(talk: &Conversation) -> usize {
+    let is_one = |kind: &EventKind| matches!(kind, EventKind::Alert(_) | EventKind::Drop(_));
+    talk.events.iter().filter(|event| is_one(&event.kind)).count()
+}
+
+#[test]
+fn a_banner_that_passes_unjudged_is_neither_told_nor_dropped_when_it_comes_again() {
+    let bad = request("sqlmap/1");
+    let length = u32::try_from(bad.len()).unwrap();
+    for (cut, before) in [(0, true), (0, false), (20, true), (bad.len() - 4, false)] {
+        let mut talk = if before { talk() } else { open() };
+        let (judged, passed) = bad.split_at(cut);
+        if cut > 0 {
+            assert_eq!(talk.client(judged), Decision::Undecided);
+        }
+        let again = talk.segment(true).payload(passed);
+        pass_by(&mut talk, passed);
+        for _ in 0..3 {
+            assert_eq!(talk.show(&again), Decision::Undecided, "{cut}");
+        }
+        talk.lose_of_client(length - u32::try_from(cut).unwrap());
+        assert_eq!(talk.server(ANSWER), Decision::Undecided, "{cut}");
+        assert_eq!(talk.acknowledge(true), Decision::Undecided, "{cut}");
+        assert_eq!(alerts_and_drops(&talk), 0, "{cut} {:?}", talk.events);
+        assert_eq!(talk.client(&request("sqlmap/1")), Decision::Block, "{cut}: what comes next is judged");
+    }
+}
+
+#[test]
+fn a_wrong_checksum_passes_nothing_by() {
+    let mut talk = talk();
+    let packet = talk.segment(true).payload(&request("curl")).bad_checksum().build();
+    let input = PacketInput {
+        now: talk.now,
+        ip: &packet,
+        wire_length: packet.len(),
+        checksums: Checksums::Verify,
+        interface: None,
+        vlan: &[],
+        packet_number: None,
+    };
+    talk.engine.pass_by(&input, &mut talk.events);
+    assert_eq!(talk.client(&request("sqlmap/1")), Decision::Block);
 }

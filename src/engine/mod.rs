@@ -68,6 +68,8 @@ pub struct Engine {
     bench: Bench,
     /// When packets went by that nobody has shown, or were known to have.
     missed: Option<Timestamp>,
+    /// True while a packet is followed that passes whatever it holds.
+    passes_by: bool,
 }
 
 /// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes again within it
@@ -83,6 +85,7 @@ impl Engine {
             fragments: Reassembler::new(ReassemblyLimits::default()),
             bench: Bench::new(config, rules, fingerprints),
             missed: None,
+            passes_by: false,
         }
     }
 
@@ -138,6 +141,24 @@ impl Engine {
     /// like what a capture lacks, and not refused for ever.
     pub fn note_missed(&mut self, now: Timestamp) {
         self.missed = Some(now);
+    }
+
+    /// Follows a TCP segment that passes unjudged, as one that has waited for too long does. Its bytes count as missing, so that
+    /// copies of them that come later are old, and lead to no alert or drop of what has passed.
+    pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
+        let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
+        if packet.checksums == Checksums::Verify && segment.is_whole() && !segment.checksums_valid() {
+            return;
+        }
+        let headers = packet.ip.len().saturating_sub(segment.payload().len());
+        let ip = packet.ip.get(..headers).unwrap_or_default();
+        let packet = PacketInput { ip, checksums: Checksums::NotReady, ..*packet };
+        let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
+        let enforce = std::mem::replace(&mut self.bench.law.config.enforce, false);
+        self.passes_by = true;
+        self.inspect_segment(&segment, &packet, sink);
+        self.passes_by = false;
+        self.bench.law.config.enforce = enforce;
     }
 
     /// Whether packets of a flow may have gone by unseen.
@@ -222,6 +243,7 @@ impl Engine {
     /// Whether the packet can be shown again with more of its octets.
     fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
         self.bench.law.tracking == Tracking::Inline
+            && !self.passes_by
             && packet.ip.len() < packet.wire_length
             && packet.ip.len() < COPY_LIMIT
     }

@@ -126,9 +126,16 @@ impl Judge {
     }
 
     /// The answer to a packet that has waited too long to be judged.
-    fn pass_over(&mut self, queued: &Queued<'_>) -> Answer {
+    fn pass_over(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
         self.note_bypassed(queued);
-        let answer = self.policy.known(queued).unwrap_or_else(|| self.policy.failed(queued));
+        let answer = self.policy.known(queued).unwrap_or_else(|| {
+            let answer = self.policy.failed(queued);
+            if answer.verdict == Verdict::Accept {
+                let packet = input(&mut self.interfaces, now, queued);
+                self.inspector.pass_by(&packet, &mut self.sink);
+            }
+            answer
+        });
         self.answers.count(answer.verdict);
         answer
     }
@@ -155,15 +162,7 @@ impl Judge {
     }
 
     fn inspect(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
-        let packet = PacketInput {
-            now,
-            ip: queued.payload,
-            wire_length: queued.wire_length,
-            checksums: if queued.checksum_ready { Checksums::Verify } else { Checksums::NotReady },
-            interface: self.interfaces.name(queued.interface()),
-            vlan: &[],
-            packet_number: None,
-        };
+        let packet = input(&mut self.interfaces, now, queued);
         if let Some(bridge) = self.injector.as_ref().and_then(|injector| injector.bridge()) {
             bridge.note(queued);
         }
@@ -227,6 +226,19 @@ impl Judge {
     }
 }
 
+/// A queued packet as the engine takes it.
+fn input<'p>(interfaces: &'p mut Interfaces, now: Timestamp, queued: &Queued<'p>) -> PacketInput<'p> {
+    PacketInput {
+        now,
+        ip: queued.payload,
+        wire_length: queued.wire_length,
+        checksums: if queued.checksum_ready { Checksums::Verify } else { Checksums::NotReady },
+        interface: interfaces.name(queued.interface()),
+        vlan: &[],
+        packet_number: None,
+    }
+}
+
 /// A queued packet as a segment.
 fn segment<'a>(queued: &Queued<'a>) -> Option<Segment<'a>> {
     match packet::parse(queued.payload, queued.wire_length) {
@@ -287,7 +299,7 @@ impl Worker {
                 (instant, now, clock.step().of_day(now))
             });
             if waiting.is_over(day, queued.timestamp) {
-                return judge.pass_over(queued);
+                return judge.pass_over(now, queued);
             }
             judge.judge(now, queued)
         });

@@ -65,6 +65,11 @@ impl Inspector {
         inspected
     }
 
+    /// Follows a packet that passes unjudged.
+    pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
+        self.engine.pass_by(packet, sink);
+    }
+
     /// Returns the ban that the last packet led to.
     pub fn take_ban(&mut self) -> Option<Box<BanRequest>> {
         self.engine.take_ban()
