@@ -128,6 +128,8 @@ anomalies! {
     TlsMalformed Application "tls_malformed" "the hello contradicts itself",
     /// An SSH identification within what looks like a hello of TLS: servers of each find their own.
     TlsDisputed Application "tls_disputed_hello" "an SSH identification stands within what looks like a hello",
+    /// An upgrade to TLS that the client has asked for, and behind which more came than is searched for its hello.
+    UpgradeNotFollowed Application "upgrade_not_followed" "the client asked for TLS, and no hello was found in what is searched for one",
     /// QUIC of a version whose Initials nobody here can open.
     QuicUnknownVersion Application "quic_unknown_version" "QUIC of a version that is not read: its hello is not judged",
     /// An Initial that none of the connections' keys opens.

@@ -6,12 +6,14 @@
 //! read as, and judges what it finds, until both ends agree on a protocol or the client has said [`LIMIT`] octets. Of
 //! the server the answer to a hello that was found is looked for, too.
 
+use super::hand_over::Asked;
 use super::opening::Spoken;
 use super::{Dialogue, Reading};
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
 use crate::banner::tls::{self, CLIENT_HELLO, MESSAGE_LIMIT, Piece, Records, SERVER_HELLO};
-use crate::engine::judge::Judge;
+use crate::engine::OnFailure;
+use crate::engine::judge::{Judge, Stop};
 use crate::terms::{Anomaly, Side, Transport};
 
 /// Octets of one side that are searched.
@@ -177,6 +179,14 @@ impl Dialogue {
         }
         let mut search = std::mem::take(&mut self.direction_mut(from).search);
         let fresh = search.take(input);
+        let pending = self.asked == Asked::Upgrade && !self.tls.was_found();
+        if from == Side::Client && search.total >= LIMIT && pending {
+            judge.note_application(Anomaly::UpgradeNotFollowed);
+            if judge.law.config.on_failure == OnFailure::Closed {
+                let reason = Anomaly::UpgradeNotFollowed.drop_reason();
+                judge.outcome.stop.get_or_insert_with(|| Stop::because(reason));
+            }
+        }
         if search.is_turn && !fresh.is_empty() {
             search.before = Some(b'\n').filter(|_| search.held.is_empty()).or(search.before);
             search.is_turn = false;

@@ -4,7 +4,7 @@ use bannerwall_test_support::hello::{alert, certificates, client_hello, records,
 use proptest::prelude::*;
 
 use crate::engine::testing::{Conversation, NO_SQLMAP, Setup};
-use crate::engine::{Decision, HttpInspect};
+use crate::engine::{Decision, HttpInspect, OnFailure};
 use crate::event::{Application, Event, EventKind};
 
 const RULES: &str = r#"
@@ -383,5 +383,30 @@ proptest! {
         talk.server(b"\x03");
         let hello = records(&client_hello("bad.example", padding), record);
         prop_assert!(talk.sends(true, &hello, size), "{:?}", told(&talk.events));
+    }
+}
+
+#[test]
+fn an_upgrade_behind_which_no_hello_is_found_is_an_anomaly_that_closed_stops() {
+    for (on_failure, refused) in
+        [(OnFailure::Open, false), (OnFailure::Closed, false), (OnFailure::Closed, true)]
+    {
+        let mut setup = Setup::enforcing(RULES);
+        setup.config.on_failure = on_failure;
+        let mut talk = setup.open();
+        talk.server(b"220 mail ESMTP\r\n");
+        talk.client(b"EHLO x\r\n");
+        talk.server(b"250 STARTTLS\r\n");
+        talk.client(b"STARTTLS\r\n");
+        if refused {
+            talk.server(b"454 not now\r\n");
+        }
+        let lines = b"a line of a letter\r\n".repeat(1000);
+        let blocked = (0..60).any(|_| {
+            talk.acknowledge(false);
+            talk.client(&lines) == Decision::Block
+        });
+        assert_eq!(blocked, on_failure == OnFailure::Closed && !refused, "{on_failure:?} {refused}");
+        assert_eq!(talk.anomalies().contains(&"upgrade_not_followed"), !refused, "{:?}", talk.anomalies());
     }
 }
