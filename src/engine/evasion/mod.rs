@@ -100,6 +100,7 @@
 //! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
 //! | a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a protocol that is not read | the first MiB of the client's octets is searched for a hello, whatever is before it | |
 //! | an SSH identification behind `SSH-` alone, a request or SOCKS octets | judged, too | `ssh_disputed_identification` |
+//! | an upgrade behind which a MiB follows without a hello | told; blocked under `--on-failure closed` | `upgrade_not_followed` |
 //! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last octet is stopped | |
 //! | a hello that contradicts itself | told; its octets are read as anything else | `tls_malformed` |
 //! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
