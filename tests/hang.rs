@@ -237,43 +237,6 @@ fn what_waited_too_long_gets_the_verdict_of_a_failure_and_is_counted() {
     });
 }
 
-/// Requests with a forbidden agent, and an end of them.
-const FORBIDDEN: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: sqlmap/1\r\n\r\n";
-
-#[test]
-fn what_passes_because_it_waited_too_long_is_neither_an_alert_nor_a_drop() {
-    as_root(|| {
-        let flags =
-            "--hook input --on-failure open --enforce --http-inspect all --max-wait 400ms --format eve";
-        let mut scene = Scene::start(flags, None);
-        let address = scene.listener.local_addr().expect("it is bound");
-        let mut client =
-            scene.namespace.inside(|| TcpStream::connect_timeout(&address, AT_LAST)).expect("it listens");
-        let (mut server, _) = scene.listener.accept().expect("the client is there");
-        scene.stop();
-        client.write_all(FORBIDDEN).expect("it is open");
-        // The first copies wait for too long, the last one does not.
-        eventually("a copy that is young", || {
-            std::thread::sleep(Duration::from_millis(700));
-            (scene.namespace.waiting_packets() >= 3).then_some(())
-        });
-        scene.guard.signal(Signal::CONT);
-        server.set_read_timeout(Some(AT_LAST)).expect("a socket");
-        let mut read = vec![0; FORBIDDEN.len()];
-        server.read_exact(&mut read).expect("it passes");
-        assert_eq!(read, FORBIDDEN);
-        // What the guard judges by itself later is blocked.
-        std::thread::sleep(SOON);
-        client.write_all(FORBIDDEN).expect("it is open");
-        scene.guard.wait_stdout("the second request's alert", |text| text.contains("alert").then_some(()));
-        scene.guard.signal(Signal::TERM);
-        scene.guard.wait_exit();
-        let events = scene.guard.stdout();
-        let count = |kind: &str| events.matches(&format!("\"event_type\":\"{kind}\"")).count();
-        assert_eq!((count("alert"), count("drop")), (1, 1), "{events}");
-    });
-}
-
 #[test]
 fn a_loop_that_hangs_ends_the_run_with_the_hook_as_failures_leave_it() {
     as_root(|| {
