@@ -394,6 +394,54 @@ fn a_version_is_rolled_out_to_some_first_and_each_sees_its_own_row() {
 }
 
 #[test]
+fn a_publisher_without_the_key_neither_blocks_nor_hides_a_version() {
+    as_root(|| {
+        let Some(server) = Postgres::start() else { return };
+        let site = Site::new(&server);
+        site.told(&["init", "--publisher", "eve", "--database", &site.url]);
+        let eve = by(&site.url, "eve");
+        let enter = |serials: &str| {
+            let query = format!(
+                "INSERT INTO bannerwall.fleet_rules (serial, pack, signature, percent, rules, note)
+                 SELECT i, 'junk', 'junk', 100, 1, '' FROM {serials} i"
+            );
+            Command::new("psql").args(["-XAtqd", &eve, "-c", &query]).output().expect("psql is installed")
+        };
+        assert_eq!(site.publish(&forbids("first"), &[]), 1);
+        let said = enter("generate_series(9223372036854775807, 9223372036854775807)");
+        assert!(
+            text(&said.stderr).contains("more than 100000000 above the newest"),
+            "{}",
+            text(&said.stderr)
+        );
+        assert!(enter("generate_series(1, 40)").status.success());
+        assert_eq!(
+            psql(
+                &eve,
+                "WITH u AS (UPDATE fleet_rules SET percent = 0 WHERE who = 'ann' RETURNING 1) SELECT count(*) FROM u"
+            ),
+            "0"
+        );
+        assert_eq!(site.rules(&["show", "1", "--file", "0/rules.toml"]), forbids("first"));
+        // Among 40 newer ones of another publisher.
+        let network = Namespace::new();
+        let checked = site.command(&network, "east", &["--check"]).output().expect("it runs");
+        assert!(checked.status.success(), "{}", text(&checked.stderr));
+        // Signed elsewhere with a number that another one has taken, and by the next number.
+        let (file, key) = (site.word("rules.toml"), site.word("ours.key"));
+        let (pack, signature) = (site.word("9.pack"), site.word("9.minisig"));
+        site.told(&["rules", "pack", &file, "--number", "9", "-o", &pack]);
+        std::fs::write(&signature, signed(&site, &std::fs::read(&pack).expect("it was written")))
+            .expect("ours");
+        let public = site.word("ours.pub");
+        let nine =
+            site.rules(&["publish", "--pack", &pack, "--signature", &signature, "--rules-key", &public]);
+        assert_eq!(nine, "9\n");
+        assert_eq!(site.rules(&["publish", &file, "--key", &key]), "41\n");
+    });
+}
+
+#[test]
 fn of_those_who_publish_at_once_each_has_a_number_of_its_own_or_is_refused() {
     let Some(server) = Postgres::start() else { return };
     let site = Site::new(&server);
@@ -422,7 +470,7 @@ fn of_those_who_publish_at_once_each_has_a_number_of_its_own_or_is_refused() {
     for (flag, name, told) in [
         ("--publisher", "east", "--publisher east: that role is a sensor"),
         ("--worker", "west", "--worker west: that role is a sensor"),
-        ("--sensor", "ann", "member of bannerwall_publisher"),
+        ("--sensor", "ann", "member of bannerwall_test0_publisher"),
     ] {
         let said = site.refused(&["init", flag, name, "--database", &site.url]);
         assert!(said.contains(told), "{flag} {name}: {said}");

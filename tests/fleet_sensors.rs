@@ -35,7 +35,7 @@ fn sensors_enter_what_they_see_and_read_nothing() {
     let (url, direct) = (server.database(), server.database());
     let first = init(&url);
     for role in
-        ["bannerwall_sensor: made", "east: made, member of bannerwall_sensor", "hand: made", "page: made"]
+        ["_test0_sensor: made", "east: made, member of bannerwall_test0_sensor", "hand: made", "page: made"]
     {
         assert!(first.contains(role) && first.contains("\\password"), "{first}");
     }
@@ -284,8 +284,8 @@ fn bad_input_is_refused_where_it_is_given() {
     let script = told(&[&words[..], &["--dry-run"]].concat());
     psql(&url, &script);
     let made = told(&[&words[..], &["--database", &url]].concat());
-    assert!(made.contains("role we\"st's: was there, member of bannerwall_sensor"), "{made}");
-    refused(&["fleet", "init", "--sensor", "page", "--database", &url], "member of bannerwall_reader");
+    assert!(made.contains("role we\"st's: was there, member of bannerwall_test0_sensor"), "{made}");
+    refused(&["fleet", "init", "--sensor", "page", "--database", &url], "member of bannerwall_test0_reader");
     let east = by(&url, "east");
     let replay = ["replay", "/dev/null", "-q", "--inventory", &east];
     for (flags, said) in [

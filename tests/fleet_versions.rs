@@ -42,13 +42,13 @@ fn tables_of_a_version_before_are_brought_up_to_date_with_what_they_hold() {
          SELECT 'old ' || i, '{}', 1, 1, 3, 'done', 1 FROM generate_series(1, 3) i;
          INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
          SELECT i, 0, 0, '192.0.2.1', 22, 'open', false, '{\"scan\":' || i || '}', '' FROM generate_series(1, 2) i;
-         GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_reader",
+         GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_test0_reader",
     );
     let refused = run(&["fleet", "status", "--database", &by(&url, "page")]);
     let said = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 6"), "{said}");
+    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 7"), "{said}");
     told(&["fleet", "status", "--database", &url]);
-    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "6");
+    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "7");
     for (scan, results) in [("1", "{\"scan\":1}"), ("2", "{\"scan\":2}"), ("3", "")] {
         assert_eq!(told(&["fleet", "results", scan, "--database", &url]).trim(), results);
     }
@@ -65,7 +65,7 @@ fn who_brings_tables_up_to_date_lets_the_groups_do_what_is_new() {
     init(&url);
     psql(&url, BACK);
     // A group that `fleet init` of then did not make.
-    psql(&url, "DROP OWNED BY bannerwall_publisher; DROP ROLE bannerwall_publisher");
+    psql(&url, "DROP OWNED BY bannerwall_test0_publisher; DROP ROLE bannerwall_test0_publisher");
     enter(&by(&url, "east"), 1, BATCH);
     told(&["fleet", "status", "--database", &url]);
     let stands = sensors(&url);
@@ -75,10 +75,10 @@ fn who_brings_tables_up_to_date_lets_the_groups_do_what_is_new() {
     assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
     let stands = sensors(&url);
     assert!(stands[0]["batches"] == 1 && stands[1]["alive"].is_string(), "{stands:?}");
-    assert_eq!(psql(&url, "SELECT count(*) FROM pg_roles WHERE rolname = 'bannerwall_publisher'"), "0");
+    assert_eq!(psql(&url, "SELECT count(*) FROM pg_roles WHERE rolname = 'bannerwall_test0_publisher'"), "0");
     init(&url);
 
-    // Groups are the server's: a fleet that let none of them in does not do so by a step.
+    // Groups are a database's: a fleet without any makes none by a step.
     told(&["fleet", "submit", "connect", "192.0.2.1", "-p", "9", "--database", &alone]);
     psql(&alone, BACK);
     told(&["fleet", "status", "--database", &alone]);
@@ -105,7 +105,7 @@ fn who_merges_waits_for_tables_and_rights_and_says_when_it_goes_on() {
     enter(&by(&url, "east"), 1, BATCH);
     init(&url);
     let reader = page("page", "is not merged here");
-    psql(&url, "GRANT bannerwall_worker TO page");
+    psql(&url, "GRANT bannerwall_test0_worker TO page");
     for (process, said) in
         [(&newer, "use a newer one"), (&older, "cannot be brought"), (&reader, "is not merged here")]
     {
@@ -121,7 +121,8 @@ fn no_function_of_the_fleet_does_more_than_who_calls_it_may() {
     let url = server.database();
     init(&url);
     told(&["fleet", "init", "--publisher", "editor", "--database", &url]);
-    // What runs as its owner makes a trigger of whoever may name it.
+    // What runs as its owner makes a trigger of whoever may name it, and make a table.
+    psql(&url, "GRANT TEMPORARY ON DATABASE test0 TO PUBLIC");
     let bait = "CREATE TEMP TABLE bait (id text);
         CREATE TRIGGER bait AFTER INSERT ON bait FOR EACH ROW EXECUTE FUNCTION bannerwall.fleet_make_results();
         INSERT INTO bait VALUES ('7); CREATE ROLE mighty SUPERUSER; --')";
@@ -139,7 +140,12 @@ fn no_function_of_the_fleet_does_more_than_who_calls_it_may() {
             "SELECT proname FROM pg_proc WHERE pronamespace = 'bannerwall'::regnamespace AND prosecdef
                AND has_function_privilege(oid, 'EXECUTE')",
         );
-        assert_eq!(owners, if role == "west" { "fleet_heard" } else { "" }, "{role}");
+        let expected = match role {
+            "west" => "fleet_heard",
+            "hand" | "boss" => "fleet_begin",
+            _ => "",
+        };
+        assert_eq!(owners, expected, "{role}");
     }
     assert_eq!(psql(&url, "SELECT count(*) FROM pg_roles WHERE rolname = 'mighty'"), "0");
     // Who gives orders makes and drops tables of results all the same.

@@ -83,7 +83,7 @@ pub enum FleetError {
     #[error("--{1} {0}: that role is a sensor; a sensor is to have one of its own, which reads nothing")]
     IsSensor(String, &'static str),
     /// A role may not write what merging writes.
-    #[error("--database: this role may not merge what sensors send; members of {group} may", group = Group::Worker.name())]
+    #[error("--database: this role may not merge what sensors send; workers and admins may")]
     MayNotMerge,
     /// A newer program has made it.
     #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",

@@ -31,8 +31,8 @@ pub use batch::{Batch, Unread};
 pub(crate) use database::values;
 pub use database::{
     Beside, Change, Contact, Count, Cursor, Database, DatabaseError, Desk, Findings, Found, History,
-    HostRecord, HostRow, Interrupter, Keeper, Merger, Overview, PastOrder, PastRun, Place, Row, Rule,
-    SENSORS, Said, Schedule, Sent, Service, Time, Value, schema_of_server, shown,
+    HostRecord, HostRow, Interrupter, Keeper, Merger, Overview, PastOrder, PastRun, Place, Row, Rule, Said,
+    Schedule, Sent, Service, Time, Value, schema_of_server, shown,
 };
 pub use filter::Filter;
 pub use impact::{Impact, impact};

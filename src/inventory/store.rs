@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::database::{Change, DatabaseError, Place, SENSORS};
+use super::database::{Change, DatabaseError, Place};
 use super::sighting::{Asset, Software, What};
 use crate::event::Timestamp;
 
@@ -163,7 +163,7 @@ pub enum StoreError {
         named: String,
     },
     /// It is no sensor's, and something is to be kept for one.
-    #[error("{0}: its role is no sensor's (a member of {SENSORS}), and --spill keeps what a sensor sends")]
+    #[error("{0}: its role is no sensor's, and --spill keeps what a sensor sends")]
     NoSensor(Place),
     /// The folder for what is to be sent cannot be used.
     #[error("with --spill {}: {why}", folder.display())]

@@ -19,9 +19,9 @@ use crate::privileges::leave_root_or_tell;
 /// What is to be there.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The groups are bannerwall_sensor (enters what it sees, reads nothing but rules), bannerwall_worker (scans, and enters what
-sensors send), bannerwall_reader (the page, `inventory list`), bannerwall_admin (gives orders) and bannerwall_publisher
-(publishes rules, and does nothing else). A sensor has the name of its role. Roles are made without passwords: in psql, \\password NAME gives one.
+    after_help = "The groups of database D are bannerwall_D_sensor (enters what it sees, reads nothing but rules), bannerwall_D_worker
+(scans, and enters what sensors send), bannerwall_D_reader (the page, `inventory list`), bannerwall_D_admin (gives
+orders) and bannerwall_D_publisher (publishes rules, and does nothing else). No other role can connect any more. A sensor has the name of its role. Roles are made without passwords: in psql, \\password NAME gives one.
 
 Examples:
   bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net

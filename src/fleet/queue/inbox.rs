@@ -14,6 +14,9 @@ const FORGOTTEN: i64 = 90 * 86_400_000;
 /// How far a sensor's clock may be ahead of the server's before its times are bounded: a minute, in milliseconds.
 const TOLERATED: i64 = 60_000;
 
+/// Bytes of batches after which a turn takes no further one: nobody else writes while they are merged.
+const TURN: i64 = 2 << 20;
+
 /// How a sensor stands.
 #[derive(Debug, Clone, Serialize)]
 pub struct SensorState {
@@ -197,9 +200,13 @@ fn next_sensor(desk: Desk<'_>) -> Result<Option<String>, DatabaseError> {
 }
 
 fn letters(desk: Desk<'_>, sensor: &str, most: i64) -> Result<Vec<Letter>, DatabaseError> {
+    // The first of them, however large, and those behind it that a turn has room for.
     let query = "SELECT id, stream, number, sent_at, received_at, waiting, lost, version, batch, again
-         FROM fleet_inbox WHERE sensor = ?1 AND refused IS NULL ORDER BY id LIMIT ?2";
-    desk.all(query, values![sensor, most], |row| {
+         FROM fleet_inbox JOIN (SELECT id, sum(octets) OVER (ORDER BY id) - octets AS before
+             FROM (SELECT id, octet_length(batch) AS octets FROM fleet_inbox
+               WHERE sensor = ?1 AND refused IS NULL ORDER BY id LIMIT ?2) queued) taken USING (id)
+         WHERE before < ?3 ORDER BY id";
+    desk.all(query, values![sensor, most, TURN], |row| {
         Ok(Letter {
             id: row.get(0)?,
             stream: row.get(1)?,

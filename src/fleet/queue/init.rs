@@ -2,7 +2,7 @@
 
 use super::{TABLES, VERSION};
 use crate::fleet::FleetError;
-use crate::inventory::{Beside, DatabaseError, Desk, SENSORS, schema_of_server, values};
+use crate::inventory::{Beside, DatabaseError, Desk, Row, schema_of_server, values};
 
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,32 +22,54 @@ pub enum Group {
 impl Group {
     const ALL: [Self; 5] = [Self::Sensor, Self::Worker, Self::Reader, Self::Admin, Self::Publisher];
 
-    /// The name of its role.
-    pub const fn name(self) -> &'static str {
+    /// The flag that names its members, and the end of its role's name.
+    const fn word(self) -> &'static str {
         match self {
-            Self::Sensor => SENSORS,
-            Self::Worker => "bannerwall_worker",
-            Self::Reader => "bannerwall_reader",
-            Self::Admin => "bannerwall_admin",
-            Self::Publisher => "bannerwall_publisher",
+            Self::Sensor => "sensor",
+            Self::Worker => "worker",
+            Self::Reader => "reader",
+            Self::Admin => "admin",
+            Self::Publisher => "publisher",
         }
+    }
+
+    /// The name of its role, as SQL that the database reads: roles are the whole server's, and a group is one database's.
+    fn name(self) -> String {
+        format!(
+            "(SELECT 'bannerwall_' || CASE WHEN octet_length(datname::text) <= 40 THEN datname::text ELSE '#' || oid END \
+             || '_{}' FROM pg_database WHERE datname = current_database())",
+            self.word()
+        )
     }
 
     /// What makes its members do what they may. Sensors enter batches and read nothing but rules.
     fn rights(self) -> String {
-        let writers = || include_str!("../rights/writers.sql").replace("{group}", self.name());
-        match self {
+        let writers = || include_str!("../rights/writers.sql").to_owned();
+        let rights = match self {
             Self::Sensor => include_str!("../rights/sensor.sql").to_owned(),
             Self::Worker => writers() + include_str!("../rights/worker.sql"),
             Self::Reader => include_str!("../rights/reader.sql").to_owned(),
             Self::Admin => writers() + include_str!("../rights/admin.sql"),
             Self::Publisher => include_str!("../rights/publisher.sql").to_owned(),
-        }
+        };
+        format!(
+            "DO $bannerwall$ BEGIN\n  EXECUTE replace(replace($sql${rights}$sql$, '{{group}}', quote_ident({})), \
+             '{{database}}', quote_ident(current_database()));\nEND $bannerwall$;\n",
+            self.name()
+        )
     }
 
-    /// The flag that names its members, as the role is called but for what all begin with.
-    fn flag(self) -> &'static str {
-        self.name().strip_prefix("bannerwall_").unwrap_or(self.name())
+    /// What bounds a member: its connections, and its temporary files.
+    fn limits(self, name: &str) -> String {
+        // A guard has three connections, and its successor as many while it takes over.
+        let (connections, temporary) = match self {
+            Self::Sensor | Self::Publisher => ("16", "64MB"),
+            Self::Worker | Self::Reader | Self::Admin => {
+                ("current_setting('max_connections')::int / 2", "2GB")
+            }
+        };
+        let limits = include_str!("../rights/member.sql").replace("{connections}", connections);
+        limits.replace("{temporary}", temporary).replace("{name}", &literal(name))
     }
 }
 
@@ -68,7 +90,10 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
         return Err("a role's name has 1 to 63 octets, and no control characters");
     }
-    if name.starts_with("pg_") || Group::ALL.iter().any(|group| group.name() == name) {
+    if name.contains("$bannerwall$") {
+        return Err("a role's name does not hold $bannerwall$, which ends texts of this program in SQL");
+    }
+    if name.starts_with("pg_") || name.starts_with("bannerwall_") {
         return Err(
             "that name is taken: those of PostgreSQL begin with pg_, those of the fleet's groups with bannerwall_",
         );
@@ -85,12 +110,20 @@ pub fn script(members: &[Member]) -> String {
 /// What makes the roles, or leaves those as they are that are there.
 fn roles(members: &[Member]) -> String {
     let mut text = String::new();
-    let groups = Group::ALL.map(|group| role(group.name(), "NOLOGIN"));
-    groups.iter().for_each(|group| text.push_str(group));
-    Group::ALL.iter().for_each(|group| text.push_str(&group.rights()));
+    for group in Group::ALL {
+        text.push_str(&role(&group.name(), "NOLOGIN"));
+    }
+    for group in Group::ALL {
+        text.push_str(&group.rights());
+    }
+    text.push_str(include_str!("../rights/database.sql"));
     for Member { name, group } in members {
-        text.push_str(&role(name, "LOGIN"));
-        text.push_str(&format!("GRANT {} TO {};\n", group.name(), quoted(name)));
+        text.push_str(&role(&literal(name), "LOGIN"));
+        let (of, to) = (group.name(), literal(name));
+        text.push_str(&format!(
+            "DO $bannerwall$ BEGIN\n  EXECUTE format('GRANT %I TO %I', {of}, {to});\nEND $bannerwall$;\n"
+        ));
+        text.push_str(&group.limits(name));
         if *group == Group::Sensor {
             let name = literal(name);
             text.push_str(&format!(
@@ -101,12 +134,11 @@ fn roles(members: &[Member]) -> String {
     text
 }
 
-/// Makes a role, without a password: whoever has made it gives one by `\password`.
+/// Makes a role of a name in SQL, without a password: whoever has made it gives one by `\password`.
 fn role(name: &str, how: &str) -> String {
-    let (quoted, literal) = (quoted(name), literal(name));
     format!(
-        "DO $bannerwall$ BEGIN\n  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal}) THEN\n    \
-         CREATE ROLE {quoted} {how};\n  END IF;\nEND $bannerwall$;\n"
+        "DO $bannerwall$ BEGIN\n  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {name}) THEN\n    \
+         EXECUTE format('CREATE ROLE %I {how}', {name});\n  END IF;\nEND $bannerwall$;\n"
     )
 }
 
@@ -124,11 +156,11 @@ pub(super) fn make(beside: &Beside, members: &[Member]) -> Result<(), DatabaseEr
     beside.together(|desk| desk.batch(&roles(members)))
 }
 
-/// Lets groups do what is new in the tables: those that could come to this database before, as groups are the whole server's.
+/// Lets the groups that are there do what is new in the tables.
 pub(super) fn grant(desk: Desk<'_>) -> Result<(), DatabaseError> {
-    let comes = "SELECT has_schema_privilege(oid, 'bannerwall', 'USAGE') FROM pg_roles WHERE rolname = ?1";
     for group in Group::ALL {
-        if desk.one(comes, values![group.name()], |row| row.get(0))? == Some(true) {
+        let there = format!("SELECT FROM pg_roles WHERE rolname = {}", group.name());
+        if desk.one(&there, &[], |_| Ok(()))?.is_some() {
             desk.batch(&group.rights())?;
         }
     }
@@ -146,47 +178,47 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
         let there = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = ?1";
         desk.one(there, values![name], |row| row.get::<bool>(0))
     };
-    let other_group = |name: &str, group: Group| {
-        let query = format!(
-            "{MEMBERS} WHERE r.rolname = ?1 AND g.rolname LIKE 'bannerwall\\_%' AND g.rolname <> ?2 LIMIT 1"
-        );
-        desk.one(&query, values![name, group.name()], |row| row.get::<String>(0))
-    };
-    let is_sensor = |name: &str| {
-        let query = format!("{MEMBERS} WHERE r.rolname = ?1 AND g.rolname = ?2");
-        desk.one(&query, values![name, SENSORS], |_| Ok(())).map(|found| found.is_some())
-    };
     let fault = |error: DatabaseError| FleetError::Store(beside.fault(error));
-    let mut told = Vec::new();
-    let groups = Group::ALL.map(|group| (group.name(), group));
-    let named = members.iter().map(|member| (member.name.as_str(), member.group));
-    for (name, group) in groups.into_iter().chain(named) {
+    let mut told = vec![format!("tables of the fleet: version {VERSION}")];
+    let groups = names(desk).map_err(fault)?;
+    for group in &groups {
+        let found = is_there(group).map_err(fault)?;
+        told.push(format!("role {group}: {}", if found.is_some() { "was there" } else { "made" }));
+    }
+    let [sensors, others @ ..] = &groups;
+    for Member { name, group } in members {
         let found = is_there(name).map_err(fault)?;
-        let is_group = name == group.name();
-        if group == Group::Sensor && !is_group {
-            if found == Some(true) {
-                return Err(FleetError::Mighty(name.to_owned()));
+        let is_of = |groups: &[String]| {
+            let query = format!("{MEMBERS} WHERE r.rolname = ?1 AND g.rolname = ANY(?2) LIMIT 1");
+            let groups = groups.iter().map(String::as_str).collect();
+            desk.one(&query, &[name.into(), groups], |row| row.get::<String>(0)).map_err(fault)
+        };
+        if *group != Group::Sensor {
+            if is_of(std::slice::from_ref(sensors))?.is_some() {
+                return Err(FleetError::IsSensor(name.clone(), group.word()));
             }
-            if let Some(other) = other_group(name, group).map_err(fault)? {
-                return Err(FleetError::Reads(name.to_owned(), other));
-            }
+        } else if found == Some(true) {
+            return Err(FleetError::Mighty(name.clone()));
+        } else if let Some(other) = is_of(others)? {
+            return Err(FleetError::Reads(name.clone(), other));
         }
-        if group != Group::Sensor && !is_group && is_sensor(name).map_err(fault)? {
-            return Err(FleetError::IsSensor(name.to_owned(), group.flag()));
-        }
-        told.push(match (found, is_group) {
-            (Some(_), true) => format!("role {name}: was there"),
-            (None, true) => format!("role {name}: made"),
-            (Some(_), false) => format!("role {name}: was there, member of {}", group.name()),
-            (None, false) => format!(
-                "role {name}: made, member of {}, without a password: in psql, \\password {}",
-                group.name(),
+        let of = &groups[*group as usize];
+        told.push(match found {
+            Some(_) => format!("role {name}: was there, member of {of}"),
+            None => format!(
+                "role {name}: made, member of {of}, without a password: in psql, \\password {}",
                 quoted(name)
             ),
         });
     }
-    told.insert(0, format!("tables of the fleet: version {VERSION}"));
     Ok(told)
+}
+
+/// The names of the groups' roles in this database, in the order of [`Group::ALL`].
+fn names(desk: Desk<'_>) -> Result<[String; 5], DatabaseError> {
+    let query = format!("SELECT {}", Group::ALL.map(Group::name).join(", "));
+    let read = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
+    desk.one(&query, &[], read)?.ok_or(DatabaseError::Column(0))
 }
 
 #[cfg(test)]
@@ -197,7 +229,7 @@ mod tests {
     fn names_are_written_so_that_they_stay_names() {
         assert_eq!(quoted("a\"; DROP ROLE b; --"), "\"a\"\"; DROP ROLE b; --\"");
         assert_eq!(literal("a'\\b"), "E'a''\\\\b'");
-        for name in ["", "pg_x", "bannerwall_admin", "a\nb", &"x".repeat(64)] {
+        for name in ["", "pg_x", "bannerwall_x_admin", "a\nb", "$bannerwall$", &"x".repeat(64)] {
             assert!(check_name(name).is_err(), "{name}");
         }
         assert!(check_name("gw-1.example").is_ok());

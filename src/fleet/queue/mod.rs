@@ -26,17 +26,15 @@ use crate::inventory::{Beside, DatabaseError, Desk, Place, Row, Value, values};
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
 /// What makes them: one step a version.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 7] = [
     include_str!("../fleet-1.sql"),
     include_str!("../fleet-2.sql"),
     include_str!("../fleet-3.sql"),
     include_str!("../fleet-4.sql"),
     include_str!("../fleet-5.sql"),
     include_str!("../fleet-6.sql"),
+    include_str!("../fleet-7.sql"),
 ];
-
-/// Who makes the tables waits for others who do: `bwfl`.
-const MAKING: i64 = 0x6277_666c;
 
 /// A fleet's database.
 #[derive(Debug)]
@@ -94,7 +92,7 @@ impl Queue {
             return Ok(());
         }
         self.beside.together(|desk| {
-            desk.batch(&format!("SELECT pg_advisory_xact_lock({MAKING})"))?;
+            desk.wait_for_turn()?;
             // Another one may have been quicker.
             let found = usize::try_from(version(desk)?).unwrap_or_default();
             TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))?;

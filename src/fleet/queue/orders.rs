@@ -167,11 +167,15 @@ impl What {
 
 /// Enters a scan, its shards and its limits; its number.
 pub(super) fn enter(desk: Desk<'_>, entry: &Entry<'_>, schedule: Option<i64>) -> Result<i64, DatabaseError> {
-    let scan = "INSERT INTO fleet_scans (schedule, about, what, targets, shards, attempts)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING id";
     let Entry { about, what, targets, shards, attempts } = *entry;
-    let scan: Option<i64> =
-        desk.one(scan, values![schedule, about, what, targets, shards, attempts], |row| row.get(0))?;
+    let scan: Option<i64> = match schedule {
+        Some(id) => desk.one("SELECT fleet_begin(?1)", values![id], |row| row.get(0))?,
+        None => {
+            let scan = "INSERT INTO fleet_scans (about, what, targets, shards, attempts)
+                 VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id";
+            desk.one(scan, values![about, what, targets, shards, attempts], |row| row.get(0))?
+        }
+    };
     let scan = scan.ok_or(DatabaseError::Column(0))?;
     // Of shard n of N the targets are n, n + N, n + 2 N …
     let cut = "INSERT INTO fleet_shards (scan, number, total)

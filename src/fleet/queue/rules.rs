@@ -10,13 +10,10 @@ use crate::inventory::{Beside, DatabaseError, Place, StoreError, Time};
 /// Versions that are listed.
 const LISTED: i64 = 100;
 
-/// Who publishes waits for others who do: `bwru`.
-const PUBLISHING: i64 = 0x6277_7275;
-
 /// Octets of a signature at most, as the table takes them.
 const SIGNATURE: i32 = 4096;
 
-/// The newest versions, among which a sensor looks for its own.
+/// The newest versions of each publisher, among which a sensor looks for its own.
 const OFFERED: i64 = 16;
 
 /// A version of the rules on its way to the database.
@@ -86,20 +83,17 @@ impl Queue {
         Ok(self.one(query, values![], |row| row.get(0))?.unwrap_or(1))
     }
 
-    /// Enters a version that is newer than all that are there.
+    /// Enters a version that is newer than all of its publisher.
     ///
     /// # Errors
     /// It is none, or what the database says.
     pub fn publish(&self, version: &Published) -> Result<(), FleetError> {
         let query = "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
              SELECT ?1::bigint, ?2::bytea, ?3::text, ?4::bigint, ?5::bigint, ?6::text
-             WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1) ON CONFLICT DO NOTHING";
+             WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1 AND who = session_user) ON CONFLICT DO NOTHING";
         let Published { serial, pack, signature, percent, rules, note } = version;
         let values = values![*serial, pack.as_slice(), signature, *percent, *rules, note];
-        let entered = self.beside.together(|desk| {
-            desk.batch(&format!("SELECT pg_advisory_xact_lock({PUBLISHING})"))?;
-            desk.execute(query, values)
-        });
+        let entered = self.beside.desk().execute(query, values);
         if entered.map_err(|error| self.fault(error))? == 0 {
             Err(FleetError::NotNewer(*serial))
         } else {
@@ -128,12 +122,13 @@ impl Queue {
         })
     }
 
-    /// The pack of a version, and its signature.
+    /// The pack of a version, and its signature; of several of that number the one that this role has entered.
     ///
     /// # Errors
     /// There is none of that number.
     pub fn pack(&self, serial: i64) -> Result<(Vec<u8>, String), FleetError> {
-        let query = "SELECT substring(pack, 1, ?2), left(signature, ?3) FROM fleet_rules WHERE serial = ?1";
+        let query = "SELECT substring(pack, 1, ?2), left(signature, ?3) FROM fleet_rules WHERE serial = ?1
+             ORDER BY who = session_user DESC, made LIMIT 1";
         let values = values![serial, asked(), SIGNATURE];
         let found = self.one(query, values, |row| Ok((row.get(0)?, row.get(1)?)))?;
         found.ok_or(FleetError::NoRules(serial))
@@ -142,7 +137,7 @@ impl Queue {
     /// Has a version be meant for so many sensors in a hundred.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// There is none of that number that this role may change.
     pub fn roll_out(&self, serial: i64, percent: i64) -> Result<(), FleetError> {
         let query = "UPDATE fleet_rules SET percent = ?2 WHERE serial = ?1";
         let values = values![serial, percent];
@@ -182,16 +177,19 @@ fn asked() -> i32 {
     i32::try_from(LARGEST + 1).unwrap_or(i32::MAX)
 }
 
-/// Versions above one, the newest first.
-const OFFERS: &str =
-    "SELECT serial, percent, left(signature, ?3) FROM fleet_rules WHERE serial > ?1 AND percent > 0
-       ORDER BY serial DESC LIMIT ?2";
+/// Versions above one, the newest first: as many of each publisher, so that none hides those of another one.
+const OFFERS: &str = "SELECT serial, who, percent, left(signature, ?3) FROM (
+         SELECT *, row_number() OVER (PARTITION BY who ORDER BY serial DESC) AS place FROM fleet_rules
+         WHERE serial > ?1 AND percent > 0) newest
+       WHERE place <= ?2 ORDER BY serial DESC, who LIMIT 1024";
 
 /// A version that a sensor may take.
 #[derive(Debug, Clone)]
 pub(in crate::fleet) struct Offer {
     /// Its number, as the table has it.
     pub(in crate::fleet) serial: i64,
+    /// The role that has entered it.
+    pub(in crate::fleet) who: String,
     /// How many sensors in a hundred it is for.
     pub(in crate::fleet) percent: i64,
     /// What the pack is verified by.
@@ -200,7 +198,12 @@ pub(in crate::fleet) struct Offer {
 
 impl Offer {
     fn read(row: &crate::inventory::Row<'_>) -> Result<Self, DatabaseError> {
-        Ok(Self { serial: row.get(0)?, percent: row.get(1)?, signature: row.get(2)? })
+        Ok(Self { serial: row.get(0)?, who: row.get(1)?, percent: row.get(2)?, signature: row.get(3)? })
+    }
+
+    /// What no other version has.
+    pub(in crate::fleet) fn key(&self) -> (i64, String) {
+        (self.serial, self.who.clone())
     }
 
     /// Whether a sensor is among those that take it.
@@ -246,9 +249,10 @@ impl Shelf {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::fleet) fn pack(&self, serial: i64) -> Result<Option<Vec<u8>>, StoreError> {
-        let query = "SELECT substring(pack, 1, ?2) FROM fleet_rules WHERE serial = ?1";
-        let found = self.beside.desk().one(query, values![serial, asked()], |row| row.get::<Vec<u8>>(0));
+    pub(in crate::fleet) fn pack(&self, offer: &Offer) -> Result<Option<Vec<u8>>, StoreError> {
+        let query = "SELECT substring(pack, 1, ?2) FROM fleet_rules WHERE serial = ?1 AND who = ?3";
+        let values = values![offer.serial, asked(), &offer.who];
+        let found = self.beside.desk().one(query, values, |row| row.get::<Vec<u8>>(0));
         let found = found.map_err(|error| self.beside.fault(error))?;
         Ok(found.filter(|octets| octets.len() <= LARGEST))
     }

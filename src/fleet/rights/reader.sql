@@ -1,4 +1,5 @@
-GRANT USAGE ON SCHEMA bannerwall TO bannerwall_reader;
-GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO bannerwall_reader;
+GRANT CONNECT ON DATABASE {database} TO {group};
+GRANT USAGE ON SCHEMA bannerwall TO {group};
+GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO {group};
 DROP POLICY IF EXISTS readers ON bannerwall.fleet_rules_taken;
-CREATE POLICY readers ON bannerwall.fleet_rules_taken FOR SELECT TO bannerwall_reader USING (true);
+CREATE POLICY readers ON bannerwall.fleet_rules_taken FOR SELECT TO {group} USING (true);

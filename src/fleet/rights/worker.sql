@@ -1,3 +1,3 @@
-GRANT UPDATE ON bannerwall.fleet_schedules TO bannerwall_worker;
+GRANT UPDATE (due, missed, missed_at, missed_why) ON bannerwall.fleet_schedules TO {group};
 DROP POLICY IF EXISTS workers ON bannerwall.fleet_rules_taken;
-CREATE POLICY workers ON bannerwall.fleet_rules_taken FOR SELECT TO bannerwall_worker USING (true);
+CREATE POLICY workers ON bannerwall.fleet_rules_taken FOR SELECT TO {group} USING (true);

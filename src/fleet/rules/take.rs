@@ -101,8 +101,8 @@ pub struct Taker {
     floor: Option<i64>,
     /// The number in its file.
     noted: Option<i64>,
-    /// Versions above it that were refused: the signature that they had, and why.
-    refused: BTreeMap<i64, (String, String)>,
+    /// Versions above it that were refused, by number and publisher: the signature that they had, and why.
+    refused: BTreeMap<(i64, String), (String, String)>,
     counts: Counts,
     /// What is in force, and not written to the file yet.
     unkept: Option<Vec<u8>>,
@@ -183,7 +183,7 @@ impl Taker {
             (_, Some(taken)) => Ok(taken),
             (Err(error), None) => Err(TakeError::Away { error, state }),
             (Ok(_), None) => Err(match self.refused.pop_last() {
-                Some((version, (_, reason))) => TakeError::Refused(place, version, reason),
+                Some(((version, _), (_, reason))) => TakeError::Refused(place, version, reason),
                 None => match self.floor {
                     Some(version) => {
                         TakeError::Older { place, version, file: kept::number_file(&self.from.state) }
@@ -271,13 +271,12 @@ impl Taker {
         let mut offers = shelf.offers(above)?;
         // Whatever the server says of their numbers.
         offers.retain(|offer| offer.serial > above && offer.is_meant_for(&sensor));
-        let is_offered = |serial: &i64| offers.iter().any(|offer| offer.serial == *serial);
-        self.refused.retain(|serial, _| is_offered(serial));
+        self.refused.retain(|key, _| offers.iter().any(|offer| offer.key() == *key));
         for offer in offers {
-            if self.refused.get(&offer.serial).is_some_and(|(signature, _)| *signature == offer.signature) {
+            if self.refused.get(&offer.key()).is_some_and(|(signature, _)| *signature == offer.signature) {
                 continue;
             }
-            let octets = shelf.pack(offer.serial)?;
+            let octets = shelf.pack(&offer)?;
             match self.take(&offer, octets, enforce) {
                 Ok(()) => break,
                 Err(Unenforced::Gone) => return Ok(false),
@@ -307,7 +306,7 @@ impl Taker {
         }
         enforce(&self.taken(&pack))?;
         self.version = Some(pack.version);
-        self.refused.retain(|serial, _| *serial > pack.version);
+        self.refused.retain(|(serial, _), _| *serial > pack.version);
         self.unkept = Some(kept::written(&octets, &offer.signature));
         Ok(())
     }
@@ -318,7 +317,7 @@ impl Taker {
         tell(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
         let reason = cut(reason, REASON).to_owned();
         self.counts.refusals += 1;
-        self.refused.insert(offer.serial, (offer.signature.clone(), reason));
+        self.refused.insert(offer.key(), (offer.signature.clone(), reason));
     }
 
     /// Writes what is in force to the file, and its number beside it.
@@ -355,7 +354,8 @@ impl Taker {
 
     /// Says how it stands, where that is new or was said long ago.
     fn report(&mut self, shelf: &Shelf) {
-        let refused = self.refused.last_key_value().map(|(serial, (_, reason))| (*serial, reason.clone()));
+        let refused =
+            self.refused.last_key_value().map(|((serial, _), (_, reason))| (*serial, reason.clone()));
         let is_told = |told: &Told| (told.version, &told.refused) == (self.version, &refused);
         if self.told.as_ref().is_some_and(|told| is_told(told) && told.when.elapsed() < HEARD) {
             return;

@@ -148,6 +148,14 @@ impl<'a> Desk<'a> {
         self.link.execute(text, values)
     }
 
+    /// Has nobody else write the inventory until the transaction ends.
+    ///
+    /// # Errors
+    /// What the database says, as to one who may not write it.
+    pub fn wait_for_turn(self) -> Result<(), DatabaseError> {
+        self.link.wait_for_turn()
+    }
+
     /// Runs several statements without parameters.
     ///
     /// # Errors

@@ -4,9 +4,6 @@
 use super::{Beside, DatabaseError, Desk, Place, Writer, values};
 use crate::inventory::store::{Run, StoreError};
 
-/// The group of roles whose members are sensors.
-pub const SENSORS: &str = "bannerwall_sensor";
-
 /// A batch on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::inventory) struct Parcel {
@@ -50,10 +47,10 @@ impl Inbox {
     /// # Errors
     /// What the database says.
     pub(in crate::inventory) fn sensor(&self) -> Result<Option<String>, StoreError> {
-        // A superuser would count as a member of everything.
-        let query = "SELECT r.rolname::text FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
-             JOIN pg_roles r ON r.oid = m.member WHERE g.rolname = ?1 AND r.rolname = session_user";
-        let found = self.beside.desk().one(query, values![SENSORS], |row| row.get(0));
+        let query = "SELECT session_user::text FROM pg_class WHERE relname = 'fleet_inbox'
+             AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'bannerwall')
+             AND has_column_privilege(oid, 'batch', 'INSERT') AND NOT has_table_privilege(oid, 'SELECT')";
+        let found = self.beside.desk().one(query, values![], |row| row.get(0));
         found.map_err(|error| self.beside.fault(error))
     }
 

@@ -22,7 +22,6 @@ use std::path::Path;
 use rusqlite::OpenFlags;
 
 pub use self::beside::{Beside, Desk};
-pub use self::inbox::SENSORS;
 pub(super) use self::inbox::{Inbox, Parcel, Standing};
 pub(crate) use self::link::values;
 pub use self::link::{DatabaseError, Interrupter, Row, Value};

@@ -86,7 +86,9 @@ pub(super) fn migrate(database: &mut Database) -> Result<(), StoreError> {
     if found == newest() {
         return Ok(());
     }
-    let step = database.link.transaction().map_err(|error| database.fault(error))?;
+    let link = &database.link;
+    let step = if found == 0 { link.transaction_to_make() } else { link.transaction() };
+    let step = step.map_err(|error| database.fault(error))?;
     // Another process may have been quicker, and it may have been a newer program's.
     let found = version(database)?;
     climb(&step, found).and_then(|()| step.commit()).map_err(|error| database.fault(error))

@@ -253,10 +253,10 @@ fn who_did_not_get_the_lock_in_time_writes_when_it_is_free() {
     let mut writer = way.writer();
     let url = way.place.url.clone().unwrap();
     // As long as another machine's pruning takes, and longer than the lock is waited for.
-    let query = format!("SELECT pg_advisory_lock({}), pg_sleep(6)", 0x6277_6976);
-    let holder = std::thread::spawn(move || psql(&url, &query));
-    // Other tests take such locks in databases of their own beside it, and the writer's run holds one of two keys.
-    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 \
+    let query = "BEGIN; LOCK TABLE sensors IN SHARE ROW EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT";
+    let holder = std::thread::spawn(move || psql(&url, query));
+    // Other tests take such locks in databases of their own beside it.
+    let held = "SELECT count(*) FROM pg_locks WHERE mode = 'ShareRowExclusiveLock' AND granted \
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     while way.place.ask(held) == "0" {
         std::thread::yield_now();

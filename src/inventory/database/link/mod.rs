@@ -268,6 +268,15 @@ impl Link {
         Ok(Transaction { link: self, is_over: false })
     }
 
+    /// Begins a transaction in which nobody else makes the tables of an empty database.
+    pub(super) fn transaction_to_make(&self) -> Result<Transaction<'_>> {
+        match self {
+            Self::Sqlite(_) => return self.transaction(),
+            Self::Postgres(session) => session.begin_making()?,
+        }
+        Ok(Transaction { link: self, is_over: false })
+    }
+
     /// Begins a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
     pub(super) fn transaction_of_own(&self) -> Result<Transaction<'_>> {
         self.batch("BEGIN")?;

@@ -35,8 +35,12 @@ const SETTINGS: &str =
     "SET search_path = bannerwall; SET client_min_messages = warning; SET lock_timeout = '5s';
                         SET idle_in_transaction_session_timeout = '5min'";
 
-/// The advisory lock of those that write: `bwiv`.
-const WRITING: i64 = 0x6277_6976;
+/// A turn to write. Readers go on, and only a role that may write the table can take it. It is a table that is seldom vacuumed,
+/// which waits for the lock.
+const WRITING: &str = "LOCK TABLE bannerwall.sensors IN SHARE ROW EXCLUSIVE MODE";
+
+/// A turn to make the tables of an empty database, which has no roles of its own yet.
+const MAKING: &str = "SELECT pg_advisory_xact_lock(x'62776976'::int)";
 
 /// Statements that are kept prepared.
 const STATEMENTS: usize = 128;
@@ -216,7 +220,16 @@ impl Session {
     /// Begins a transaction in which nobody else writes: numbers of changes are in the order in which readers come
     /// to see them, and what a writer has looked up is so until it ends.
     pub(super) fn begin(&self) -> Result<()> {
-        let begun = self.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({WRITING})"));
+        self.begin_by(WRITING)
+    }
+
+    /// Begins a transaction in which nobody else makes the tables.
+    pub(super) fn begin_making(&self) -> Result<()> {
+        self.begin_by(MAKING)
+    }
+
+    fn begin_by(&self, lock: &str) -> Result<()> {
+        let begun = self.batch(&format!("BEGIN; {lock}"));
         if begun.is_err() {
             // Who has waited too long for the lock is within a transaction that has failed.
             self.roll_back();
@@ -226,7 +239,7 @@ impl Session {
 
     /// Has nobody else write until the transaction ends.
     pub(super) fn wait_for_turn(&self) -> Result<()> {
-        self.batch(&format!("SELECT pg_advisory_xact_lock({WRITING})"))
+        self.batch(WRITING)
     }
 
     pub(super) fn roll_back(&self) {
