@@ -126,6 +126,9 @@ fn a_worker_orders_no_scan_and_says_nothing_in_the_name_of_a_sensor() {
     // What is not due nobody begins; what is, as its order says.
     assert_eq!(psql(&hand, "SELECT bannerwall.fleet_begin(1)"), "Null");
     psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
+    for role in ["east", "page"] {
+        assert_eq!(psql(&by(&url, role), "SELECT bannerwall.fleet_begin(1)"), "Null", "{role}");
+    }
     assert_eq!(psql(&hand, "SELECT bannerwall.fleet_begin(1)"), "1");
     assert_eq!(psql(&url, "SELECT who, targets FROM fleet_scans"), "boss|1");
 }

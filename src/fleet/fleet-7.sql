@@ -34,14 +34,14 @@ DROP TRIGGER IF EXISTS fleet_rules_numbered ON bannerwall.fleet_rules;
 CREATE TRIGGER fleet_rules_numbered BEFORE INSERT ON bannerwall.fleet_rules
   FOR EACH ROW EXECUTE FUNCTION bannerwall.fleet_rules_numbered();
 
--- A worker begins what an admin has ordered and is due, and enters no scan of its own.
+-- A worker, which may write shards, begins what an admin has ordered and is due, and enters no scan of its own.
 CREATE OR REPLACE FUNCTION bannerwall.fleet_begin(of_schedule bigint) RETURNS bigint LANGUAGE sql
   SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO bannerwall.fleet_scans (schedule, about, what, targets, shards, attempts, who)
     SELECT id, about, what, targets, shards, attempts, who FROM bannerwall.fleet_schedules
     WHERE id = of_schedule AND due <= bannerwall.fleet_now()
+      AND has_table_privilege(session_user, 'bannerwall.fleet_shards', 'INSERT')
   RETURNING id
 $$;
-REVOKE ALL ON FUNCTION bannerwall.fleet_begin(bigint) FROM PUBLIC;
 
 UPDATE bannerwall.fleet_version SET version = 7;

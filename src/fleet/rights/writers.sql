@@ -7,7 +7,6 @@ GRANT INSERT, UPDATE, DELETE ON bannerwall.sensors, bannerwall.runs, bannerwall.
   bannerwall.services, bannerwall.sightings, bannerwall.findings, bannerwall.contacts,
   bannerwall.banner_peers, bannerwall.unanswered, bannerwall.changes, bannerwall.rules TO {group};
 GRANT UPDATE (state, ended) ON bannerwall.fleet_scans TO {group};
-GRANT EXECUTE ON FUNCTION bannerwall.fleet_begin(bigint) TO {group};
 GRANT INSERT, UPDATE, DELETE ON bannerwall.fleet_shards, bannerwall.fleet_workers,
   bannerwall.fleet_limits, bannerwall.fleet_shares, bannerwall.fleet_results, bannerwall.fleet_sensors,
   bannerwall.fleet_streams TO {group};
