@@ -14,6 +14,7 @@
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
 //! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
+//! | [`import`] | advisories of distributions and Recog's databases, read into rule and fingerprint files |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
@@ -52,6 +53,7 @@ mod fleet;
 mod flow;
 mod guard;
 mod hook;
+mod import;
 mod inline;
 mod inventory;
 mod json_lines;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use bannerwall::workbench::banner::{Banner, Progress, Side, SshBanner, ssh};
+use bannerwall::workbench::import::recog;
 use bannerwall::workbench::rules::fingerprint::{Document, Fingerprints};
-use bannerwall::workbench::rules::{Allowed, Context, Profiles, RuleSet, Selection, recog};
+use bannerwall::workbench::rules::{Allowed, Context, Profiles, RuleSet, Selection};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {

@@ -11,7 +11,7 @@ use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
 use crate::event::{Action, Severity, Verdict};
 use crate::files;
-use crate::rules::import::{self, Exploited, Fault, Imported, LeftOut, Products, Wanted};
+use crate::import::{self, Exploited, Fault, Imported, LeftOut, Products, Wanted};
 
 /// Flags of `bannerwall rules import debian`.
 #[derive(Debug, Args)]

@@ -9,8 +9,8 @@ use super::advisories::{self, DebianFlags, FilesFlags, OsvFlags};
 use super::flags::{check_output, output_file};
 use super::{Exit, Failure, print};
 use crate::diagnostics::tell;
+use crate::import::{self, recog};
 use crate::rules::fingerprint::{Document, Fingerprints, subjects};
-use crate::rules::{import, recog};
 
 /// Flags of `bannerwall rules import`.
 #[derive(Debug, Args)]

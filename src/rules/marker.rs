@@ -22,7 +22,7 @@ static TABLE: LazyLock<Vec<Row>> =
 
 /// One marker, by its position in the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Marker(usize);
+pub(crate) struct Marker(usize);
 
 #[derive(Debug, Default, Deserialize)]
 struct Document {
@@ -86,7 +86,7 @@ struct Bound {
 }
 
 /// Whether the text of a file is the table's own.
-pub(super) fn is_shipped(text: &str) -> bool {
+pub(crate) fn is_shipped(text: &str) -> bool {
     text == SHIPPED
 }
 
@@ -100,27 +100,27 @@ impl Marker {
     }
 
     /// The marker that is called so.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Self::all().find(|marker| marker.name() == name)
     }
 
     /// What rules call it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.row().map_or("", |row| row.name.as_str())
     }
 
     /// What is seen, on one line.
-    pub(super) fn says(self) -> &'static str {
+    pub(crate) fn says(self) -> &'static str {
         self.row().map_or("", |row| row.says.as_str())
     }
 
     /// Every name, in the order of the table.
-    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         TABLE.iter().map(|row| row.name.as_str())
     }
 
     /// The markers by which a weakness of a package is mended, where `client` and `server` are looked at.
-    pub(super) fn mending(weakness: &str, package: &str, lines: &[Line], side: Option<Side>) -> Vec<Self> {
+    pub(crate) fn mending(weakness: &str, package: &str, lines: &[Line], side: Option<Side>) -> Vec<Self> {
         let mends = |row: &Row| {
             let packages = || row.packages.iter().all(|bound| bound.is_mended(package, lines));
             row.mends.iter().any(|known| known == weakness) || (!row.packages.is_empty() && packages())
@@ -129,23 +129,23 @@ impl Marker {
     }
 
     /// The markers by which a weakness is there.
-    pub(super) fn betraying(weakness: &str, side: Option<Side>) -> Vec<Self> {
+    pub(crate) fn betraying(weakness: &str, side: Option<Side>) -> Vec<Self> {
         let betrays = |row: &Row| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
         Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
     }
 
     /// Whether it tells which packages it is seen in, and nothing of a weakness itself.
-    pub(super) fn is_of_packages(self) -> bool {
+    pub(crate) fn is_of_packages(self) -> bool {
         self.row().is_some_and(|row| !row.packages.is_empty())
     }
 
     /// Whether a side that identifies itself so may show it.
-    pub(super) fn fits(self, banner: &SshBanner<'_>) -> bool {
+    pub(crate) fn fits(self, banner: &SshBanner<'_>) -> bool {
         self.row().is_some_and(|row| row.fits(banner))
     }
 
     /// What a side shows.
-    pub(super) fn seen(banner: &SshBanner<'_>) -> Vec<Self> {
+    pub(crate) fn seen(banner: &SshBanner<'_>) -> Vec<Self> {
         let Some(kex) = &banner.kex else { return Vec::new() };
         Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_seen(banner, kex))).collect()
     }

@@ -26,7 +26,7 @@
 //! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
 //! `cpe` or `os`, from the fingerprint.
 
-mod advisory;
+pub(crate) mod advisory;
 mod alert;
 mod debian;
 mod diagnostic;
@@ -37,15 +37,14 @@ mod explain;
 mod field;
 pub mod fingerprint;
 mod foresight;
-pub mod import;
 mod index;
 mod judge;
-mod limits;
+pub(crate) mod limits;
 mod lint;
 mod list;
 mod literals;
 mod local;
-mod marker;
+pub(crate) mod marker;
 pub(crate) mod nesting;
 mod pattern;
 mod policy;
@@ -53,11 +52,10 @@ mod policy_check;
 mod probe;
 mod ranges;
 mod read;
-pub mod recog;
 mod rule;
 mod scope;
 mod selection;
-mod source;
+pub(crate) mod source;
 mod suggest;
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,7 @@ impl Texts {
     }
 
     /// As [`read_text`].
-    pub(super) fn text(&self, path: &Path, limit: u64) -> Result<String, String> {
+    pub(crate) fn text(&self, path: &Path, limit: u64) -> Result<String, String> {
         as_text(self.octets(path, limit)?)
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
 }
 
 /// The rule files that a path leads to now: itself, or those of the folder.
-pub(super) fn files(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     if path.is_dir() { folder(path).unwrap_or_default() } else { vec![path.to_owned()] }
 }
 
@@ -122,7 +122,7 @@ fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Reads a regular file of at most `limit` octets as text; else says why not.
-pub(super) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
+pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     as_text(read_octets(path, limit)?)
 }
 
@@ -135,7 +135,7 @@ fn as_text(octets: Vec<u8>) -> Result<String, String> {
 }
 
 /// Reads a regular file of at most `limit` octets; else says why not.
-pub(super) fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+pub(crate) fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     // Asked before the file is opened: opening a named pipe would wait for its writer.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {

@@ -49,6 +49,14 @@ pub mod hook {
     };
 }
 
+/// Of [`crate::import`].
+pub mod import {
+    /// Of [`crate::import::recog`].
+    pub mod recog {
+        pub use crate::import::recog::{import, verify};
+    }
+}
+
 /// Of [`crate::packet`].
 pub mod packet {
     pub use crate::packet::Flags;
@@ -76,11 +84,6 @@ pub mod rules {
     /// Of [`crate::rules::fingerprint`].
     pub mod fingerprint {
         pub use crate::rules::fingerprint::{Document, Fingerprints};
-    }
-
-    /// Of [`crate::rules::recog`].
-    pub mod recog {
-        pub use crate::rules::recog::{import, verify};
     }
 }
 

@@ -9,7 +9,7 @@ use crate::event::{Verdict, VerdictFacts};
 
 /// What a banner shows of the package behind it.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::rules) enum Shown<'v> {
+pub(crate) enum Shown<'v> {
     /// Distribution and revision.
     Package(Revision<'v>),
     /// The distribution alone, as `nginx/1.22.1 (Debian)` does.
@@ -20,7 +20,7 @@ pub(in crate::rules) enum Shown<'v> {
 
 /// What an advisory says of a banner, and why.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::rules) struct Finding<'r> {
+pub(crate) struct Finding<'r> {
     advisory: &'r Advisory,
     ground: Ground,
     /// The line that decided.
@@ -44,7 +44,7 @@ enum Against {
 
 /// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ground {
+pub(crate) enum Ground {
     /// The data list the package.
     Listed,
     /// The line has a fix, and the package is older.
@@ -116,12 +116,12 @@ impl Ground {
 
 impl Finding<'_> {
     /// One of the three values.
-    pub(in crate::rules) const fn verdict(&self) -> Verdict {
+    pub(crate) const fn verdict(&self) -> Verdict {
         self.ground.verdict()
     }
 
     /// Whether a rule that blocks does so.
-    pub(in crate::rules) const fn blocks(&self) -> bool {
+    pub(crate) const fn blocks(&self) -> bool {
         match self.verdict() {
             Verdict::Vulnerable => true,
             Verdict::Unknown => self.advisory.block_unknown,
@@ -130,7 +130,7 @@ impl Finding<'_> {
     }
 
     /// The verdict with its evidence, as events tell it.
-    pub(in crate::rules) fn facts(&self) -> VerdictFacts {
+    pub(crate) fn facts(&self) -> VerdictFacts {
         VerdictFacts {
             verdict: self.verdict(),
             reason: self.reason(),
@@ -142,13 +142,13 @@ impl Finding<'_> {
     }
 
     /// Whether the key exchange may tell what this side's identification leaves open, or deny what it tells.
-    pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
+    pub(crate) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
         self.mending().chain(self.betraying()).any(|marker| marker.fits(banner))
     }
 
     /// The same where the key exchange has nothing to add; else what that tells. Where it denies the
     /// identification, or itself, nobody can tell.
-    pub(in crate::rules) fn weighed(self, seen: &[Marker]) -> Self {
+    pub(crate) fn weighed(self, seen: &[Marker]) -> Self {
         let mending = self.mending().find(|marker| seen.contains(marker));
         let betraying = self.betraying().find(|marker| seen.contains(marker));
         let told = matches!(self.verdict(), Verdict::Mended | Verdict::Vulnerable);
@@ -195,7 +195,7 @@ impl Finding<'_> {
     }
 
     /// Why, on one line.
-    pub(in crate::rules) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         self.reason_of(self.ground)
     }
 
@@ -250,7 +250,7 @@ impl Finding<'_> {
 impl Advisory {
     /// What follows for a banner with upstream's version `upstream`; nothing where the data are about
     /// another distribution.
-    pub(in crate::rules) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
+    pub(crate) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
         let by_lines = self.judge_by_lines(self.respelled(upstream), shown);
         by_lines.or_else(|| self.judge_upstream(upstream))
     }
@@ -301,7 +301,8 @@ impl Advisory {
         Some(own.collect::<Vec<_>>()).filter(|lines| !lines.is_empty())
     }
 
-    pub(super) const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
+    /// The finding of this advisory on `ground`, by `line` where one decided.
+    pub(crate) const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
         Finding { advisory: self, ground, line, upstream_fix: None, marker: None, against: None }
     }
 

@@ -31,7 +31,7 @@ mod ubuntu;
 use std::fmt;
 
 pub(super) use self::judge::{Finding, Shown};
-pub(super) use self::package::PackageVersion;
+pub(crate) use self::package::PackageVersion;
 use super::marker::Marker;
 use super::version::Requirement;
 use crate::banner::SshBanner;
@@ -39,48 +39,48 @@ use crate::event::Verdict;
 
 /// What is known of one weakness in one package, release by release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Advisory {
+pub(crate) struct Advisory {
     /// Whose data it is.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// When the data were taken, `2026-11-20`; perhaps empty.
-    pub(super) date: String,
+    pub(crate) date: String,
     /// What is worth a match.
-    pub(super) report: Vec<Verdict>,
+    pub(crate) report: Vec<Verdict>,
     /// Whether a rule that blocks does so, too, where nobody can tell.
-    pub(super) block_unknown: bool,
+    pub(crate) block_unknown: bool,
     /// Upstream versions as banners show them, and as the package spells them.
-    pub(super) spelled: Vec<(String, String)>,
+    pub(crate) spelled: Vec<(String, String)>,
     /// One for each release.
-    pub(super) lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
     /// Upstream's versions that have the weakness.
-    pub(super) upstream: Option<Requirement>,
+    pub(crate) upstream: Option<Requirement>,
     /// What a side offers that has the mending.
-    pub(super) mended_by: Vec<Marker>,
+    pub(crate) mended_by: Vec<Marker>,
     /// What a side offers that has the weakness.
-    pub(super) betrayed_by: Vec<Marker>,
+    pub(crate) betrayed_by: Vec<Marker>,
 }
 
 /// One release's packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// `Debian`.
-    pub(super) distribution: String,
+    pub(crate) distribution: String,
     /// `12`, or [`DEVELOPMENT`].
-    pub(super) release: String,
+    pub(crate) release: String,
     /// The newest package that the data know of.
-    pub(super) newest: Option<PackageVersion>,
+    pub(crate) newest: Option<PackageVersion>,
     /// Every package that has the weakness, in the order of versions, where the data list them.
-    pub(super) affected: Vec<PackageVersion>,
+    pub(crate) affected: Vec<PackageVersion>,
     /// What is said of them.
-    pub(super) state: State,
+    pub(crate) state: State,
 }
 
 /// The release that is the next one's beginning.
-pub(super) const DEVELOPMENT: &str = "sid";
+pub(crate) const DEVELOPMENT: &str = "sid";
 
 /// What is said of a release's packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// From this one on they are mended.
     Fixed(PackageVersion),
     /// The same of all of them.
@@ -89,7 +89,7 @@ pub(super) enum State {
 
 /// What is said of all packages of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(crate) enum Status {
     /// None ever had the weakness.
     NotAffected,
     /// None is mended.
@@ -102,7 +102,7 @@ pub(super) enum Status {
 
 impl Status {
     /// Their names in rules.
-    pub(super) const NAMES: [(&'static str, Self); 4] = [
+    pub(crate) const NAMES: [(&'static str, Self); 4] = [
         ("not-affected", Self::NotAffected),
         ("open", Self::Open),
         ("undetermined", Self::Undetermined),
@@ -110,7 +110,7 @@ impl Status {
     ];
 
     /// The name in rules.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NotAffected => "not-affected",
             Self::Open => "open",
@@ -122,18 +122,18 @@ impl Status {
 
 impl Line {
     /// Whether it is the line in which the next release grows.
-    pub(super) fn is_development(&self) -> bool {
+    pub(crate) fn is_development(&self) -> bool {
         self.release == DEVELOPMENT
     }
 
     /// The package with which the release began, where its updates are marked as such.
-    pub(super) fn began(&self) -> Option<PackageVersion> {
+    pub(crate) fn began(&self) -> Option<PackageVersion> {
         let newest = self.newest.as_ref().filter(|_| !self.is_development())?;
         newest.shown().update().is_none_or(|update| update.added).then(|| newest.start())
     }
 
     /// The version that mends it.
-    pub(super) const fn fix(&self) -> Option<&PackageVersion> {
+    pub(crate) const fn fix(&self) -> Option<&PackageVersion> {
         match &self.state {
             State::Fixed(version) => Some(version),
             _ => None,
@@ -149,23 +149,23 @@ impl fmt::Display for Line {
 
 impl Advisory {
     /// Whether the key exchange may tell what the identification does not.
-    pub(super) fn asks_markers(&self) -> bool {
+    pub(crate) fn asks_markers(&self) -> bool {
         !self.mended_by.is_empty() || !self.betrayed_by.is_empty()
     }
 
     /// Whether the key exchange of a side that identifies itself so may tell anything.
-    pub(super) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
+    pub(crate) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
         self.mended_by.iter().chain(&self.betrayed_by).any(|marker| marker.fits(banner))
     }
 
     /// Whether a side may be stopped for what its key exchange tells, or not until that told nothing else.
-    pub(super) fn may_block_by_markers(&self) -> bool {
+    pub(crate) fn may_block_by_markers(&self) -> bool {
         let awaited = |marker: &Marker| self.block_unknown || !marker.is_of_packages();
         !self.betrayed_by.is_empty() || self.mended_by.iter().any(awaited)
     }
 
     /// Whether `verdict` is worth a match.
-    pub(super) fn reports(&self, verdict: Verdict) -> bool {
+    pub(crate) fn reports(&self, verdict: Verdict) -> bool {
         self.report.contains(&verdict)
     }
 }

@@ -9,7 +9,7 @@ use super::super::debian::compare_part;
 ///
 /// The epoch is kept for people only: no banner shows one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::rules) struct PackageVersion {
+pub(crate) struct PackageVersion {
     text: String,
     epoch: u32,
     /// Where upstream's version begins, and where it ends.
@@ -22,7 +22,7 @@ impl PackageVersion {
     /// # Errors
     ///
     /// Why dpkg refuses it.
-    pub(in crate::rules) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::read(text, "")
     }
 
@@ -32,7 +32,7 @@ impl PackageVersion {
     /// # Errors
     ///
     /// Why it is no version.
-    pub(in crate::rules) fn foreign(text: &str) -> Result<Self, String> {
+    pub(crate) fn foreign(text: &str) -> Result<Self, String> {
         Self::read(text, "_^")
     }
 
@@ -68,24 +68,24 @@ impl PackageVersion {
     }
 
     /// As the data write it.
-    pub(in crate::rules) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// The epoch, 0 where none is written.
-    pub(in crate::rules) const fn epoch(&self) -> u32 {
+    pub(crate) const fn epoch(&self) -> u32 {
         self.epoch
     }
 
     /// The version from which the line of a release's updates began.
-    pub(in crate::rules) fn start(&self) -> Self {
+    pub(crate) fn start(&self) -> Self {
         let updates = self.shown().revision.len() - self.shown().start().revision.len();
         let text = self.text.get(..self.text.len() - updates).unwrap_or(&self.text);
         Self { text: text.to_owned(), ..*self }
     }
 
     /// What it would be on a machine, without the epoch.
-    pub(in crate::rules) fn shown(&self) -> Installed<'_> {
+    pub(crate) fn shown(&self) -> Installed<'_> {
         let (start, end) = self.upstream;
         let upstream = self.text.get(start..end).unwrap_or_default().as_bytes();
         Installed { upstream, revision: self.text.get(end + 1..).unwrap_or_default().as_bytes() }
@@ -100,11 +100,11 @@ impl fmt::Display for PackageVersion {
 
 /// A package's upstream version and revision, ordered as dpkg orders packages of one epoch.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::rules) struct Installed<'a> {
+pub(crate) struct Installed<'a> {
     /// `9.2p1`.
-    pub(in crate::rules) upstream: &'a [u8],
+    pub(crate) upstream: &'a [u8],
     /// `2+deb12u3`, empty where there is none.
-    pub(in crate::rules) revision: &'a [u8],
+    pub(crate) revision: &'a [u8],
 }
 
 impl Ord for Installed<'_> {
@@ -131,7 +131,7 @@ impl Eq for Installed<'_> {}
 impl<'a> Installed<'a> {
     /// Without the marks of a rebuild that changes nothing of the source: `~bpo11+1` (Debian's backports),
     /// `+b2` (a build for one architecture), `+rpt1` and `+rpi1` (Raspberry Pi).
-    pub(in crate::rules) fn without_rebuild(self) -> Self {
+    pub(crate) fn without_rebuild(self) -> Self {
         let mut revision = self.revision;
         for mark in [b"~bpo".as_slice(), b"+rpt", b"+rpi", b"+b"] {
             let at = revision.windows(mark.len()).position(|part| part == mark);
@@ -146,7 +146,7 @@ impl<'a> Installed<'a> {
     }
 
     /// What Debian's mark of an update says, where there is one: `+deb12u3`, `~deb12u1`.
-    pub(in crate::rules) fn update(self) -> Option<Update<'a>> {
+    pub(crate) fn update(self) -> Option<Update<'a>> {
         let at = self.revision.windows(4).position(|part| matches!(part, b"+deb" | b"~deb"))?;
         let (start, mark) = self.revision.split_at_checked(at)?;
         let (release, behind) = digits(mark.get(4..)?);
@@ -157,12 +157,12 @@ impl<'a> Installed<'a> {
     }
 
     /// The version from which the line of a release's updates began.
-    pub(in crate::rules) fn start(self) -> Self {
+    pub(crate) fn start(self) -> Self {
         self.update().map_or(self, |update| Self { revision: update.start, ..self })
     }
 
     /// Whether the revision is one that Debian itself gives: anybody else's package may be mended by them.
-    pub(in crate::rules) fn is_plain(self) -> bool {
+    pub(crate) fn is_plain(self) -> bool {
         let number = |octet: &u8| octet.is_ascii_digit() || *octet == b'.';
         match self.update() {
             Some(update) => !update.rebuilt && update.start.iter().all(number),
@@ -173,13 +173,13 @@ impl<'a> Installed<'a> {
 
 /// Debian's mark of an update within a release.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::rules) struct Update<'a> {
+pub(crate) struct Update<'a> {
     /// The revision before it, `2`.
     start: &'a [u8],
     /// The release's number, `12`.
-    pub(in crate::rules) release: &'a [u8],
+    pub(crate) release: &'a [u8],
     /// `+`: an update of what the release began with; `~`: a newer package brought into it.
-    pub(in crate::rules) added: bool,
+    pub(crate) added: bool,
     /// Something stands behind the update's number.
     rebuilt: bool,
 }
@@ -191,7 +191,7 @@ fn digits(part: &[u8]) -> (&[u8], &[u8]) {
 
 /// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`, `9.3` of
 /// Alpine's `9.3_p2`.
-pub(in crate::rules) fn released(upstream: &[u8]) -> &[u8] {
+pub(crate) fn released(upstream: &[u8]) -> &[u8] {
     let marks = [b"_".as_slice(), b"+dfsg", b"~dfsg", b".dfsg", b"+ds", b"~ds", b"+repack", b"+really"];
     let at =
         marks.iter().filter_map(|mark| upstream.windows(mark.len()).position(|part| part == *mark)).min();

@@ -11,7 +11,7 @@ fn every_example_of_our_own_file_gives_its_fields() {
     let document: Document = toml::from_str(OWN).expect("the fixture is well-formed");
     let fingerprints = own();
     for database in &document.database {
-        let (count, mismatches) = crate::rules::recog::verify(database, &fingerprints);
+        let (count, mismatches) = crate::import::recog::verify(database, &fingerprints);
         assert!(count > 0, "{} has no examples", database.matches);
         assert_eq!(mismatches, []);
     }

@@ -12,6 +12,7 @@ mod kev;
 mod nvd;
 mod osv;
 mod products;
+pub mod recog;
 mod redhat;
 mod ubuntu;
 mod write;
@@ -20,9 +21,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::advisory::Line;
-use super::{LoadError, RuleSet, limits};
 use crate::event::{Action, Severity, Verdict};
+use crate::rules::advisory::Line;
+use crate::rules::{LoadError, RuleSet, limits};
 
 pub use self::kev::Exploited;
 pub use self::products::Products;

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::super::advisory::{Line, PackageVersion, State, Status};
 use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, severity, year};
 use crate::event::Severity;
+use crate::rules::advisory::{Line, PackageVersion, State, Status};
 
 /// Octets of one file, unpacked.
 const OCTETS: u64 = 1 << 30;

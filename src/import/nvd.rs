@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::super::version::Requirement;
 use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, severity, year};
 use crate::event::Severity;
+use crate::rules::Requirement;
 
 /// Octets of one file, unpacked.
 const OCTETS: u64 = 4 << 30;

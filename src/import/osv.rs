@@ -14,11 +14,11 @@ use cvss::Cvss;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::advisory::{Line, PackageVersion, State, Status};
-use super::super::version::Requirement;
 use super::bounded::{self, Bounded};
 use super::{Fault, Products, Wanted, Weakness, archive, is_name, is_reference, severity, ubuntu, year};
 use crate::event::Severity;
+use crate::rules::Requirement;
+use crate::rules::advisory::{Line, PackageVersion, State, Status};
 
 /// Octets of one record. Short versions take ten times their room once they are read.
 const RECORD: u64 = 16 << 20;

@@ -9,7 +9,7 @@ use super::{Fault, is_name};
 use crate::rules::{limits, nesting, source};
 
 /// The products that come with the program.
-const SHIPPED: &str = include_str!("../../../rules/products.toml");
+const SHIPPED: &str = include_str!("../../rules/products.toml");
 
 /// What is known of packages and their banners.
 #[derive(Debug, Clone)]

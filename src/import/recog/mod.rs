@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 pub use ruby::{Options, translate};
 
-use super::fingerprint::{
+use crate::rules::fingerprint::{
     DatabaseEntry, Document, FieldEntry, FingerprintEntry, FingerprintError, Fingerprints,
 };
-use super::limits;
-use super::source::read_text;
+use crate::rules::limits;
+use crate::rules::source::read_text;
 
 /// A database in our form, and what was met on the way.
 #[derive(Debug)]

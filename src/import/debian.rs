@@ -13,9 +13,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::super::advisory::{Line, PackageVersion, State, Status};
 use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
 use crate::event::Severity;
+use crate::rules::advisory::{Line, PackageVersion, State, Status};
 
 /// Octets of the file, unpacked.
 const OCTETS: u64 = 4 << 30;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::advisory::{Line, PackageVersion, State, Status};
 use super::Weakness;
+use crate::rules::advisory::{Line, PackageVersion, State, Status};
 
 /// Years for which a release of long-term support gets all updates.
 const LONG_TERM_YEARS: u32 = 5;
