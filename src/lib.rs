@@ -1,41 +1,41 @@
 //! bannerwall: one rule about an SSH or HTTP banner, used to block it inline, to watch for it in
 //! captures and to find it with a scan.
 //!
-//! The map of the house; imports point down only, and every room is private (`cargo doc` shows them all the
-//! same, by `.cargo/config.toml`):
+//! The modules, from the top floor down: each imports only from modules further down in this table. All are private;
+//! `cargo doc` shows them because of `.cargo/config.toml`.
 //!
-//! | room | what it owns |
+//! | module | responsibility |
 //! |---|---|
+//! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 //! | [`cli`] | the command line: text to validated configuration |
-//! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
 //! | [`run`] | what is attached to a guard: inventory, page and published rules, each behind a trait of the guard |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
-//! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
-//! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
-//! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
-//! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
-//! | [`import`] | advisories of distributions and Recog's databases, read into rule and fingerprint files |
-//! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
-//! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
-//! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
-//! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
-//! | [`replay`] | capture files as a source of packets for the engine |
-//! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
-//! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
-//! | [`guard`] | the verdict loop over a netfilter queue |
+//! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
 //! | [`tunnel`] | packets of a tun device to a peer over UDP, and back |
+//! | [`guard`] | the verdict loop over a netfilter queue |
+//! | [`replay`] | capture files as a source of packets for the engine |
 //! | [`inline`] | the engine on its way, with the rules in force and its time: what guard and replay drive |
 //! | [`engine`] | packets in, decisions and events out |
 //! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
+//! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
+//! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
+//! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
+//! | [`import`] | advisories of distributions and Recog's databases, read into rule and fingerprint files |
+//! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
+//! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
+//! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
+//! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
+//! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
+//! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
+//! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
 //! | [`event`] | the one reportable fact, from every path |
 //! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
+//! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
+//! | [`confinement`] | what the process may still do, by Landlock and seccomp |
+//! | [`privileges`] | what a thread may still do |
+//! | [`json_lines`] | what this program and its helper processes say to each other over pipes |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
-//! | [`json_lines`] | what this program and its helper processes say to each other over pipes |
-//! | [`confinement`] | what the process may still do, by Landlock and seccomp |
-//! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
-//! | [`privileges`] | what a thread may still do |
-//! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 #![forbid(unsafe_code)]
 // Rooms are private, where `missing_docs` does not look.
 #![warn(clippy::missing_docs_in_private_items)]
