@@ -1,6 +1,6 @@
 //! The way of events to the inventory.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::post::{Backlog, Found, Post, Spill, SpillConfig, find};
 use super::recorder::{Losses, Recorder};
 use super::sighting::concerns;
 use super::store::{Run, Store, StoreError};
-use crate::event::{Event, EventSink as _, PortState, Source};
+use crate::event::{Event, EventSink as _, Source};
 use crate::output::consumer::Feed;
 use crate::output::{Handle, Overflow, WriterConfig};
 use crate::privileges::User;
@@ -95,7 +95,7 @@ impl RecordConfig {
         let recorder = Recorder::new(post, losses.clone());
         let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
         let heartbeat = Some(Heartbeat::start(&self.place).map_err(fault)?);
-        Ok(Inventory { feed, losses, known: None, backlog, _heartbeat: heartbeat })
+        Ok(Inventory { feed, losses, known: Arc::default(), backlog, _heartbeat: heartbeat })
     }
 
     /// Writes the tables of the inventory.
@@ -110,8 +110,8 @@ impl RecordConfig {
         let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
         let store = store.bounded(self.max_size)?;
         let known = match source {
-            Source::Scan => Some(Arc::new(store.known_servers()?)),
-            Source::Guard | Source::Replay => None,
+            Source::Scan => Arc::new(store.known_servers()?),
+            Source::Guard | Source::Replay => Arc::default(),
         };
         let outlet = if run.tells {
             let outputs = if telling.as_events { outputs } else { Vec::new() };
@@ -194,7 +194,8 @@ enum Way {
 pub struct Inventory {
     feed: Feed<Recorder>,
     losses: Losses,
-    known: Option<Arc<AHashSet<SocketAddr>>>,
+    /// Servers that were known before a scan.
+    known: Arc<AHashSet<SocketAddr>>,
     backlog: Option<Backlog>,
     /// Says that this sensor of a fleet is there.
     _heartbeat: Option<Heartbeat>,
@@ -203,7 +204,12 @@ pub struct Inventory {
 impl Inventory {
     /// A way to it.
     pub fn observer(&self) -> Observer {
-        Observer { handle: self.feed.handle(), known: self.known.clone() }
+        Observer { handle: self.feed.handle() }
+    }
+
+    /// Its channel, and the servers that were known before a scan.
+    pub fn scan_feed(&self) -> (Handle, Arc<AHashSet<SocketAddr>>) {
+        (self.feed.handle(), Arc::clone(&self.known))
     }
 
     /// Events that found no room, and sightings that the store refused.
@@ -279,8 +285,6 @@ impl Finished {
 #[derive(Debug, Clone)]
 pub struct Observer {
     handle: Handle,
-    /// Servers that were known before the scan.
-    known: Option<Arc<AHashSet<SocketAddr>>>,
 }
 
 impl Observer {
@@ -296,23 +300,5 @@ impl Observer {
         if concerns(event) {
             self.handle.emit(event.clone());
         }
-    }
-
-    /// Whether it matters to the inventory that a scan has found a port so: nobody needs to hear of one
-    /// without a server that never had one.
-    pub fn wants(&self, address: IpAddr, port: u16, state: PortState) -> bool {
-        let server = SocketAddr::new(address.to_canonical(), port);
-        match state {
-            PortState::Open => true,
-            PortState::Closed | PortState::Filtered => {
-                self.known.as_ref().is_some_and(|known| known.contains(&server))
-            }
-            PortState::Error => false,
-        }
-    }
-
-    /// Shows groups of events, each about one target.
-    pub fn show_groups(&self, groups: Vec<Vec<Event>>) {
-        self.handle.emit_groups(groups);
     }
 }

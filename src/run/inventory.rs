@@ -18,7 +18,7 @@ struct RunningInventory(Inventory);
 /// The inventory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("--inventory {0}")]
-struct InventoryError(#[from] StoreError);
+pub(super) struct InventoryError(#[from] pub(super) StoreError);
 
 impl EventReader for InventoryReader {
     fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {

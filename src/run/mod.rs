@@ -1,19 +1,23 @@
-//! What is attached to a guard: the inventory and the page, which read its events, and published rules.
+//! What is attached to a guard: the inventory and the page, which read its events, and published rules. Also the
+//! inventory of a scan.
 //!
-//! The guard knows traits alone ([`crate::guard::EventReader`]), so that the packet path depends on no
+//! Guard and scan know traits alone ([`EventReader`], [`RuleSource`], [`ResultStore`]), so that the packet path depends on no
 //! database and no web server. What implements them stands here.
 
 mod inventory;
 mod page;
 mod rules;
+mod scan;
 
 use crate::fleet::rules::{RulesFrom, Taker};
 use crate::guard::{EventReader, RuleSource};
 use crate::inventory::RecordConfig;
+use crate::scan::session::ResultStore;
 use crate::serve::ServeConfig;
 use inventory::InventoryReader;
 use page::PageReader;
 use rules::PublishedRules;
+use scan::ScanInventory;
 
 /// Returns the readers of a guard with this inventory and this page of it.
 pub fn readers(inventory: Option<RecordConfig>, page: Option<ServeConfig>) -> Vec<Box<dyn EventReader>> {
@@ -26,4 +30,9 @@ pub fn readers(inventory: Option<RecordConfig>, page: Option<ServeConfig>) -> Ve
 /// Returns the source of rules that are published there.
 pub fn rule_source(from: RulesFrom) -> Box<dyn RuleSource> {
     Box::new(PublishedRules(Taker::new(from)))
+}
+
+/// Returns the store of a scan's results in this inventory.
+pub fn result_store(inventory: RecordConfig) -> Box<dyn ResultStore> {
+    Box::new(ScanInventory::new(inventory))
 }

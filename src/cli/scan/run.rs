@@ -104,7 +104,6 @@ pub(super) fn options_judged_by(
         seed: common.seed,
         shard: common.shard,
         keep: keep(request),
-        inventory: common.inventory.config(arguments().join(" ")),
         metrics: common.metrics.config()?,
         ..Options::new(targets, request.ports.clone(), request.probe.clone())
     })
@@ -138,7 +137,8 @@ fn results(request: &Request<'_>, terminal: &Terminal) -> Results {
         None => Destination::Stdout,
     };
     let is_document = common.format == ScanFormat::Xml;
-    Results { format: format(request), destination, is_document }
+    let store = common.inventory.config(arguments().join(" ")).map(crate::run::result_store);
+    Results { format: format(request), destination, is_document, store }
 }
 
 fn format(request: &Request<'_>) -> Box<dyn Format> {

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use regex::bytes::Regex;
 
+use super::session::ResultFeed;
 use super::targets::{Finished, Plan, Tracker};
 use super::{Conversation, Outcome, Report};
 use crate::event::{
     Application, Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source,
     Transport,
 };
-use crate::inventory::Observer;
 use crate::output::Handle;
 pub use collected::Collected;
 
@@ -85,14 +85,14 @@ pub struct ScanReport {
     plan: Arc<Plan>,
     tracker: Arc<Tracker>,
     writer: Handle,
-    inventory: Option<Observer>,
+    store: Option<ResultFeed>,
     selection: Arc<Selection>,
     /// Events of targets that are not over: what is stopped halfway is asked again when the scan is resumed, and must
     /// not be reported twice.
     collected: Collected,
     /// Results to hand over, and all targets that are over since that was last done.
     groups: Vec<Vec<Event>>,
-    /// What the inventory is to be shown, whether or not it is written.
+    /// What the store gets, whether or not it is written.
     seen: Vec<Vec<Event>>,
     over: Vec<Finished>,
     handed_over: Instant,
@@ -105,7 +105,7 @@ impl ScanReport {
             plan,
             tracker,
             writer,
-            inventory: None,
+            store: None,
             selection,
             collected: Collected::default(),
             groups: Vec::new(),
@@ -115,14 +115,14 @@ impl ScanReport {
         }
     }
 
-    /// The same, which shows an inventory what it finds.
-    pub fn shown_to(self, inventory: Option<Observer>) -> Self {
-        Self { inventory, ..self }
+    /// The same, which passes what it finds to a store.
+    pub fn stored_in(self, store: Option<ResultFeed>) -> Self {
+        Self { store, ..self }
     }
 
     fn hand_over(&mut self) {
-        if let Some(inventory) = &self.inventory {
-            inventory.show_groups(std::mem::take(&mut self.seen));
+        if let Some(store) = &self.store {
+            store.emit_groups(std::mem::take(&mut self.seen));
         }
         self.writer.emit_groups(std::mem::take(&mut self.groups));
         // Counted as over only now that the results are on their way: a checkpoint first waits for
@@ -131,11 +131,11 @@ impl ScanReport {
         self.over.clear();
     }
 
-    /// What the inventory is to be shown of a target, if anything.
+    /// What the store gets of a target, if anything.
     fn seen(&self, outcome: &Outcome<'_>, events: &[Event]) -> Option<Vec<Event>> {
         let address = outcome.target.address;
-        let wants = |inventory: &Observer| inventory.wants(address.ip(), address.port(), outcome.state);
-        self.inventory.as_ref().filter(|inventory| wants(inventory))?;
+        let wants = |store: &ResultFeed| store.wants(address.ip(), address.port(), outcome.state);
+        self.store.as_ref().filter(|store| wants(store))?;
         Some(std::iter::once(connect_event(outcome)).chain(events.iter().cloned()).collect())
     }
 }

@@ -7,6 +7,7 @@ mod metrics;
 mod options;
 mod results;
 mod resume;
+mod store;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,6 @@ use super::pacing::Rate;
 use super::report::{ScanReport, Selection};
 use super::targets::{Builder, Counts, LeftOut, Plan, SetOptions, Skipped, TargetError, TargetSet};
 use super::{Config, ProbeOptions, ScanError};
-use crate::event::Source;
-use crate::inventory::{Inventory, StoreError};
 use crate::metrics::MetricsError;
 use crate::output::{self, Handle, Writer};
 
@@ -30,6 +29,7 @@ use metrics::Metrics;
 pub use options::{Keep, Named, Options};
 pub use results::Results;
 use resume::Resume;
+pub use store::{ResultFeed, ResultStore, StoreFault};
 
 /// How often the file of a [`Keep`] is replaced.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
@@ -99,9 +99,9 @@ pub enum SessionError {
     /// Metrics cannot be shown.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// The inventory cannot be kept.
-    #[error("--inventory {0}")]
-    Inventory(#[from] StoreError),
+    /// What is found cannot be kept.
+    #[error("{0}")]
+    Store(StoreFault),
     /// The scan itself.
     #[error(transparent)]
     Scan(#[from] ScanError),
@@ -124,7 +124,7 @@ pub struct Session {
     selection: Arc<Selection>,
     resume: Resume,
     writer: Writer,
-    inventory: Option<Inventory>,
+    store: Option<(Box<dyn ResultStore>, ResultFeed)>,
     metrics: Option<Metrics>,
 }
 
@@ -155,7 +155,7 @@ pub struct Ending {
     pub interrupted: bool,
     /// What became of the results.
     pub written: output::Report,
-    /// What was seen and could not be kept in the inventory.
+    /// Findings that could not be kept.
     pub unkept: u64,
 }
 
@@ -166,7 +166,7 @@ impl Session {
     /// See [`SessionError`]; nothing was asked then.
     pub fn open(
         options: Options,
-        results: Results,
+        mut results: Results,
         onlooker: &mut impl Onlooker,
     ) -> Result<Self, SessionError> {
         let set = targets(&options, onlooker)?;
@@ -176,20 +176,24 @@ impl Session {
         let plan = Arc::new(Plan::new(set, seed, options.shard, options.rate, threads, from));
         let config = config::config(&options, &plan)?;
         // Before the process is held to what is there.
-        options.inventory.as_ref().map_or(Ok(()), |inventory| inventory.prepare(None))?;
+        let store = results.store.take();
+        store.as_ref().map_or(Ok(()), |store| store.prepare()).map_err(SessionError::Store)?;
         onlooker.knows_targets();
         let mut selection = options.selection;
         selection.hide_unanswered |= plan.total() > options.listed_whole;
         let writer = results.start(resume.goes_on)?;
-        let inventory =
-            options.inventory.map(|inventory| inventory.start(Source::Scan, vec![writer.handle()]));
+        let start = |mut store: Box<dyn ResultStore>| {
+            let feed = store.start(vec![writer.handle()]);
+            feed.map(|feed| (store, feed))
+        };
+        let store = store.map(start).transpose().map_err(SessionError::Store)?;
         Ok(Self {
             config,
             rate: options.rate,
             threads,
             selection: Arc::new(selection),
             writer,
-            inventory: inventory.transpose()?,
+            store,
             metrics: options.metrics.as_ref().map(Metrics::start).transpose()?,
             resume,
             plan,
@@ -229,8 +233,8 @@ impl Session {
         };
         let parts = self.plan.feeds(self.rate).into_iter().map(|(feed, tracker)| {
             let (plan, selection) = (Arc::clone(&self.plan), Arc::clone(&self.selection));
-            let inventory = self.inventory.as_ref().map(Inventory::observer);
-            (feed, ScanReport::new(plan, tracker, self.writer.handle(), selection).shown_to(inventory))
+            let store = self.store.as_ref().map(|(_, feed)| feed.clone());
+            (feed, ScanReport::new(plan, tracker, self.writer.handle(), selection).stored_in(store))
         });
         let parts = parts.collect();
         let (outcome, interrupted) = std::thread::scope(|scope| {
@@ -248,7 +252,7 @@ impl Session {
         let account = watch.account();
         drop(watch);
         // What changed is told last.
-        let unkept = self.inventory.map_or(0, Inventory::finish);
+        let unkept = self.store.map_or(0, |(store, _)| store.finish());
         let written = self.writer.finish();
         kept?;
         outcome?;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::banner::disclosure::Disclosure;
-use crate::inventory::RecordConfig;
 use crate::metrics::MetricsConfig;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -56,8 +55,6 @@ pub struct Options {
     pub shard: Shard,
     /// Where it is kept how far the scan is.
     pub keep: Option<Keep>,
-    /// The inventory to keep.
-    pub inventory: Option<RecordConfig>,
     /// Where metrics are shown.
     pub metrics: Option<MetricsConfig>,
 }
@@ -114,7 +111,6 @@ impl Options {
             seed: None,
             shard: Shard::WHOLE,
             keep: None,
-            inventory: None,
             metrics: None,
         }
     }

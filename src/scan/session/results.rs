@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::SessionError;
+use super::{ResultStore, SessionError};
 use crate::output::{Continued, Destination, Format, Writer, WriterConfig};
 
 /// How results are spelled, and where they go.
@@ -15,12 +15,14 @@ pub struct Results {
     pub destination: Destination,
     /// The format has an end that nothing can follow: its file cannot be continued.
     pub is_document: bool,
+    /// Where findings are kept, whether or not they are written.
+    pub store: Option<Box<dyn ResultStore>>,
 }
 
 impl Results {
     /// Starts the writer; `goes_on` where an earlier run of the scan has written some.
     pub(super) fn start(self, goes_on: bool) -> Result<Writer, SessionError> {
-        let Self { format, destination, is_document } = self;
+        let Self { format, destination, is_document, store: _ } = self;
         let name = match &destination {
             Destination::File(path) | Destination::Log(path) => path.display().to_string(),
             Destination::Stdout | Destination::Other(_) => "standard output".to_owned(),

@@ -77,7 +77,7 @@ fn options(word: &str, port: u16) -> Options {
 
 fn json(shared: &Shared) -> Results {
     let destination = Destination::Other(Box::new(shared.clone()));
-    Results { format: Box::new(Eve(EveOptions::default())), destination, is_document: false }
+    Results { format: Box::new(Eve(EveOptions::default())), destination, is_document: false, store: None }
 }
 
 #[test]
@@ -136,4 +136,46 @@ fn what_cannot_begin_says_whose_fault_it_is() {
     assert!(matches!(open(nobody), Err(SessionError::NoTargets)));
     let error = open(options("192.0.2.1/99", 1)).expect_err("no such network");
     assert!(matches!(error, SessionError::Targets(_)) && !error.is_of_machine());
+}
+
+/// A store that keeps events as JSON, and says that it lost seven findings.
+struct LossyStore(Writer, Shared);
+
+impl std::fmt::Debug for LossyStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LossyStore")
+    }
+}
+
+impl ResultStore for LossyStore {
+    fn prepare(&self) -> Result<(), StoreFault> {
+        Ok(())
+    }
+
+    fn start(&mut self, _outputs: Vec<Handle>) -> Result<ResultFeed, StoreFault> {
+        Ok(ResultFeed { handle: self.0.handle(), known: Arc::default() })
+    }
+
+    fn finish(self: Box<Self>) -> u64 {
+        self.0.finish();
+        assert_eq!(self.1.lines().len(), 1, "the closed port was never a server's");
+        7
+    }
+}
+
+#[test]
+fn a_store_gets_open_ports_and_its_losses_are_reported() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let open = server.local_addr().expect("bound").port();
+    let closed =
+        TcpListener::bind("127.0.0.1:0").and_then(|other| other.local_addr()).expect("a port").port();
+    let kept = Shared::default();
+    let writer = json(&kept).start(false).expect("a writer");
+    let store = Some(Box::new(LossyStore(writer, kept)) as Box<dyn ResultStore>);
+    let options = Options { ports: Ports::from_iter([open, closed]), ..options("127.0.0.1", open) };
+    let results = Results { store, ..json(&Shared::default()) };
+    let mut page = Page::default();
+    let session = Session::open(options, results, &mut page).expect("a session");
+    let ending = session.run(&mut page).expect("a scan");
+    assert_eq!(ending.unkept, 7);
 }

@@ -1,0 +1,39 @@
+//! The inventory as a store of a scan's results.
+
+use super::inventory::InventoryError;
+use crate::event::Source;
+use crate::inventory::{Inventory, RecordConfig};
+use crate::output::Handle;
+use crate::scan::session::{ResultFeed, ResultStore, StoreFault};
+
+/// An inventory that a scan writes.
+#[derive(Debug)]
+pub(super) struct ScanInventory {
+    config: RecordConfig,
+    /// The inventory, once it is open.
+    inventory: Option<Inventory>,
+}
+
+impl ScanInventory {
+    /// An inventory that is yet to be opened.
+    pub(super) const fn new(config: RecordConfig) -> Self {
+        Self { config, inventory: None }
+    }
+}
+
+impl ResultStore for ScanInventory {
+    fn prepare(&self) -> Result<(), StoreFault> {
+        Ok(self.config.prepare(None).map_err(InventoryError)?)
+    }
+
+    fn start(&mut self, outputs: Vec<Handle>) -> Result<ResultFeed, StoreFault> {
+        let inventory = self.config.start(Source::Scan, outputs).map_err(InventoryError)?;
+        let (handle, known) = inventory.scan_feed();
+        self.inventory = Some(inventory);
+        Ok(ResultFeed { handle, known })
+    }
+
+    fn finish(self: Box<Self>) -> u64 {
+        self.inventory.map_or(0, Inventory::finish)
+    }
+}
