@@ -77,12 +77,11 @@ fn flows_that_began_later_and_times_much_later_are_looked_at_as_ever() {
     assert_eq!(talk.client(&request("curl")), Decision::Drop);
 }
 
-/// The client's octets pass unjudged.
-fn pass_by(talk: &mut Conversation, octets: &[u8]) {
-    let packet = talk.segment(true).payload(octets).build();
+/// A packet passes unjudged.
+fn pass_by(talk: &mut Conversation, packet: &[u8]) {
     let input = PacketInput {
         now: talk.now,
-        ip: &packet,
+        ip: packet,
         wire_length: packet.len(),
         checksums: Checksums::Verify,
         interface: None,
@@ -108,7 +107,7 @@ fn a_banner_that_passes_unjudged_is_neither_told_nor_dropped_when_it_comes_again
             assert_eq!(talk.client(judged), Decision::Undecided);
         }
         let again = talk.segment(true).payload(passed);
-        pass_by(&mut talk, passed);
+        pass_by(&mut talk, &again.build());
         for _ in 0..3 {
             assert_eq!(talk.show(&again), Decision::Undecided, "{cut}");
         }
@@ -124,15 +123,6 @@ fn a_banner_that_passes_unjudged_is_neither_told_nor_dropped_when_it_comes_again
 fn a_wrong_checksum_passes_nothing_by() {
     let mut talk = talk();
     let packet = talk.segment(true).payload(&request("curl")).bad_checksum().build();
-    let input = PacketInput {
-        now: talk.now,
-        ip: &packet,
-        wire_length: packet.len(),
-        checksums: Checksums::Verify,
-        interface: None,
-        vlan: &[],
-        packet_number: None,
-    };
-    talk.engine.pass_by(&input, &mut talk.events);
+    pass_by(&mut talk, &packet);
     assert_eq!(talk.client(&request("sqlmap/1")), Decision::Block);
 }
