@@ -86,7 +86,7 @@ struct Bound {
 }
 
 /// Whether the text of a file is the table's own.
-pub(crate) fn is_shipped(text: &str) -> bool {
+pub(super) fn is_shipped(text: &str) -> bool {
     text == SHIPPED
 }
 
@@ -100,7 +100,7 @@ impl Marker {
     }
 
     /// The marker that is called so.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         Self::all().find(|marker| marker.name() == name)
     }
 
@@ -110,12 +110,12 @@ impl Marker {
     }
 
     /// What is seen, on one line.
-    pub(crate) fn says(self) -> &'static str {
+    pub(super) fn says(self) -> &'static str {
         self.row().map_or("", |row| row.says.as_str())
     }
 
     /// Every name, in the order of the table.
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
         TABLE.iter().map(|row| row.name.as_str())
     }
 
@@ -135,17 +135,17 @@ impl Marker {
     }
 
     /// Whether it tells which packages it is seen in, and nothing of a weakness itself.
-    pub(crate) fn is_of_packages(self) -> bool {
+    pub(super) fn is_of_packages(self) -> bool {
         self.row().is_some_and(|row| !row.packages.is_empty())
     }
 
     /// Whether a side that identifies itself so may show it.
-    pub(crate) fn fits(self, banner: &SshBanner<'_>) -> bool {
+    pub(super) fn fits(self, banner: &SshBanner<'_>) -> bool {
         self.row().is_some_and(|row| row.fits(banner))
     }
 
     /// What a side shows.
-    pub(crate) fn seen(banner: &SshBanner<'_>) -> Vec<Self> {
+    pub(super) fn seen(banner: &SshBanner<'_>) -> Vec<Self> {
         let Some(kex) = &banner.kex else { return Vec::new() };
         Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_seen(banner, kex))).collect()
     }

@@ -44,7 +44,7 @@ fn close(open: &mut Vec<TokenKind>, kind: TokenKind) {
 }
 
 /// What is said of such a text.
-pub(crate) fn message() -> String {
+pub(super) fn message() -> String {
     format!("lists and tables are nested more than {NESTING} deep, or brackets are not closed")
 }
 

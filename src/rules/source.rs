@@ -78,7 +78,7 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
 }
 
 /// The rule files that a path leads to now: itself, or those of the folder.
-pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
+pub(super) fn files(path: &Path) -> Vec<PathBuf> {
     if path.is_dir() { folder(path).unwrap_or_default() } else { vec![path.to_owned()] }
 }
 

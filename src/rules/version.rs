@@ -208,20 +208,20 @@ impl Requirement {
     }
 
     /// The version with which the run that `version` is in ends: the next one without what is asked for.
-    pub(crate) fn end_of(&self, version: &[u8]) -> Option<&str> {
+    pub(super) fn end_of(&self, version: &[u8]) -> Option<&str> {
         let own = self.alternatives.iter().find(|bounds| bounds.iter().all(|bound| bound.admits(version)))?;
         own.iter().find(|bound| bound.operator == Operator::Less).map(|bound| bound.version.as_str())
     }
 
     /// Every version that a bound names.
-    pub(crate) fn versions(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().flatten().map(|bound| bound.version.as_str())
     }
 
     /// The runs of cells that are admitted, one for each alternative, where `cell` tells the odd cell
     /// of a version that a bound names, even cells are the gaps between, and `last` is the last one;
     /// `!=` takes nothing away.
-    pub(crate) fn runs(&self, last: usize, cell: impl Fn(&[u8]) -> usize) -> Vec<RangeInclusive<usize>> {
+    pub(super) fn runs(&self, last: usize, cell: impl Fn(&[u8]) -> usize) -> Vec<RangeInclusive<usize>> {
         let run = |bounds: &Vec<Bound>| {
             bounds.iter().fold(0..=last, |run, bound| {
                 let at = cell(bound.version.as_bytes());

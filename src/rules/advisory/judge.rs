@@ -9,7 +9,7 @@ use crate::event::{Verdict, VerdictFacts};
 
 /// What a banner shows of the package behind it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Shown<'v> {
+pub(in crate::rules) enum Shown<'v> {
     /// Distribution and revision.
     Package(Revision<'v>),
     /// The distribution alone, as `nginx/1.22.1 (Debian)` does.
@@ -20,7 +20,7 @@ pub(crate) enum Shown<'v> {
 
 /// What an advisory says of a banner, and why.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Finding<'r> {
+pub(in crate::rules) struct Finding<'r> {
     advisory: &'r Advisory,
     ground: Ground,
     /// The line that decided.
@@ -44,7 +44,7 @@ enum Against {
 
 /// Why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ground {
+pub(super) enum Ground {
     /// The data list the package.
     Listed,
     /// The line has a fix, and the package is older.
@@ -116,12 +116,12 @@ impl Ground {
 
 impl Finding<'_> {
     /// One of the three values.
-    pub(crate) const fn verdict(&self) -> Verdict {
+    pub(in crate::rules) const fn verdict(&self) -> Verdict {
         self.ground.verdict()
     }
 
     /// Whether a rule that blocks does so.
-    pub(crate) const fn blocks(&self) -> bool {
+    pub(in crate::rules) const fn blocks(&self) -> bool {
         match self.verdict() {
             Verdict::Vulnerable => true,
             Verdict::Unknown => self.advisory.block_unknown,
@@ -130,7 +130,7 @@ impl Finding<'_> {
     }
 
     /// The verdict with its evidence, as events tell it.
-    pub(crate) fn facts(&self) -> VerdictFacts {
+    pub(in crate::rules) fn facts(&self) -> VerdictFacts {
         VerdictFacts {
             verdict: self.verdict(),
             reason: self.reason(),
@@ -142,13 +142,13 @@ impl Finding<'_> {
     }
 
     /// Whether the key exchange may tell what this side's identification leaves open, or deny what it tells.
-    pub(crate) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
+    pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
         self.mending().chain(self.betraying()).any(|marker| marker.fits(banner))
     }
 
     /// The same where the key exchange has nothing to add; else what that tells. Where it denies the
     /// identification, or itself, nobody can tell.
-    pub(crate) fn weighed(self, seen: &[Marker]) -> Self {
+    pub(in crate::rules) fn weighed(self, seen: &[Marker]) -> Self {
         let mending = self.mending().find(|marker| seen.contains(marker));
         let betraying = self.betraying().find(|marker| seen.contains(marker));
         let told = matches!(self.verdict(), Verdict::Mended | Verdict::Vulnerable);
@@ -195,7 +195,7 @@ impl Finding<'_> {
     }
 
     /// Why, on one line.
-    pub(crate) fn reason(&self) -> String {
+    pub(in crate::rules) fn reason(&self) -> String {
         self.reason_of(self.ground)
     }
 
@@ -250,7 +250,7 @@ impl Finding<'_> {
 impl Advisory {
     /// What follows for a banner with upstream's version `upstream`; nothing where the data are about
     /// another distribution.
-    pub(crate) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
+    pub(in crate::rules) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
         let by_lines = self.judge_by_lines(self.respelled(upstream), shown);
         by_lines.or_else(|| self.judge_upstream(upstream))
     }
@@ -301,8 +301,7 @@ impl Advisory {
         Some(own.collect::<Vec<_>>()).filter(|lines| !lines.is_empty())
     }
 
-    /// The finding of this advisory on `ground`, by `line` where one decided.
-    pub(crate) const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
+    pub(super) const fn finding<'r>(&'r self, ground: Ground, line: Option<&'r Line>) -> Finding<'r> {
         Finding { advisory: self, ground, line, upstream_fix: None, marker: None, against: None }
     }
 

@@ -39,25 +39,25 @@ use crate::event::Verdict;
 
 /// What is known of one weakness in one package, release by release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Advisory {
+pub(super) struct Advisory {
     /// Whose data it is.
-    pub(crate) source: String,
+    pub(super) source: String,
     /// When the data were taken, `2026-11-20`; perhaps empty.
-    pub(crate) date: String,
+    pub(super) date: String,
     /// What is worth a match.
-    pub(crate) report: Vec<Verdict>,
+    pub(super) report: Vec<Verdict>,
     /// Whether a rule that blocks does so, too, where nobody can tell.
-    pub(crate) block_unknown: bool,
+    pub(super) block_unknown: bool,
     /// Upstream versions as banners show them, and as the package spells them.
-    pub(crate) spelled: Vec<(String, String)>,
+    pub(super) spelled: Vec<(String, String)>,
     /// One for each release.
-    pub(crate) lines: Vec<Line>,
+    pub(super) lines: Vec<Line>,
     /// Upstream's versions that have the weakness.
-    pub(crate) upstream: Option<Requirement>,
+    pub(super) upstream: Option<Requirement>,
     /// What a side offers that has the mending.
-    pub(crate) mended_by: Vec<Marker>,
+    pub(super) mended_by: Vec<Marker>,
     /// What a side offers that has the weakness.
-    pub(crate) betrayed_by: Vec<Marker>,
+    pub(super) betrayed_by: Vec<Marker>,
 }
 
 /// One release's packages.
@@ -76,7 +76,7 @@ pub(crate) struct Line {
 }
 
 /// The release that is the next one's beginning.
-pub(crate) const DEVELOPMENT: &str = "sid";
+pub(super) const DEVELOPMENT: &str = "sid";
 
 /// What is said of a release's packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub(crate) enum Status {
 
 impl Status {
     /// Their names in rules.
-    pub(crate) const NAMES: [(&'static str, Self); 4] = [
+    pub(super) const NAMES: [(&'static str, Self); 4] = [
         ("not-affected", Self::NotAffected),
         ("open", Self::Open),
         ("undetermined", Self::Undetermined),
@@ -149,23 +149,23 @@ impl fmt::Display for Line {
 
 impl Advisory {
     /// Whether the key exchange may tell what the identification does not.
-    pub(crate) fn asks_markers(&self) -> bool {
+    pub(super) fn asks_markers(&self) -> bool {
         !self.mended_by.is_empty() || !self.betrayed_by.is_empty()
     }
 
     /// Whether the key exchange of a side that identifies itself so may tell anything.
-    pub(crate) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
+    pub(super) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
         self.mended_by.iter().chain(&self.betrayed_by).any(|marker| marker.fits(banner))
     }
 
     /// Whether a side may be stopped for what its key exchange tells, or not until that told nothing else.
-    pub(crate) fn may_block_by_markers(&self) -> bool {
+    pub(super) fn may_block_by_markers(&self) -> bool {
         let awaited = |marker: &Marker| self.block_unknown || !marker.is_of_packages();
         !self.betrayed_by.is_empty() || self.mended_by.iter().any(awaited)
     }
 
     /// Whether `verdict` is worth a match.
-    pub(crate) fn reports(&self, verdict: Verdict) -> bool {
+    pub(super) fn reports(&self, verdict: Verdict) -> bool {
         self.report.contains(&verdict)
     }
 }

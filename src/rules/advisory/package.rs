@@ -78,7 +78,7 @@ impl PackageVersion {
     }
 
     /// The version from which the line of a release's updates began.
-    pub(crate) fn start(&self) -> Self {
+    pub(in crate::rules) fn start(&self) -> Self {
         let updates = self.shown().revision.len() - self.shown().start().revision.len();
         let text = self.text.get(..self.text.len() - updates).unwrap_or(&self.text);
         Self { text: text.to_owned(), ..*self }
@@ -131,7 +131,7 @@ impl Eq for Installed<'_> {}
 impl<'a> Installed<'a> {
     /// Without the marks of a rebuild that changes nothing of the source: `~bpo11+1` (Debian's backports),
     /// `+b2` (a build for one architecture), `+rpt1` and `+rpi1` (Raspberry Pi).
-    pub(crate) fn without_rebuild(self) -> Self {
+    pub(in crate::rules) fn without_rebuild(self) -> Self {
         let mut revision = self.revision;
         for mark in [b"~bpo".as_slice(), b"+rpt", b"+rpi", b"+b"] {
             let at = revision.windows(mark.len()).position(|part| part == mark);
@@ -146,7 +146,7 @@ impl<'a> Installed<'a> {
     }
 
     /// What Debian's mark of an update says, where there is one: `+deb12u3`, `~deb12u1`.
-    pub(crate) fn update(self) -> Option<Update<'a>> {
+    pub(in crate::rules) fn update(self) -> Option<Update<'a>> {
         let at = self.revision.windows(4).position(|part| matches!(part, b"+deb" | b"~deb"))?;
         let (start, mark) = self.revision.split_at_checked(at)?;
         let (release, behind) = digits(mark.get(4..)?);
@@ -162,7 +162,7 @@ impl<'a> Installed<'a> {
     }
 
     /// Whether the revision is one that Debian itself gives: anybody else's package may be mended by them.
-    pub(crate) fn is_plain(self) -> bool {
+    pub(in crate::rules) fn is_plain(self) -> bool {
         let number = |octet: &u8| octet.is_ascii_digit() || *octet == b'.';
         match self.update() {
             Some(update) => !update.rebuilt && update.start.iter().all(number),
@@ -173,13 +173,13 @@ impl<'a> Installed<'a> {
 
 /// Debian's mark of an update within a release.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Update<'a> {
+pub(in crate::rules) struct Update<'a> {
     /// The revision before it, `2`.
     start: &'a [u8],
     /// The release's number, `12`.
-    pub(crate) release: &'a [u8],
+    pub(in crate::rules) release: &'a [u8],
     /// `+`: an update of what the release began with; `~`: a newer package brought into it.
-    pub(crate) added: bool,
+    pub(in crate::rules) added: bool,
     /// Something stands behind the update's number.
     rebuilt: bool,
 }
@@ -191,7 +191,7 @@ fn digits(part: &[u8]) -> (&[u8], &[u8]) {
 
 /// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`, `9.3` of
 /// Alpine's `9.3_p2`.
-pub(crate) fn released(upstream: &[u8]) -> &[u8] {
+pub(in crate::rules) fn released(upstream: &[u8]) -> &[u8] {
     let marks = [b"_".as_slice(), b"+dfsg", b"~dfsg", b".dfsg", b"+ds", b"~ds", b"+repack", b"+really"];
     let at =
         marks.iter().filter_map(|mark| upstream.windows(mark.len()).position(|part| part == *mark)).min();
