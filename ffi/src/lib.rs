@@ -7,6 +7,7 @@ pub mod error;
 pub mod frames;
 mod message;
 pub mod namespace;
+pub mod process;
 pub mod queue;
 pub mod stamps;
 mod sys;

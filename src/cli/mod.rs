@@ -41,6 +41,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 pub use exit::{Exit, Failure};
 
 use crate::hook::runner;
+use crate::inventory::connections;
 use crate::privileges::{self, FILES, NETWORK};
 
 /// Find, watch and block vulnerable or forbidden SSH and HTTP software.
@@ -120,6 +121,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match arguments.as_slice() {
         [_, only] if only == runner::SUBCOMMAND => run_programs(),
         [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
+        [_, only] if only == connections::SUBCOMMAND => run_connections(),
         _ => parse(arguments).and_then(|cli| run(&cli)),
     };
     match outcome {
@@ -140,6 +142,12 @@ fn run_scans() -> Result<Exit, Failure> {
     // What a scan keeps for itself.
     privileges::leave_root_with_programs(FILES | rustix::thread::CapabilitySet::IPC_LOCK)?;
     crate::serve::runner::serve()?;
+    Ok(Exit::Done)
+}
+
+/// Connects to a database for a guard. Guards start this; it is nobody else's subcommand.
+fn run_connections() -> Result<Exit, Failure> {
+    connections::serve()?;
     Ok(Exit::Done)
 }
 

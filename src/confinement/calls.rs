@@ -27,6 +27,8 @@ pub(super) struct Activities {
     pub(super) rings: bool,
     /// Reads and changes entries of eBPF maps that are open already.
     pub(super) maps: bool,
+    /// Continues as two processes.
+    pub(super) forks: bool,
     /// Creates, writes, renames and removes files.
     pub(super) writes: bool,
 }
@@ -234,6 +236,10 @@ const UNIX: &[Allowed] =
     &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_UNIX as u64), (1, SOCKET_TYPE, libc::SOCK_STREAM as u64)])];
 const PACKETS: &[Allowed] = &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)])];
 
+/// Another process with memory and namespaces that are its own, and waiting for its end.
+const FORKS: &[Allowed] =
+    &[(libc::SYS_clone, &[(0, Cmp::MaskedEq(SHARED), 0)]), (libc::SYS_pidfd_open, &[(1, Cmp::Eq, 0)])];
+
 /// A ring's own restrictions say what may be submitted by it.
 const RINGS: &[i64] = &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
@@ -246,6 +252,21 @@ const SOCKET_TYPE: Cmp = Cmp::MaskedEq(0xf);
 
 /// What makes a `clone(2)` a thread.
 const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+
+/// What a new process would share with this one, or have instead of this one's: namespaces.
+const SHARED: u64 = (libc::CLONE_VM
+    | libc::CLONE_FILES
+    | libc::CLONE_FS
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_PTRACE
+    | libc::CLONE_PARENT
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
 
 /// Bits of a file's mode that lend its owner's or group's rights.
 const SET_ID: u64 = 0o6000;
@@ -294,6 +315,9 @@ impl Activities {
         }
         if self.rings {
             calls.extend(RINGS);
+        }
+        if self.forks {
+            with.extend(FORKS);
         }
         if self.maps {
             with.extend(MAPS);
@@ -379,6 +403,7 @@ mod tests {
         packets: true,
         rings: true,
         maps: true,
+        forks: true,
         writes: true,
     };
 
@@ -413,7 +438,15 @@ mod tests {
             (alone, libc::SYS_socket, socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC), true),
             (ALL, libc::SYS_socket, socket(libc::AF_INET6, libc::SOCK_RAW), false),
             (ALL, libc::SYS_socket, socket(libc::AF_VSOCK, libc::SOCK_STREAM), false),
-            (ALL, libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0], false),
+            (
+                Activities { forks: false, ..ALL },
+                libc::SYS_clone,
+                [libc::SIGCHLD as u64, 0, 0, 0, 0, 0],
+                false,
+            ),
+            (ALL, libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0], true),
+            (ALL, libc::SYS_clone, [(libc::SIGCHLD | libc::CLONE_NEWUSER) as u64, 0, 0, 0, 0, 0], false),
+            (ALL, libc::SYS_clone, [(libc::SIGCHLD | libc::CLONE_VM) as u64, 0, 0, 0, 0, 0], false),
             (ALL, libc::SYS_clone, [THREAD | libc::CLONE_FILES as u64, 0, 0, 0, 0, 0], true),
             (ALL, libc::SYS_fchmod, [3, 0o4755, 0, 0, 0, 0], false),
             (ALL, libc::SYS_fchmod, [3, 0o644, 0, 0, 0, 0], true),

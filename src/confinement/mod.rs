@@ -87,6 +87,12 @@ impl Confinement {
         self
     }
 
+    /// May continue as two processes (`fork(2)`).
+    pub(crate) fn forking(mut self) -> Self {
+        self.activities.forks = true;
+        self
+    }
+
     /// May make and remove files and sockets in the folder of this one.
     pub(crate) fn making(mut self, path: &Path) -> Self {
         self.makes.push(folder_of(path).to_owned());

@@ -23,6 +23,7 @@ use super::GuardError;
 use super::config::{GuardConfig, Sandbox};
 use super::ledger::{self, Ledger};
 use super::reader::EventReader;
+use super::rule_source::RuleSource;
 use crate::confinement::Confinement;
 use crate::hook::Programs;
 use crate::hook::runner::Runner;
@@ -33,7 +34,11 @@ use crate::rules::{RuleSet, Selection, Texts};
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
 
 /// Keeps what the start needs; the folder of sockets and accounts goes to the user that the guard goes on as.
-pub(super) fn begin(config: &GuardConfig, readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
+pub(super) fn begin(
+    config: &GuardConfig,
+    readers: &[Box<dyn EventReader>],
+    source: Option<&dyn RuleSource>,
+) -> Result<(), GuardError> {
     let folder = ledger::folder(config.user.as_ref());
     // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control socket tells.
     let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
@@ -43,6 +48,7 @@ pub(super) fn begin(config: &GuardConfig, readers: &[Box<dyn EventReader>]) -> R
     }
     let user = config.user.as_ref();
     readers.iter().try_for_each(|reader| reader.prepare(user)).map_err(GuardError::Attached)?;
+    source.map_or(Ok(()), |source| source.prepare(user)).map_err(GuardError::Attached)?;
     needed |= change_user();
     if let Some(user) = &config.user {
         let _ = user.own(&folder);

@@ -229,7 +229,7 @@ pub fn run(
 ) -> Result<(), GuardError> {
     let left = start::Left::take(config);
     let (store, names) = (left.store.clone(), left.kept.names());
-    let ended = hold::begin(config, &readers)
+    let ended = hold::begin(config, &readers, source.as_deref())
         .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
     // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait for the next.

@@ -13,7 +13,7 @@ use super::{GuardError, Message};
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::metrics::GuardMetrics;
-use crate::privileges::{FILES, keep_or_tell};
+use crate::privileges::{FILES, User, keep_or_tell};
 use crate::rules::Selection;
 
 /// A source of versions of the rules.
@@ -23,6 +23,14 @@ pub trait RuleSource: Send {
     /// # Errors
     /// There are none.
     fn first(&mut self) -> Result<Selection, AttachedError>;
+
+    /// Makes, while the process still has all its rights, what it needs as `user`.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn prepare(&self, _user: Option<&User>) -> Result<(), AttachedError> {
+        Ok(())
+    }
 
     /// Adds the files and system calls that it needs once the process is confined.
     fn confine(&self, confinement: Confinement) -> Confinement;

@@ -28,12 +28,12 @@ mod tests;
 pub use absence::{Absence, Pauses};
 pub use alert::Alert;
 pub use batch::{Batch, Unread};
-pub(crate) use database::values;
 pub use database::{
     Beside, Change, Contact, Count, Cursor, Database, DatabaseError, Desk, Findings, Found, History,
     HostRecord, HostRow, Interrupter, Keeper, Merger, Overview, PastOrder, PastRun, Place, Row, Rule, Said,
     Schedule, Sent, Service, Time, Value, schema_of_server, shown,
 };
+pub(crate) use database::{connections, values};
 pub use filter::Filter;
 pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};

@@ -22,12 +22,14 @@ pub(super) struct InventoryError(#[from] pub(super) StoreError);
 
 impl EventReader for InventoryReader {
     fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {
-        Ok(self.0.prepare(user).map_err(InventoryError)?)
+        self.0.prepare(user).map_err(InventoryError)?;
+        let started = self.0.place.separate(user);
+        Ok(started.map_err(|error| format!("--inventory {}: {error}", self.0.place))?)
     }
 
-    /// Its file is among those that the guard writes.
+    /// Its file is among those that the guard writes; a process of its own speaks to a server.
     fn confine(&self, confinement: Confinement) -> Confinement {
-        if self.0.place.file().is_none() { confinement.finding_servers() } else { confinement }
+        confinement
     }
 
     fn start(

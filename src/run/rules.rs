@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::confinement::Confinement;
 use crate::fleet::rules::{Counts, Taker, Unenforced};
 use crate::guard::{AttachedError, Enforce, PollCounts, RuleSource};
+use crate::privileges::User;
 use crate::rules::Selection;
 
 /// The versions of a database.
@@ -15,9 +16,14 @@ impl RuleSource for PublishedRules {
         Ok(self.0.first()?.selection)
     }
 
-    /// The file of the version in force is among those that the guard writes.
+    fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {
+        let started = self.0.place().separate(user);
+        Ok(started.map_err(|error| format!("--rules-from {}: {error}", self.0.place()))?)
+    }
+
+    /// The file of the version in force is among those that the guard writes; a process of its own speaks to the server.
     fn confine(&self, confinement: Confinement) -> Confinement {
-        confinement.finding_servers()
+        confinement
     }
 
     fn version(&self) -> Option<i64> {

@@ -204,6 +204,11 @@ impl Taker {
         self.counts
     }
 
+    /// Where versions are asked for.
+    pub const fn place(&self) -> &Place {
+        &self.from.place
+    }
+
     /// How often newer versions are to be asked for.
     pub const fn poll(&self) -> Duration {
         self.from.poll

@@ -23,9 +23,9 @@ use rusqlite::OpenFlags;
 
 pub use self::beside::{Beside, Desk};
 pub(super) use self::inbox::{Inbox, Parcel, Standing};
-pub(crate) use self::link::values;
 pub use self::link::{DatabaseError, Interrupter, Row, Value};
 use self::link::{File, Link, Session};
+pub(crate) use self::link::{process as connections, values};
 pub use self::orders::{PastOrder, Schedule};
 pub use self::place::{Place, shown};
 pub(super) use self::read::SaidTo;
@@ -115,9 +115,7 @@ impl Database {
         let file = place.file().and_then(file_identity);
         let link = match place {
             Place::File(path) => File::open(path, flags).map(Link::Sqlite),
-            Place::Server(server) => {
-                Session::open(&server.config, &server.tls).map(Box::new).map(Link::Postgres)
-            }
+            Place::Server(server) => Session::open(server.access()).map(Box::new).map(Link::Postgres),
         };
         let fault = |error| StoreError::Database { place: place.clone(), error };
         Ok(Self { link: link.map_err(fault)?, place: place.clone(), file })

@@ -3,13 +3,16 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use super::link::{Certificates, Tls, Verification};
+use super::link::process::{ConnectionStarter, Setup};
+use super::link::{Access, Certificates, Tls, Verification};
+use crate::privileges::User;
 
 /// How long a server is waited for that is to be connected to, where its URL does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +46,18 @@ pub struct Server {
     pub(super) config: Config,
     /// Made with the place, as long as the process may read the system's certificates.
     pub(super) tls: Tls,
+    /// What connects to it, once that is to be another process; one for all copies.
+    starter: Arc<OnceLock<Arc<ConnectionStarter>>>,
+}
+
+impl Server {
+    /// How it is connected to.
+    pub(super) fn access(&self) -> Access {
+        match self.starter.get() {
+            Some(starter) => Access::Process(Arc::clone(starter)),
+            None => Access::Direct(Box::new((self.config.clone(), self.tls.clone()))),
+        }
+    }
 }
 
 impl PartialEq for Server {
@@ -101,13 +116,35 @@ impl Place {
         match text.to_str().filter(|text| is_url(text)) {
             Some(url) => {
                 let bare = without_password(url)?;
-                let config = config(url, std::env::var("PGPASSWORD").ok())?;
-                let (_, certificates) = certificates(url)?;
-                let tls = certificates.tls()?;
-                Ok(Self::Server(Box::new(Server { url: bare, config, tls })))
+                let (config, tls) = Self::server(url, std::env::var("PGPASSWORD").ok())?;
+                Ok(Self::Server(Box::new(Server { url: bare, config, tls, starter: Arc::default() })))
             }
             None => Ok(Self::File(text.into())),
         }
+    }
+
+    /// How a server is connected to by a URL.
+    pub(super) fn server(url: &str, password: Option<String>) -> Result<(Config, Tls), PlaceError> {
+        let config = config(url, password)?;
+        let (_, certificates) = certificates(url)?;
+        Ok((config, certificates.tls()?))
+    }
+
+    /// From here on a process of `user`, or of the one that root's programs become, connects to the server for this one, and for
+    /// all copies of this place. Nothing of a file.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub(crate) fn separate(&self, user: Option<&User>) -> std::io::Result<()> {
+        let Self::Server(server) = self else { return Ok(()) };
+        if server.starter.get().is_none() {
+            let password = server.config.get_password().map(<[u8]>::to_vec);
+            let setup = Setup { url: server.url.clone(), password, user: user.map(User::number) };
+            let starter = Arc::new(ConnectionStarter::start(server.to_string(), &setup)?);
+            // Another thread's is as good.
+            let _ = server.starter.set(starter);
+        }
+        Ok(())
     }
 
     /// As it is named on a command line, which others may see, and the password, which they may not.

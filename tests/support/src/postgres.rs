@@ -32,7 +32,9 @@ impl Postgres {
             eprintln!("skipped: PostgreSQL is not installed");
             return None;
         };
-        let folder = tempfile::tempdir().expect("a folder");
+        // Whoever comes to its socket has no rights over files of others.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(mode).tempdir().expect("a folder");
         if let Some((user, group)) = other() {
             std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).expect("root may do so");
         }

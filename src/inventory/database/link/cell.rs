@@ -5,9 +5,10 @@ use std::error::Error;
 
 use bytes::BytesMut;
 use rusqlite::types::{ToSqlOutput, ValueRef};
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::{DatabaseError, Result};
+use super::{DatabaseError, Result, process};
 
 /// What PostgreSQL has in the place of U+0000, which its texts cannot hold: the symbol for it.
 const NUL: &str = "\u{2400}";
@@ -18,13 +19,14 @@ pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
 }
 
 /// A value for a parameter.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Value<'a> {
     /// None.
     Null,
     /// A number.
     Integer(i64),
     /// A text.
+    #[serde(borrow)]
     Text(Cow<'a, str>),
     /// Octets.
     Octets(Cow<'a, [u8]>),
@@ -160,7 +162,7 @@ impl ToSql for Value<'_> {
 }
 
 /// A value in a row.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cell<'a> {
     /// None.
     Null,
@@ -198,6 +200,8 @@ pub enum Row<'a> {
     Sqlite(&'a rusqlite::Row<'a>),
     /// Of a server.
     Postgres(&'a tokio_postgres::Row),
+    /// Of a server, as a process sends it.
+    Process(&'a [u8]),
 }
 
 impl Row<'_> {
@@ -214,6 +218,7 @@ impl Row<'_> {
                 ValueRef::Real(_) => return Err(DatabaseError::Column(column)),
             },
             Self::Postgres(row) => row.try_get(column)?,
+            Self::Process(row) => process::cell(row, column).ok_or(DatabaseError::Column(column))?,
         };
         T::from_cell(cell).ok_or(DatabaseError::Column(column))
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, SslNegotiation};
@@ -23,19 +24,19 @@ use super::tls::Tls;
 
 /// Octets of an answer at most, with what its messages and columns take beside them. A row of published rules has 32 MiB, one of
 /// what sensors send 4 MiB; all others are far below.
-const ANSWER: u64 = 40 << 20;
+pub(super) const ANSWER: u64 = 40 << 20;
 
 /// Octets of a message at most that describes parameters or columns; statements are kept with what it says.
 const DESCRIPTION: u32 = 16 << 10;
 
 /// Octets that a message takes beside its own, and that each column of a row does.
-const BESIDE: (u64, u64) = (256, 24);
+pub(super) const BESIDE: (u64, u64) = (256, 24);
 
 /// The code of the message that wants the password as it is.
 const CLEARTEXT: u32 = 3;
 
 /// What a server sends that is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Violation {
     /// A message of so many octets, which none is that was asked for.
     #[error("the server sends a message of {0} octets, which none is that was asked for: is it PostgreSQL?")]
@@ -301,7 +302,7 @@ mod tests {
         answers: Vec<Vec<u8>>,
     ) -> std::result::Result<Session, DatabaseError> {
         let Place::Server(server) = liar(folder, answers) else { unreachable!() };
-        Session::open(&server.config, &server.tls)
+        Session::open(server.access())
     }
 
     /// What takes a client in, and what answers its settings.
@@ -326,7 +327,7 @@ mod tests {
         // Amid a question.
         let folder = tempfile::tempdir().unwrap();
         let session = opened(folder.path(), [taken(), vec![message(b'T', huge, &[0; 64])]].concat()).unwrap();
-        let error = session.all("SELECT 1", values![]).unwrap_err();
+        let error = session.execute("SELECT 1", values![]).unwrap_err();
         assert!(matches!(error, DatabaseError::Violation(_)) && session.is_lost(), "{error:?}");
     }
 
@@ -355,7 +356,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let rows = [message(b'2', 4, &[]), row.repeat(count)].concat();
             let session = opened(folder.path(), [taken(), vec![described(columns), rows]].concat()).unwrap();
-            let error = session.all("SELECT 1", values![]).unwrap_err();
+            let error = session.execute("SELECT 1", values![]).unwrap_err();
             let is_named = matches!(error, DatabaseError::Violation(Violation::Answer));
             assert!(is_named && session.is_lost(), "{count}: {error:?}");
         }

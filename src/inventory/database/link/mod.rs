@@ -5,24 +5,30 @@
 //! above knows which of them it speaks to.
 
 mod cell;
+mod connection;
 mod dialect;
 mod messages;
 mod postgres;
+pub(crate) mod process;
 mod route;
 mod sqlite;
 mod tls;
 mod waiting;
 
 use std::borrow::Cow;
-use std::error::Error as _;
+use std::error::Error;
+use std::net::Shutdown;
 use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cell::values;
 pub use self::cell::{Row, Value};
+pub use self::connection::Canceller;
 pub(super) use self::dialect::postgres as dialect_of_server;
 pub use self::messages::Violation;
-pub use self::postgres::Canceller;
-pub(super) use self::postgres::Session;
+pub(super) use self::postgres::{Access, Session};
 pub(super) use self::sqlite::File;
 pub(super) use self::tls::{Certificates, Tls, Verification};
 pub(super) use self::waiting::Numbered;
@@ -34,8 +40,11 @@ pub enum DatabaseError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     /// What a PostgreSQL server said, or that it is no more to be reached.
-    #[error("{}", postgres::words(.0))]
-    Postgres(#[from] tokio_postgres::Error),
+    #[error(transparent)]
+    Postgres(#[from] ServerError),
+    /// The process that spoke to the server has ended.
+    #[error("the process that speaks to the server has ended: {0}")]
+    Ended(String),
     /// The server has not answered for so long.
     #[error("the server does not answer")]
     Silent,
@@ -64,7 +73,7 @@ impl DatabaseError {
     /// By the first two characters of a server's code.
     fn is_of_class(&self, classes: &[&str]) -> bool {
         let Self::Postgres(error) = self else { return false };
-        error.code().is_some_and(|code| classes.iter().any(|class| code.code().starts_with(class)))
+        error.code.as_ref().is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
     }
 
     /// Whether a server has refused a row as it is, and would each time.
@@ -75,15 +84,37 @@ impl DatabaseError {
     /// Whether the server is away, or takes nobody for now.
     pub(crate) fn is_of_absence(&self) -> bool {
         match self {
-            Self::Silent => true,
+            Self::Silent | Self::Ended(_) => true,
             Self::System(error) => is_of_way(error),
-            Self::Postgres(error) if error.code().is_none() => {
-                let cause = error.source().and_then(<dyn std::error::Error>::downcast_ref::<std::io::Error>);
-                error.is_closed() || cause.is_some_and(is_of_way)
-            }
-            Self::Postgres(_) => self.is_of_class(&["08", "53", "57"]),
+            Self::Postgres(error) => error.is_away || self.is_of_class(&["08", "53", "57"]),
             Self::Sqlite(_) | Self::Column(_) | Self::Violation(_) => false,
         }
+    }
+}
+
+/// What a server said, or why it can no more be reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{words}")]
+pub struct ServerError {
+    words: String,
+    /// What the server calls it (SQLSTATE); none if it said nothing.
+    code: Option<String>,
+    /// True if it was not met, or has gone.
+    is_away: bool,
+}
+
+impl From<tokio_postgres::Error> for ServerError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let code = error.code().map(|code| code.code().to_owned());
+        let cause = error.source().and_then(<dyn Error>::downcast_ref::<std::io::Error>);
+        let is_away = code.is_none() && (error.is_closed() || cause.is_some_and(is_of_way));
+        Self { words: connection::words(&error), code, is_away }
+    }
+}
+
+impl From<tokio_postgres::Error> for DatabaseError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error.into())
     }
 }
 
@@ -108,6 +139,8 @@ pub enum Interrupter {
     Sqlite(rusqlite::InterruptHandle),
     /// By a request to the server.
     Postgres(Box<Canceller>),
+    /// By the end of what a process is asked by, which then makes that request; none where it is lost.
+    Process(Option<UnixStream>),
 }
 
 impl Link {
@@ -129,7 +162,9 @@ impl Link {
         match self {
             Self::Sqlite(file) => file.one(text, values, read),
             Self::Postgres(session) => {
-                session.all(text, values)?.first().map(|row| read(&Row::Postgres(row))).transpose()
+                let mut read = Some(read);
+                let read = |row: &Row<'_>| read.take().map(|read| read(row)).transpose();
+                Ok(session.all(text, values, 1, read)?.pop().flatten())
             }
         }
     }
@@ -160,9 +195,7 @@ impl Link {
                 })?;
                 Ok(all)
             }
-            Self::Postgres(session) => {
-                session.all(text, values)?.iter().map(|row| read(&Row::Postgres(row))).collect()
-            }
+            Self::Postgres(session) => session.all(text, values, usize::MAX, read),
         }
     }
 
@@ -295,7 +328,7 @@ impl Link {
     pub(super) fn interrupter(&self) -> Interrupter {
         match self {
             Self::Sqlite(file) => Interrupter::Sqlite(file.interrupter()),
-            Self::Postgres(session) => Interrupter::Postgres(Box::new(session.canceller())),
+            Self::Postgres(session) => session.interrupter(),
         }
     }
 }
@@ -312,6 +345,10 @@ impl Interrupter {
                     // That it could not be told is no harm: it has a time of its own.
                     runtime.spawn(async move { drop(canceller.cancel().await) });
                 }
+            }
+            Self::Process(stream) => {
+                // One that has ended works on nothing.
+                let _ = stream.as_ref().map(|stream| stream.shutdown(Shutdown::Both));
             }
         }
     }

@@ -5,6 +5,8 @@
 //! statement writes more than once each is sent after the one before; what different statements write of one
 //! row must come to the same in whatever order.
 
+use std::borrow::Cow;
+
 use ahash::AHashMap;
 
 use super::cell::Value;
@@ -54,7 +56,7 @@ struct Alike {
 }
 
 /// A statement and the arrays that are its parameters.
-pub(super) type Sending = (&'static str, Vec<Value<'static>>);
+pub(super) type Sending<'a> = (Cow<'a, str>, Vec<Value<'a>>);
 
 impl Waiting {
     /// Puts a row; how many there are.
@@ -79,7 +81,7 @@ impl Waiting {
     }
 
     /// All of it, in the order in which it is to be sent.
-    pub(super) fn into_sendings(mut self) -> Vec<Sending> {
+    pub(super) fn into_sendings(mut self) -> Vec<Sending<'static>> {
         // Statements that enter come first; each kind in the order in which they were first put.
         self.statements.sort_by_key(|it| it.enters.map_or(Numbered::COUNT, |table| table as usize));
         let mut sendings: Vec<_> =
@@ -89,7 +91,10 @@ impl Waiting {
             let before = all.len();
             for (text, sendings) in &mut sendings {
                 let arrays = sendings.next();
-                all.extend(arrays.map(|arrays| (*text, arrays.into_iter().map(Value::Many).collect())));
+                all.extend(
+                    arrays
+                        .map(|arrays| (Cow::Borrowed(*text), arrays.into_iter().map(Value::Many).collect())),
+                );
             }
             if all.len() == before {
                 return all;
@@ -136,10 +141,10 @@ mod tests {
         assert_eq!(
             waiting.into_sendings(),
             [
-                (enter, vec![array(values![5]), array(values!["x"])]),
-                (seen, vec![array(values![1, 2]), array(values![10, 20])]),
-                (change, vec![array(values![7, 7])]),
-                (seen, vec![array(values![1]), array(values![11])]),
+                (enter.into(), vec![array(values![5]), array(values!["x"])]),
+                (seen.into(), vec![array(values![1, 2]), array(values![10, 20])]),
+                (change.into(), vec![array(values![7, 7])]),
+                (seen.into(), vec![array(values![1]), array(values![11])]),
             ]
         );
     }

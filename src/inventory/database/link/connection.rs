@@ -1,0 +1,306 @@
+//! A connection to a PostgreSQL server in this process.
+//!
+//! Each has a runtime of its own on the thread that asks, which waits for the answer but no longer than [`PATIENCE`].
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::join;
+use tokio::runtime::Runtime;
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::types::Type;
+use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage, Statement};
+
+use super::dialect::{of_many, postgres};
+use super::messages::{Guarded, Messages, Received};
+use super::process::{Work, WorkKind};
+use super::route::{Route, routes};
+use super::tls::{self, Tls};
+use super::waiting::Sending;
+use super::{DatabaseError, Result};
+
+/// The longest that an answer is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the tables are; how long a writer waits for another one, and how long the server does for a writer that has
+/// stopped in the middle, as one whose machine is gone.
+const SETTINGS: &str =
+    "SET search_path = bannerwall; SET client_min_messages = warning; SET lock_timeout = '5s';
+                        SET idle_in_transaction_session_timeout = '5min'";
+
+/// Statements that are kept prepared.
+const STATEMENTS: usize = 128;
+
+/// A connection.
+pub(super) struct Connection {
+    config: Config,
+    runtime: Option<Runtime>,
+    client: Client,
+    route: Route,
+    received: Received,
+    tls: Tls,
+    statements: RefCell<HashMap<String, Statement>>,
+    /// Statements for many rows.
+    of_many: RefCell<HashMap<String, Statement>>,
+    /// Nothing can be asked any more.
+    is_lost: Cell<bool>,
+}
+
+/// An error in words, with what is behind it.
+pub(super) fn words(error: &Error) -> String {
+    if let Some(told) = error.as_db_error() {
+        return told.message().to_owned();
+    }
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(error) = source {
+        // What stands behind an error of a stream is not its source.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let more = match inner.and_then(|inner| inner.downcast_ref()) {
+            Some(fault) => tls::words(fault),
+            None => error.to_string(),
+        };
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl Connection {
+    pub(super) fn open(config: &Config, tls: &Tls) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let Connected { client, route, received } = connect(&runtime, config, tls)?;
+        Ok(Self {
+            config: config.clone(),
+            runtime: Some(runtime),
+            client,
+            route,
+            received,
+            tls: tls.clone(),
+            statements: RefCell::default(),
+            of_many: RefCell::default(),
+            is_lost: Cell::new(false),
+        })
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.get() || self.client.is_closed()
+    }
+
+    pub(super) fn canceller(&self) -> Canceller {
+        let (token, route) = (self.client.cancel_token(), self.route.clone());
+        Canceller { token, config: route.config(&self.config), route, tls: self.tls.clone() }
+    }
+
+    /// Has the server work; the rows of its answer, and how many it changed.
+    pub(super) fn run(&self, work: &Work<'_>) -> Result<(Vec<tokio_postgres::Row>, u64)> {
+        self.wait(async {
+            let waiting = &*work.before;
+            let before = self.prepare(waiting).await?;
+            let text = &*work.text;
+            let parameters: Vec<_> = work.values.iter().map(|value| value as _).collect();
+            // Behind what waits, and without waiting for that.
+            let sending = self.send(&before, waiting);
+            match work.kind {
+                WorkKind::Query => {
+                    let statement = self.statement(text).await?;
+                    let (sent, rows) = join(sending, self.client.query(&statement, &parameters)).await;
+                    sent.and(rows).map(|rows| (rows, 0))
+                }
+                // Not kept: the next answer has other columns.
+                WorkKind::Fetch => Ok((self.client.query(text, &[]).await?, 0)),
+                WorkKind::Execute => {
+                    let statement = self.statement(text).await?;
+                    let (sent, count) = join(sending, self.client.execute(&statement, &parameters)).await;
+                    sent.and(count).map(|count| (Vec::new(), count))
+                }
+                WorkKind::Batch => {
+                    sending.await?;
+                    if !text.is_empty() {
+                        self.client.batch_execute(text).await?;
+                    }
+                    Ok((Vec::new(), 0))
+                }
+            }
+        })
+    }
+
+    async fn prepare(&self, waiting: &[Sending<'_>]) -> std::result::Result<Vec<Statement>, Error> {
+        let mut statements = Vec::with_capacity(waiting.len());
+        for (text, _) in waiting {
+            statements.push(self.statement_of_many(text).await?);
+        }
+        Ok(statements)
+    }
+
+    /// Sends what waits, in its order and before it waits for anything, and then for all of it.
+    async fn send(
+        &self,
+        statements: &[Statement],
+        waiting: &[Sending<'_>],
+    ) -> std::result::Result<(), Error> {
+        let all = statements.iter().zip(waiting);
+        let mut answers: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::with_capacity(waiting.len());
+        for (statement, (_, values)) in all {
+            answers.push(Box::pin(self.client.execute_raw(statement, values.iter())));
+        }
+        // Each is sent when it is first asked for.
+        let mut early = Vec::with_capacity(answers.len());
+        poll_fn(|context| {
+            early.extend(answers.iter_mut().map(|answer| match answer.as_mut().poll(context) {
+                Poll::Ready(outcome) => Some(outcome),
+                Poll::Pending => None,
+            }));
+            Poll::Ready(())
+        })
+        .await;
+        for (answer, early) in answers.into_iter().zip(early) {
+            match early {
+                Some(outcome) => outcome?,
+                None => answer.await?,
+            };
+        }
+        Ok(())
+    }
+
+    /// A statement for many rows, whose parameters are arrays of those of the one for a row.
+    async fn statement_of_many(&self, text: &str) -> std::result::Result<Statement, Error> {
+        if let Some(known) = self.of_many.borrow().get(text) {
+            return Ok(known.clone());
+        }
+        let of_one = self.statement(text).await?;
+        let types: Vec<_> = of_one.params().iter().map(Type::name).collect();
+        let statement = self.client.prepare(&of_many(text, &types)).await?;
+        self.of_many.borrow_mut().insert(text.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    async fn statement(&self, text: &str) -> std::result::Result<Statement, Error> {
+        if let Some(known) = self.statements.borrow().get(text) {
+            return Ok(known.clone());
+        }
+        let statement = self.client.prepare(&postgres(text)).await?;
+        let mut statements = self.statements.borrow_mut();
+        if statements.len() >= STATEMENTS {
+            statements.clear();
+        }
+        statements.insert(text.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = std::result::Result<T, Error>>) -> Result<T> {
+        let Some(runtime) = self.runtime.as_ref().filter(|_| !self.is_lost.get()) else {
+            return Err(DatabaseError::Silent);
+        };
+        self.received.restart();
+        let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+        let is_over = match &outcome {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => ends(error),
+            Err(_) => true,
+        };
+        if is_over || self.client.is_closed() {
+            self.is_lost.set(true);
+        }
+        outcome.map_err(|_| DatabaseError::Silent)?.map_err(|error| self.received.or(error))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // It may be dropped on a thread of another one, which must not wait.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Whether a connection ends with an error.
+fn ends(error: &Error) -> bool {
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    error.is_closed() || matches!(severity, Some(Severity::Fatal | Severity::Panic))
+}
+
+/// Ends what a connection works on, by another one to the same server.
+#[derive(Clone)]
+pub struct Canceller {
+    token: CancelToken,
+    route: Route,
+    config: Config,
+    tls: Tls,
+}
+
+impl Canceller {
+    pub(super) async fn cancel(&self) -> Result<()> {
+        let stream = self.route.open(&self.config).await?;
+        let (stream, received) = Messages::new(stream, &self.route, &self.config);
+        let tls = Guarded::new(&self.tls, &self.route, received);
+        Ok(self.token.cancel_query_raw(stream, tls).await?)
+    }
+}
+
+/// A connection, and what is known of it.
+struct Connected {
+    client: Client,
+    route: Route,
+    received: Received,
+}
+
+fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Connected> {
+    let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, connect_any(config, tls)).await });
+    outcome.map_err(|_| DatabaseError::Silent)?
+}
+
+/// By the first way that leads to a server which is wanted.
+async fn connect_any(config: &Config, tls: &Tls) -> Result<Connected> {
+    let mut why = DatabaseError::Silent;
+    for route in routes(config).await? {
+        match connect_by(route, config, tls).await {
+            Ok(connected) => return Ok(connected),
+            // What a server said comes before that nobody was met elsewhere.
+            Err(error) if why.is_of_absence() => why = error,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connected> {
+    let config = &route.config(config);
+    let (stream, received) = Messages::new(route.open(config).await?, &route, config);
+    let tls = Guarded::new(tls, &route, received.clone());
+    let connected = config.connect_raw(stream, tls).await;
+    let (client, connection) = connected.map_err(|error| received.or(error))?;
+    // How it ends those who ask come to know.
+    tokio::spawn(async move { drop(connection.await) });
+    let prepared = async {
+        client.batch_execute(SETTINGS).await?;
+        is_wanted(&client, config).await
+    };
+    if !prepared.await.map_err(|error| received.or(error))? {
+        return Err(std::io::Error::other(
+            "the server is not one that may be written, or not one that may not",
+        )
+        .into());
+    }
+    Ok(Connected { client, route, received })
+}
+
+/// Whether a server may be written, or may not, as a URL wants it (`target_session_attrs`).
+async fn is_wanted(client: &Client, config: &Config) -> std::result::Result<bool, Error> {
+    let wanted = match config.get_target_session_attrs() {
+        TargetSessionAttrs::ReadWrite => "off",
+        TargetSessionAttrs::ReadOnly => "on",
+        _ => return Ok(true),
+    };
+    let answer = client.simple_query("SHOW transaction_read_only").await?;
+    Ok(answer.iter().any(|it| matches!(it, SimpleQueryMessage::Row(row) if row.get(0) == Some(wanted))))
+}

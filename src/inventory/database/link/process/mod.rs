@@ -1,0 +1,269 @@
+//! A process that speaks to a PostgreSQL server for this one, so that a server's answer cannot hurt a guard.
+//!
+//! A [`ConnectionStarter`] is this program again (`bannerwall database-connections`), started before the guard is confined. It
+//! has the URL and the password, and forks a process for each connection ([`server`]), which holds the socket and
+//! speaks TLS. Such a process may do nothing but that, has bounded memory, and may die: the guard then has lost a
+//! connection, and the next one starts another process. The starter reads nothing but the guard's requests.
+//!
+//! Work goes to the process as a frame: its length (32 bits, little-endian) and as much of postcard. A letter comes
+//! before each frame of the answer: rows, then the end. Rows are bounded again by this side.
+
+mod server;
+mod starter;
+
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+pub(in crate::inventory::database) use self::server::Setup;
+pub(crate) use self::server::{SUBCOMMAND, serve};
+pub(in crate::inventory::database) use self::starter::ConnectionStarter;
+pub(super) use self::starter::ProcessConnection;
+use super::cell::{Cell, Value};
+use super::messages::{ANSWER, BESIDE, Violation};
+use super::waiting::Sending;
+use super::{DatabaseError, ServerError};
+
+/// What is asked of a server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Work<'a> {
+    pub(super) kind: WorkKind,
+    /// What is sent before.
+    #[serde(borrow)]
+    pub(super) before: Cow<'a, [Sending<'a>]>,
+    /// A statement, or several of a batch; may be empty in a batch.
+    #[serde(borrow)]
+    pub(super) text: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) values: Cow<'a, [Value<'a>]>,
+}
+
+/// What is done with a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum WorkKind {
+    /// Reads rows.
+    Query,
+    /// Reads rows of a cursor.
+    Fetch,
+    /// Changes rows.
+    Execute,
+    /// Runs statements without parameters.
+    Batch,
+}
+
+/// The letter of a row.
+const ROW: u8 = b'R';
+/// The letter of an answer's end.
+const END: u8 = b'E';
+
+/// The end of an answer.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct End {
+    /// How many rows were changed.
+    outcome: Result<u64, Fault>,
+    /// True if nothing can be asked any more.
+    is_lost: bool,
+}
+
+/// An error that leaves the process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Fault {
+    Server(ServerError),
+    Silent,
+    Violation(Violation),
+}
+
+impl From<DatabaseError> for Fault {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::Postgres(error) => Self::Server(error),
+            DatabaseError::Silent => Self::Silent,
+            DatabaseError::Violation(violation) => Self::Violation(violation),
+            other => Self::Server(ServerError {
+                words: other.to_string(),
+                code: None,
+                is_away: other.is_of_absence(),
+            }),
+        }
+    }
+}
+
+impl From<Fault> for DatabaseError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Server(error) => Self::Postgres(error),
+            Fault::Silent => Self::Silent,
+            Fault::Violation(violation) => Self::Violation(violation),
+        }
+    }
+}
+
+/// Writes a frame, behind its letter if it has one.
+fn write_frame(out: &mut impl Write, letter: Option<u8>, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+    out.write_all(letter.as_slice())?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(bytes)
+}
+
+/// Reads the length of a frame; none at the end.
+fn read_length(input: &mut impl Read) -> io::Result<Option<u32>> {
+    let mut length = [0; 4];
+    match input.read_exact(&mut length) {
+        Ok(()) => Ok(Some(u32::from_le_bytes(length))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Appends the body of a frame.
+fn read_body(input: &mut impl Read, length: u32, to: &mut Vec<u8>) -> io::Result<()> {
+    let read = input.take(length.into()).read_to_end(to)?;
+    if read == length as usize { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Why an answer was not read to its end.
+#[derive(Debug)]
+enum Unread {
+    System(io::Error),
+    Violation(Violation),
+    /// The process says what has no meaning.
+    Garbled,
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Reads an answer: its rows, each behind its length, and its end.
+fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
+    let (mut rows, mut received) = (Vec::new(), 0);
+    loop {
+        let mut letter = [0];
+        input.read_exact(&mut letter)?;
+        let length = read_length(input)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        received += u64::from(length) + BESIDE.0;
+        // What the process says is not believed: its server may have led it astray.
+        if received > ANSWER {
+            return Err(Unread::Violation(Violation::Answer));
+        }
+        match letter {
+            [ROW] => {
+                rows.extend(length.to_le_bytes());
+                read_body(input, length, &mut rows)?;
+            }
+            [END] => {
+                let mut end = Vec::new();
+                read_body(input, length, &mut end)?;
+                return postcard::from_bytes(&end).map(|end| (rows, end)).map_err(|_| Unread::Garbled);
+            }
+            _ => return Err(Unread::Garbled),
+        }
+    }
+}
+
+/// The rows of an answer.
+pub(super) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        bytes = rest;
+        Some(row)
+    })
+}
+
+/// The value in a column of a row, counted from 0. Reads no more than it has to: a row makes nothing that takes memory.
+pub(super) fn cell(mut row: &[u8], column: usize) -> Option<Cell<'_>> {
+    for _ in 0..column {
+        row = postcard::take_from_bytes::<Cell<'_>>(row).ok()?.1;
+    }
+    Some(postcard::take_from_bytes(row).ok()?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::inventory::database::link::values;
+
+    fn answer(rows: &[Vec<Cell<'_>>], end: &End) -> Vec<u8> {
+        let mut out = Vec::new();
+        for row in rows {
+            let row: Vec<u8> = row.iter().flat_map(|cell| postcard::to_allocvec(cell).unwrap()).collect();
+            write_frame(&mut out, Some(ROW), &row).unwrap();
+        }
+        write_frame(&mut out, Some(END), &postcard::to_allocvec(end).unwrap()).unwrap();
+        out
+    }
+
+    fn done() -> End {
+        End { outcome: Ok(7), is_lost: false }
+    }
+
+    #[test]
+    fn work_and_answers_come_as_they_were_sent() {
+        let values = values![1, "two", vec![3_u8, 0, 255], None::<i64>];
+        let many: Value<'_> = [4_i64, 5].into_iter().collect();
+        let before = vec![("INSERT".into(), vec![many])];
+        let work = Work {
+            kind: WorkKind::Execute,
+            before: before.into(),
+            text: "SELECT".into(),
+            values: values.into(),
+        };
+        let sent = postcard::to_allocvec(&work).unwrap();
+        let read: Work<'_> = postcard::from_bytes(&sent).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{work:?}"));
+
+        let cells = vec![Cell::Integer(-1), Cell::Text("ü"), Cell::Null, Cell::Octets(&[0, 255])];
+        let sent = answer(&[cells.clone(), Vec::new()], &done());
+        let (bytes, end) = read_answer(&mut &*sent).unwrap();
+        assert_eq!(end, done());
+        let read: Vec<_> = rows(&bytes).collect();
+        assert_eq!(read.len(), 2);
+        for (column, expected) in cells.iter().enumerate() {
+            assert_eq!(cell(read[0], column), Some(*expected));
+        }
+        assert_eq!((cell(read[0], 4), cell(read[1], 0)), (None, None));
+    }
+
+    #[test]
+    fn an_answer_without_end_is_left_before_it_fills_memory() {
+        let row = answer(&[vec![Cell::Text("a")]], &done());
+        let row = &row[..8];
+        assert_eq!(row[0], ROW);
+        let mut endless = io::Read::chain(&[][..], Endless(row, 0));
+        assert!(matches!(read_answer(&mut endless), Err(Unread::Violation(Violation::Answer))));
+        let huge = [&[ROW][..], &u32::MAX.to_le_bytes()].concat();
+        assert!(matches!(read_answer(&mut &*huge), Err(Unread::Violation(Violation::Answer))));
+    }
+
+    /// The same bytes again and again.
+    struct Endless<'a>(&'a [u8], usize);
+
+    impl Read for Endless<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            for byte in &mut *buffer {
+                *byte = self.0[self.1 % self.0.len()];
+                self.1 += 1;
+            }
+            Ok(buffer.len())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_process_says_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_answer(&mut &*bytes);
+            for row in rows(&bytes) {
+                for column in 0..4 {
+                    let _ = cell(row, column);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The side of who has connections made and uses them.
+
+use std::cell::Cell;
+use std::io::{self, BufReader, IoSlice, PipeReader, PipeWriter, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
+    socketpair,
+};
+
+use super::super::connection::PATIENCE;
+use super::super::{DatabaseError, Result};
+use super::server::{SUBCOMMAND, Setup};
+use super::{End, Unread, Work, read_answer, write_frame};
+use crate::diagnostics::tell;
+
+/// How much longer than a server the process is waited for.
+const LONGER: Duration = Duration::from_secs(5);
+
+/// How long it is waited for why a process has ended.
+const SOON: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// The process that starts one for each connection; it ends with this value.
+#[derive(Debug)]
+pub(in crate::inventory::database) struct ConnectionStarter {
+    /// Where the server is, for messages.
+    server: String,
+    /// A datagram asks for a connection, and has the other end of it and the pipe that says how its process ends.
+    control: Option<OwnedFd>,
+    child: Mutex<Child>,
+}
+
+impl ConnectionStarter {
+    /// Starts the process, which gives up what it does not need; `server` names the server in messages.
+    ///
+    /// # Errors
+    /// This program can't be started again.
+    pub(in crate::inventory::database) fn start(server: String, setup: &Setup) -> io::Result<Self> {
+        let (control, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let child = Command::new("/proc/self/exe")
+            .arg0("bannerwall")
+            .arg(SUBCOMMAND)
+            // A terminal's Ctrl-C is for the guard alone, which sends what it has seen last.
+            .process_group(0)
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .spawn()?;
+        let starter = Self { server, control: Some(control), child: Mutex::new(child) };
+        starter.send(&serde_json::to_vec(setup)?, None)?;
+        Ok(starter)
+    }
+
+    fn send(&self, word: &[u8], with: Option<(&UnixStream, &PipeWriter)>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = with.map(|(stream, fate)| [stream.as_fd(), fate.as_fd()]);
+        if let Some(descriptors) = &descriptors {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        // One that does not read is not waited for.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let control = self.control.as_ref().ok_or_else(gone)?;
+        let sent = sendmsg(control, &[IoSlice::new(word)], &mut ancillary, flags);
+        sent.map(drop).map_err(|error| match error {
+            rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => gone(),
+            other => other.into(),
+        })
+    }
+
+    /// Has a process connect to the server.
+    ///
+    /// # Errors
+    /// What that says, or none can be started.
+    pub(in crate::inventory::database::link) fn connect(&self) -> Result<ProcessConnection> {
+        let (stream, theirs) = UnixStream::pair()?;
+        let (fate, teller) = io::pipe()?;
+        stream.set_read_timeout(Some(PATIENCE + LONGER))?;
+        stream.set_write_timeout(Some(PATIENCE + LONGER))?;
+        self.send(b"connect", Some((&theirs, &teller)))?;
+        // Else their ends would not be seen.
+        drop((theirs, teller));
+        let server = self.server.clone();
+        let connection = ProcessConnection { server, stream, fate, is_lost: Cell::new(false) };
+        connection.receive()?;
+        Ok(connection)
+    }
+}
+
+impl Drop for ConnectionStarter {
+    fn drop(&mut self) {
+        // The process ends with its requests.
+        self.control = None;
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the process that starts connections to the server has ended: restart to use it again")
+}
+
+/// A connection to a server by a process of its own, which ends with this value.
+pub(in crate::inventory::database::link) struct ProcessConnection {
+    server: String,
+    stream: UnixStream,
+    /// Says how the process has ended, once it has.
+    fate: PipeReader,
+    is_lost: Cell<bool>,
+}
+
+impl ProcessConnection {
+    pub(in crate::inventory::database::link) fn is_lost(&self) -> bool {
+        self.is_lost.get()
+    }
+
+    /// What ends a question from another thread, and the connection with it.
+    pub(in crate::inventory::database::link) fn interrupter(&self) -> Option<UnixStream> {
+        self.stream.try_clone().ok()
+    }
+
+    /// Has the server work; the rows of its answer, and how many it changed.
+    pub(in crate::inventory::database::link) fn run(&self, work: &Work<'_>) -> Result<(Vec<u8>, u64)> {
+        if self.is_lost.get() {
+            return Err(DatabaseError::Silent);
+        }
+        let frame = postcard::to_allocvec(work).map_err(io::Error::other)?;
+        match write_frame(&mut &self.stream, None, &frame).and_then(|()| (&self.stream).flush()) {
+            Ok(()) => self.receive(),
+            Err(error) => Err(self.lose(error.into())),
+        }
+    }
+
+    fn receive(&self) -> Result<(Vec<u8>, u64)> {
+        // Nothing comes behind an answer until something else is asked.
+        match read_answer(&mut BufReader::new(&self.stream)) {
+            Ok((rows, End { outcome, is_lost })) => {
+                self.is_lost.set(is_lost);
+                Ok((rows, outcome?))
+            }
+            Err(unread) => Err(self.lose(unread)),
+        }
+    }
+
+    /// Gives the process up; why.
+    fn lose(&self, unread: Unread) -> DatabaseError {
+        self.is_lost.set(true);
+        // It may have ended already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        match unread {
+            Unread::Violation(violation) => violation.into(),
+            Unread::Garbled => DatabaseError::Ended("it said what has no meaning".to_owned()),
+            Unread::System(error) if error.kind() == io::ErrorKind::WouldBlock => DatabaseError::Silent,
+            Unread::System(error) => {
+                let fate = self.fate().unwrap_or_else(|| error.to_string());
+                // As it ends where a question is interrupted.
+                if fate != super::server::WELL {
+                    tell(format_args!(
+                        "bannerwall: {}: the process that speaks to the server has ended: {fate}; the next connection starts \
+                         another one",
+                        self.server
+                    ));
+                }
+                DatabaseError::Ended(fate)
+            }
+        }
+    }
+
+    /// How the process has ended, if that is told soon.
+    fn fate(&self) -> Option<String> {
+        let mut polled = [PollFd::new(&self.fate, PollFlags::IN)];
+        let mut fate = [0; 64];
+        let count = match poll(&mut polled, Some(&SOON)) {
+            Ok(1..) => (&self.fate).read(&mut fate).ok()?,
+            _ => return None,
+        };
+        let fate = str::from_utf8(fate.get(..count)?).ok()?;
+        (!fate.is_empty()).then(|| fate.to_owned())
+    }
+}
