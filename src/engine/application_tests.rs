@@ -422,6 +422,21 @@ fn an_identification_within_what_looks_like_a_hello_is_told_however_it_comes() {
     }
 }
 
+#[test]
+fn an_identification_within_a_head_is_told_however_its_body_comes() {
+    let said = [
+        (true, b"GET / HTTP/1.1\r\n".to_vec()),
+        (true, b"SSH-2.0-OpenSSH_9\r\nContent-Length: 3\r\n\r\nabc".to_vec()),
+    ];
+    for size in [1, 3, 1400] {
+        assert_eq!(
+            converse(&said, size, false, true),
+            (false, vec!["http_header_without_colon".to_owned(), "ssh_disputed_identification".to_owned()]),
+            "{size}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

@@ -119,7 +119,7 @@ impl Dialogue {
     pub(super) fn read(&mut self, from: Side, input: &[u8], peer: &[u8], judge: &mut Judge<'_>) -> usize {
         let due = self.is_due(from, input);
         let used = if due { self.read_on(from, input, peer, judge) } else { 0 };
-        self.search(from, input, judge);
+        self.search(from, input, self.is_within_body(from), judge);
         self.direction_mut(from).search.advance(used);
         used
     }
@@ -131,8 +131,11 @@ impl Dialogue {
             if rest.is_empty() {
                 break;
             }
+            let within_body = self.is_within_body(from);
             let Some(count) = self.step(Turn { from, input: rest, peer }, judge) else { break };
             at += count;
+            // Here, since the rest may be something else: a body behind a head.
+            self.search(from, input.get(..at).unwrap_or_default(), within_body, judge);
             // Not what packets held: what is told must not depend on how octets were split.
             judge.allowance.hear(count);
             if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {

@@ -48,7 +48,7 @@ pub(super) struct Search {
     candidates: Vec<Candidate>,
     line: Line,
     /// Whole lines that may be identifications.
-    lines: Vec<Vec<u8>>,
+    lines: Vec<KeptLine>,
     /// The other end has said something since.
     is_turn: bool,
 }
@@ -61,6 +61,14 @@ struct Candidate {
     records: Records,
     /// Its first message was a hello.
     begun: bool,
+}
+
+/// A line that may be an identification.
+#[derive(Debug)]
+struct KeptLine {
+    octets: Vec<u8>,
+    /// True if it stands in a request's body, which may hold anything.
+    within_body: bool,
 }
 
 /// Where a search for lines stands.
@@ -87,13 +95,13 @@ impl Search {
     /// Octets of memory held.
     pub(super) fn memory(&self) -> usize {
         let records: usize = self.candidates.iter().map(|candidate| candidate.records.memory()).sum();
-        self.held.capacity() + records + self.lines.iter().map(Vec::capacity).sum::<usize>()
+        self.held.capacity() + records + self.lines.iter().map(|line| line.octets.capacity()).sum::<usize>()
     }
 
     /// The octets of `input` that were not searched yet.
     fn take<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
         let fresh = input.get(self.seen..).unwrap_or_default();
-        self.seen = input.len();
+        self.seen = self.seen.max(input.len());
         self.total += fresh.len();
         count_steps(fresh.len());
         fresh
@@ -138,7 +146,7 @@ impl Search {
     }
 
     /// Whole lines that begin like an identification are kept.
-    fn keep_lines(&mut self, fresh: &[u8]) {
+    fn keep_lines(&mut self, fresh: &[u8], within_body: bool) {
         for piece in fresh.split_inclusive(|octet| *octet == b'\n') {
             if let Line::Perhaps(line) = &mut self.line {
                 let room = identification::LINE_LIMIT.saturating_sub(line.len());
@@ -150,7 +158,8 @@ impl Search {
                     && line.len() > identification::PREFIX.len()
                     && self.lines.len() < KEPT_LINES
                 {
-                    self.lines.push(line.trim_ascii_end().to_vec());
+                    let octets = line.trim_ascii_end().to_vec();
+                    self.lines.push(KeptLine { octets, within_body });
                 }
                 if !begins || whole {
                     self.line = Line::Other;
@@ -164,8 +173,9 @@ impl Search {
 }
 
 impl Dialogue {
-    /// Searches what one side said that was not searched yet, once it was read as far as it goes.
-    pub(super) fn search(&mut self, from: Side, input: &[u8], judge: &mut Judge<'_>) {
+    /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as octets of a request's body
+    /// or not.
+    pub(super) fn search(&mut self, from: Side, input: &[u8], within_body: bool, judge: &mut Judge<'_>) {
         if from == Side::Server {
             self.judge_lines(judge);
         }
@@ -173,7 +183,8 @@ impl Dialogue {
         if is_first || !self.searches(from) {
             if from == Side::Server {
                 // What was said before a hello answers none, also where it waits to be read: `S` of PostgreSQL.
-                self.direction_mut(from).search.seen = input.len();
+                let search = &mut self.direction_mut(from).search;
+                search.seen = search.seen.max(input.len());
             }
             return;
         }
@@ -208,7 +219,7 @@ impl Dialogue {
             _ => false,
         };
         if from == Side::Client && overlooks_lines {
-            search.keep_lines(fresh);
+            search.keep_lines(fresh, within_body);
         }
         self.direction_mut(from).search = search;
         self.direction_mut(from.other()).search.is_turn = true;
@@ -274,24 +285,22 @@ impl Dialogue {
 
     /// Judges lines of the client that may be identifications, once it is known that they may be.
     fn judge_lines(&mut self, judge: &mut Judge<'_>) {
-        let client = self.direction(Side::Client);
-        if client.search.lines.is_empty() {
-            return;
+        let server = self.direction(Side::Server).first.spoken;
+        let lines = std::mem::take(&mut self.direction_mut(Side::Client).search.lines);
+        let waits = |line: &KeptLine| server == Spoken::Nothing && line.within_body;
+        let (waiting, due): (Vec<_>, Vec<_>) = lines.into_iter().partition(waits);
+        self.direction_mut(Side::Client).search.lines = waiting;
+        for line in due.iter().filter(|_| matches!(server, Spoken::Nothing | Spoken::Ssh)) {
+            self.ssh.suspect(Side::Client, &line.octets, judge);
         }
-        // A request's body may hold anything.
-        let within_body = match &client.reading {
+    }
+
+    /// True if what one side says next belongs to the body of a request.
+    pub(super) fn is_within_body(&self, from: Side) -> bool {
+        match &self.direction(from).reading {
+            _ if from == Side::Server => false,
             Reading::Http(reading) => reading.is_body(),
             _ => self.http.left_body(),
-        };
-        let may_be = match self.direction(Side::Server).first.spoken {
-            Spoken::Ssh => true,
-            Spoken::Nothing if within_body => return,
-            Spoken::Nothing => true,
-            Spoken::Http | Spoken::Other => false,
-        };
-        let lines = std::mem::take(&mut self.direction_mut(Side::Client).search.lines);
-        for line in lines.iter().filter(|_| may_be) {
-            self.ssh.suspect(Side::Client, line, judge);
         }
     }
 }
