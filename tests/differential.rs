@@ -15,6 +15,8 @@
 //! | `BANNERWALL_DIFFERENTIAL_REPORT` | counts failing seeds into this file instead of failing |
 
 mod bench;
+mod moments;
+mod tricks;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Mutex;

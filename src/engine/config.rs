@@ -70,13 +70,17 @@ pub struct Timeouts {
 /// `nf_conntrack_tcp_timeout_established` of Linux: 5 days.
 const ESTABLISHED: Duration = Duration::from_secs(5 * 24 * 3600);
 
+/// `nf_conntrack_tcp_timeout_syn_sent` of Linux: longer than its pauses between SYNs (64 s at most). Once a SYN is forgotten its
+/// receiver could pass for the client by a SYN of its own.
+const SYN_SENT: Duration = Duration::from_secs(120);
+
 /// `nf_conntrack_udp_timeout_stream` of Linux: after it the kernel has forgotten what it was told of the flow, too.
 const UDP_STREAM: Duration = Duration::from_secs(120);
 
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            opening: Duration::from_secs(20),
+            opening: SYN_SENT,
             unconfirmed: Duration::from_secs(20),
             undecided: ESTABLISHED,
             passed: Duration::from_secs(120),

@@ -216,10 +216,8 @@ impl Collector {
         if stream.is_acknowledged() {
             let first = end.wrapping_sub(length(&self.octets));
             usize::try_from(distance(first, stream.acknowledged)).unwrap_or(0).min(self.octets.len())
-        } else if stream.is_from_start() {
-            0
         } else {
-            self.octets.len()
+            0
         }
     }
 
@@ -256,8 +254,12 @@ impl Collector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
-    /// Whether more than `room` octets are held that the receiver has not acknowledged.
+    /// Whether more than `room` octets are held that the receiver has not acknowledged. Where neither a SYN nor an
+    /// acknowledgement was seen, nobody may ever acknowledge: the oldest are forgotten.
     pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
+        if !stream.is_acknowledged() && !stream.is_from_start() {
+            return false;
+        }
         let read = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
         self.pinned_octets + read > room
     }

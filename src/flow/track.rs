@@ -65,6 +65,11 @@ impl<C> Flow<C> {
             return tracking == Tracking::Lossy && !flags.syn() && segment.sequence() == first;
         }
         let beyond = distance(first, segment.acknowledgement());
+        let stream = self.stream(from);
+        if stream.began_with(segment.sequence()) && !stream.known.has(Known::SYN_ACK) {
+            // Both ends have sent a SYN, and this one goes on with its own.
+            return false;
+        }
         flags.syn() && flags.ack() && !flags.fin() && !flags.rst() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
@@ -146,7 +151,7 @@ impl<C> Flow<C> {
             let mut tracked = if flags.ack() {
                 self.track_syn_ack(segment, from, tracking)
             } else {
-                self.track_syn(segment, from)
+                self.track_syn(segment, from, tracking)
             };
             tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
             return tracked;
@@ -192,13 +197,15 @@ impl<C> Flow<C> {
         Tracked { ignore: true, ..Tracked::default() }
     }
 
-    fn track_syn(&mut self, segment: &Segment<'_>, from: End) -> Tracked {
+    fn track_syn(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
         let syn = OpeningSyn::of(segment, from);
         let peer = *self.stream(from.other());
         let closed = self.is_closed();
         let decided = self.ruling != Ruling::Undecided;
         let opening = !peer.is_open();
         let answered = peer.known.has(Known::SYN_ACK);
+        // Where all packets come by, the other end's own SYN tells whether this one opens a connection.
+        let is_told = tracking == Tracking::Lossy || peer.is_from_start();
         let stream = self.stream_mut(from);
         if stream.is_open() || decided {
             if stream.began_with(syn.initial) {
@@ -206,7 +213,7 @@ impl<C> Flow<C> {
                     // It said SYN and ACK to a SYN that nobody sent: whoever opens is the client.
                     stream.known.clear(Known::SYN_ACK);
                     self.ends.client = from;
-                    self.ends.client_known = true;
+                    self.ends.client_known = is_told;
                 }
                 return Tracked::default();
             }
@@ -225,8 +232,9 @@ impl<C> Flow<C> {
         tracked.anomalies.insert_if(segment.joins_multipath(), Anomaly::MptcpJoin);
         if opening {
             self.ends.client = from;
-            self.ends.client_known = true;
-        } else {
+        }
+        self.ends.client_known |= is_told;
+        if !opening {
             tracked.anomalies.insert_if(peer.is_from_start(), Anomaly::SplitHandshake);
         }
         tracked
@@ -248,6 +256,10 @@ impl<C> Flow<C> {
         // Where only the other end's word is known of it, its own counts more.
         if stream.is_open() && stream.known.has(Known::SEEN) {
             if stream.began_with(initial) {
+                if !peer.is_open() {
+                    // It answers a SYN that is forgotten, or pretends to: its peer's own SYN-ACK tells.
+                    self.ends.client = from.other();
+                }
                 return Tracked::default();
             }
             if tracking == Tracking::Lossy || !peer.is_syn_sent() {
@@ -262,11 +274,14 @@ impl<C> Flow<C> {
             // What the other end said it had got was not of this connection.
             stream.forget();
         }
+        let answers = !stream.is_from_start();
         stream.synchronise(&OpeningSyn::of(segment, from));
         stream.known.set(Known::SYN_ACK);
-        if !peer.is_open() {
+        if answers {
             self.ends.client = from.other();
             self.ends.client_known = true;
+        }
+        if !peer.is_open() {
             self.stream_mut(from.other()).open(acknowledgement);
         }
         let refused = peer.is_from_start()

@@ -49,21 +49,112 @@ pub(crate) struct Bench {
     remote: SocketAddr,
     start: u32,
     log: Option<Vec<String>>,
+    /// Packets that the raw end has sent, and where the host stands.
+    sent: usize,
+    expects: u32,
+    says: u32,
+    disturbance: Option<(usize, Disturbance)>,
+}
+
+/// What happens at one moment, step by step.
+pub(crate) type Disturbance = &'static [Step];
+
+/// One step of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// Another engine, which knows nothing, takes the place of the first one before the message has begun.
+    Restart,
+    /// Other connections fill the flow table.
+    Crowd,
+    /// Time passes.
+    Silence(Duration),
+    /// The raw end sends a packet, at the place that the host expects, which expires on its way.
+    Expiring(fn(Packet) -> Packet),
+}
+
+/// Connections that more than fill their share of the engine's table.
+const CROWD: usize = 16;
+
+fn engine(on_anomaly: AnomalyPolicy) -> Engine {
+    let flow_limit = 2 * CROWD;
+    let config = EngineConfig { enforce: true, on_anomaly, flow_limit, ..EngineConfig::default() };
+    Engine::new(config, Arc::clone(&RULES), None)
+}
+
+fn moods(hostile: &Hostile) -> Moods {
+    Moods::ALL[usize::try_from(hostile.seed & 3).expect("two bits")]
 }
 
 impl Bench {
     pub(crate) fn new(hostile: &Hostile, is_loud: bool) -> Self {
-        let on_anomaly = AnomalyPolicy::default();
-        let config = EngineConfig { enforce: true, on_anomaly, flow_limit: 64, ..EngineConfig::default() };
-        let engine = Engine::new(config, Arc::clone(&RULES), None);
-        let moods = Moods::ALL[usize::try_from(hostile.seed & 3).expect("two bits")];
-        Self::with(hostile, Some(engine), moods, is_loud)
+        Self::with(hostile, Some(engine(AnomalyPolicy::default())), moods(hostile), is_loud)
+    }
+
+    /// With this policy (without one nothing is between the ends), and disturbed before the packet of this number.
+    pub(crate) fn disturbed(
+        hostile: &Hostile,
+        policy: Option<&str>,
+        disturbance: Option<(usize, Disturbance)>,
+        is_loud: bool,
+    ) -> Self {
+        let engine = policy.map(|policy| engine(policy.parse().expect("a policy")));
+        Self { disturbance, ..Self::with(hostile, engine, moods(hostile), is_loud) }
+    }
+
+    /// The software that the host's application has read of, and packets that the raw end has sent.
+    pub(crate) fn outcome(&self, hostile: &Hostile) -> (Option<Vec<u8>>, usize) {
+        (hostile.cargo.software(hostile.role, self.receiver.read()), self.sent)
+    }
+
+    /// True if the engine counts what it has forgotten, or reads flows whose beginning it has not seen. A restart is logged by
+    /// the program.
+    pub(crate) fn reports_gap(&self, steps: Disturbance) -> bool {
+        let has_restarted = steps.iter().any(|step| matches!(step, Step::Restart));
+        has_restarted
+            || self.engine.as_ref().is_some_and(|engine| {
+                let counters = engine.counters();
+                counters.midstream > 0 || counters.evictions.opening > 0
+            })
+    }
+
+    fn disturb(&mut self, steps: Disturbance) {
+        for step in steps {
+            let Some(guard) = &mut self.engine else { return };
+            match *step {
+                Step::Restart if self.receiver.is_untouched() => *guard = engine(guard.config().on_anomaly),
+                Step::Restart => {}
+                Step::Silence(time) => self.pause(time.min(self.receiver.patience())),
+                Step::Crowd => {
+                    for port in (10_000..).take(3 * CROWD) {
+                        let stranger = SocketAddr::new(self.local.ip(), port);
+                        let syn = Packet::new(stranger, self.remote).flags(Flags::SYN);
+                        let mut half = Packet { sequence: 1, ..Packet::new(stranger, self.remote) };
+                        half.payload = b"GET / HTTP/1.1\r\nX: ".to_vec();
+                        for packet in [syn, half] {
+                            inspect(guard, self.now, &packet.build(), &mut self.events);
+                        }
+                    }
+                }
+                Step::Expiring(change) => {
+                    let mut packet = Packet::new(self.local, self.remote).flags(Flags::ACK);
+                    (packet.sequence, packet.acknowledgement) = (self.expects, self.says);
+                    let mut octets = Packet { hop_limit: EXPIRES, ..change(packet) }.build();
+                    self.passes(&mut octets);
+                }
+            }
+        }
     }
 
     fn with(hostile: &Hostile, engine: Option<Engine>, moods: Moods, is_loud: bool) -> Self {
         let address = |v4: &str, v6: &str| if hostile.v6 { v6.parse() } else { v4.parse() };
-        let local = address("203.0.113.7:40000", "[2001:db8:3::7]:40000").expect("an address");
-        let remote = address("198.51.100.130:2222", "[2001:db8:2::2]:2222").expect("an address");
+        let mut local: SocketAddr =
+            address("203.0.113.7:40000", "[2001:db8:3::7]:40000").expect("an address");
+        let mut remote: SocketAddr =
+            address("198.51.100.130:2222", "[2001:db8:2::2]:2222").expect("an address");
+        if hostile.role == Role::Server {
+            local.set_port(2222);
+            remote.set_port(40_000);
+        }
         let talk = hostile.cargo.talk(hostile.role);
         let mut bench = Self {
             engine,
@@ -77,6 +168,10 @@ impl Bench {
             remote,
             start: start(hostile),
             log: is_loud.then(Vec::new),
+            sent: 0,
+            expects: start(hostile),
+            says: 0,
+            disturbance: None,
         };
         if hostile.role == Role::Server {
             let first = bench.receiver.connect();
@@ -161,6 +256,11 @@ impl Bench {
     /// Brings the host's packets to the raw end.
     fn return_all(&mut self, packets: &[Packet]) {
         for packet in packets {
+            let length = packet.payload.len() + usize::from(packet.flags & (Flags::SYN | Flags::FIN) != 0);
+            self.says = packet.sequence.wrapping_add(u32::try_from(length).expect("one packet"));
+            if packet.flags & Flags::ACK != 0 {
+                self.expects = packet.acknowledgement;
+            }
             let mut octets = packet.build();
             if self.passes(&mut octets) {
                 self.inbox.push_back(octets);
@@ -199,6 +299,10 @@ fn inspect(engine: &mut Engine, now: Timestamp, packet: &[u8], events: &mut Vec<
 
 impl Medium for Bench {
     fn transmit(&mut self, packet: &[u8]) {
+        if let Some((_, steps)) = self.disturbance.take_if(|(at, _)| *at == self.sent) {
+            self.disturb(steps);
+        }
+        self.sent += 1;
         let mut packet = packet.to_vec();
         if !self.passes(&mut packet) {
             return;
@@ -220,6 +324,9 @@ impl Medium for Bench {
 
     fn pause(&mut self, time: Duration) {
         self.now = self.now.after(time);
+        if let Some(engine) = &mut self.engine {
+            engine.tick(self.now, &mut self.events);
+        }
     }
 }
 

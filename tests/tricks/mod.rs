@@ -1,11 +1,11 @@
-//! The packet tricks of `tests/evasion.rs`, one row each.
+//! The packet tricks of `tests/evasion.rs` and `tests/differential.rs`, one row each.
 //!
 //! A trick shows a guard one message (the decoy) and brings another (the truth) to the application.
 //! Each ends by delivering the truth as an honest end would, with retransmissions.
 
 use std::time::Duration;
 
-use bannerwall_test_support::raw::{Extension, Flags, Medium as _, Packet, RawEnd, Role, Wire};
+use bannerwall_test_support::raw::{AnyEnd as End, Extension, Flags, Medium as _, Packet, Role};
 
 /// Which ends can play a trick.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,6 @@ impl Ends {
         }
     }
 }
-
-type End = RawEnd<Wire>;
 
 /// What is to arrive, and what the guard is to believe; both have one length. Where the truth is
 /// allowed, both are the same: who plays a trick with the same octets deceives nobody.

@@ -72,6 +72,7 @@
 //! | a reset or FIN that never arrives, or is not taken | told; what follows within 20 s is inspected, behind that dropped | `data_after_reset`, `data_after_fin` |
 //! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |
 //! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
+//! | a SYN of the server's, when the client's is forgotten | whoever answers by SYN and ACK is the server; without such an answer ports and content tell | |
 //! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
 //! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
 //! | a packet of a forged connection that matches a rule | dropped, always; reported as a bounded anomaly. The alerts follow once the other end acknowledges | `unconfirmed_match` |
@@ -140,8 +141,12 @@
 //!   told (`gap`) and read on behind.
 //! * Octets with a sequence number that the guard has forgotten the beginning of (a table full of others)
 //!   are read as if a connection began there.
-//! * A connection that was open before the guard started is not covered in one case. Its sender sends a decoy that ends
-//!   where the receiver stands. The receiver answers with a duplicate ACK, and the guard takes the decoy for received.
+//! * A connection whose SYN the guard has not seen or has forgotten begins for it with the first segment that it sees. Its
+//!   sender may send a decoy that ends where the receiver stands, or before that. The receiver answers with a duplicate ACK,
+//!   and the guard takes the decoy for received. The same goes for bytes that the receiver ignores in one segment, or one
+//!   flight, with those that it takes: nobody has told the guard yet where the receiver stands.
+//! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a simultaneous
+//!   open). The guard forgets it after 120 s, if other connections fill the table, or with a restart.
 
 #[cfg(test)]
 mod ends;

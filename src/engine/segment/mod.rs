@@ -259,7 +259,10 @@ impl Engine {
         if quiet && tracked.anomalies.is_empty() && flow.conversation.is_none() {
             return self.inspect_quiet(id, packet);
         }
-        settle_client(flow, segment, from, &mut self.bench.desk);
+        if !tracked.ignore && settle_client(flow, segment, from, &mut self.bench.desk) {
+            // It was read as what the other side says.
+            Passage::new(self, seen, sink).end_conversation();
+        }
         let may_ask = self.may_ask_for_more(packet);
         let origin = Origin { before, receiver_expects, may_ask };
         Passage::of(self, seen, origin, sink).inspect(&tracked)
@@ -335,10 +338,10 @@ fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     let remembers = inline && flow.is_supported();
     let over =
         flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !law.enforces(flow.key()));
-    let class = if over {
-        Class::Closed
-    } else if flow.is_opening() {
+    let class = if flow.is_opening() {
         Class::Opening
+    } else if over {
+        Class::Closed
     } else if inline && !flow.is_supported() {
         Class::Unconfirmed
     } else {
@@ -347,12 +350,13 @@ fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     (class, over)
 }
 
-/// Settles who the client is before the first data is read.
-fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End, desk: &mut Desk) {
-    if flow.client_known() || segment.payload().is_empty() {
-        return;
+/// Settles who the client is before data is read; true if it was taken for the server. Data in a SYN tells nothing for good.
+fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End, desk: &mut Desk) -> bool {
+    if flow.client_known() || segment.payload().is_empty() || segment.flags().syn() {
+        return false;
     }
     desk.counters.midstream += 1;
+    let was = flow.end(Side::Client);
     let payload = segment.payload();
     let client = if recognise(Side::Server, payload) == Recognition::Http {
         from.other()
@@ -362,6 +366,7 @@ fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End
         guess_client(segment, from)
     };
     flow.set_client(client);
+    was != client
 }
 
 /// The facts of a flow that is in no table, by the one segment of it that is known.
@@ -436,7 +441,8 @@ fn refuse_packet(judge: &mut Judge<'_>) -> Decision {
 /// The sender is the client if it sends to the smaller port: the guess where no SYN was seen.
 fn guess_client(segment: &Segment<'_>, from: End) -> End {
     let flags = segment.flags();
-    let to_server =
-        if flags.syn() { !flags.ack() } else { segment.destination_port() <= segment.source_port() };
+    // Nothing takes a SYN with FIN or RST for one.
+    let opens = flags.syn() && !flags.fin() && !flags.rst();
+    let to_server = if opens { !flags.ack() } else { segment.destination_port() <= segment.source_port() };
     if to_server { from } else { from.other() }
 }

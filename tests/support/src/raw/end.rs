@@ -24,6 +24,37 @@ pub trait Medium {
     fn pause(&mut self, time: Duration);
 }
 
+/// An end over any medium.
+pub type AnyEnd<'m> = RawEnd<Box<dyn Medium + 'm>>;
+
+impl<M: Medium + ?Sized> Medium for &mut M {
+    fn transmit(&mut self, packet: &[u8]) {
+        (**self).transmit(packet);
+    }
+
+    fn receive(&mut self, wait: Duration) -> Option<Vec<u8>> {
+        (**self).receive(wait)
+    }
+
+    fn pause(&mut self, time: Duration) {
+        (**self).pause(time);
+    }
+}
+
+impl<M: Medium + ?Sized> Medium for Box<M> {
+    fn transmit(&mut self, packet: &[u8]) {
+        (**self).transmit(packet);
+    }
+
+    fn receive(&mut self, wait: Duration) -> Option<Vec<u8>> {
+        (**self).receive(wait)
+    }
+
+    fn pause(&mut self, time: Duration) {
+        (**self).pause(time);
+    }
+}
+
 /// What a stack in its ordinary state waits for an answer; the model answers at once.
 const ROUND_TRIP: Duration = Duration::from_millis(15);
 

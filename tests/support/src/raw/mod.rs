@@ -14,7 +14,7 @@ mod packet;
 mod receiver;
 mod wire;
 
-pub use end::{Medium, RawEnd, Role};
+pub use end::{AnyEnd, Medium, RawEnd, Role};
 pub use hostile::{Cargo, Hostile};
 pub use packet::{Extension, Flags, Packet, Received};
 pub use receiver::{Moods, Receiver};

@@ -5,6 +5,7 @@
 //! application reads at once. There is no congestion control, no timer, and the window stays open.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::end::Role;
 use super::packet::{Flags, Packet, Received};
@@ -124,6 +125,19 @@ impl Receiver {
     /// What its application has read.
     pub fn read(&self) -> &[u8] {
         &self.read
+    }
+
+    /// True if nothing of what was sent to its application has come, in order or ahead of its turn.
+    pub fn is_untouched(&self) -> bool {
+        self.read.is_empty() && self.out_of_order.is_empty()
+    }
+
+    /// How long it may say nothing: without an answer Linux sends its SYN again, at the latest 64 s after the one before.
+    pub fn patience(&self) -> Duration {
+        match self.state {
+            State::SynSent | State::SynReceived => Duration::from_secs(64),
+            _ => Duration::MAX,
+        }
     }
 
     /// A client's first SYN.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::end::{Medium, RawEnd, Role};
+use super::end::{AnyEnd, Medium, RawEnd, Role};
 use crate::{Application, Namespace, Talk};
 
 /// All protocols, as a packet socket takes it: network byte order (`ETH_P_ALL`).
@@ -121,10 +121,11 @@ impl Battlefield {
     ///
     /// # Panics
     /// When a socket cannot be had.
-    pub fn pair(&self, role: Role, v6: bool, talk: Talk) -> (RawEnd<Wire>, Application) {
+    pub fn pair(&self, role: Role, v6: bool, talk: Talk) -> (AnyEnd<'static>, Application) {
         let wire = self.wire(v6);
         let (local, real) = (wire.local, Self::real_address(v6));
         let start = 1_000_000 + u32::from(local.port()) * 77;
+        let wire: Box<dyn Medium> = Box::new(wire);
         match role {
             Role::Client => {
                 let application = Application::serve(&self.real, real, talk);
