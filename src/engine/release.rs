@@ -37,7 +37,7 @@
 //! A client's body can't be released by a mark: the next request follows it in the same direction, and the kernel would have to stop
 //! at a sequence number. What it can count are octets of a connection (`connbytes`), and those say nothing of their place: a client
 //! that sends the next request first, ahead of its turn, and the rest of the body behind it, has sent as many
-//! (`tests/bodies.rs` shows it).
+//! (`tests/guard/bodies.rs` shows it).
 
 use super::conversation::Conversation;
 use super::judge::Judge;

@@ -1,6 +1,6 @@
 //! What the fuzzers run: one function a target, octets in, a panic where something is wrong.
 //!
-//! The coverage-guided targets in `fuzz/` and the property tests in `tests/fuzzing.rs` share these
+//! The coverage-guided targets in `fuzz/` and the property tests in `tests/replay/fuzzing.rs` share these
 //! functions, so that what one finds the other repeats. Nothing in the program uses this module.
 
 mod banners;

@@ -1,0 +1,11 @@
+//! Workers, sensors, rules and versions of a fleet over a real PostgreSQL.
+
+mod borders;
+mod by_hand;
+mod jobs;
+mod rules;
+mod sensing;
+mod sensors;
+mod sites;
+mod spill;
+mod versions;

@@ -1,0 +1,30 @@
+//! The guard over real queues: verdicts, the hook, reloads, takeovers and what it reports.
+
+mod accounts;
+mod bans;
+mod bodies;
+mod bridge;
+mod bypass;
+mod confinement;
+mod failover;
+mod flow_events;
+mod foreigners;
+mod hang;
+mod hook;
+mod hook_chain;
+mod hook_failure;
+mod hook_watch;
+mod local_rules;
+mod log_size;
+mod marks;
+mod monitoring;
+mod operations;
+mod policy;
+mod quic_guard;
+mod reload;
+mod source;
+mod status;
+mod takeover;
+mod unseen;
+mod uploads;
+mod verdicts;

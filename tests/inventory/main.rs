@@ -1,0 +1,6 @@
+//! The inventory in SQLite and PostgreSQL.
+
+mod changes;
+mod exchange;
+mod records;
+mod server;

@@ -1,0 +1,10 @@
+//! Scans of real and scripted servers.
+
+mod greetings;
+mod network;
+mod nmap;
+mod old_tls;
+mod pipeline;
+mod servers;
+mod targets;
+mod tls;

@@ -1,0 +1,4 @@
+//! The page in a real browser.
+
+mod pages;
+mod scans;

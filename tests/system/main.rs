@@ -1,0 +1,9 @@
+//! Packages, services, manifests, doctor, the tunnel and the command line as a whole.
+
+mod cli;
+mod doctor;
+mod manifests;
+mod packages;
+mod packaging;
+mod service;
+mod tunnel;
