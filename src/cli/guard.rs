@@ -15,12 +15,11 @@ use super::rule_paths::Use;
 use super::rules_from::RulesFromFlags;
 use super::{Exit, Failure};
 use crate::bypass::{self, BypassConfig};
-use crate::confinement::tell_unheld;
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
 use crate::fleet::rules::RulesFrom;
 use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
-use crate::guard::{self, ConfigFile, ControlPlace, GuardConfig, GuardError, Sandbox, control};
+use crate::guard::{self, ConfigFile, ControlPlace, GuardConfig, GuardError, control};
 use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
 use crate::privileges::User;
 use crate::rules::Selection;
@@ -215,15 +214,6 @@ impl GuardArgs {
         }
     }
 
-    /// What the guard is held to. One that notifies others runs their programs, which need what nobody knows.
-    fn sandbox(&self) -> Sandbox {
-        if self.no_sandbox {
-            tell_unheld("a packet");
-            return Sandbox::Off;
-        }
-        if self.inspection.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }
-    }
-
     /// How long a packet may wait; the nfq crate does not tell how long one has.
     fn longest_wait(&self) -> Result<Option<Duration>, Failure> {
         match (self.backend, self.max_wait) {
@@ -280,26 +270,20 @@ impl GuardArgs {
             releases: true,
         };
         let user = self.user.as_ref();
-        let mut writes = inspection.writes();
-        writes.extend(rules_from.iter().map(|from| from.state.clone()));
+        let rules = match rules_from {
+            Some(_) => self.published(),
+            None => inspection.selection()?,
+        };
+        let mut inspection = inspection.config(rules, self.no_sandbox);
+        inspection.writes.extend(rules_from.iter().map(|from| from.state.clone()));
         Ok(GuardConfig {
-            rules: match rules_from {
-                Some(_) => self.published(),
-                None => inspection.selection()?,
-            },
+            inspection,
             config_file: config_file.map(ConfigFile::read).transpose()?,
-            fingerprints: inspection.fingerprints.path.clone(),
             queues: self.queue,
             backend: match self.backend {
                 BackendName::LibnetfilterQueue => Backend::LibnetfilterQueue,
                 BackendName::Nfq => Backend::Nfq,
             },
-            enforce: inspection.enforce,
-            enforce_only: inspection.enforce_only.only(),
-            on_failure: inspection.on_failure(),
-            on_anomaly: inspection.on_anomaly.policy(inspection.enforce),
-            http_inspect: inspection.http_inspect.into(),
-            collect_kex: inspection.hassh,
             ban_exempt: self.ban_exempt.clone(),
             hook: (!hook.chains.is_empty()).then_some(hook),
             hook_repair: self.hook_repair == Switch::On,
@@ -311,7 +295,6 @@ impl GuardArgs {
             copy_range: self.copy_range,
             queue_length: self.queue_length,
             max_wait: self.longest_wait()?,
-            flow_limit: inspection.flow_limit(),
             mark,
             pin: self.pin,
             control: Some(ControlPlace {
@@ -321,11 +304,7 @@ impl GuardArgs {
             takeover: self.takeover.clone(),
             fd_store: self.fd_store,
             metrics: self.metrics.config()?,
-            disclosure: inspection.log_headers.disclosure(),
-            flow_events: inspection.flow_events,
             user: self.user.clone(),
-            sandbox: self.sandbox(),
-            writes,
         })
     }
 }

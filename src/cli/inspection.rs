@@ -11,8 +11,9 @@ use super::flags::{
 };
 use super::hook::OnFailureFlag;
 use super::rule_paths::{RulesFlag, Use};
+use crate::confinement::tell_unheld;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::guard::Output;
+use crate::guard::{InspectionConfig, Output, Sandbox};
 use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::learn::Learning;
@@ -103,13 +104,44 @@ impl InspectionFlags {
         Selection { learns: self.learn.is_some(), ..selection }
     }
 
+    /// What packets are inspected by, with these rules.
+    pub(super) fn config(&self, rules: Selection, no_sandbox: bool) -> InspectionConfig {
+        InspectionConfig {
+            rules,
+            fingerprints: self.fingerprints.path.clone(),
+            engine: EngineConfig {
+                enforce: self.enforce,
+                enforce_only: self.enforce_only.only(),
+                on_failure: self.on_failure(),
+                on_anomaly: self.on_anomaly.policy(self.enforce),
+                http_inspect: self.http_inspect.into(),
+                disclosure: self.log_headers.disclosure(),
+                flow_events: self.flow_events,
+                collect_kex: self.hassh,
+                flow_limit: self.flow_limit(),
+                ..EngineConfig::default()
+            },
+            sandbox: self.sandbox(no_sandbox),
+            writes: self.writes(),
+        }
+    }
+
+    /// What the process is held to. One that notifies others runs their programs, whose needs are unknown.
+    fn sandbox(&self, is_off: bool) -> Sandbox {
+        if is_off {
+            tell_unheld("a packet");
+            return Sandbox::Off;
+        }
+        if self.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }
+    }
+
     /// Flows remembered at once.
-    pub(super) fn flow_limit(&self) -> usize {
+    fn flow_limit(&self) -> usize {
         usize::try_from(self.flow_limit).unwrap_or(usize::MAX)
     }
 
     /// The files that are written.
-    pub(super) fn writes(&self) -> Vec<PathBuf> {
+    fn writes(&self) -> Vec<PathBuf> {
         let files = [self.events.as_deref(), self.learn.as_deref(), self.output.as_deref()];
         files.into_iter().flatten().map(Path::to_owned).chain(self.inventory.writes()).collect()
     }

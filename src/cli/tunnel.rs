@@ -12,8 +12,7 @@ use super::metrics::MetricsFlags;
 use super::page::PageFlags;
 use super::rule_paths::LOCAL_FLAG;
 use super::{Exit, Failure, print};
-use crate::confinement::tell_unheld;
-use crate::guard::{EventReader, InsideConfig, Output};
+use crate::guard::{EventReader, InspectionConfig, Output};
 use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
 /// `bannerwall tunnel`: a run, or something about keys.
@@ -169,7 +168,7 @@ impl TunnelFlags {
     }
 
     /// By what packets are judged, if they are to be.
-    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InsideConfig>, Failure> {
+    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InspectionConfig>, Failure> {
         if !self.guard {
             return match inspection.given() {
                 Some(flags) => Err(Failure::usage(anyhow!("{flags}: for a tunnel this takes --guard"))),
@@ -177,30 +176,7 @@ impl TunnelFlags {
             };
         }
         inspection.check_files()?;
-        Ok(Some(InsideConfig {
-            rules: inspection.selection()?,
-            fingerprints: inspection.fingerprints.path.clone(),
-            enforce: inspection.enforce,
-            enforce_only: inspection.enforce_only.only(),
-            on_failure: inspection.on_failure(),
-            on_anomaly: inspection.on_anomaly.policy(inspection.enforce),
-            http_inspect: inspection.http_inspect.into(),
-            collect_kex: inspection.hassh,
-            flow_limit: inspection.flow_limit(),
-            disclosure: inspection.log_headers.disclosure(),
-            flow_events: inspection.flow_events,
-            is_confined: self.is_confined(inspection),
-            writes: inspection.writes(),
-        }))
-    }
-
-    /// Whether the tunnel is held to its files and calls. One that notifies others runs their programs, which need what nobody
-    /// knows.
-    fn is_confined(&self, inspection: &InspectionFlags) -> bool {
-        if self.no_sandbox {
-            tell_unheld("a packet");
-        }
-        !self.no_sandbox && !inspection.inventory.notifies()
+        Ok(Some(inspection.config(inspection.selection()?, self.no_sandbox)))
     }
 
     /// What reads events; nothing without `--guard`.

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::host::InspectionConfig;
 use super::source::Backend;
-use crate::banner::disclosure::Disclosure;
 use crate::bypass::BypassConfig;
-use crate::engine::{AnomalyPolicy, EnforceOnly, HttpInspect, OnFailure};
+use crate::engine::EngineConfig;
 use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::metrics::MetricsConfig;
 use crate::output::{Destination, Format};
 use crate::privileges::User;
-use crate::rules::Selection;
 use crate::terms::hash::Digest;
 
 /// One place that events go to.
@@ -67,28 +66,14 @@ impl ConfigFile {
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
-    /// Where rules come from.
-    pub rules: Selection,
+    /// Rules, engine and outputs.
+    pub inspection: InspectionConfig,
     /// The file that flags were read from, if any.
     pub config_file: Option<ConfigFile>,
-    /// A fingerprint database.
-    pub fingerprints: Option<PathBuf>,
     /// The queues, one worker each.
     pub queues: Queues,
     /// Which library talks to the kernel.
     pub backend: Backend,
-    /// Whether blocking rules block.
-    pub enforce: bool,
-    /// The flows that are enforced.
-    pub enforce_only: EnforceOnly,
-    /// What becomes of packets that cannot be inspected.
-    pub on_failure: OnFailure,
-    /// What is done about traffic that an inspector could be misled with.
-    pub on_anomaly: AnomalyPolicy,
-    /// How much of an HTTP connection is read.
-    pub http_inspect: HttpInspect,
-    /// Whether KEXINIT is read for HASSH even if no rule asks for it.
-    pub collect_kex: bool,
     /// Networks that are never banned.
     pub ban_exempt: Vec<IpNet>,
     /// The hook to put up for the run.
@@ -111,8 +96,6 @@ pub struct GuardConfig {
     pub queue_length: u32,
     /// How long a packet may have waited there to be judged; any time where absent.
     pub max_wait: Option<Duration>,
-    /// Flows remembered at once, over all queues.
-    pub flow_limit: usize,
     /// Our two bits of the mark.
     pub mark: MarkField,
     /// Pin each worker to a CPU of its own.
@@ -125,19 +108,16 @@ pub struct GuardConfig {
     pub fd_store: bool,
     /// Where to show metrics.
     pub metrics: Option<MetricsConfig>,
-    /// How much of messages events show.
-    pub disclosure: Disclosure,
-    /// Whether each flow is told of at its end.
-    pub flow_events: bool,
     /// Who the guard goes on as once it has what only root gets.
     pub user: Option<User>,
-    /// What it is held to from then on.
-    pub sandbox: Sandbox,
-    /// The files that are written.
-    pub writes: Vec<PathBuf>,
 }
 
 impl GuardConfig {
+    /// The settings of the engines.
+    pub const fn engine(&self) -> &EngineConfig {
+        &self.inspection.engine
+    }
+
     /// Whether another process may go on with the queues of this one.
     pub(super) const fn leaves_queues(&self) -> bool {
         self.takeover.is_some() || self.fd_store

@@ -21,6 +21,7 @@ use rustix::thread::CapabilitySet;
 
 use super::GuardError;
 use super::config::{GuardConfig, Sandbox};
+use super::host::InspectionConfig;
 use super::ledger::{self, Ledger};
 use super::reader::EventReader;
 use super::rule_source::RuleSource;
@@ -28,7 +29,7 @@ use crate::confinement::Confinement;
 use crate::hook::Programs;
 use crate::hook::runner::Runner;
 use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, PROGRAMS, User};
-use crate::rules::{RuleSet, Selection, Texts};
+use crate::rules::{RuleSet, Texts};
 
 /// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
@@ -74,21 +75,21 @@ pub(super) fn give_up(
     rules: &RuleSet,
     attached: Confinement,
 ) -> Result<Programs, GuardError> {
-    if config.user.is_none() && config.sandbox == Sandbox::Off {
+    if config.user.is_none() && config.inspection.sandbox == Sandbox::Off {
         return Ok(Programs::Here);
     }
     let runner = Runner::start()?;
     // Bound queues have made it appear. Without it there are no accounts, which is told when they are due.
     let _ = hold_table();
     let mut needed = CapabilitySet::NET_ADMIN;
-    if config.enforce {
+    if config.engine().enforce {
         needed |= CapabilitySet::NET_RAW;
     }
     match &config.user {
-        Some(user) => become_user(user, needed, &config.writes)?,
+        Some(user) => become_user(user, needed, &config.inspection.writes)?,
         None => privileges::leave_root(needed | FILES)?,
     }
-    if config.sandbox == Sandbox::Whole {
+    if config.inspection.sandbox == Sandbox::Whole {
         confinement(config, rules, attached).apply_or_tell(false);
     }
     Ok(Programs::Beside(Arc::new(runner)))
@@ -104,12 +105,8 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
 }
 
 /// What whoever judges packets opens later: rules again, event files anew, what is attached, the kernel's own.
-pub(super) fn files(
-    selection: &Selection,
-    rules: &RuleSet,
-    attached: Confinement,
-    writes: &[PathBuf],
-) -> Confinement {
+pub(super) fn files(config: &InspectionConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
+    let InspectionConfig { rules: selection, writes, .. } = config;
     let mut confinement = attached.speaking().watching_kernel();
     let are_files = matches!(selection.texts, Texts::Files);
     let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
@@ -122,14 +119,14 @@ fn confinement(config: &GuardConfig, rules: &RuleSet, attached: Confinement) -> 
     let accounts = ledger::folder(config.user.as_ref()).join("accounts");
     let sockets = config.control.iter().map(|place| &place.path).chain(&config.takeover);
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
-    let mut confinement = files(&config.rules, rules, attached, &config.writes);
+    let mut confinement = files(&config.inspection, rules, attached);
     if let Some(file) = &config.config_file {
         confinement = confinement.reading_anew(&file.path);
     }
     if config.bypass.is_some() {
         confinement = confinement.keeping_maps();
     }
-    if config.enforce {
+    if config.engine().enforce {
         confinement = confinement.tapping();
     }
     made.fold(confinement, Confinement::making)

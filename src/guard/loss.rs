@@ -94,7 +94,7 @@ impl Loss {
     /// Accounts that go on where those of the last run ended.
     pub(super) fn new(config: &GuardConfig, metrics: &GuardMetrics) -> Self {
         let ledger = Ledger::of(config.queues, config.user.as_ref());
-        Self::with(config.queues, config.mark, config.on_failure, metrics, ledger)
+        Self::with(config.queues, config.mark, config.engine().on_failure, metrics, ledger)
     }
 
     fn with(

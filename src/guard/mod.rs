@@ -9,13 +9,14 @@
 mod bans;
 mod blocks;
 mod bridge;
+mod carrier;
 mod clock;
 mod config;
 pub mod control;
 mod front;
 mod handed;
 mod hold;
-mod inside;
+mod host;
 mod interfaces;
 mod keeper;
 mod ledger;
@@ -47,8 +48,9 @@ mod waiting;
 mod worker;
 
 pub use bans::{BanCommand, BanInfo, BanList};
+pub use carrier::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};
 pub use config::{ConfigFile, ControlPlace, GuardConfig, Output, Sandbox};
-pub use inside::{Fate, Inside, InsideConfig, Shown, Upkeep};
+pub use host::InspectionConfig;
 pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use requests::{ExplainedBlock, WhyReport};
 pub use resets::Outcomes;
@@ -66,7 +68,7 @@ use crate::bypass::BypassError;
 use crate::engine::OnFailure;
 use crate::hook::HookError;
 use crate::metrics::MetricsError;
-use crate::rules::fingerprint::{FingerprintError, Fingerprints};
+use crate::rules::fingerprint::FingerprintError;
 use crate::rules::{LoadError, Selection};
 use source::SourceError;
 
@@ -211,9 +213,7 @@ pub fn check(
     mut source: Option<Box<dyn RuleSource>>,
 ) -> Result<(), GuardError> {
     let config = rule_source::with_first_rules(config, &mut source)?;
-    reload::load_rules(&config.rules)?;
-    config.fingerprints.as_deref().map(Fingerprints::load).transpose()?;
-    start::check_readers(readers)
+    host::Loaded::read(&config.inspection, readers).map(drop)
 }
 
 /// Guards until a signal ends the run; prints `ready` with the queues on stderr once packets are judged.
@@ -233,7 +233,7 @@ pub fn run(
         .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
     // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait for the next.
-    if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.on_failure) {
+    if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.engine().on_failure) {
         store.abandon(config, &names);
     }
     ended

@@ -84,7 +84,7 @@ impl Run {
     }
 
     fn why(&self, address: IpAddr, port: Option<u16>) -> WhyReport {
-        let rules = self.rules.load();
+        let rules = self.host.rules.load();
         let blocks = self.blocks.of(address, port);
         let blocks = blocks.into_iter().map(|block| explain(block, address, &rules)).collect();
         WhyReport { since: self.started, blocks }

@@ -69,7 +69,7 @@ pub(super) fn with_first_rules(
 ) -> Result<GuardConfig, GuardError> {
     let mut config = config.clone();
     if let Some(source) = source {
-        config.rules = source.first().map_err(GuardError::Attached)?;
+        config.inspection.rules = source.first().map_err(GuardError::Attached)?;
     }
     Ok(config)
 }

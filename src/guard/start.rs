@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use arc_swap::ArcSwap;
 use bannerwall_ffi::error::QueueError;
 use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::unbounded;
@@ -16,37 +15,30 @@ use super::config::{GuardConfig, Output};
 use super::front::{Facade, Front, UnboundSockets};
 use super::handed::Handed;
 use super::hold;
+use super::host::{Host, Loaded};
 use super::interfaces::Interfaces;
 use super::notify::{self, Notifier};
 use super::own_listeners::OwnListeners;
 use super::policy::{Offload, Policy};
 use super::pulse::{Pulse, Rounds};
 use super::queue::Queue;
-use super::reader::{self, EventReader, ReaderStart, RunningReader};
-use super::readers::ReadersShown;
+use super::reader::{self, EventReader};
 use super::recent::Recent;
-use super::reload::load_rules;
-use super::resets::{Allowance, Injector};
+use super::resets::Injector;
 use super::rule_source::{RuleSource, start_polling, with_first_rules};
 use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
 use super::supervise::{Beginning, Run};
 use super::takeover::{Estate, Gift, Kept, Store, queue_name};
-use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
-use super::worker::{Judge, Shared, TICK, Worker};
+use super::worker::{Judge, Shared, Worker};
 use super::{GuardError, Message, signals};
 use crate::bypass::neighbours::{self, Interface};
 use crate::bypass::{Bypass, BypassConfig, BypassError, Entries};
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::event;
 use crate::hook::{MarkState, Programs};
-use crate::inline::Inspector;
-use crate::metrics::{GuardMetrics, Health, Registry, ReloadResult};
-use crate::output::{Writer, WriterConfig};
+use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::privileges::may_answer;
-use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
 
 /// Octets of packets of undecided flows that are kept for a guard that goes on, over all queues.
 const JOURNAL: usize = 64 << 20;
@@ -86,28 +78,27 @@ pub(super) fn start(
     Left { manager, store, kept }: Left,
 ) -> Result<(Run, Vec<Queue>), GuardError> {
     let config = &with_first_rules(config, &mut source)?;
-    let (rules, fingerprints) = read(config, &readers)?;
+    let loaded = Loaded::read(&config.inspection, &readers)?;
     let registry = Registry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
+    metrics.enforcing.set(i64::from(config.engine().enforce));
     let health = Arc::new(Health::default());
     let mut predecessor = Estate::find(config, store.as_ref(), kept)?;
     let sources = bind(config, predecessor.as_mut(), store.as_ref())?;
     let shown = config.metrics.as_ref().map(|shown| shown.address);
     let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
-    let injector = config.enforce.then(|| open_injector(config, &metrics)).transpose()?;
+    let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let bypass = config.bypass.as_ref().map(|bypass| start_bypass(config, bypass, &metrics)).transpose()?;
     let (bypass, entries) = bypass.unzip();
     // No thread runs yet: what is given up here none of them has.
     let unbound = UnboundSockets::open(config)?;
     let attached = reader::confinement(&readers);
     let attached = source.iter().fold(attached, |attached, source| source.confine(attached));
-    let programs = hold::give_up(config, &rules, attached)?;
+    let programs = hold::give_up(config, &loaded.rules, attached)?;
     let (sender, messages) = unbounded::<Message>();
     let signals = signals::Listener::start(sender.clone())?;
-    let writers = start_writers(outputs)?;
     let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
-    let readers = start_readers(readers, &writers, succeeds)?;
-    note_start(&metrics, config, &rules);
+    let host = Host::start(loaded, metrics, outputs, readers, succeeds)?;
     let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
     let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
     let gifts = gifts(config, &sources);
@@ -115,7 +106,7 @@ pub(super) fn start(
     let port_ids = config.queues.numbers().zip(&sources).map(port_id).collect();
     let now = SystemTime::now().into();
     let publisher =
-        source.map(|source| start_polling(source, sender.clone(), metrics.clone())).transpose()?;
+        source.map(|source| start_polling(source, sender.clone(), host.metrics.clone())).transpose()?;
     let watchdog = manager.clone().zip(notify::watchdog());
     let mut run = Run {
         config: config.clone(),
@@ -125,17 +116,13 @@ pub(super) fn start(
         manager,
         stop: Arc::new(AtomicBool::new(false)),
         leaves: Arc::new(AtomicBool::new(false)),
-        rules: Arc::new(ArcSwap::from_pointee(rules)),
+        host,
         registry,
-        metrics,
         health,
         messages,
         sender,
-        writers,
-        readers,
         workers: Vec::new(),
         bans: None,
-        shown: ReadersShown::default(),
         predecessor,
         facade: None,
         front: Front::default(),
@@ -153,7 +140,7 @@ pub(super) fn start(
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
     run.face(listener, gifts, unbound, listeners.clone())?;
-    let parts = Parts { run: &run, bans, fingerprints, injector, cpus: allowed_cpus(config.pin), listeners };
+    let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.pin), listeners };
     let mut entries = entries.into_iter().flatten();
     let numbered = config.queues.numbers().zip(sources).enumerate();
     let queues =
@@ -181,31 +168,14 @@ fn start_bypass(
     Ok((Arc::new(started), entries))
 }
 
-/// Reads what is there to be read, and checks all readers before one of them makes anything.
-fn read(
-    config: &GuardConfig,
-    readers: &[Box<dyn EventReader>],
-) -> Result<(RuleSet, Option<Arc<Fingerprints>>), GuardError> {
-    let rules = load_rules(&config.rules)?;
-    tell_where_none(&rules);
-    let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
-    check_readers(readers)?;
-    Ok((rules, fingerprints))
-}
-
-fn note_start(metrics: &GuardMetrics, config: &GuardConfig, rules: &RuleSet) {
-    metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
-    metrics.note_rules(ReloadResult::Success);
-    metrics.enforcing.set(i64::from(config.enforce));
-}
-
 impl Run {
     /// Starts the thread that keeps bans.
     fn start_bans(&mut self) -> Result<BanHandle, GuardError> {
-        let enforces = self.config.enforce;
-        let expected = enforces && self.rules.load().needs().bans;
+        let enforces = self.config.engine().enforce;
+        let expected = enforces && self.host.rules.load().needs().bans;
         let config = BanConfig { exempt: self.config.ban_exempt.clone(), enforces, expected };
-        let keeper = BanKeeper::start(self.programs.clone(), config, self.metrics.clone(), self.sinks())?;
+        let keeper =
+            BanKeeper::start(self.programs.clone(), config, self.host.metrics.clone(), self.sinks())?;
         let handle = keeper.handle.clone();
         self.bans = Some(keeper);
         Ok(handle)
@@ -222,7 +192,7 @@ impl Run {
         let facade = Facade {
             registry: self.registry.clone(),
             health: Arc::clone(&self.health),
-            metrics: self.metrics.clone(),
+            metrics: self.host.metrics.clone(),
             messages: self.sender.clone(),
             listener,
             gifts,
@@ -235,42 +205,11 @@ impl Run {
             self.facade = Some(facade);
             return Ok(());
         }
-        let (front, failed) = Front::open(&self.config, facade, &mut self.readers);
+        let (front, failed) = Front::open(&self.config, facade, &mut self.host.readers);
         failed.into_iter().next().map_or(Ok(()), Err)?;
         self.front = front;
         Ok(())
     }
-}
-
-/// Says so where nothing will come of a run.
-fn tell_where_none(rules: &RuleSet) {
-    if rules.rules().is_empty() && rules.policies().is_empty() {
-        tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
-    }
-}
-
-/// Starts a writer for each output.
-pub(super) fn start_writers(outputs: Vec<Output>) -> Result<Vec<Writer>, GuardError> {
-    let start = |output: Output| Writer::start(WriterConfig::COUNTING, output.destination, output.format);
-    outputs.into_iter().map(start).collect::<Result<_, _>>().map_err(GuardError::Output)
-}
-
-/// Checks what readers are configured with.
-pub(super) fn check_readers(readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
-    readers.iter().try_for_each(|reader| reader.check()).map_err(GuardError::Attached)
-}
-
-/// Starts the readers of events.
-pub(super) fn start_readers(
-    readers: Vec<Box<dyn EventReader>>,
-    writers: &[Writer],
-    succeeds: bool,
-) -> Result<Vec<Box<dyn RunningReader>>, GuardError> {
-    let start = |reader: Box<dyn EventReader>| {
-        let outputs = writers.iter().map(Writer::handle).collect();
-        reader.start(ReaderStart { outputs, succeeds })
-    };
-    readers.into_iter().map(start).collect::<Result<_, _>>().map_err(GuardError::Attached)
 }
 
 /// The service manager that wants to be told, if any.
@@ -307,7 +246,7 @@ fn bind(
             backend: config.backend,
             copy_range: config.copy_range.min(MAXIMUM_COPY_RANGE),
             maximum_length: config.queue_length,
-            fail_open: config.on_failure == OnFailure::Open,
+            fail_open: config.engine().on_failure == OnFailure::Open,
             ..SourceConfig::new(queue)
         };
         let failed = |source: SourceError| GuardError::Source { queue, source };
@@ -368,7 +307,6 @@ fn allowed_cpus(pin: bool) -> Vec<usize> {
 /// What the workers are made of.
 struct Parts<'a> {
     run: &'a Run,
-    fingerprints: Option<Arc<Fingerprints>>,
     injector: Option<Arc<Injector>>,
     cpus: Vec<usize>,
     bans: BanHandle,
@@ -379,10 +317,9 @@ impl Parts<'_> {
     fn queue(&self, index: usize, number: u16, bound: Bound, bypass: Option<Entries>) -> Queue {
         let run = self.run;
         let Bound { source, is_adopted } = bound;
-        let in_force = Arc::clone(&run.rules);
-        let mut inspector = Inspector::new(self.engine_config(), in_force, self.fingerprints.clone(), TICK);
+        let mut inspection = run.host.inspection(self.engine_config(), number, run.sinks());
         if run.config.leaves_queues() {
-            inspector.keep_journal(JOURNAL / run.config.queues.numbers().len().max(1));
+            inspection.inspector.keep_journal(JOURNAL / run.config.queues.numbers().len().max(1));
         }
         let copy_range = source.copy_range();
         let offload = match (run.config.offload, source.marks_connections()) {
@@ -391,16 +328,13 @@ impl Parts<'_> {
             (true, true) => Offload::Verdict,
         };
         let judge = Judge {
-            inspector,
+            inspection,
             policy: Policy::new(run.config.mark, offload, self.failure(), copy_range),
             injector: self.injector.clone(),
-            allowance: Allowance::default(),
             resets: Vec::new(),
             own: Recent::new(),
             listeners: self.listeners.clone(),
-            sink: run.sinks(),
             interfaces: Interfaces::new(),
-            answers: Answers::default(),
             grown: None,
             bypass,
             bans: self.bans.clone(),
@@ -410,53 +344,32 @@ impl Parts<'_> {
             stop: Arc::clone(&run.stop),
             leaves: Arc::clone(&run.leaves),
             messages: run.sender.clone(),
-            tally: Arc::new(Tally::default()),
         };
-        let publisher = Publisher::new(run.metrics.clone(), number, &run.rules.load());
-        let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.metrics.clone());
+        let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.host.metrics.clone());
         let handed = Handed::new(number);
         let pulse = Pulse::new(Arc::clone(&run.rounds), index);
         let (inherited, is_doubtful) = (None, false);
-        let worker = Worker {
-            source,
-            judge,
-            publisher,
-            shared,
-            copy_range,
-            waiting,
-            handed,
-            pulse,
-            inherited,
-            is_doubtful,
-        };
+        let worker =
+            Worker { source, judge, shared, copy_range, waiting, handed, pulse, inherited, is_doubtful };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
         Queue { number, worker, is_adopted, cpu }
     }
 
     fn engine_config(&self) -> EngineConfig {
-        let config = &self.run.config;
-        let queues = config.queues.numbers().len();
-        let defaults = EngineConfig::default();
+        let GuardConfig { inspection, offload, queues, .. } = &self.run.config;
+        let engine = &inspection.engine;
+        let queues = queues.numbers().len();
         EngineConfig {
-            source: event::Source::Guard,
-            enforce: config.enforce,
-            enforce_only: config.enforce_only.clone(),
-            on_failure: config.on_failure,
-            on_anomaly: config.on_anomaly,
-            http_inspect: config.http_inspect,
-            disclosure: config.disclosure,
-            flow_events: config.flow_events,
-            hands_over: config.offload,
-            collect_kex: config.collect_kex,
-            flow_limit: config.flow_limit.div_ceil(queues),
-            buffer_limit: defaults.buffer_limit.div_ceil(queues),
-            ..defaults
+            hands_over: *offload,
+            flow_limit: engine.flow_limit.div_ceil(queues),
+            buffer_limit: engine.buffer_limit.div_ceil(queues),
+            ..engine.clone()
         }
     }
 
     /// The verdict of a packet that cannot be judged.
     fn failure(&self) -> Verdict {
-        match self.run.config.on_failure {
+        match self.run.config.engine().on_failure {
             OnFailure::Open => Verdict::Accept,
             OnFailure::Closed => Verdict::Drop,
         }

@@ -143,7 +143,7 @@ pub struct Gaps {
 impl Run {
     /// The state of the run.
     pub(super) fn status(&self) -> GuardStatus {
-        let rules = self.rules.load();
+        let rules = self.host.rules.load();
         let queues: Vec<QueueStatus> =
             self.port_ids.iter().map(|(queue, port_id)| self.queue_status(*queue, *port_id)).collect();
         let drift = self.drift();
@@ -153,8 +153,8 @@ impl Run {
             process: std::process::id(),
             started: self.started,
             continues: matches!(self.beginning, Beginning::Succeeds(_)),
-            enforcing: self.config.enforce,
-            on_failure: match self.config.on_failure {
+            enforcing: self.config.engine().enforce,
+            on_failure: match self.config.engine().on_failure {
                 OnFailure::Open => "open".to_owned(),
                 OnFailure::Closed => "closed".to_owned(),
             },
@@ -186,7 +186,7 @@ impl Run {
 
     fn queue_status(&self, queue: u16, port_id: Option<u32>) -> QueueStatus {
         let now = Timestamp::from(SystemTime::now()).as_nanos() / 1_000_000_000;
-        let last = u64::try_from(self.metrics.last_turn(queue).get()).unwrap_or_default();
+        let last = u64::try_from(self.host.metrics.last_turn(queue).get()).unwrap_or_default();
         let kernel = KernelCounters::of(queue);
         let owner = match (&kernel, port_id) {
             (Ok(Some(found)), Some(own)) if found.portid == own => QueueOwner::Guard,
@@ -205,7 +205,7 @@ impl Run {
     }
 
     fn drift(&self) -> Vec<FileDrift> {
-        let rules = self.rules.load().drift(&self.config.rules);
+        let rules = self.host.rules.load().drift(&self.config.inspection.rules);
         let config = self.config.config_file.iter();
         let config = config.filter_map(|file| Some((file.path.clone(), Drift::of(&file.path, file.digest)?)));
         let rules = rules.into_iter().map(|(path, drift)| (path, drift, true));
@@ -215,15 +215,15 @@ impl Run {
     }
 
     fn gaps(&self) -> Gaps {
-        let dropped = |reason| self.metrics.queue_dropped(reason).get();
+        let dropped = |reason| self.host.metrics.queue_dropped(reason).get();
         Gaps {
-            uninspected: self.metrics.uninspected_packets.get(),
+            uninspected: self.host.metrics.uninspected_packets.get(),
             queue_full: dropped(QueueDrop::QueueFull),
             socket_overrun: dropped(QueueDrop::SocketOverrun),
             no_listener: dropped(QueueDrop::NoListener),
             overdue: dropped(QueueDrop::Overdue),
-            abandoned: self.metrics.abandoned_packets.get(),
-            events: self.metrics.events_dropped.get(),
+            abandoned: self.host.metrics.abandoned_packets.get(),
+            events: self.host.metrics.events_dropped.get(),
         }
     }
 

@@ -71,13 +71,13 @@ impl Run {
         self.workers.sort_by_key(|worker| worker.number);
         let has_state = state.is_some();
         let state = state.unwrap_or_default();
-        let rules = self.rules.load();
+        let rules = self.host.rules.load();
         let ids = rules.rules().iter().map(Rule::id).chain(rules.policies().iter().map(|policy| policy.id()));
         self.registry.go_on_from(&state.counts, &ids.collect());
         drop(rules);
         self.blocks.go_on_from(state.blocks);
         self.beginning = Beginning::Succeeds(state.account);
-        self.metrics.note_takeover();
+        self.host.metrics.note_takeover();
         if let Some(bans) = &self.bans {
             bans.adopt();
         }
@@ -90,7 +90,7 @@ impl Run {
         });
         // The other guard is gone: there is no way back, and packets are judged without all that.
         if let Some(facade) = self.facade.take() {
-            let (front, failed) = Front::open(&self.config, facade, &mut self.readers);
+            let (front, failed) = Front::open(&self.config, facade, &mut self.host.readers);
             failed.iter().for_each(|error| tell(format_args!("bannerwall: goes on without: {error}")));
             self.front = front;
         }
@@ -128,7 +128,7 @@ impl Run {
                     is_whole &= queue.is_adopted;
                     if queue.is_adopted {
                         // Accounts are kept by another thread, which may look at once.
-                        queue.worker.shared.tally.go_on_from(state.known.received);
+                        queue.worker.judge.inspection.tally.go_on_from(state.known.received);
                         queue.worker.inherited = Some(state);
                     }
                     self.start_worker(queue)?;
@@ -216,7 +216,7 @@ impl Run {
         }
         self.stop_bans();
         self.front = Front::default();
-        self.readers.iter_mut().for_each(|reader| reader.close());
+        self.host.readers.iter_mut().for_each(|reader| reader.close());
         self.emit_stats(started);
         // What becomes of the last events counts, too.
         self.finish_readers();

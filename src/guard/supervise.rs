@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
 use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
@@ -14,15 +13,13 @@ use super::blocks::BlockLog;
 use super::config::GuardConfig;
 use super::control::RulesInForce;
 use super::front::{Facade, Front};
+use super::host::Host;
 use super::keeper::{Keeper, Reporter};
 use super::ledger::RunEnd;
 use super::loss::{AccountState, Loss, Seen};
 use super::notify::Notifier;
 use super::pulse::{Observer, Rounds};
 use super::queue::Queue;
-use super::reader::RunningReader;
-use super::readers::{ReadersShown, finish_readers};
-use super::reload::exchange_rules;
 use super::signals::Listener;
 use super::sinks::Sinks;
 use super::source::SourceError;
@@ -36,9 +33,8 @@ use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, StatsFacts, Timestamp};
 use crate::hook::{HookError, Programs};
-use crate::metrics::{GuardMetrics, Health, Registry};
-use crate::output::Writer;
-use crate::rules::{RuleSet, Selection};
+use crate::metrics::{Health, Registry};
+use crate::rules::Selection;
 
 /// How often accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
@@ -57,14 +53,11 @@ pub(super) struct Run {
     pub(super) stop: Arc<AtomicBool>,
     /// Whether another process goes on, once this one stops.
     pub(super) leaves: Arc<AtomicBool>,
-    pub(super) rules: Arc<ArcSwap<RuleSet>>,
+    pub(super) host: Host,
     pub(super) registry: Registry,
-    pub(super) metrics: GuardMetrics,
     pub(super) health: Arc<Health>,
     pub(super) messages: Receiver<Message>,
     pub(super) sender: Sender<Message>,
-    pub(super) writers: Vec<Writer>,
-    pub(super) readers: Vec<Box<dyn RunningReader>>,
     pub(super) workers: Vec<Running>,
     /// Who keeps bans.
     pub(super) bans: Option<BanKeeper>,
@@ -72,8 +65,6 @@ pub(super) struct Run {
     pub(super) rounds: Arc<Rounds>,
     /// Who started this process and wants to hear how it goes.
     pub(super) manager: Option<Arc<Notifier>>,
-    /// What was shown of readers of events.
-    pub(super) shown: ReadersShown,
     /// What another process has left, until the workers start.
     pub(super) predecessor: Option<Estate>,
     /// What opens the front once that process is gone.
@@ -190,22 +181,20 @@ impl Run {
     /// Has the service manager forget queues of a run that fails under `open`: packets pass where nobody has them, and
     /// the rest of the end may take its time.
     fn let_pass(&self) {
-        if let (Some(store), OnFailure::Open) = (&self.store, self.config.on_failure) {
+        if let (Some(store), OnFailure::Open) = (&self.store, self.config.engine().on_failure) {
             store.let_go(&self.config, &[]);
         }
     }
 
     /// Where events go, for one thread.
     pub(super) fn sinks(&self) -> Sinks {
-        let writers = self.writers.iter().map(Writer::handle).collect();
-        let readers = self.readers.iter().map(|reader| reader.sender()).collect();
-        Sinks::new(writers, readers).remembering(Arc::clone(&self.blocks))
+        self.host.sinks().remembering(Arc::clone(&self.blocks))
     }
 
     fn keeper(&self) -> Result<Keeper, GuardError> {
         let config = &self.config;
-        let reporter = Reporter::new(self.metrics.clone(), Arc::clone(&self.health), self.sinks());
-        let mut loss = Loss::new(config, &self.metrics);
+        let reporter = Reporter::new(self.host.metrics.clone(), Arc::clone(&self.health), self.sinks());
+        let mut loss = Loss::new(config, &self.host.metrics);
         if let Beginning::Succeeds(account) = &self.beginning {
             loss = loss.going_on(account.clone());
         }
@@ -281,8 +270,8 @@ impl Run {
         if config.hook.is_none() {
             return Ok(());
         }
-        if config.hook_keep || (has_failed && config.on_failure == OnFailure::Closed) {
-            tell(match config.on_failure {
+        if config.hook_keep || (has_failed && config.engine().on_failure == OnFailure::Closed) {
+            tell(match config.engine().on_failure {
                 OnFailure::Closed => {
                     "bannerwall: the hook stays up: packets are dropped until a guard runs or `bannerwall hook down`"
                 }
@@ -326,7 +315,7 @@ impl Run {
 
     fn spawn(&self, queue: Queue) -> Result<Running, GuardError> {
         let number = queue.number;
-        let tally = Arc::clone(&queue.worker.shared.tally);
+        let tally = Arc::clone(&queue.worker.judge.inspection.tally);
         let address = queue.worker.source.address();
         let sender = self.sender.clone();
         let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
@@ -343,12 +332,12 @@ impl Run {
             "ready: queue {} by {}, {} rules, {}, on failure {}",
             queues.join(","),
             config.backend.what(),
-            self.rules.load().rules().len(),
-            match config.enforce {
-                true => format!("enforcing{}", config.enforce_only),
+            self.host.rule_count(),
+            match config.engine().enforce {
+                true => format!("enforcing{}", config.engine().enforce_only),
                 false => "monitoring only".to_owned(),
             },
-            match config.on_failure {
+            match config.engine().on_failure {
                 OnFailure::Open => "open",
                 OnFailure::Closed => "closed",
             }
@@ -402,22 +391,20 @@ impl Run {
     /// Shows what the bypass has done.
     fn count_bypassed(&self) {
         if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.news()) {
-            self.metrics.note_bypassed(news.flows, news.packets, news.octets);
+            self.host.metrics.note_bypassed(news.flows, news.packets, news.octets);
         }
     }
 
     /// Opens the files of events anew: somebody has moved them away.
     fn reopen(&self) {
-        for writer in &self.writers {
-            writer.handle().reopen();
-        }
+        self.host.reopen();
     }
 
     /// Puts a published version of the rules in force; a bad one changes nothing.
     fn take_rules(&mut self, selection: Selection) -> Result<RulesInForce, String> {
         let answer = self.exchange(&selection);
         if answer.is_ok() {
-            self.config.rules = selection;
+            self.config.inspection.rules = selection;
         }
         answer
     }
@@ -429,12 +416,12 @@ impl Run {
             // It is asked already where there is no room.
             let _ = publisher.try_send(());
         }
-        self.exchange(&self.config.rules.clone())
+        self.exchange(&self.config.inspection.rules.clone())
     }
 
     fn exchange(&mut self, selection: &Selection) -> Result<RulesInForce, String> {
         let at = SystemTime::now().into();
-        let answer = exchange_rules(selection, &self.rules, &self.metrics);
+        let answer = self.host.exchange(selection);
         if answer.is_ok() {
             self.loaded = at;
         }
@@ -463,21 +450,21 @@ impl Run {
     }
 
     pub(super) fn count_lost_events(&self) {
-        self.shown.show(&self.metrics, &self.writers, &self.readers);
+        self.host.show_readers();
     }
 
     pub(super) fn emit_stats(&self, started: Instant) {
         self.count_lost_events();
         let latest = self.workers.iter().map(|worker| worker.tally.latest());
         let mut counters = super::stats::counters(latest);
-        if let Some(uninspected) = self.metrics.uninspected_packets.get() {
+        if let Some(uninspected) = self.host.metrics.uninspected_packets.get() {
             counters.push(("capture.uninspected", uninspected));
         }
-        counters.push(("events.dropped", self.metrics.events_dropped.get()));
+        counters.push(("events.dropped", self.host.metrics.events_dropped.get()));
         if self.publisher.is_some() {
-            let version = u64::try_from(self.metrics.rules_version.get()).unwrap_or_default();
+            let version = u64::try_from(self.host.metrics.rules_version.get()).unwrap_or_default();
             counters.push(("rules.version", version));
-            counters.push(("rules.refused", self.metrics.rules_refused.get()));
+            counters.push(("rules.refused", self.host.metrics.rules_refused.get()));
         }
         let event = Event {
             timestamp: SystemTime::now().into(),
@@ -486,7 +473,7 @@ impl Run {
             kind: EventKind::Stats(Box::new(StatsFacts { uptime: started.elapsed(), counters })),
         };
         let event = Arc::new(event);
-        self.writers.iter().for_each(|writer| writer.handle().share(&event));
+        self.host.writers.iter().for_each(|writer| writer.handle().share(&event));
     }
 
     fn finish_workers(&mut self) {
@@ -499,8 +486,7 @@ impl Run {
 
     /// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
     pub(super) fn finish_readers(&mut self) {
-        let (writers, readers) = (std::mem::take(&mut self.writers), std::mem::take(&mut self.readers));
-        finish_readers(writers, readers, &self.shown, &self.metrics);
+        self.host.finish();
     }
 }
 

@@ -5,35 +5,31 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::Sender;
 
 use super::Message;
 use super::bans::BanHandle;
-use super::clock::Clock;
 use super::handed::Handed;
+use super::host::Inspection;
 use super::interfaces::Interfaces;
 use super::own_listeners::OwnListeners;
 use super::policy::Policy;
 use super::pulse::Pulse;
 use super::recent::Recent;
-use super::resets::{Allowance, Injector, Ways};
-use super::sinks::Sinks;
+use super::resets::{Injector, Ways};
 use super::source::{Answer, MAXIMUM_COPY_RANGE, Queued, Source, SourceError, Statistics, Verdict};
 use super::takeover::{Known, QueueState, sealed, state_name};
-use super::tally::{Answers, Publisher, Tally};
 use super::waiting::Waiting;
 use crate::bypass::Entries;
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, Decision, Inspected, PacketInput, Resets};
 use crate::event::{EventSink as _, Timestamp};
-use crate::inline::{Inspector, Rejection, Taken};
+use crate::inline::{Rejection, Taken};
 use crate::packet::{self, Parsed, Segment};
 
-/// How often expiry, reloads and metrics are looked after.
-pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often the kernel's counters are read.
 const STATISTICS: Duration = Duration::from_secs(1);
 /// How long nothing must have asked for more octets before the copy range shrinks again.
@@ -54,15 +50,12 @@ pub(super) struct Shared {
     pub(super) leaves: Arc<AtomicBool>,
     /// The main thread, which is told then what is known here.
     pub(super) messages: Sender<Message>,
-    /// This worker's counts.
-    pub(super) tally: Arc<Tally>,
 }
 
 /// One queue with its own engine.
 pub(super) struct Worker {
     pub(super) source: Box<dyn Source>,
     pub(super) judge: Judge,
-    pub(super) publisher: Publisher,
     pub(super) shared: Shared,
     /// The copy range to go back to.
     pub(super) copy_range: u32,
@@ -80,21 +73,17 @@ pub(super) struct Worker {
 
 /// Everything that one packet needs.
 pub(super) struct Judge {
-    pub(super) inspector: Inspector,
+    pub(super) inspection: Inspection,
     pub(super) policy: Policy,
     /// Absent in monitor mode, which rejects nothing.
     pub(super) injector: Option<Arc<Injector>>,
-    /// How many resets may still be sent.
-    pub(super) allowance: Allowance,
     /// Resets that wait until the batch's verdicts are sent.
     pub(super) resets: Vec<PendingResets>,
     /// Resets that were sent, known again where others took their mark off.
     pub(super) own: Recent,
     /// Connections to these are not inspected.
     pub(super) listeners: OwnListeners,
-    pub(super) sink: Sinks,
     pub(super) interfaces: Interfaces,
-    pub(super) answers: Answers,
     /// When a packet was last asked for again, with more octets.
     pub(super) grown: Option<Timestamp>,
     /// Flows that go by below netfilter.
@@ -121,7 +110,7 @@ impl Judge {
             None if self.listeners.serve(queued) => self.policy.answer(queued, &Decision::Pass, None),
             None => self.inspect(now, queued),
         };
-        self.answers.count(answer.verdict);
+        self.inspection.answers.count(answer.verdict);
         answer
     }
 
@@ -132,11 +121,12 @@ impl Judge {
             let answer = self.policy.failed(queued);
             if answer.verdict == Verdict::Accept {
                 let packet = input(&mut self.interfaces, now, queued);
-                self.inspector.pass_by(&packet, &mut self.sink);
+                let Inspection { inspector, sink, .. } = &mut self.inspection;
+                inspector.pass_by(&packet, sink);
             }
             answer
         });
-        self.answers.count(answer.verdict);
+        self.inspection.answers.count(answer.verdict);
         answer
     }
 
@@ -166,23 +156,23 @@ impl Judge {
         if let Some(bridge) = self.injector.as_ref().and_then(|injector| injector.bridge()) {
             bridge.note(queued);
         }
-        let held = self.injector.as_ref().map(|_| self.sink.hold());
-        let inspected = self.inspector.inspect(&packet, &mut self.sink);
-        if let Some(ban) = self.inspector.take_ban() {
+        let held = self.injector.as_ref().map(|_| self.inspection.sink.hold());
+        let inspected = self.inspection.inspect(&packet);
+        if let Some(ban) = self.inspection.inspector.take_ban() {
             self.bans.request(ban);
         }
         let answer = self.policy.answer(queued, &inspected.decision, inspected.mark);
         self.bypass(queued, &inspected);
         match inspected.decision {
             Decision::Reject(resets) => {
-                let events = self.sink.held_since(held.unwrap_or_default());
+                let events = self.inspection.sink.held_since(held.unwrap_or_default());
                 self.resets.push(PendingResets { resets, ways: Ways::of(queued), events });
             }
             Decision::More { .. } => self.grown = Some(now),
             _ => {}
         }
         if self.resets.is_empty() {
-            self.sink.release();
+            self.inspection.sink.release();
         }
         answer
     }
@@ -197,32 +187,32 @@ impl Judge {
             self.reset(now, &resets, ways, events);
         }
         self.resets = pending;
-        self.sink.release();
+        self.inspection.sink.release();
     }
 
     /// Sends a pair of resets, if it may be sent, and says in `events` what became of it.
     fn reset(&mut self, now: Instant, resets: &Resets, ways: Ways, events: Range<usize>) {
         let Some(injector) = &self.injector else { return };
-        let outcomes = if self.allowance.admit(now) {
+        let outcomes = if self.inspection.allowance.admit(now) {
             self.own.sends(&resets.to_receiver);
             self.own.sends(&resets.to_sender);
             injector.send(resets, ways)
         } else {
             injector.hold_back()
         };
-        self.sink.complete(events, &outcomes);
+        self.inspection.sink.complete(events, &outcomes);
     }
 
     /// Resets the ends of flows that the rules in force reject by what another process let through, and tells of them.
     fn reject_taken(&mut self, rejections: Vec<Rejection>) {
         for Rejection { resets, interface, events } in rejections {
-            let start = self.sink.hold();
-            events.into_iter().for_each(|event| self.sink.emit(event));
-            let events = self.sink.held_since(start);
+            let start = self.inspection.sink.hold();
+            events.into_iter().for_each(|event| self.inspection.sink.emit(event));
+            let events = self.inspection.sink.held_since(start);
             let index = interface.map_or(0, |name| self.interfaces.index(&name));
             self.reset(Instant::now(), &resets, Ways::by(index), events);
         }
-        self.sink.release();
+        self.inspection.sink.release();
     }
 }
 
@@ -247,52 +237,48 @@ fn segment<'a>(queued: &Queued<'a>) -> Option<Segment<'a>> {
     }
 }
 
-/// The time of day.
-fn wall() -> Timestamp {
-    SystemTime::now().into()
-}
-
 impl Worker {
     /// Judges packets until told to stop, then what is still in hand, and gives the queue back.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
-        let mut clock = Clock::start(read, wall());
         if let Some(state) = self.inherited.take() {
-            self.go_on(&state, clock.even(read))?;
+            self.go_on(&state, self.judge.inspection.now())?;
         }
         // A loop that hangs before its first second is over has gone around at its start, not in 1970.
-        self.publish(clock.even(read));
+        self.publish(self.judge.inspection.now());
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let now = self.turn(clock)?;
-            if self.judge.inspector.is_due(clock.even(now)) {
+            let now = self.turn()?;
+            if self.judge.inspection.inspector.is_due(self.judge.inspection.clock.even(now)) {
                 self.pulse.beat(now);
-                clock.set(now, wall());
-                self.judge.sink.set_step(clock.step());
+                self.judge.inspection.set_clock(now);
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
-                    self.publisher.publish_statistics(self.source.statistics());
+                    self.judge.inspection.publisher.publish_statistics(self.source.statistics());
                     self.check_queue()?;
-                    self.handed.look(self.judge.policy.handed, self.judge.inspector.counters().decided_again);
+                    self.handed.look(
+                        self.judge.policy.handed,
+                        self.judge.inspection.inspector.counters().decided_again,
+                    );
                     self.judge.interfaces.forget();
                 }
                 if let Some(bridge) = self.judge.injector.as_ref().and_then(|injector| injector.bridge()) {
                     bridge.tick(now);
                 }
-                self.tick(clock.even(now))?;
+                self.tick(self.judge.inspection.clock.even(now))?;
             }
         }
         // Who has told to stop has said before whether somebody goes on.
         fence(Ordering::Acquire);
-        if self.shared.leaves.load(Ordering::Relaxed) { self.leave(clock) } else { self.finish(clock) }
+        if self.shared.leaves.load(Ordering::Relaxed) { self.leave() } else { self.finish() }
     }
 
     /// One batch; returns when it was done with.
-    fn turn(&mut self, clock: Clock) -> Result<Instant, SourceError> {
+    fn turn(&mut self) -> Result<Instant, SourceError> {
         let Self { source, judge, waiting, .. } = self;
         let mut begun = None;
-        let tally = &self.shared.tally;
+        let clock = judge.inspection.clock;
         let received = source.next_batch(&mut |queued| {
-            tally.receive();
+            judge.inspection.tally.receive();
             let (_, now, day) = *begun.get_or_insert_with(|| {
                 let instant = Instant::now();
                 let now = clock.even(instant);
@@ -307,37 +293,29 @@ impl Worker {
         judge.send_resets(ended);
         let received = received?;
         if let Some((begun, ..)) = begun {
-            self.publisher.batch(received, Some(ended.duration_since(begun)));
+            self.judge.inspection.publisher.batch(received, Some(ended.duration_since(begun)));
         }
         Ok(ended)
     }
 
     fn tick(&mut self, now: Timestamp) -> Result<(), SourceError> {
         let Self { judge, .. } = self;
-        if self.publisher.has_missed() {
-            judge.inspector.note_missed(now);
+        if judge.inspection.publisher.has_missed() {
+            judge.inspection.inspector.note_missed(now);
         }
-        judge.inspector.tick(now, &mut judge.sink);
+        judge.inspection.tick(now);
         if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
             judge.grown = None;
             judge.policy.copy_range = self.copy_range;
             self.source.set_copy_range(self.copy_range)?;
         }
-        self.publish(now);
-        self.take_new_rules();
+        self.waiting.publish();
         Ok(())
     }
 
     fn publish(&mut self, now: Timestamp) {
-        let now = self.judge.sink.step().of_day(now);
         self.waiting.publish();
-        self.publisher.publish(&self.shared.tally, self.judge.inspector.counters(), self.judge.answers, now);
-    }
-
-    fn take_new_rules(&mut self) {
-        if let Some(rules) = self.judge.inspector.take_rules() {
-            self.publisher.set_rules(&rules, self.judge.inspector.counters());
-        }
+        self.judge.inspection.publish(now);
     }
 
     /// Goes on with a queue where another process has stopped.
@@ -348,11 +326,14 @@ impl Worker {
             self.answer_read()?;
         }
         let copied = state.known.copy_range.unwrap_or(MAXIMUM_COPY_RANGE).min(MAXIMUM_COPY_RANGE);
-        let Self { source, judge, publisher, .. } = self;
+        let Self { source, judge, .. } = self;
         source.resume(copied)?;
         judge.policy.copy_range = source.copy_range();
         judge.grown = (source.copy_range() > self.copy_range).then_some(now);
-        let Taken { news, rejections } = judge.inspector.take_over(&state.flows, now, &mut judge.sink);
+        let Taken { news, rejections } = {
+            let Inspection { inspector, sink, .. } = &mut judge.inspection;
+            inspector.take_over(&state.flows, now, sink)
+        };
         judge.reject_taken(rejections);
         let statistics = match state.known.dropped {
             Some([queue, socket, unread]) => Statistics {
@@ -364,7 +345,8 @@ impl Worker {
             // What was before this process is not its to tell.
             None => source.statistics(),
         };
-        publisher.go_on_from(statistics, judge.inspector.counters(), &news);
+        let Inspection { publisher, inspector, .. } = &mut judge.inspection;
+        publisher.go_on_from(statistics, inspector.counters(), &news);
         Ok(())
     }
 
@@ -376,7 +358,7 @@ impl Worker {
         match count {
             Some(0) => {}
             Some(count) => {
-                self.publisher.note_abandoned(count);
+                self.judge.inspection.publisher.note_abandoned(count);
                 tell(format_args!(
                     "bannerwall: queue {}: {count} packets that the guard before had read and not answered {fate}",
                     self.shared.number
@@ -405,15 +387,15 @@ impl Worker {
 
     /// Leaves the queue as it is to another process, with what is known of its flows. All packets that were received
     /// are answered.
-    fn leave(mut self, clock: Clock) -> Result<(), SourceError> {
-        let now = clock.even(Instant::now());
+    fn leave(mut self) -> Result<(), SourceError> {
+        let now = self.judge.inspection.now();
         let statistics = self.source.statistics();
-        self.publisher.publish_statistics(statistics);
+        self.judge.inspection.publisher.publish_statistics(statistics);
         self.publish(now);
         let known = Known {
             copy_range: Some(self.source.copy_range()),
             marks_connections: self.source.marks_connections(),
-            received: self.shared.tally.received(),
+            received: self.judge.inspection.tally.received(),
             dropped: Some([
                 statistics.dropped_queue_full,
                 statistics.dropped_socket_full,
@@ -421,7 +403,7 @@ impl Worker {
             ]),
             ..Known::default()
         };
-        let state = QueueState { known, flows: self.judge.inspector.hand_over(now) };
+        let state = QueueState { known, flows: self.judge.inspection.inspector.hand_over(now) };
         let number = self.shared.number;
         let left = state.octets().and_then(|octets| sealed(&state_name(number), &octets));
         // The main thread is gone only when it was forced to end.
@@ -429,20 +411,18 @@ impl Worker {
         Ok(())
     }
 
-    fn finish(mut self, clock: Clock) -> Result<(), SourceError> {
-        let Self { source, judge, shared, .. } = &mut self;
-        let now = || clock.even(Instant::now());
-        let tally = &shared.tally;
+    fn finish(mut self) -> Result<(), SourceError> {
+        let Self { source, judge, .. } = &mut self;
         let received = source.drain(DRAIN, &mut |queued| {
-            tally.receive();
-            judge.judge(now(), queued)
+            judge.inspection.tally.receive();
+            judge.judge(judge.inspection.now(), queued)
         });
         judge.send_resets(Instant::now());
         let received = received?;
-        judge.inspector.finish(now(), &mut judge.sink);
-        self.publisher.batch(received, None);
-        self.publisher.publish_statistics(self.source.statistics());
-        self.publish(now());
+        judge.inspection.finish();
+        self.judge.inspection.publisher.batch(received, None);
+        self.judge.inspection.publisher.publish_statistics(self.source.statistics());
+        self.publish(self.judge.inspection.now());
         self.source.close()
     }
 }

@@ -9,21 +9,21 @@ use super::ip::is_ip;
 use super::outlet::Outlet;
 use crate::engine::Checksums;
 use crate::event::ResetOutcome;
-use crate::guard::{Fate, Inside, Outcomes, Shown};
+use crate::guard::{CarriedPacket, CarriedVerdict, CarrierInspector, Outcomes};
 use crate::metrics::TunnelDrop as Reason;
 use crate::packet::Patch;
 
 /// Who judges the packets of a device.
 #[derive(Debug, Clone)]
 pub struct Guarded {
-    pub inside: Arc<Inside>,
+    pub inspector: Arc<CarrierInspector>,
     /// The device's name.
     pub interface: String,
 }
 
 impl Guarded {
     /// Judges a packet on its way to the peer.
-    pub fn judge_sent(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> Fate {
+    pub fn judge_sent(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> CarriedVerdict {
         self.judge(parts, |resets| Outcomes {
             receiver: outcome(outlet.send_octets(&resets.to_receiver)),
             sender: outcome(device.inject(&resets.to_sender)),
@@ -31,21 +31,30 @@ impl Guarded {
     }
 
     /// Judges a packet on its way from the peer.
-    pub fn judge_received(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> Fate {
+    pub fn judge_received(
+        &self,
+        parts: &[IoSlice<'_>],
+        device: &Device,
+        outlet: &mut Outlet,
+    ) -> CarriedVerdict {
         self.judge(parts, |resets| Outcomes {
             receiver: outcome(device.inject(&resets.to_receiver)),
             sender: outcome(outlet.send_octets(&resets.to_sender)),
         })
     }
 
-    fn judge(&self, parts: &[IoSlice<'_>], send: impl FnOnce(&crate::engine::Resets) -> Outcomes) -> Fate {
+    fn judge(
+        &self,
+        parts: &[IoSlice<'_>],
+        send: impl FnOnce(&crate::engine::Resets) -> Outcomes,
+    ) -> CarriedVerdict {
         let mut parts = parts.to_vec();
-        let Some(first) = parts.first_mut() else { return Fate::Stop };
+        let Some(first) = parts.first_mut() else { return CarriedVerdict::Stop };
         let checksums = if device::lacks_checksum(first) { Checksums::NotReady } else { Checksums::Verify };
         if !is_ip(first) {
             first.advance(HEADER.min(first.len()));
         }
-        self.inside.judge(Shown { parts: &parts, checksums, interface: &self.interface }, send)
+        self.inspector.judge(CarriedPacket { parts: &parts, checksums, interface: &self.interface }, send)
     }
 }
 

@@ -20,7 +20,7 @@ use super::outlet::{Cover, Outlet, PLAIN, PLAIN_HEADER};
 use super::place::Place;
 use super::session;
 use crate::diagnostics::tell;
-use crate::guard::Fate;
+use crate::guard::CarriedVerdict;
 use crate::metrics::TunnelDrop as Reason;
 
 /// The way from the peer.
@@ -183,9 +183,9 @@ impl Inlet {
             Unwritten::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
         }
         let patched = match guard.judge_received(packet, &self.device, &mut self.outlet) {
-            Fate::Pass => return write(&self.device, &self.account, parts),
-            Fate::Stop => None,
-            Fate::Patch(patch) => guarded::patched(packet, &patch),
+            CarriedVerdict::Pass => return write(&self.device, &self.account, parts),
+            CarriedVerdict::Stop => None,
+            CarriedVerdict::Patch(patch) => guarded::patched(packet, &patch),
         };
         match patched {
             None => self.account.packet(&parts).discard(Reason::Judged),

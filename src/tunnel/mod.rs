@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 
 use bannerwall_ffi::error::CallError;
 
-use crate::guard::{GuardError, InsideConfig};
+use crate::guard::{GuardError, InspectionConfig};
 use crate::metrics::{MetricsConfig, MetricsError};
 
 pub use keys::{Key, Keys};
@@ -52,7 +52,7 @@ pub struct TunnelConfig {
     /// Whether packets go before they are segmented, many datagrams a call.
     pub offload: bool,
     /// By what packets are judged, if they are.
-    pub guard: Option<InsideConfig>,
+    pub guard: Option<InspectionConfig>,
     /// Where metrics are shown.
     pub metrics: Option<MetricsConfig>,
 }

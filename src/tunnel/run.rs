@@ -21,7 +21,7 @@ use super::noise::Noise;
 use super::outlet::{Cover, Outlet};
 use super::{Protection, TunnelConfig, TunnelError};
 use crate::diagnostics::tell;
-use crate::guard::{EventReader, Fate, InsideConfig, Output, Upkeep};
+use crate::guard::{CarriedVerdict, CarrierGuard, EventReader, InspectionConfig, Output};
 use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
 use crate::privileges::{self, FILES};
 
@@ -61,14 +61,14 @@ pub fn run(
     let mtu = settle(config, &cover, &carrier, &device)?;
     // Everything is open; rules and event files of others' may have to be read and written later.
     privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
-    let start = |config: &InsideConfig| Upkeep::start(config.clone(), outputs, readers, &registry);
-    let upkeep = config.guard.as_ref().map(start).transpose()?;
+    let start = |config: &InspectionConfig| CarrierGuard::start(config.clone(), outputs, readers, &registry);
+    let guard = config.guard.as_ref().map(start).transpose()?;
     hear(signals, sender.clone())?;
     let show = |shown| Endpoint::start(shown, registry, Arc::clone(&health));
     let _endpoint = config.metrics.as_ref().map(show).transpose()?;
     let guarded = || {
-        let inside = upkeep.as_ref().map(Upkeep::inside);
-        inside.map(|inside| Guarded { inside, interface: device.name().to_owned() })
+        let inspector = guard.as_ref().map(CarrierGuard::inspector);
+        inspector.map(|inspector| Guarded { inspector, interface: device.name().to_owned() })
     };
     let account = |way| Account::new(metrics.clone(), way);
     let outlet = |way| Outlet::new(Arc::clone(&carrier), cover.clone(), account(way));
@@ -96,25 +96,20 @@ pub fn run(
     };
     spawn("from-peer", &sender, move || receive_all(inlet))?;
     health.set_ready(true);
-    announce(config, &device, &cover, &mtu, upkeep.as_ref());
-    let watch = Watch {
-        carrier: &carrier,
-        cover: &cover,
-        metrics: &metrics,
-        trains: &trains,
-        upkeep: upkeep.as_ref(),
-    };
+    announce(config, &device, &cover, &mtu, guard.as_ref());
+    let watch =
+        Watch { carrier: &carrier, cover: &cover, metrics: &metrics, trains: &trains, guard: guard.as_ref() };
     let outcome = watch.run(&messages, &device);
     health.set_ready(false);
-    finish(upkeep, &metrics);
+    finish(guard, &metrics);
     outcome
 }
 
 /// Ends what judges, and tells what came of the run. The threads wait in calls that nothing ends but the end of the
 /// process; they hold nothing back.
-fn finish(upkeep: Option<Upkeep>, metrics: &TunnelMetrics) {
-    if let Some(upkeep) = upkeep {
-        upkeep.finish();
+fn finish(guard: Option<CarrierGuard>, metrics: &TunnelMetrics) {
+    if let Some(guard) = guard {
+        guard.finish();
     }
     tell(summary(metrics));
 }
@@ -131,7 +126,13 @@ fn cover(config: &TunnelConfig) -> Result<Cover, TunnelError> {
 }
 
 /// Tells people and scripts that packets pass, and how.
-fn announce(config: &TunnelConfig, device: &Device, cover: &Cover, mtu: &str, upkeep: Option<&Upkeep>) {
+fn announce(
+    config: &TunnelConfig,
+    device: &Device,
+    cover: &Cover,
+    mtu: &str,
+    carrier_guard: Option<&CarrierGuard>,
+) {
     tell(format_args!(
         "ready: {} {} ({mtu}), {} to {}, {}, {}",
         device.name(),
@@ -141,12 +142,12 @@ fn announce(config: &TunnelConfig, device: &Device, cover: &Cover, mtu: &str, up
         if matches!(cover, Cover::Noise(_)) { "sealed" } else { "plain" },
         if config.offload { "super-packets" } else { "packet by packet" },
     ));
-    if let (Some(upkeep), Some(guard)) = (upkeep, &config.guard) {
-        let how = match guard.enforce {
-            true => format!("enforcing{}", guard.enforce_only),
+    if let (Some(guard), Some(inspection)) = (carrier_guard, &config.guard) {
+        let how = match inspection.engine.enforce {
+            true => format!("enforcing{}", inspection.engine.enforce_only),
             false => "monitoring only".to_owned(),
         };
-        let rules = upkeep.rules();
+        let rules = guard.rule_count();
         let plural = if rules == 1 { "" } else { "s" };
         tell(format_args!("guard: {rules} rule{plural}, {how}"));
     }
@@ -206,7 +207,7 @@ impl Outward {
         }
         let written;
         let fate = match &self.guard {
-            None => Fate::Pass,
+            None => CarriedVerdict::Pass,
             Some(guard) => {
                 // A virtual machine's header, perhaps, which the kernel hands on.
                 match Unwritten::of(&parts) {
@@ -221,9 +222,9 @@ impl Outward {
             }
         };
         let patched = match fate {
-            Fate::Pass => return self.outlet.send(self.account.packet(&parts)),
-            Fate::Stop => None,
-            Fate::Patch(patch) => guarded::patched(&parts, &patch),
+            CarriedVerdict::Pass => return self.outlet.send(self.account.packet(&parts)),
+            CarriedVerdict::Stop => None,
+            CarriedVerdict::Patch(patch) => guarded::patched(&parts, &patch),
         };
         match patched {
             None => self.account.packet(&parts).discard(Reason::Judged),
@@ -246,7 +247,7 @@ struct Watch<'a> {
     cover: &'a Cover,
     metrics: &'a TunnelMetrics,
     trains: &'a Trains,
-    upkeep: Option<&'a Upkeep>,
+    guard: Option<&'a CarrierGuard>,
 }
 
 impl Watch<'_> {
@@ -256,7 +257,7 @@ impl Watch<'_> {
             self.trains.tick(device, Instant::now());
             match messages.recv_timeout(LOOK) {
                 Ok(Message::Stop) => return Ok(()),
-                Ok(Message::Reload) => self.upkeep.map_or((), Upkeep::reload),
+                Ok(Message::Reload) => self.guard.map_or((), CarrierGuard::reload),
                 Ok(Message::Ended(Some(Ok(())))) => {
                     tell(format_args!("bannerwall: device {} was deleted", device.name()));
                     return Ok(());
@@ -279,8 +280,8 @@ impl Watch<'_> {
             // One that is not sent is like one that is lost: the next one follows.
             let _ = self.carrier.send_one(&initiation);
         }
-        if let Some(upkeep) = self.upkeep {
-            upkeep.tick();
+        if let Some(guard) = self.guard {
+            guard.tick();
         }
     }
 }

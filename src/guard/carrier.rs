@@ -1,0 +1,226 @@
+//! A guard for a caller who carries packets by itself, as the tunnel does: it judges each packet and returns its fate. There is no
+//! queue, no hook and no mark.
+
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::GuardError;
+use super::config::{Output, Sandbox};
+use super::hold;
+use super::host::{Host, Inspection, InspectionConfig, Loaded};
+use super::reader::{self, EventReader};
+use super::resets::Outcomes;
+use super::source::Verdict;
+use crate::engine::{Checksums, Decision, OnFailure, PacketInput, Resets};
+use crate::metrics::{GuardMetrics, Registry};
+use crate::packet::Patch;
+use crate::rules::Selection;
+
+/// The queue number that the metrics of carried packets have.
+const NO_QUEUE: u16 = 0;
+
+/// A packet of a caller who carries it.
+#[derive(Debug, Clone, Copy)]
+pub struct CarriedPacket<'a> {
+    /// From its IP header on, in parts, of which the first has all headers or is all.
+    pub parts: &'a [IoSlice<'a>],
+    /// Whether its checksums are there.
+    pub checksums: Checksums,
+    /// The interface that it goes through.
+    pub interface: &'a str,
+}
+
+/// What is to become of a carried packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CarriedVerdict {
+    /// It goes on.
+    Pass,
+    /// It goes on with these octets in place of its own.
+    Patch(Patch),
+    /// It does not.
+    Stop,
+}
+
+/// A running guard of carried packets.
+pub struct CarrierGuard {
+    host: Host,
+    selection: Selection,
+    inspector: Arc<CarrierInspector>,
+}
+
+impl CarrierGuard {
+    /// Loads the rules, confines the calling thread and those that it starts, and opens everything that events go to.
+    ///
+    /// # Errors
+    /// One of these fails.
+    pub fn start(
+        config: InspectionConfig,
+        outputs: Vec<Output>,
+        readers: Vec<Box<dyn EventReader>>,
+        registry: &Registry,
+    ) -> Result<Self, GuardError> {
+        let loaded = Loaded::read(&config, &readers)?;
+        readers.iter().try_for_each(|reader| reader.prepare(None)).map_err(GuardError::Attached)?;
+        if config.sandbox == Sandbox::Whole {
+            let attached = reader::confinement(&readers);
+            hold::files(&config, &loaded.rules, attached).apply_or_tell(false);
+        }
+        let metrics = GuardMetrics::new(registry)?;
+        metrics.enforcing.set(i64::from(config.engine.enforce));
+        let mut host = Host::start(loaded, metrics, outputs, readers, false)?;
+        host.readers
+            .iter_mut()
+            .try_for_each(|reader| reader.open().map(drop))
+            .map_err(GuardError::Attached)?;
+        let failure = match config.engine.on_failure {
+            OnFailure::Open => CarriedVerdict::Pass,
+            OnFailure::Closed => CarriedVerdict::Stop,
+        };
+        let inspection = host.inspection(config.engine, NO_QUEUE, host.sinks());
+        let carried = Carried { inspection, whole: Vec::new(), failure, is_over: false };
+        let inspector = CarrierInspector { carried: Mutex::new(carried), metrics: host.metrics.clone() };
+        Ok(Self { host, selection: config.rules, inspector: Arc::new(inspector) })
+    }
+
+    /// Returns what judges packets.
+    pub fn inspector(&self) -> Arc<CarrierInspector> {
+        Arc::clone(&self.inspector)
+    }
+
+    /// How many rules are in force.
+    pub fn rule_count(&self) -> usize {
+        self.host.rule_count()
+    }
+
+    /// Looks after flows that are silent, new rules and the metrics; to be called some times a second.
+    pub fn tick(&self) {
+        self.inspector.lock().tick();
+        self.host.show_readers();
+    }
+
+    /// Reads the rules again and opens the files of events anew.
+    pub fn reload(&self) {
+        self.host.reopen();
+        // Whoever sent a signal reads the outcome on stderr.
+        let _ = self.host.exchange(&self.selection);
+    }
+
+    /// Reports what flows still owe, and waits, not for long, until all outputs and readers have taken all events.
+    pub fn finish(mut self) {
+        self.tick();
+        self.inspector.lock().finish();
+        self.host.finish();
+    }
+}
+
+/// Judges carried packets; threads share it.
+pub struct CarrierInspector {
+    carried: Mutex<Carried>,
+    metrics: GuardMetrics,
+}
+
+/// The state behind the lock of a [`CarrierInspector`].
+struct Carried {
+    inspection: Inspection,
+    /// A packet whose first part was not enough.
+    whole: Vec<u8>,
+    /// The fate of packets that cannot be inspected.
+    failure: CarriedVerdict,
+    /// Nothing more passes.
+    is_over: bool,
+}
+
+impl CarrierInspector {
+    /// Judges a packet; where both ends of its connection are to be reset, `send` does so.
+    pub fn judge(&self, packet: CarriedPacket<'_>, send: impl FnOnce(&Resets) -> Outcomes) -> CarriedVerdict {
+        let mut carried = self.lock();
+        carried.inspection.tally.receive();
+        let (verdict, outcomes) = carried.judge(packet, send);
+        let is_stopped = verdict == CarriedVerdict::Stop;
+        carried.inspection.answers.count(if is_stopped { Verdict::Drop } else { Verdict::Accept });
+        if let Some(outcomes) = outcomes {
+            outcomes.count(&self.metrics);
+        }
+        verdict
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Carried> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for CarrierInspector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CarrierInspector").finish_non_exhaustive()
+    }
+}
+
+impl Carried {
+    fn judge(
+        &mut self,
+        packet: CarriedPacket<'_>,
+        send: impl FnOnce(&Resets) -> Outcomes,
+    ) -> (CarriedVerdict, Option<Outcomes>) {
+        let Some(first) = packet.parts.first().filter(|_| !self.is_over) else {
+            return (CarriedVerdict::Stop, None);
+        };
+        let inspection = &mut self.inspection;
+        let instant = Instant::now();
+        let input = PacketInput {
+            now: inspection.clock.even(instant),
+            ip: first,
+            wire_length: packet.parts.iter().map(|part| part.len()).sum(),
+            checksums: packet.checksums,
+            interface: Some(packet.interface),
+            vlan: &[],
+            packet_number: None,
+        };
+        let held = inspection.sink.hold();
+        let mut decision = inspection.inspect(&input).decision;
+        if matches!(decision, Decision::More { .. }) {
+            self.whole.clear();
+            packet.parts.iter().for_each(|part| self.whole.extend_from_slice(part));
+            decision = inspection.inspect(&PacketInput { ip: &self.whole, ..input }).decision;
+        }
+        let mut outcomes = None;
+        let verdict = match decision {
+            Decision::Undecided
+            | Decision::Release
+            | Decision::Stand
+            | Decision::Keep
+            | Decision::Regain
+            | Decision::Pass => CarriedVerdict::Pass,
+            Decision::Patch(patch) => CarriedVerdict::Patch(patch),
+            Decision::More { .. } => self.failure,
+            Decision::Drop | Decision::Block => CarriedVerdict::Stop,
+            Decision::Reject(resets) => {
+                let sent =
+                    if inspection.allowance.admit(instant) { send(&resets) } else { Outcomes::LIMITED };
+                let events = inspection.sink.held_since(held);
+                inspection.sink.complete(events, &sent);
+                outcomes = Some(sent);
+                CarriedVerdict::Stop
+            }
+        };
+        inspection.sink.release();
+        (verdict, outcomes)
+    }
+
+    fn tick(&mut self) {
+        let inspection = &mut self.inspection;
+        let instant = Instant::now();
+        inspection.set_clock(instant);
+        let now = inspection.clock.even(instant);
+        if inspection.inspector.is_due(now) {
+            inspection.tick(now);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.inspection.finish();
+        // The flows that were blocked are not known any more.
+        self.is_over = true;
+    }
+}

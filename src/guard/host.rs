@@ -1,0 +1,203 @@
+//! Inline inspection without the source of its packets: rules in force, outputs, readers of events and metrics. The workers of
+//! queues share one host, and so do the two directions of a tunnel.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+
+use super::GuardError;
+use super::clock::Clock;
+use super::config::{Output, Sandbox};
+use super::control::RulesInForce;
+use super::reader::{EventReader, ReaderStart, RunningReader};
+use super::readers::{ReadersShown, finish_readers};
+use super::reload::{exchange_rules, load_rules};
+use super::resets::Allowance;
+use super::sinks::Sinks;
+use super::tally::{Answers, Publisher, Tally};
+use crate::diagnostics::tell;
+use crate::engine::{EngineConfig, Inspected, PacketInput};
+use crate::event::Timestamp;
+use crate::inline::Inspector;
+use crate::metrics::{GuardMetrics, ReloadResult};
+use crate::output::{Writer, WriterConfig};
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{RuleSet, Selection};
+
+/// How often expiry, reloads and metrics are looked after.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// Configuration of inline inspection, whatever its packets come from.
+#[derive(Debug, Clone)]
+pub struct InspectionConfig {
+    /// Where rules come from.
+    pub rules: Selection,
+    /// A fingerprint database.
+    pub fingerprints: Option<PathBuf>,
+    /// Settings of the engines, which share the limits of flows and buffers.
+    pub engine: EngineConfig,
+    /// What the process is held to.
+    pub sandbox: Sandbox,
+    /// The files that are written.
+    pub writes: Vec<PathBuf>,
+}
+
+/// Rules and fingerprints, read from their files.
+pub(super) struct Loaded {
+    pub(super) rules: RuleSet,
+    fingerprints: Option<Arc<Fingerprints>>,
+}
+
+impl Loaded {
+    /// Reads what is there to be read, and checks all readers before one of them makes anything.
+    pub(super) fn read(
+        config: &InspectionConfig,
+        readers: &[Box<dyn EventReader>],
+    ) -> Result<Self, GuardError> {
+        let rules = load_rules(&config.rules)?;
+        let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
+        readers.iter().try_for_each(|reader| reader.check()).map_err(GuardError::Attached)?;
+        Ok(Self { rules, fingerprints })
+    }
+}
+
+/// Rules in force, outputs, readers and metrics of one process.
+pub(super) struct Host {
+    pub(super) rules: Arc<ArcSwap<RuleSet>>,
+    fingerprints: Option<Arc<Fingerprints>>,
+    pub(super) metrics: GuardMetrics,
+    pub(super) writers: Vec<Writer>,
+    pub(super) readers: Vec<Box<dyn RunningReader>>,
+    /// The totals of writers and readers that the metrics show.
+    shown: ReadersShown,
+}
+
+impl Host {
+    /// Opens the outputs and starts the readers. `succeeds` is true if another process is about to exit whose place this one takes.
+    pub(super) fn start(
+        Loaded { rules, fingerprints }: Loaded,
+        metrics: GuardMetrics,
+        outputs: Vec<Output>,
+        readers: Vec<Box<dyn EventReader>>,
+        succeeds: bool,
+    ) -> Result<Self, GuardError> {
+        if rules.rules().is_empty() && rules.policies().is_empty() {
+            tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
+        }
+        let write = |output: Output| Writer::start(WriterConfig::COUNTING, output.destination, output.format);
+        let writers: Vec<Writer> =
+            outputs.into_iter().map(write).collect::<Result<_, _>>().map_err(GuardError::Output)?;
+        let start = |reader: Box<dyn EventReader>| {
+            let outputs = writers.iter().map(Writer::handle).collect();
+            reader.start(ReaderStart { outputs, succeeds })
+        };
+        let readers =
+            readers.into_iter().map(start).collect::<Result<_, _>>().map_err(GuardError::Attached)?;
+        metrics.rules.set(i64::try_from(rules.rules().len()).unwrap_or(i64::MAX));
+        metrics.note_rules(ReloadResult::Success);
+        let rules = Arc::new(ArcSwap::from_pointee(rules));
+        Ok(Self { rules, fingerprints, metrics, writers, readers, shown: ReadersShown::default() })
+    }
+
+    /// How many rules are in force.
+    pub(super) fn rule_count(&self) -> usize {
+        self.rules.load().rules().len()
+    }
+
+    /// Returns the way of events to all outputs and readers, for one thread.
+    pub(super) fn sinks(&self) -> Sinks {
+        let writers = self.writers.iter().map(Writer::handle).collect();
+        Sinks::new(writers, self.readers.iter().map(|reader| reader.sender()).collect())
+    }
+
+    /// Returns an engine with its own flows, whose packets are counted as those of this queue.
+    pub(super) fn inspection(&self, engine: EngineConfig, queue: u16, sink: Sinks) -> Inspection {
+        Inspection {
+            inspector: Inspector::new(engine, Arc::clone(&self.rules), self.fingerprints.clone(), TICK),
+            sink,
+            clock: Clock::start(Instant::now(), time_of_day()),
+            allowance: Allowance::default(),
+            publisher: Publisher::new(self.metrics.clone(), queue, &self.rules.load()),
+            tally: Arc::new(Tally::default()),
+            answers: Answers::default(),
+        }
+    }
+
+    /// Puts new rules in force; bad ones change nothing.
+    pub(super) fn exchange(&self, selection: &Selection) -> Result<RulesInForce, String> {
+        exchange_rules(selection, &self.rules, &self.metrics)
+    }
+
+    /// Opens the files of events anew: somebody may have moved them away.
+    pub(super) fn reopen(&self) {
+        self.writers.iter().for_each(|writer| writer.handle().reopen());
+    }
+
+    /// Shows in the metrics what writers and readers have taken and lost.
+    pub(super) fn show_readers(&self) {
+        self.shown.show(&self.metrics, &self.writers, &self.readers);
+    }
+
+    /// Waits, not for long, until all outputs and readers have taken all events.
+    pub(super) fn finish(&mut self) {
+        let (writers, readers) = (std::mem::take(&mut self.writers), std::mem::take(&mut self.readers));
+        finish_readers(writers, readers, &self.shown, &self.metrics);
+    }
+}
+
+/// An engine with its clock, its events and its counts.
+pub(super) struct Inspection {
+    pub(super) inspector: Inspector,
+    pub(super) sink: Sinks,
+    pub(super) clock: Clock,
+    /// How many resets may still be sent.
+    pub(super) allowance: Allowance,
+    pub(super) publisher: Publisher,
+    pub(super) tally: Arc<Tally>,
+    pub(super) answers: Answers,
+}
+
+impl Inspection {
+    /// Returns the time that flows age by.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.even(Instant::now())
+    }
+
+    /// Judges a packet.
+    pub(super) fn inspect(&mut self, packet: &PacketInput<'_>) -> Inspected {
+        self.inspector.inspect(packet, &mut self.sink)
+    }
+
+    /// Reads the time of day.
+    pub(super) fn set_clock(&mut self, instant: Instant) {
+        self.clock.set(instant, time_of_day());
+        self.sink.set_step(self.clock.step());
+    }
+
+    /// Forgets flows that are silent, shows the counts in the metrics, and notices new rules.
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        self.inspector.tick(now, &mut self.sink);
+        self.publish(now);
+        if let Some(rules) = self.inspector.take_rules() {
+            self.publisher.set_rules(&rules, self.inspector.counters());
+        }
+    }
+
+    /// Shows the counts in the metrics.
+    pub(super) fn publish(&mut self, now: Timestamp) {
+        let day = self.sink.step().of_day(now);
+        self.publisher.publish(&self.tally, self.inspector.counters(), self.answers, day);
+    }
+
+    /// Reports what flows still owe.
+    pub(super) fn finish(&mut self) {
+        self.inspector.finish(self.now(), &mut self.sink);
+    }
+}
+
+/// Returns the time of day.
+fn time_of_day() -> Timestamp {
+    SystemTime::now().into()
+}
