@@ -736,8 +736,10 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
         assert!(said.contains("a service manager runs this guard") && sockets.is_empty(), "{said}");
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
-        // A socket that is none, as one would be whose queue was given back.
+        // A socket that is none, as one would be whose queue was given back. Programs that other tests start have copies of it
+        // for a moment.
         manager.spoil("queue-0", b"");
+        eventually("the queue to be given back", || (!network.queues().contains(&0)).then_some(()));
         let mut guard = manager.start(&network, &rules);
         assert!(guard.stderr().contains("queue 0 is bound anew"), "{}", guard.stderr());
         assert_eq!(manager.names(), ["metrics", "queue-0", "queue-1"]);
@@ -745,12 +747,6 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
     });
-}
-
-/// Packets that wait for a verdict, by the kernel's table.
-fn waiting(network: &Namespace) -> u64 {
-    let table = network.run("cat /proc/net/netfilter/nfnetlink_queue");
-    table.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum()
 }
 
 /// Has datagrams go through the hook without a pause, as many as it takes for a guard to have some in hand at any time.
@@ -787,12 +783,12 @@ fn what_a_killed_guard_has_read_gets_the_verdict_of_its_mode_from_the_next_one()
             let told = loop {
                 assert!(rounds.next().is_some(), "no guard was killed amid a batch");
                 under_datagrams(&network, || {
-                    eventually("packets wait", || (waiting(&network) > 100).then_some(()));
+                    eventually("packets wait", || (network.waiting_packets() > 100).then_some(()));
                     guard.signal(Signal::KILL);
                     guard.wait_exit();
                 });
                 guard = manager.judging(&network, &rules, &flags);
-                eventually("every packet has a verdict", || (waiting(&network) == 0).then_some(()));
+                eventually("every packet has a verdict", || (network.waiting_packets() == 0).then_some(()));
                 let said = guard.stderr();
                 if let Some(line) = said.lines().find(|line| line.contains("had read and not answered")) {
                     break line.to_owned();

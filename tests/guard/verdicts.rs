@@ -442,9 +442,8 @@ fn several_queues_share_the_connections_and_each_judges_its_own() {
     as_root(|| {
         for backend in BACKENDS {
             let namespace = Namespace::new();
-            let flags = format!(
-                "--queue 5:6 --pin --hook input --enforce --backend {backend} --metrics 127.0.0.1:9464"
-            );
+            let flags =
+                format!("--queue 5:6 --hook input --enforce --backend {backend} --metrics 127.0.0.1:9464");
             let guard = Guard::start(&namespace, "reject", &flags);
             let hosts = 32;
             for host in 1..=hosts {
