@@ -25,12 +25,38 @@ use crate::privileges::User;
 use crate::rules::Selection;
 use crate::run;
 
+/// The flags of `guard` that few need: its help leaves them out, OPERATIONS has a table of them.
+pub(super) const RARE_FLAGS: [&str; 22] = [
+    "backend",
+    "bypass-flows",
+    "control",
+    "copy-range",
+    "eve-strict",
+    "family",
+    "fd-store",
+    "flow-limit",
+    "hook-repair",
+    "inventory-max-size",
+    "iptables",
+    "learn-for",
+    "mark",
+    "max-wait",
+    "no-local",
+    "no-offload",
+    "no-sandbox",
+    "profile",
+    "queue-length",
+    "rules-poll",
+    "rules-state",
+    "spill-size",
+];
+
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall guard --hook input,output,forward            watch everything, block nothing
   bannerwall guard --hook forward --ports 22,80 --enforce block what the rules say on a router
-  bannerwall guard --queue 0:3 --pin --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
+  bannerwall guard --queue 0:3 --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
   bannerwall guard --hook input --enforce --on-failure closed
   bannerwall guard --hook forward --inventory /var/lib/bannerwall/net.db --serve     then open http://127.0.0.1:8642/
 
@@ -59,7 +85,7 @@ pub(super) struct GuardArgs {
     hook: Vec<Chain>,
     /// With --hook: what to do when something changes the hook or takes it away (a firewall's reload,
     /// another `hook down`): put it back, or only tell.
-    #[arg(long, value_name = "MODE", default_value = "on", requires = "hook", help_heading = "Packets")]
+    #[arg(long, value_name = "MODE", default_value = "on", requires = "hook", help_heading = "Advanced")]
     hook_repair: Switch,
     /// With --hook: leave the hook up at the end of the run. Until the next one packets pass
     /// (--on-failure open) or are dropped (closed): with closed nothing goes by during a restart.
@@ -77,21 +103,18 @@ pub(super) struct GuardArgs {
     #[command(flatten)]
     variant: VariantFlag,
     /// Octets of each packet to copy at first; grown by itself where a flow needs more.
-    #[arg(long, value_name = "BYTES", default_value_t = 512, help_heading = "Packets",
+    #[arg(long, value_name = "BYTES", default_value_t = 512, help_heading = "Advanced",
           value_parser = clap::value_parser!(u32).range(128..=i64::from(MAXIMUM_COPY_RANGE)))]
     copy_range: u32,
     /// Packets that may wait in each queue.
     #[arg(long, value_name = "N", default_value_t = SourceConfig::new(0).maximum_length,
-          help_heading = "Packets", value_parser = clap::value_parser!(u32).range(1..))]
+          help_heading = "Advanced", value_parser = clap::value_parser!(u32).range(1..))]
     queue_length: u32,
     /// Packets that have waited longer in the queue get the verdict of --on-failure and are not judged
     /// (`off`: all are): after a pause of the guard they are old, and sent again. Needs stamps, which packets
     /// that come in have, and not with --backend nfq [default: 2s].
-    #[arg(long, value_name = "TIME|off", help_heading = "Packets", value_parser = max_wait)]
+    #[arg(long, value_name = "TIME|off", help_heading = "Advanced", value_parser = max_wait)]
     max_wait: Option<MaxWait>,
-    /// Keep each worker on a CPU of its own.
-    #[arg(long, help_heading = "Packets")]
-    pin: bool,
 
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
@@ -102,7 +125,7 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
     bypass: Option<BypassConfig>,
     /// With --bypass: flows that are known to it at once; what is displaced goes by the hook.
-    #[arg(long, value_name = "N", requires = "bypass", help_heading = "Verdicts",
+    #[arg(long, value_name = "N", requires = "bypass", help_heading = "Advanced",
           default_value_t = bypass::FLOWS, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     bypass_flows: u32,
     /// Never ban clients of these networks (192.0.2.0/24), nor addresses of this machine and its default
@@ -110,7 +133,7 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "NETS", value_delimiter = ',', help_heading = "Verdicts", value_parser = super::flags::network)]
     ban_exempt: Vec<IpNet>,
     /// Lowest of the two neighbouring mark bits that are ours.
-    #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Verdicts",
+    #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Advanced",
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
 
@@ -123,10 +146,10 @@ pub(super) struct GuardArgs {
     #[arg(long, help_heading = "General")]
     check: bool,
     /// Do not confine the guard to the files and calls that it needs, for debugging.
-    #[arg(long, help_heading = "General")]
+    #[arg(long, help_heading = "Advanced")]
     no_sandbox: bool,
     /// Control socket for `bannerwall reload`, `status` and `why` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
-    #[arg(long, value_name = "PATH", help_heading = "General")]
+    #[arg(long, value_name = "PATH", help_heading = "Advanced")]
     control: Option<PathBuf>,
     /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and listen there for
     /// the next one: an upgrade is the same command again. The other one ends once this one is ready.
@@ -296,7 +319,6 @@ impl GuardArgs {
             queue_length: self.queue_length,
             max_wait: self.longest_wait()?,
             mark,
-            pin: self.pin,
             control: Some(ControlPlace {
                 path: self.control.clone().unwrap_or_else(|| control::default_path(self.queue.first, user)),
                 asked: self.control.is_some(),
@@ -306,5 +328,22 @@ impl GuardArgs {
             metrics: self.metrics.config()?,
             user: self.user.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_leaves_out_flags_that_operations_lists() {
+        let operations = include_str!("../../OPERATIONS.md");
+        let command = crate::cli::command();
+        let guard = command.find_subcommand("guard").unwrap();
+        for name in RARE_FLAGS {
+            let flag = guard.get_arguments().find(|flag| flag.get_long() == Some(name));
+            assert!(flag.is_some_and(clap::Arg::is_hide_set), "--{name}");
+            assert!(operations.contains(&format!("\n| `--{name}")), "--{name}");
+        }
     }
 }

@@ -202,13 +202,10 @@ fn add_text(roff: &mut Roff, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
-    use super::super::Cli;
     use super::*;
 
     fn pages() -> Vec<(String, String)> {
-        let command = built(Cli::command());
+        let command = built(crate::cli::command());
         all(&command).iter().map(|page| (name_of(page).to_owned(), render(page, path_of(page)))).collect()
     }
 

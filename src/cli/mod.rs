@@ -151,9 +151,19 @@ fn run_connections() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Returns the command line; the help of `guard` leaves out what few need.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommand("guard", |command| {
+        command.mut_args(|flag| {
+            let is_rare = flag.get_long().is_some_and(|name| guard::RARE_FLAGS.contains(&name));
+            flag.hide(is_rare)
+        })
+    })
+}
+
 /// Reads the command line, filled up from `--config`.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
-    let command = Cli::command();
+    let command = command();
     let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
     let matches = command.clone().try_get_matches_from(arguments)?;
     Ok(Cli::from_arg_matches(&matches)?)
@@ -177,10 +187,10 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Command::Replay(arguments) => replay::run(arguments, cli.global.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "bannerwall", &mut script);
+            clap_complete::generate(*shell, &mut command(), "bannerwall", &mut script);
             print(&script)
         }
-        Command::Man(arguments) => man::run(arguments, Cli::command()),
+        Command::Man(arguments) => man::run(arguments, command()),
     }
 }
 

@@ -98,8 +98,6 @@ pub struct GuardConfig {
     pub max_wait: Option<Duration>,
     /// Our two bits of the mark.
     pub mark: MarkField,
-    /// Pin each worker to a CPU of its own.
-    pub pin: bool,
     /// Where `bannerwall reload` finds the run.
     pub control: Option<ControlPlace>,
     /// Where a guard is taken over from, if one listens there, and the next one is listened for.

@@ -36,7 +36,7 @@ use crate::bypass::neighbours::{self, Interface};
 use crate::bypass::{Bypass, BypassConfig, BypassError, Entries};
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::hook::{MarkState, Programs};
+use crate::hook::{MarkState, Programs, Queues};
 use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::privileges::may_answer;
 
@@ -140,7 +140,7 @@ pub(super) fn start(
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
     run.face(listener, gifts, unbound, listeners.clone())?;
-    let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.pin), listeners };
+    let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let mut entries = entries.into_iter().flatten();
     let numbered = config.queues.numbers().zip(sources).enumerate();
     let queues =
@@ -295,9 +295,9 @@ fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<Inj
     Injector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
 }
 
-/// The CPUs that this process may run on, in order; none where workers are not pinned.
-fn allowed_cpus(pin: bool) -> Vec<usize> {
-    if !pin {
+/// The CPUs that the workers of several queues are pinned to, in order. The worker of a single queue runs where there is room.
+fn allowed_cpus(queues: Queues) -> Vec<usize> {
+    if queues.numbers().len() < 2 {
         return Vec::new();
     }
     let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
