@@ -6,6 +6,7 @@ mod bodies;
 mod bridge;
 mod bypass;
 mod confinement;
+mod database_process;
 mod failover;
 mod flow_events;
 mod foreigners;
