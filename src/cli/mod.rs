@@ -40,6 +40,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use exit::{Exit, Failure};
 
+use crate::confinement::Confinement;
 use crate::hook::runner;
 use crate::inventory::connections;
 use crate::privileges::{self, FILES, NETWORK};
@@ -133,6 +134,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 /// Runs iptables for a guard that may run nothing itself. Guards start this; it is nobody else's subcommand.
 fn run_programs() -> Result<Exit, Failure> {
     privileges::leave_root_with_programs(NETWORK | FILES)?;
+    Confinement::default().starting_programs().filter_or_tell();
     runner::serve()?;
     Ok(Exit::Done)
 }
@@ -141,6 +143,8 @@ fn run_programs() -> Result<Exit, Failure> {
 fn run_scans() -> Result<Exit, Failure> {
     // What a scan keeps for itself.
     privileges::leave_root_with_programs(FILES | rustix::thread::CapabilitySet::IPC_LOCK)?;
+    // Scans submit by rings.
+    Confinement::default().starting_programs().submitting().filter_or_tell();
     crate::serve::runner::serve()?;
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@
 //! needs it. The tests hold the filters against them, number by number.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp as Cmp, SeccompCondition,
@@ -17,6 +18,8 @@ use super::ConfinementError;
 pub(super) struct Activities {
     /// Talks TCP and UDP.
     pub(super) network: bool,
+    /// Listens for TCP, and connects to nobody.
+    pub(super) listens: bool,
     /// Opens netlink sockets, for notifications of the kernel.
     pub(super) netlink: bool,
     /// Connects to a database server by its Unix socket.
@@ -27,6 +30,8 @@ pub(super) struct Activities {
     pub(super) rings: bool,
     /// Reads and changes entries of eBPF maps that are open already.
     pub(super) maps: bool,
+    /// Starts iptables, nft, ip, tc or this program, which inherit the filter.
+    pub(super) programs: bool,
     /// Continues as two processes.
     pub(super) forks: bool,
     /// Creates, writes, renames and removes files.
@@ -221,20 +226,103 @@ const SOCKETS: &[i64] = &[
     libc::SYS_shutdown,
 ];
 
-const NETWORK: &[Allowed] = &[
+const TCP: &[Allowed] = &[
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, libc::SOCK_STREAM as u64)]),
-    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, libc::SOCK_DGRAM as u64)]),
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64), (1, SOCKET_TYPE, libc::SOCK_STREAM as u64)]),
+];
+const UDP: &[Allowed] = &[
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64), (1, SOCKET_TYPE, libc::SOCK_DGRAM as u64)]),
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64), (1, SOCKET_TYPE, libc::SOCK_DGRAM as u64)]),
 ];
 const NETLINK: &[Allowed] = &[
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_NETLINK as u64)]),
-    // An interface's name by its index.
+    // An interface's name by its index, and the other way round.
     (libc::SYS_ioctl, &[(1, Cmp::Eq, SIOCGIFNAME)]),
+    (libc::SYS_ioctl, &[(1, Cmp::Eq, SIOCGIFINDEX)]),
 ];
 const UNIX: &[Allowed] =
     &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_UNIX as u64), (1, SOCKET_TYPE, libc::SOCK_STREAM as u64)])];
 const PACKETS: &[Allowed] = &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)])];
+
+/// Starting and stopping programs, and what these take beyond the other lists. Of systemd's `@system-service`, which the
+/// shipped unit allows, it lacks other users, owners, keys, clocks and priorities.
+const PROGRAMS: &[i64] = &[
+    // Processes, their limits and their signals.
+    libc::SYS_chdir,
+    libc::SYS_close_range,
+    libc::SYS_execve,
+    libc::SYS_fchdir,
+    libc::SYS_getgroups,
+    libc::SYS_getitimer,
+    libc::SYS_getpgid,
+    libc::SYS_getpriority,
+    libc::SYS_getresgid,
+    libc::SYS_getresuid,
+    libc::SYS_getrlimit,
+    libc::SYS_getrusage,
+    libc::SYS_getsid,
+    libc::SYS_kill,
+    libc::SYS_prctl,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_setitimer,
+    libc::SYS_setpgid,
+    libc::SYS_setrlimit,
+    libc::SYS_setsid,
+    libc::SYS_tgkill,
+    libc::SYS_times,
+    // Memory.
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_msync,
+    libc::SYS_munlock,
+    // Descriptors and files.
+    libc::SYS_accept,
+    libc::SYS_copy_file_range,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_linkat,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_sendfile,
+    libc::SYS_signalfd4,
+    libc::SYS_splice,
+    libc::SYS_symlinkat,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_truncate,
+];
+
+#[cfg(target_arch = "x86_64")]
+const PROGRAMS_OLDER: &[i64] = &[
+    libc::SYS_alarm,
+    libc::SYS_creat,
+    libc::SYS_epoll_create,
+    libc::SYS_eventfd,
+    libc::SYS_fork,
+    libc::SYS_getdents,
+    libc::SYS_getpgrp,
+    libc::SYS_inotify_init,
+    libc::SYS_link,
+    libc::SYS_pause,
+    libc::SYS_signalfd,
+    libc::SYS_symlink,
+    libc::SYS_vfork,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const PROGRAMS_OLDER: &[i64] = &[];
+
+const PROGRAMS_WITH: &[Allowed] = &[
+    // Processes and threads in the namespaces of this one.
+    (libc::SYS_clone, &[(0, Cmp::MaskedEq(NAMESPACES), 0)]),
+    (libc::SYS_fchmodat, &[(2, Cmp::MaskedEq(SET_ID), 0)]),
+    // All but what types into a terminal.
+    (libc::SYS_ioctl, &[(1, Cmp::Ne, TIOCSTI), (1, Cmp::Ne, TIOCLINUX)]),
+    // Raw ones, too, which the legacy iptables asks by.
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64)]),
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64)]),
+    (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_UNIX as u64)]),
+];
 
 /// Another process with memory and namespaces that are its own, and waiting for its end.
 const FORKS: &[Allowed] =
@@ -254,13 +342,16 @@ const SOCKET_TYPE: Cmp = Cmp::MaskedEq(0xf);
 const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
 
 /// What a new process would share with this one, or have instead of this one's: namespaces.
-const SHARED: u64 = (libc::CLONE_VM
-    | libc::CLONE_FILES
-    | libc::CLONE_FS
-    | libc::CLONE_SIGHAND
-    | libc::CLONE_PTRACE
-    | libc::CLONE_PARENT
-    | libc::CLONE_NEWNS
+const SHARED: u64 = NAMESPACES
+    | (libc::CLONE_VM
+        | libc::CLONE_FILES
+        | libc::CLONE_FS
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_PTRACE
+        | libc::CLONE_PARENT) as u64;
+
+/// Namespaces that a new process would have to itself.
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWIPC
@@ -277,7 +368,10 @@ const TIOCGWINSZ: u64 = 0x5413;
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
 const SIOCGIFNAME: u64 = 0x8910;
+const SIOCGIFINDEX: u64 = 0x8933;
 const PR_GET_AUXV: u64 = 0x4155_5856;
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
@@ -307,14 +401,23 @@ impl Activities {
             calls.extend([WRITES, WRITES_OLDER].concat());
             with.extend(WRITES_WITH);
         }
-        let sockets =
-            [(self.network, NETWORK), (self.netlink, NETLINK), (self.unix, UNIX), (self.packets, PACKETS)];
+        let sockets = [
+            (self.network || self.listens, TCP),
+            (self.network, UDP),
+            (self.netlink, NETLINK),
+            (self.unix, UNIX),
+            (self.packets, PACKETS),
+        ];
         for (_, kind) in sockets.iter().filter(|(wanted, _)| *wanted) {
             calls.extend(SOCKETS);
             with.extend(*kind);
         }
         if self.rings {
             calls.extend(RINGS);
+        }
+        if self.programs {
+            calls.extend([PROGRAMS, PROGRAMS_OLDER].concat());
+            with.extend(PROGRAMS_WITH);
         }
         if self.forks {
             with.extend(FORKS);
@@ -327,7 +430,12 @@ impl Activities {
             calls.into_iter().map(|call| (call, Vec::new())).collect();
         let own = own.iter().map(|(call, conditions)| (*call, conditions.as_slice()));
         for (call, conditions) in with.into_iter().chain(own) {
-            allowed.entry(call).or_default().push(rule(conditions)?);
+            // What is allowed whatever its arguments stays so.
+            match allowed.entry(call) {
+                Entry::Vacant(new) => drop(new.insert(vec![rule(conditions)?])),
+                Entry::Occupied(known) if known.get().is_empty() => {}
+                Entry::Occupied(mut known) => known.get_mut().push(rule(conditions)?),
+            }
         }
         Ok(allowed)
     }
@@ -398,11 +506,13 @@ mod tests {
 
     const ALL: Activities = Activities {
         network: true,
+        listens: true,
         netlink: true,
         unix: true,
         packets: true,
         rings: true,
         maps: true,
+        programs: false,
         forks: true,
         writes: true,
     };
@@ -410,8 +520,9 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn no_number_is_allowed_that_stands_in_no_list() {
-        for activities in [Activities::default(), ALL, Activities { network: true, ..Activities::default() }]
-        {
+        let (network, programs) =
+            (Activities { network: true, ..Activities::default() }, Activities { programs: true, ..ALL });
+        for activities in [Activities::default(), ALL, network, programs] {
             let (program, listed) = (activities.program().unwrap(), activities.allowed().unwrap());
             for call in 0..NUMBERS {
                 for arguments in [[0; 6], [u64::MAX; 6], [1; 6]] {
@@ -430,10 +541,13 @@ mod tests {
         let socket = |family: i32, kind: i32| [family as u64, kind as u64, 0, 0, 0, 0];
         let (unix, network) = (socket(libc::AF_UNIX, libc::SOCK_STREAM), Activities { network: true, ..ALL });
         let alone = Activities { network: true, ..Activities::default() };
+        let listening = Activities { listens: true, ..Activities::default() };
         for (activities, call, arguments, wanted) in [
             (alone, libc::SYS_socket, unix, false),
             (Activities { unix: false, ..network }, libc::SYS_socket, unix, false),
             (ALL, libc::SYS_socket, unix, true),
+            (listening, libc::SYS_socket, socket(libc::AF_INET6, libc::SOCK_STREAM), true),
+            (listening, libc::SYS_socket, socket(libc::AF_INET, libc::SOCK_DGRAM), false),
             (alone, libc::SYS_socket, socket(libc::AF_NETLINK, libc::SOCK_RAW), false),
             (alone, libc::SYS_socket, socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC), true),
             (ALL, libc::SYS_socket, socket(libc::AF_INET6, libc::SOCK_RAW), false),
@@ -460,6 +574,21 @@ mod tests {
             (ALL, libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0], false),
         ] {
             assert_eq!(is_allowed(activities, call, arguments), wanted, "{call} {arguments:x?}");
+        }
+        let programs = Activities { programs: true, ..Activities::default() };
+        for (call, arguments, wanted) in [
+            (libc::SYS_execve, [0; 6], true),
+            (libc::SYS_socket, socket(libc::AF_INET, libc::SOCK_RAW), true),
+            (libc::SYS_socket, socket(libc::AF_PACKET, libc::SOCK_RAW), false),
+            (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0, 0, 0, 0, 0], true),
+            (libc::SYS_clone, [libc::CLONE_NEWNET as u64, 0, 0, 0, 0, 0], false),
+            (libc::SYS_ioctl, [0, TIOCSTI, 0, 0, 0, 0], false),
+            (libc::SYS_ioctl, [0, SIOCGIFINDEX, 0, 0, 0, 0], true),
+        ] {
+            assert_eq!(is_allowed(programs, call, arguments), wanted, "{call} {arguments:x?}");
+        }
+        for call in [libc::SYS_ptrace, libc::SYS_setns, libc::SYS_mount, libc::SYS_bpf, libc::SYS_setuid] {
+            assert!(!is_allowed(programs, call, [0; 6]), "{call}");
         }
         for call in [libc::SYS_execve, libc::SYS_chmod, libc::SYS_fchown, libc::SYS_ptrace, libc::SYS_setns] {
             assert!(!is_allowed(ALL, call, [0; 6]), "{call}");

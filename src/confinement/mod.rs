@@ -69,6 +69,12 @@ impl Confinement {
         self
     }
 
+    /// May listen for TCP, and connect to nobody.
+    pub(crate) fn listening(mut self) -> Self {
+        self.activities.listens = true;
+        self
+    }
+
     /// May open packet sockets (`packet(7)`).
     pub(crate) fn tapping(mut self) -> Self {
         self.activities.packets = true;
@@ -84,6 +90,12 @@ impl Confinement {
     /// May set up rings of calls (`io_uring(7)`).
     pub(crate) fn submitting(mut self) -> Self {
         self.activities.rings = true;
+        self
+    }
+
+    /// May start programs, which inherit the list of system calls: to be [filtered](Self::filter) alone.
+    pub(crate) fn starting_programs(mut self) -> Self {
+        self.activities = Activities { programs: true, netlink: true, writes: true, ..self.activities };
         self
     }
 
@@ -147,6 +159,13 @@ impl Confinement {
         Ok(Held { files: files?.ruleset })
     }
 
+    /// Confines the calling thread and all that it starts to system calls, and to no files, or says that it could not.
+    pub(crate) fn filter_or_tell(&self) {
+        if let Err(error) = self.activities.enforce() {
+            tell(format_args!("bannerwall: not confined: {error}"));
+        }
+    }
+
     /// As [`Confinement::apply`], by a program that goes on where less is enforced, and says so.
     pub(crate) fn apply_or_tell(&self, quiet: bool) {
         match self.apply() {
@@ -161,8 +180,10 @@ impl Confinement {
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))?
             .scope(scope())?;
-        if !self.activities.network {
-            handled = handled.handle_access(AccessNet::from_all(NEWEST))?;
+        match self.activities {
+            Activities { network: true, .. } => {}
+            Activities { listens: true, .. } => handled = handled.handle_access(AccessNet::ConnectTcp)?,
+            _ => handled = handled.handle_access(AccessNet::from_all(NEWEST))?,
         }
         let mut rules = handled.create()?;
         let reads = self.reads.iter().map(PathBuf::as_path).chain(ALWAYS_READ.map(Path::new));
@@ -330,6 +351,27 @@ mod tests {
         assert_eq!(refused(AddressFamily::PACKET, SocketType::RAW), !taps);
         assert_eq!(refused(AddressFamily::NETLINK, SocketType::RAW), !taps);
         assert!(refused(AddressFamily::UNIX, SocketType::STREAM), "no other program's socket");
+    }
+
+    /// What a guard with a page may do and what not.
+    fn try_listening() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Confinement::default().listening().apply().unwrap();
+        assert!(TcpListener::bind("127.0.0.1:0").is_ok());
+        if held.wholly() {
+            assert_eq!(TcpStream::connect(address).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        }
+        let udp = socket(AddressFamily::INET, SocketType::DGRAM, None);
+        assert_eq!(udp.err(), Some(Errno::PERM));
+    }
+
+    #[test]
+    fn who_only_listens_connects_to_nobody() {
+        match std::env::var_os(INSIDE) {
+            Some(_) => try_listening(),
+            None => alone("who_only_listens_connects_to_nobody", ""),
+        }
     }
 
     /// Goes on in a process of its own, which calls itself so, and must end well.

@@ -64,7 +64,7 @@ impl CarrierGuard {
         let loaded = Loaded::read(&config, &readers)?;
         readers.iter().try_for_each(|reader| reader.prepare(None)).map_err(GuardError::Attached)?;
         if config.sandbox == Sandbox::Whole {
-            let attached = reader::confinement(&readers);
+            let attached = reader::confinement(&readers).speaking();
             hold::files(&config, &loaded.rules, attached).apply_or_tell(false);
         }
         let metrics = GuardMetrics::new(registry)?;

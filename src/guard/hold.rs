@@ -107,7 +107,7 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
 /// What whoever judges packets opens later: rules again, event files anew, what is attached, the kernel's own.
 pub(super) fn files(config: &InspectionConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
     let InspectionConfig { rules: selection, writes, .. } = config;
-    let mut confinement = attached.speaking().watching_kernel();
+    let mut confinement = attached.watching_kernel();
     let are_files = matches!(selection.texts, Texts::Files);
     let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
     confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
@@ -120,6 +120,9 @@ fn confinement(config: &GuardConfig, rules: &RuleSet, attached: Confinement) -> 
     let sockets = config.control.iter().map(|place| &place.path).chain(&config.takeover);
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
     let mut confinement = files(&config.inspection, rules, attached);
+    if config.metrics.is_some() {
+        confinement = confinement.listening();
+    }
     if let Some(file) = &config.config_file {
         confinement = confinement.reading_anew(&file.path);
     }

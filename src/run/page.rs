@@ -28,7 +28,7 @@ impl EventReader for PageReader {
     }
 
     fn confine(&self, confinement: Confinement) -> Confinement {
-        self.config.files().fold(confinement, Confinement::reading)
+        self.config.files().fold(confinement.listening(), Confinement::reading)
     }
 
     fn start(self: Box<Self>, _start: ReaderStart) -> Result<Box<dyn RunningReader>, AttachedError> {

@@ -234,6 +234,7 @@ fn no_thread_is_root_s_or_without_a_filter_once_a_guard_or_a_page_runs() {
             let [runner] = <[String; 1]>::try_from(children(process)).expect("one helper process");
             let status = fs::read_to_string(format!("/proc/{runner}/status")).expect("it runs");
             assert!(status.contains(&format!("Uid:\t{PACKAGE_USER}\t")), "{status}");
+            assert!(status.contains("Seccomp:\t2"), "{status}");
         }
         place.loses_its_hook();
         assert!(place.reload().status.success());
