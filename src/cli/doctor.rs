@@ -38,7 +38,7 @@ pub(super) struct DoctorArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DoctorFormat {
+pub(super) enum DoctorFormat {
     /// Readable lines for a person.
     Text,
     /// One JSON object a line; `state` is ok, fault, denied or `not_checked`.
@@ -57,16 +57,21 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
         },
         read_guard: &read_guard,
     });
+    show(&findings, arguments.format)
+}
+
+/// Prints findings; the exit code of the worst.
+pub(super) fn show(findings: &[Finding], format: DoctorFormat) -> Result<Exit, Failure> {
     let mut text = String::new();
-    for finding in &findings {
+    for finding in findings {
         // Writing to a String cannot fail.
-        let _ = match arguments.format {
+        let _ = match format {
             DoctorFormat::Text => writeln!(text, "{}", line(finding)),
             DoctorFormat::Json => writeln!(text, "{}", object(finding)),
         };
     }
     print(text.as_bytes())?;
-    Ok(exit(&findings))
+    Ok(exit(findings))
 }
 
 /// A fault wins; what was not seen is never well.

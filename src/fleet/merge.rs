@@ -4,7 +4,7 @@
 //! whoever is killed when. Batches of one sensor are taken by one at a time, in the order in which they came.
 
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustix::thread::CapabilitySet;
@@ -24,6 +24,9 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 
 /// How often it is looked whether there is a fleet by now, of this version, and for this role.
 const FLEETS: Duration = Duration::from_secs(30);
+
+/// How often it is looked for sessions that keep others waiting.
+const BLOCKERS: Duration = Duration::from_secs(30);
 
 /// What is told once it goes on.
 const AGAIN: &str = "bannerwall: what sensors have sent is merged again";
@@ -65,6 +68,8 @@ struct Hand {
     suspect: Option<i64>,
     /// Of an inbox that stays empty.
     rests: Pauses,
+    /// When sessions that keep others waiting were looked for last.
+    unblocked: Option<Instant>,
     merged: Merged,
 }
 
@@ -76,6 +81,7 @@ impl Hand {
             most: TOGETHER,
             suspect: None,
             rests: Pauses::new(LOOKS.0, LOOKS.1),
+            unblocked: None,
             merged: Merged::default(),
         };
         if !hand.merger.ask(inbox::may_merge)? {
@@ -115,6 +121,7 @@ impl Hand {
 
     /// Merges some; whether there is nothing more.
     fn step(&mut self) -> Result<bool, StoreError> {
+        self.unblock()?;
         // Of one that was empty a moment ago: one question in the place of a transaction.
         if self.rests.have_begun() && !self.merger.ask(inbox::is_waiting)? {
             return Ok(true);
@@ -143,6 +150,19 @@ impl Hand {
             self.rests.are_over();
         }
         Ok(taken.rows == 0)
+    }
+
+    /// Ends sessions that keep others waiting, now and then.
+    fn unblock(&mut self) -> Result<(), StoreError> {
+        if self.unblocked.is_none_or(|last| last.elapsed() >= BLOCKERS) {
+            self.unblocked = Some(Instant::now());
+            for role in self.merger.ask(inbox::unblock)? {
+                tell(format_args!(
+                    "bannerwall: ended a session of role {role}, whose transaction has kept others waiting for minutes"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn count(&mut self, merged: usize, refused: &[String]) {

@@ -5,6 +5,9 @@ use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, par
 
 use crate::inventory::Time;
 
+/// Runs that are looked at for the shortest time between two: eight years of a daily one.
+const LOOKED_AT: usize = 3_000;
+
 /// A crontab: minute, hour, day, month, day of the week, time zone.
 #[derive(Debug, Clone)]
 pub struct Cron {
@@ -49,6 +52,16 @@ impl Cron {
             (count, last) = (count + 1, due);
         }
         (count, last)
+    }
+
+    /// The shortest time between two runs behind a time, in milliseconds; none where there are no two.
+    pub fn gap(&self, after: Time) -> Option<i64> {
+        let mut last = self.next(after)?;
+        let runs = std::iter::from_fn(|| {
+            let next = self.next(last)?;
+            Some(next.millis() - std::mem::replace(&mut last, next).millis())
+        });
+        runs.take(LOOKED_AT).min()
     }
 
     /// Whether a time is within a minute that it names.
@@ -97,6 +110,11 @@ mod tests {
         assert_eq!(hourly.due(from, to, 100), (3, time("2026-11-22T15:00:00Z")));
         assert_eq!(hourly.due(from, to, 2), (2, time("2026-11-22T14:00:00Z")));
         assert_eq!(hourly.due(to, to, 2), (0, to));
+        let gap = |text: &str| text.parse::<Cron>().unwrap().gap(to).map(|gap| gap / 60_000);
+        assert_eq!(gap("*/10 * * * *"), Some(10));
+        // When the clock is put forward.
+        assert_eq!(gap("30 3 * * * Europe/Berlin"), Some(23 * 60));
+        assert_eq!(gap("0 3 * * 1"), Some(7 * 24 * 60));
         for wrong in ["", "* * * *", "61 * * * *", "30 3 * * * Europe/Nowhere", "daily"] {
             assert!(wrong.parse::<Cron>().is_err(), "{wrong}");
         }

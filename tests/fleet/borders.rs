@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::by_hand::{BATCH, enter};
 use crate::sensing::{by, init, merge, run, sensors, text, told};
-use bannerwall_test_support::{Postgres, psql};
+use bannerwall_test_support::{Postgres, Running, eventually, psql};
 
 /// What a server says to statements that it refuses.
 fn refused(url: &str, query: &str) -> String {
@@ -119,14 +119,122 @@ fn a_worker_orders_no_scan_and_says_nothing_in_the_name_of_a_sensor() {
         let said = refused(&hand, query);
         assert!(said.contains("permission denied"), "{query}: {said}");
     }
-    // What is not due nobody begins; what is, as its order says.
-    assert_eq!(psql(&hand, "SELECT bannerwall.fleet_begin(1)"), "Null");
+    assert_eq!(psql(&url, "SELECT count(*) FROM fleet_scans"), "0");
+}
+
+#[test]
+fn a_worker_begins_no_schedule_early_and_opens_no_scan_again() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    let (hand, boss) = (by(&url, "hand"), by(&url, "boss"));
+    let words = [
+        "fleet",
+        "schedule",
+        "0 3 * * 1",
+        "connect",
+        "192.0.2.1",
+        "-p",
+        "9",
+        "--network-rate",
+        "192.0.2.0/24=7",
+    ];
+    told(&[&words[..], &["--rate", "9", "--database", &boss]].concat());
+    let begin = "SELECT bannerwall.fleet_begin(1, 0, true, 0, NULL)";
+    assert_eq!(psql(&hand, begin), "Null", "it is not due");
+    assert!(refused(&hand, "UPDATE bannerwall.fleet_schedules SET due = 0").contains("permission denied"));
     psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
     for role in ["east", "page"] {
-        assert_eq!(psql(&by(&url, role), "SELECT bannerwall.fleet_begin(1)"), "Null", "{role}");
+        assert!(refused(&by(&url, role), begin).contains("permission denied for function"), "{role}");
     }
-    assert_eq!(psql(&hand, "SELECT bannerwall.fleet_begin(1)"), "1");
+    assert_eq!(psql(&hand, begin), "1");
     assert_eq!(psql(&url, "SELECT who, targets FROM fleet_scans"), "boss|1");
+    assert_eq!(
+        psql(&url, "SELECT number, network, rate FROM fleet_limits"),
+        "0|Null|9000\n1|192.0.2.0/24|7000"
+    );
+    assert_eq!(psql(&url, "SELECT number, total FROM fleet_shards"), "0|1");
+    // Whatever a worker says, it is due again no earlier than a week after it was.
+    assert_eq!(psql(&hand, begin), "Null");
+    let days = "SELECT round((due - fleet_now()) / 86400000.0) FROM fleet_schedules";
+    assert_eq!(psql(&url, days), "7");
+    psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
+    assert_eq!(psql(&hand, begin), "0", "the scan before still runs");
+
+    for query in [
+        "UPDATE bannerwall.fleet_scans SET state = 'done'",
+        "UPDATE bannerwall.fleet_scans SET state = 'cancelled'",
+        "UPDATE bannerwall.fleet_scans SET ended = 1",
+        "INSERT INTO bannerwall.fleet_shards (scan, number, total) VALUES (1, 1, 1)",
+        "UPDATE bannerwall.fleet_limits SET rate = 1000000",
+        "UPDATE bannerwall.fleet_results SET json = ''",
+    ] {
+        let said = refused(&hand, query);
+        assert!(said.contains("permission denied"), "{query}: {said}");
+    }
+    psql(&hand, "UPDATE bannerwall.fleet_shards SET state = 'done'");
+    psql(&hand, "UPDATE bannerwall.fleet_scans SET state = 'done', ended = 1");
+    let said = refused(&hand, "UPDATE bannerwall.fleet_scans SET state = 'open', ended = NULL");
+    assert!(said.contains("permission denied: a worker only ends scans"), "{said}");
+    psql(&boss, "UPDATE bannerwall.fleet_scans SET state = 'open', ended = NULL");
+}
+
+#[test]
+fn of_each_publisher_the_newest_versions_stay() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    told(&["fleet", "init", "--publisher", "editor", "--publisher", "junk", "--database", &url]);
+    let enter = |role: &str, from: u32, to: u32| {
+        let columns = "(serial, pack, signature, percent, rules, note)";
+        let query = format!(
+            "INSERT INTO bannerwall.fleet_rules {columns} SELECT n, 'x', 's', 100, 1, '' FROM generate_series({from}, {to}) n"
+        );
+        psql(&by(&url, role), &query);
+    };
+    enter("editor", 1, 2);
+    enter("junk", 1, 1000);
+    enter("junk", 1, 5);
+    let kept = "SELECT who, count(*), min(serial), max(serial) FROM fleet_rules GROUP BY who ORDER BY who";
+    assert_eq!(psql(&url, kept), "editor|2|1|2\njunk|32|969|1000");
+}
+
+#[test]
+fn who_keeps_others_waiting_for_too_long_is_sent_away() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    let unblock = "SELECT fleet_unblock()";
+    let hold = |role: &str| {
+        let lock =
+            "SET statement_timeout = 0; BEGIN; LOCK TABLE bannerwall.services IN ACCESS EXCLUSIVE MODE";
+        let mut command = Command::new("psql");
+        command.args(["-Xq", "-d", &by(&url, role), "-c", lock, "-c", "SELECT pg_sleep(600)"]);
+        let process = Running::start(command);
+        eventually("it to have the lock", || {
+            let query = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
+                AND relation = 'services'::regclass";
+            (psql(&url, query) == "1").then_some(())
+        });
+        process
+    };
+    let mut holder = hold("hand");
+    assert_eq!(psql(&url, unblock), "", "nobody waits");
+    let mut reader = Command::new("psql");
+    reader.args(["-Xq", "-d", &by(&url, "page"), "-c", "SELECT count(*) FROM bannerwall.services"]);
+    let mut reader = Running::start(reader);
+    eventually("another one to wait", || {
+        (psql(&url, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1").then_some(())
+    });
+    assert_eq!(psql(&url, unblock), "", "for no longer than it takes");
+    // As if time had gone by.
+    let soon = "DO $$ BEGIN EXECUTE replace(pg_get_functiondef('bannerwall.fleet_unblock()'::regprocedure), '5 min', '0 s'); END $$";
+    psql(&url, soon);
+    enter(&by(&url, "east"), 1, BATCH);
+    let merged = merge(&url, &[]);
+    assert!(text(&merged.stderr).contains("ended a session of role hand"), "{}", text(&merged.stderr));
+    assert!(!holder.wait_exit().success());
+    assert!(reader.wait_exit().success());
 }
 
 #[test]

@@ -478,10 +478,11 @@ fn workers_and_readers_need_no_more_than_is_documented() {
     told(&url, &["schedule", "0 0 * * *", "connect", "127.29.1.0", "-p", &port]);
     psql(&url, "UPDATE fleet_schedules SET due = fleet_now()");
     let operations = include_str!("../../OPERATIONS.md");
-    let grants = operations.split("## An inventory for several machines").nth(1).expect("a section");
-    let grants = grants.split("```sql").nth(1).and_then(|rest| rest.split("```").next()).expect("grants");
     psql(&url, "CREATE ROLE writers LOGIN; CREATE ROLE readers LOGIN");
-    psql(&url, grants);
+    for section in ["## An inventory for several machines", "\n## A fleet"] {
+        let grants = operations.split(section).nth(1).and_then(|rest| rest.split("```sql").nth(1));
+        psql(&url, grants.and_then(|rest| rest.split("```").next()).expect("grants"));
+    }
     let [writers, readers] =
         ["writers", "readers"].map(|role| url.replace("user=postgres", &format!("user={role}")));
     ends_well(worker(&writers, &["--until-empty"]));

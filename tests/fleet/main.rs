@@ -2,6 +2,7 @@
 
 mod borders;
 mod by_hand;
+mod doctor;
 mod jobs;
 mod rules;
 mod sensing;

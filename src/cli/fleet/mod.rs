@@ -1,10 +1,11 @@
 //! `bannerwall fleet`: orders to many workers, and what became of them.
 
+mod doctor;
 mod init;
+mod results;
 mod rules;
 mod text;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,7 +19,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
-use super::inventory::rows::{Output, Rows, create};
+use super::inventory::rows::{Output, Rows};
 use super::scan::ordered::{Given, task};
 use super::{Exit, Failure, Global};
 use crate::confinement::{Confinement, tell_unheld};
@@ -28,7 +29,6 @@ use crate::fleet::{
     Until, WaitConfig, Waited, WorkerConfig,
 };
 use crate::inventory::{Place, parse_age};
-use crate::output::csv::COLUMNS;
 use crate::privileges::leave_root_or_tell;
 
 /// Flags of `bannerwall fleet`.
@@ -52,6 +52,8 @@ pub(super) struct FleetArgs {
 enum FleetCommand {
     /// Make what a fleet needs: tables, groups of roles, and the roles that are named. What is there stays.
     Init(init::InitArgs),
+    /// Compare what each role of a fleet may do with what it is to.
+    Doctor(doctor::FleetDoctorArgs),
     /// Publish rules for the guards of all sites, signed, and show who has which.
     Rules(Box<rules::RulesArgs>),
     /// Enter what sensors have sent into the inventory, as workers do beside their scans.
@@ -280,6 +282,7 @@ impl From<FleetError> for Failure {
 pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failure> {
     match &arguments.command {
         FleetCommand::Init(arguments) => init::run(arguments),
+        FleetCommand::Doctor(arguments) => doctor::run(arguments),
         FleetCommand::Rules(arguments) => rules::run(arguments, global.quiet),
         FleetCommand::Merge(arguments) => init::merge(arguments, global.quiet),
         FleetCommand::Submit(arguments) => submit(arguments, global),
@@ -292,7 +295,7 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
             wait(&config, global.quiet)
         }
         FleetCommand::Results { scan, database, format, output } => {
-            results(*scan, database, *format, output.as_deref())
+            results::show(*scan, database, *format, output.as_deref())
         }
         FleetCommand::Cancel { scan, database } => {
             database.open()?.cancel(*scan)?;
@@ -467,32 +470,4 @@ fn schedules(database: &Database, output: &Output) -> Result<Exit, Failure> {
         rows.add(&planned, || text::planned(&planned))?;
     }
     rows.finish()
-}
-
-fn results(
-    scan: i64,
-    database: &Database,
-    format: ResultFormat,
-    output: Option<&std::path::Path>,
-) -> Result<Exit, Failure> {
-    let queue = database.open()?;
-    let mut out = create(output)?;
-    let mut failed = None;
-    let mut put = |line: &str| {
-        if failed.is_none() {
-            failed = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).err();
-        }
-    };
-    if format == ResultFormat::Csv {
-        put(&COLUMNS.join(","));
-    }
-    queue.results(scan, format == ResultFormat::Csv, |line| {
-        put(line);
-        Ok(())
-    })?;
-    match failed.or_else(|| out.flush().err()) {
-        // A reader that went away is not an error.
-        Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Exit::Done),
-    }
 }

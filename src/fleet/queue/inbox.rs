@@ -168,6 +168,11 @@ pub(in crate::fleet) fn retry(desk: Desk<'_>) -> Result<usize, DatabaseError> {
     desk.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
 }
 
+/// Ends sessions of the fleet's roles that have kept others waiting for too long; whose they were.
+pub(in crate::fleet) fn unblock(desk: Desk<'_>) -> Result<Vec<String>, DatabaseError> {
+    desk.all("SELECT fleet_unblock()", &[], |row| row.get(0))
+}
+
 /// Whether there is anything to merge.
 pub(in crate::fleet) fn is_waiting(desk: Desk<'_>) -> Result<bool, DatabaseError> {
     let query = "SELECT EXISTS (SELECT FROM fleet_inbox WHERE refused IS NULL)";

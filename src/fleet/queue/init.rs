@@ -20,10 +20,11 @@ pub enum Group {
 }
 
 impl Group {
-    const ALL: [Self; 5] = [Self::Sensor, Self::Worker, Self::Reader, Self::Admin, Self::Publisher];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Sensor, Self::Worker, Self::Reader, Self::Admin, Self::Publisher];
 
     /// The flag that names its members, and the end of its role's name.
-    const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Sensor => "sensor",
             Self::Worker => "worker",
@@ -42,8 +43,8 @@ impl Group {
         )
     }
 
-    /// What makes its members do what they may. Sensors enter batches and read nothing but rules.
-    fn rights(self) -> String {
+    /// What lets a role of a name in SQL do what the group may. Sensors enter batches and read nothing but rules.
+    pub(super) fn rights(self, name: &str) -> String {
         let writers = || include_str!("../rights/writers.sql").to_owned();
         let rights = match self {
             Self::Sensor => include_str!("../rights/sensor.sql").to_owned(),
@@ -53,9 +54,8 @@ impl Group {
             Self::Publisher => include_str!("../rights/publisher.sql").to_owned(),
         };
         format!(
-            "DO $bannerwall$ BEGIN\n  EXECUTE replace(replace($sql${rights}$sql$, '{{group}}', quote_ident({})), \
-             '{{database}}', quote_ident(current_database()));\nEND $bannerwall$;\n",
-            self.name()
+            "DO $bannerwall$ BEGIN\n  EXECUTE replace(replace($sql${rights}$sql$, '{{group}}', quote_ident({name})), \
+             '{{database}}', quote_ident(current_database()));\nEND $bannerwall$;\n"
         )
     }
 
@@ -114,7 +114,7 @@ fn roles(members: &[Member]) -> String {
         text.push_str(&role(&group.name(), "NOLOGIN"));
     }
     for group in Group::ALL {
-        text.push_str(&group.rights());
+        text.push_str(&group.rights(&group.name()));
     }
     text.push_str(include_str!("../rights/database.sql"));
     for Member { name, group } in members {
@@ -146,7 +146,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn literal(name: &str) -> String {
+pub(super) fn literal(name: &str) -> String {
     // As PostgreSQL reads it whatever `standard_conforming_strings` says.
     format!("E'{}'", name.replace('\\', "\\\\").replace('\'', "''"))
 }
@@ -161,7 +161,7 @@ pub(super) fn grant(desk: Desk<'_>) -> Result<(), DatabaseError> {
     for group in Group::ALL {
         let there = format!("SELECT FROM pg_roles WHERE rolname = {}", group.name());
         if desk.one(&there, &[], |_| Ok(()))?.is_some() {
-            desk.batch(&group.rights())?;
+            desk.batch(&group.rights(&group.name()))?;
         }
     }
     Ok(())
@@ -215,7 +215,7 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
 }
 
 /// The names of the groups' roles in this database, in the order of [`Group::ALL`].
-fn names(desk: Desk<'_>) -> Result<[String; 5], DatabaseError> {
+pub(super) fn names(desk: Desk<'_>) -> Result<[String; 5], DatabaseError> {
     let query = format!("SELECT {}", Group::ALL.map(Group::name).join(", "));
     let read = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
     desk.one(&query, &[], read)?.ok_or(DatabaseError::Column(0))

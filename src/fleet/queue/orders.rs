@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Queue;
 use crate::fleet::{FleetError, Order};
-use crate::inventory::{DatabaseError, Desk, Value, values};
+use crate::inventory::values;
 
 /// A scan that is to be entered.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct Submission {
     pub rate: Option<u32>,
 }
 
-/// As the tables have a scan, without its limits.
+/// As the tables have a scan.
 pub(super) struct Entry<'a> {
     pub(super) about: &'a str,
     pub(super) what: &'a str,
@@ -33,14 +33,18 @@ pub(super) struct Entry<'a> {
 }
 
 impl Queue {
-    /// Enters a scan, cut into shards; its number.
+    /// Enters a scan, which the server cuts into shards; its number.
     ///
     /// # Errors
     /// What the database says.
     pub fn submit(&self, submission: &Submission) -> Result<i64, FleetError> {
         let what = submission.what();
-        let entry = submission.entry(&what);
-        self.beside.together(|desk| enter(desk, &entry, None)).map_err(|error| self.fault(error))
+        let Entry { about, what, targets, shards, attempts } = submission.entry(&what);
+        let scan =
+            "INSERT INTO fleet_scans (about, what, targets, shards, attempts) VALUES (?1, ?2, ?3, ?4, ?5)
+             RETURNING id";
+        let id = self.one(scan, values![about, what, targets, shards, attempts], |row| row.get(0))?;
+        Ok(id.unwrap_or_default())
     }
 
     /// Ends a scan: nothing more of it is taken, and those who work on it stop.
@@ -152,39 +156,4 @@ impl Submission {
 pub(super) struct What {
     rate: Option<u32>,
     pub(super) order: Order,
-}
-
-impl What {
-    /// All limits: of which network, none for all targets, and how many in a thousand seconds.
-    fn limits(&self) -> Vec<(i64, Option<String>, i64)> {
-        let all = self.rate.map(|rate| (0, None, i64::from(rate) * 1_000));
-        let networks = self.order.limits.iter().zip(1..);
-        let networks = networks
-            .map(|(limit, number)| (number, Some(limit.network.to_string()), i64::from(limit.rate) * 1_000));
-        all.into_iter().chain(networks).collect()
-    }
-}
-
-/// Enters a scan, its shards and its limits; its number.
-pub(super) fn enter(desk: Desk<'_>, entry: &Entry<'_>, schedule: Option<i64>) -> Result<i64, DatabaseError> {
-    let Entry { about, what, targets, shards, attempts } = *entry;
-    let scan: Option<i64> = match schedule {
-        Some(id) => desk.one("SELECT fleet_begin(?1)", values![id], |row| row.get(0))?,
-        None => {
-            let scan = "INSERT INTO fleet_scans (about, what, targets, shards, attempts)
-                 VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id";
-            desk.one(scan, values![about, what, targets, shards, attempts], |row| row.get(0))?
-        }
-    };
-    let scan = scan.ok_or(DatabaseError::Column(0))?;
-    // Of shard n of N the targets are n, n + N, n + 2 N …
-    let cut = "INSERT INTO fleet_shards (scan, number, total)
-         SELECT ?1::bigint, number, (?2::bigint - number + ?3::bigint - 1) / ?3::bigint FROM generate_series(0, ?3::bigint - 1) number";
-    desk.execute(cut, values![scan, targets, shards])?;
-    let limits = serde_json::from_str::<What>(what).map(|what| what.limits()).unwrap_or_default();
-    for (number, network, rate) in limits {
-        let limit = "INSERT INTO fleet_limits (scan, number, network, rate) VALUES (?1, ?2, ?3, ?4)";
-        desk.execute(limit, &[scan.into(), number.into(), Value::from(network), rate.into()])?;
-    }
-    Ok(scan)
 }

@@ -3,13 +3,16 @@
 use serde::Serialize;
 
 use super::Queue;
-use super::orders::{Entry, enter};
+use super::orders::Entry;
 use crate::diagnostics::tell;
 use crate::fleet::{Cron, FleetError, Submission};
 use crate::inventory::{DatabaseError, Row, Time, Value, values};
 
 /// How much later than it was due a scan may begin, in milliseconds: what is due longer was missed.
 const LATE: i64 = 5 * 60_000;
+
+/// When one is looked at again that is never due, in milliseconds.
+const YEAR: i64 = 366 * 86_400_000;
 
 /// Why nothing began.
 const NOBODY: &str = "no worker was there";
@@ -43,11 +46,6 @@ struct Due {
     id: i64,
     cron: String,
     due: Time,
-    about: String,
-    what: String,
-    targets: i64,
-    shards: i64,
-    attempts: i64,
     runs: bool,
 }
 
@@ -61,9 +59,10 @@ impl Queue {
         let due = cron.next(now).ok_or(FleetError::NeverDue)?;
         let what = submission.what();
         let Entry { about, what, targets, shards, attempts } = submission.entry(&what);
-        let query = "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING id";
-        let values = values![about, what, targets, shards, attempts, cron.text(), due.millis()];
+        let query = "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING id";
+        let gap = cron.gap(now).unwrap_or(YEAR);
+        let values = values![about, what, targets, shards, attempts, cron.text(), due.millis(), gap];
         let id = self.one(query, values, |row| row.get(0))?;
         Ok(id.unwrap_or_default())
     }
@@ -111,38 +110,35 @@ impl Queue {
     /// # Errors
     /// What the database says.
     pub(in crate::fleet) fn begin_due(&self, now: Time) -> Result<(), DatabaseError> {
-        self.beside.together(|desk| {
-            let due = "SELECT id, cron, due, about, what, targets, shards, attempts,
-                   EXISTS (SELECT FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
-                 FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED";
-            let Some(due) = desk.one(due, values![now.millis()], Due::read)? else { return Ok(()) };
-            let cron = due.cron.parse::<Cron>().ok();
-            let next = cron.as_ref().and_then(|cron| cron.next(now));
-            // What is never due again is kept for whoever looks, and looked at once a year.
-            let next = next.map_or(now.millis() + 366 * 86_400_000, Time::millis);
-            let (more, last) = cron.map_or((0, due.due), |cron| cron.due(due.due, now, COUNTED));
-            let is_late = now.millis() - last.millis() > LATE;
-            let why =
-                if due.runs { Some("the scan before still runs") } else { is_late.then_some(NOBODY) };
-            // The last of those that were due may begin still, where that was a moment ago.
-            let missed = more + u64::from(why.is_some());
-            if why.is_none() {
-                let Due { about, what, targets, shards, attempts, .. } = &due;
-                let (targets, shards, attempts) = (*targets, *shards, *attempts);
-                let scan = enter(desk, &Entry { about, what, targets, shards, attempts }, Some(due.id))?;
-                tell(format_args!("bannerwall: scan #{scan} begins, as schedule #{} says", due.id));
-            }
-            let why = (missed > 0).then(|| why.unwrap_or(NOBODY));
-            if let Some(why) = why {
-                tell(format_args!("bannerwall: schedule #{} was due and missed, {missed} times: {why}", due.id));
-            }
-            let noticed = why.map(|_| now.millis());
-            let update = "UPDATE fleet_schedules SET due = ?2, missed = missed + ?3, missed_at = coalesce(?4, missed_at),
-                 missed_why = coalesce(?5, missed_why) WHERE id = ?1";
-            let missed = i64::try_from(missed).unwrap_or(i64::MAX);
-            let values = [due.id.into(), next.into(), missed.into(), Value::from(noticed), Value::from(why)];
-            desk.execute(update, &values).map(drop)
-        })
+        let due = "SELECT id, cron, due, EXISTS (SELECT FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
+             FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1";
+        let desk = self.beside.desk();
+        let Some(Due { id, cron, due, runs }) = desk.one(due, values![now.millis()], Due::read)? else {
+            return Ok(());
+        };
+        let cron = cron.parse::<Cron>().ok();
+        let next = cron.as_ref().and_then(|cron| cron.next(now));
+        // What is never due again is kept for whoever looks.
+        let next = next.map_or(now.millis() + YEAR, Time::millis);
+        let (more, last) = cron.map_or((0, due), |cron| cron.due(due, now, COUNTED));
+        let is_late = now.millis() - last.millis() > LATE;
+        let why = if runs { Some("the scan before still runs") } else { is_late.then_some(NOBODY) };
+        // The last of those that were due may begin still, where that was a moment ago.
+        let (begins, missed) = (why.is_none(), more + u64::from(why.is_some()));
+        let why = (missed > 0).then(|| why.unwrap_or(NOBODY));
+        let times = i64::try_from(missed).unwrap_or(i64::MAX);
+        let values = [id.into(), next.into(), i64::from(begins).into(), times.into(), Value::from(why)];
+        let begun: Option<Option<i64>> =
+            desk.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?;
+        // None where another worker was quicker.
+        let Some(scan) = begun.flatten() else { return Ok(()) };
+        if scan > 0 {
+            tell(format_args!("bannerwall: scan #{scan} begins, as schedule #{id} says"));
+        }
+        if let Some(why) = why {
+            tell(format_args!("bannerwall: schedule #{id} was due and missed, {missed} times: {why}"));
+        }
+        Ok(())
     }
 }
 
@@ -152,12 +148,7 @@ impl Due {
             id: row.get(0)?,
             cron: row.get(1)?,
             due: Time::from_millis(row.get(2)?),
-            about: row.get(3)?,
-            what: row.get(4)?,
-            targets: row.get(5)?,
-            shards: row.get(6)?,
-            attempts: row.get(7)?,
-            runs: row.get(8)?,
+            runs: row.get(3)?,
         })
     }
 }

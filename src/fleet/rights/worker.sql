@@ -1,3 +1,2 @@
-GRANT UPDATE (due, missed, missed_at, missed_why) ON bannerwall.fleet_schedules TO {group};
 DROP POLICY IF EXISTS workers ON bannerwall.fleet_rules_taken;
 CREATE POLICY workers ON bannerwall.fleet_rules_taken FOR SELECT TO {group} USING (true);

@@ -1,0 +1,181 @@
+//! The borders of a fleet as they are in a database, against those that `fleet init` makes.
+//!
+//! What is to be is made once more, tables and groups, in a transaction that is rolled back: no list of rights stands here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::init::{Group, literal, names};
+use super::{Queue, TABLES};
+use crate::fleet::FleetError;
+use crate::inventory::{DatabaseError, Desk, schema_of_server, values};
+
+/// Every fact about roles and tables.
+const FACTS: &str = include_str!("borders.sql");
+
+/// Facts of one role that a message names.
+const NAMED: usize = 6;
+
+/// The members of groups, but for who owns the tables and may do everything.
+const MEMBERS: &str = "WITH RECURSIVE members (member) AS (
+       SELECT m.member FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid WHERE g.rolname = ANY(?1::text[])
+       UNION SELECT m.member FROM pg_auth_members m JOIN members ON m.roleid = members.member)
+     SELECT r.rolname::text FROM members JOIN pg_roles r ON r.oid = member WHERE r.rolname <> ALL(?1::text[])
+       AND r.oid <> (SELECT nspowner FROM pg_namespace WHERE nspname = 'bannerwall') ORDER BY 1";
+
+/// True if this role can make roles and tables, and put a schema in the place of the fleet's.
+const MAY_MAKE: &str = "SELECT pg_has_role(current_user, nspowner, 'USAGE')
+       AND has_database_privilege(current_database(), 'CREATE')
+       AND (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user)
+     FROM pg_namespace WHERE nspname = 'bannerwall'";
+
+/// One check of a fleet's borders.
+#[derive(Debug)]
+pub struct BorderCheck {
+    /// Its name.
+    pub name: &'static str,
+    /// What is so where nothing is found.
+    pub sound: &'static str,
+    /// What was found, or why that cannot be known.
+    pub found: Result<Vec<String>, String>,
+}
+
+/// What is so, by the label of a role.
+type Facts = BTreeMap<String, BTreeSet<String>>;
+
+impl Queue {
+    /// Compares what the fleet's roles may do with what they are to.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn check_borders(&self) -> Result<Vec<BorderCheck>, FleetError> {
+        let desk = self.beside.desk();
+        let checked = desk.batch("BEGIN; SET LOCAL lock_timeout = '10s'").and_then(|()| check(desk));
+        let rolled_back = desk.batch("ROLLBACK");
+        checked.and_then(|checks| rolled_back.map(|()| checks)).map_err(|error| self.fault(error))
+    }
+}
+
+fn check(desk: Desk<'_>) -> Result<Vec<BorderCheck>, DatabaseError> {
+    let groups = names(desk)?;
+    let group_names = || groups.iter().map(String::as_str).collect();
+    let members = desk.all(MEMBERS, &[group_names()], |row| row.get::<String>(0))?;
+    let labelled = Group::ALL.map(label).into_iter().zip(groups.iter().cloned());
+    let real = facts(desk, labelled.chain(members.iter().map(|name| (name.clone(), name.clone()))))?;
+    let may_make = desk.one(MAY_MAKE, values![], |row| row.get::<bool>(0))? == Some(true);
+    let members = members.iter().flat_map(|member| beyond_groups(&real, &groups, member)).collect();
+    let of_public = told("PUBLIC", "", of(&real, "PUBLIC"), "REVOKE it");
+    let owner = of(&real, "owner");
+    let (groups, tables) = if may_make {
+        let meant = reference(desk)?;
+        let groups = Group::ALL.iter().flat_map(|group| difference(&real, &meant, &label(*group)));
+        (Ok(groups.collect()), Ok(difference(&real, &meant, "tables")))
+    } else {
+        let why = "this role does not own the tables, or cannot make roles: run it as a superuser";
+        (Err(why.to_owned()), Err(why.to_owned()))
+    };
+    let check = |name, sound, found| BorderCheck { name, sound, found };
+    Ok(vec![
+        check("groups", "each may do what it is to, and no more", groups),
+        check("tables", "row security, policies, triggers and functions are those of this version", tables),
+        check("members", "none may do more than its groups", Ok(members)),
+        check("public", "may neither connect nor do anything here", Ok(of_public)),
+        check("sessions", "those that keep others waiting can be ended", Ok(owner.into_iter().collect())),
+    ])
+}
+
+fn label(group: Group) -> String {
+    format!("group {}", group.word())
+}
+
+fn of(facts: &Facts, label: &str) -> BTreeSet<String> {
+    facts.get(label).cloned().unwrap_or_default()
+}
+
+fn facts(desk: Desk<'_>, roles: impl Iterator<Item = (String, String)>) -> Result<Facts, DatabaseError> {
+    let (labels, names): (Vec<String>, Vec<String>) = roles.unzip();
+    let (labels, names) = (labels.iter().map(String::as_str), names.iter().map(String::as_str));
+    let mut facts = Facts::new();
+    let rows = desk.all(FACTS, &[labels.collect(), names.collect()], |row| {
+        Ok((row.get::<String>(0)?, row.get::<String>(1)?))
+    })?;
+    for (label, fact) in rows {
+        facts.entry(label).or_default().insert(fact);
+    }
+    Ok(facts)
+}
+
+/// What is so of tables and groups that are made now.
+fn reference(desk: Desk<'_>) -> Result<Facts, DatabaseError> {
+    desk.batch("ALTER SCHEMA bannerwall RENAME TO bannerwall_before")?;
+    desk.batch(&(schema_of_server() + &TABLES.concat()))?;
+    let name = |group: Group| format!("bannerwall_reference_{}", group.word());
+    for group in Group::ALL {
+        desk.batch(&format!("CREATE ROLE {}", name(group)))?;
+        desk.batch(&group.rights(&literal(&name(group))))?;
+    }
+    facts(desk, Group::ALL.into_iter().map(|group| (label(group), name(group))))
+}
+
+/// What is so and is not to be, and what is to be and is not.
+fn difference(real: &Facts, meant: &Facts, label: &str) -> Vec<String> {
+    let (is, is_to_be) = (of(real, label), of(meant, label));
+    let excess = is.difference(&is_to_be).cloned().collect();
+    let lacking =
+        is_to_be.difference(&is).filter(|fact| !of(real, "PUBLIC").contains(*fact)).cloned().collect();
+    let mut lines =
+        told(label, "", excess, "take it back (REVOKE, DROP, ALTER), or a newer bannerwall has made it");
+    lines.extend(told(
+        label,
+        "lacks: ",
+        lacking,
+        "`bannerwall fleet init` gives rights; the rest comes from a backup",
+    ));
+    lines
+}
+
+/// What a member may do and its groups may not, or the other way round.
+fn beyond_groups(real: &Facts, groups: &[String; 5], member: &str) -> Vec<String> {
+    let is = of(real, member);
+    if is.contains("has the attribute SUPERUSER") {
+        return vec![format!("{member} is a superuser, and may do everything: ALTER ROLE … NOSUPERUSER")];
+    }
+    let own = Group::ALL.into_iter().zip(groups).filter(|(_, name)| is.contains(&membership(name)));
+    let own: Vec<(Group, &String)> = own.collect();
+    let is_to_be: BTreeSet<String> = own
+        .iter()
+        .flat_map(|(group, name)| of(real, &label(*group)).into_iter().chain([membership(name)]))
+        .collect();
+    let excess = is.difference(&is_to_be).cloned().collect();
+    let lacking = is_to_be.difference(&is).cloned().collect();
+    let mut lines = told(
+        member,
+        "",
+        excess,
+        "take it back, or give it (REVOKE, ALTER ROLE; `bannerwall fleet init` sets limits)",
+    );
+    lines.extend(told(
+        member,
+        "lacks: ",
+        lacking,
+        "let it inherit what its group may (ALTER ROLE … INHERIT)",
+    ));
+    if own.len() > 1 && own.iter().any(|(group, _)| *group == Group::Sensor) {
+        lines.push(format!("{member} is a sensor and something else: give each a role of its own"));
+    }
+    lines
+}
+
+fn membership(group: &str) -> String {
+    format!("is a member of {group}")
+}
+
+/// One line about a role, if there is anything to say.
+fn told(label: &str, lacks: &str, facts: BTreeSet<String>, advice: &str) -> Vec<String> {
+    if facts.is_empty() {
+        return Vec::new();
+    }
+    let more = facts.len().saturating_sub(NAMED);
+    let named: Vec<String> = facts.into_iter().take(NAMED).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    vec![format!("{label} {lacks}{}{more}: {advice}", named.join(", "))]
+}
