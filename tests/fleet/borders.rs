@@ -238,6 +238,37 @@ fn who_keeps_others_waiting_for_too_long_is_sent_away() {
 }
 
 #[test]
+fn a_sensor_whose_clock_is_in_2554_masks_nothing() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    let batch = |said: &str, last: u128| {
+        BATCH.replace("SSH-2.0-hand_1", said).replace("1700000000000000000", &last.to_string())
+    };
+    enter(&by(&url, "east"), 1, &batch("SSH-2.0-late", u128::from(u64::MAX)));
+    // Its clock is in what it says of the batch as well; and it came two minutes ago.
+    psql(&url, "UPDATE fleet_inbox SET sent_at = 18446744073709, received_at = received_at - 120000");
+    let merged = merge(&url, &[]);
+    assert!(text(&merged.stderr).contains("set its clock right"), "{}", text(&merged.stderr));
+    let now: u128 = psql(&url, "SELECT fleet_now()").parse().expect("a number");
+    enter(&by(&url, "west"), 1, &batch("SSH-2.0-true", now * 1_000_000));
+    assert_eq!(merge(&url, &[]).status.code(), Some(0));
+    let known = "SELECT text FROM services JOIN banners ON banners.id = banner";
+    assert_eq!(psql(&url, known), "SSH-2.0-true");
+    assert_eq!(psql(&url, "SELECT kind FROM changes ORDER BY id DESC LIMIT 1"), "banner_changed");
+    for (table, column) in
+        [("services", "last_seen"), ("hosts", "first_seen"), ("sightings", "last_seen"), ("changes", "at")]
+    {
+        let late = format!(
+            "SELECT count(*) FROM {table} WHERE {column} > fleet_now() OR {column} < fleet_now() - 600000"
+        );
+        assert_eq!(psql(&url, &late), "0", "{table}");
+    }
+    let skews = sensors(&url);
+    assert!(skews[0]["skew"].as_i64() > Some(16_000_000_000_000), "{skews:?}");
+}
+
+#[test]
 fn a_turn_of_who_merges_takes_no_more_than_its_share_of_octets() {
     let Some(server) = Postgres::start() else { return };
     let url = server.database();

@@ -4,6 +4,7 @@ mod borders;
 mod by_hand;
 mod doctor;
 mod jobs;
+mod rights;
 mod rules;
 mod sensing;
 mod sensors;
