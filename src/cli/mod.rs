@@ -35,8 +35,10 @@ mod why;
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use rustix::thread::CapabilitySet;
 
 pub use exit::{Exit, Failure};
 
@@ -142,11 +144,22 @@ fn run_programs() -> Result<Exit, Failure> {
 /// Starts scans for a page that may run nothing itself. Pages start this; it is nobody else's subcommand.
 fn run_scans() -> Result<Exit, Failure> {
     // What a scan keeps for itself.
-    privileges::leave_root_with_programs(FILES | rustix::thread::CapabilitySet::IPC_LOCK)?;
+    privileges::leave_root_with_programs(FILES | CapabilitySet::IPC_LOCK)?;
     // Scans submit by rings.
     Confinement::default().starting_programs().submitting().filter_or_tell();
     crate::serve::runner::serve()?;
     Ok(Exit::Done)
+}
+
+/// Leaves root before a thread runs, once these files are made: they stay root's.
+fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a Path>) {
+    if privileges::User::in_place_of_root().is_some() {
+        for file in files.filter(|file| std::fs::symlink_metadata(file).is_err()) {
+            // Whoever writes it says what is wrong with it.
+            let _ = crate::output::create(file);
+        }
+    }
+    privileges::leave_root_or_tell(needed);
 }
 
 /// Connects to a database for a guard. Guards start this; it is nobody else's subcommand.

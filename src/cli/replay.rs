@@ -16,6 +16,7 @@ use super::flags::{
     EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
     check_output, output_file,
 };
+use super::leave_root_owning;
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
 use crate::confinement::{Confinement, tell_unheld};
@@ -113,6 +114,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
             "--notify and --notify-command speak to others, which a replay does not do without --no-sandbox"
         )));
     }
+    arguments.leave_root();
     // Who has confined itself speaks to nobody: a server that goes away later is not come back to.
     let early = arguments.inventory.is_of_server().then(|| arguments.start_writing()).transpose()?;
     arguments.confine(quiet);
@@ -210,14 +212,24 @@ impl ReplayArgs {
         started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
     }
 
+    /// Leaves root, before a thread runs. Captures may be somebody else's, as what tcpdump writes.
+    fn leave_root(&self) {
+        if self.no_sandbox {
+            return;
+        }
+        // A policy that is learnt is in force later, and stays root's; it is put in the place of another file at the end.
+        if self.learn.is_some() {
+            return keep_or_tell("main", FILES);
+        }
+        leave_root_owning(FILES, self.output.as_deref().into_iter().chain(self.inventory.path()));
+    }
+
     /// Takes from the program what it does not need, before it reads what others have sent.
     fn confine(&self, quiet: bool) {
         if self.no_sandbox {
             tell_unheld("a capture");
             return;
         }
-        // Captures may be somebody else's, as what tcpdump writes.
-        keep_or_tell("main", FILES);
         let mut confinement = Confinement::default();
         for file in self.files.iter().filter(|file| *file != Path::new("-")) {
             confinement = confinement.reading(file);

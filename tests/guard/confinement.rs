@@ -244,6 +244,51 @@ fn no_thread_is_root_s_or_without_a_filter_once_a_guard_or_a_page_runs() {
 }
 
 #[test]
+fn a_replay_and_a_scan_leave_root_and_their_files_do_not() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        let path = |name: &str| place.folder.path().join(name);
+        let left = |process: &Running| {
+            eventually("all threads to leave root", || {
+                let users = of_threads(process, "Uid");
+                users.iter().all(|ids| *ids == [PACKAGE_USER; 4].join("\t")).then_some(())
+            });
+        };
+        place.network.run(&format!("mkfifo {}", path("capture").display()));
+        let words = |mode: &str| {
+            let (results, inventory) = (path(mode).display().to_string(), path("net.db"));
+            format!("-o {results} --inventory {}", inventory.display())
+        };
+        let replay = place.start_with_package_user(&format!(
+            "replay {} {}",
+            path("capture").display(),
+            words("replay.json")
+        ));
+        // It reads, so that it has been confined.
+        let capture = fs::File::options().write(true).open(path("capture")).expect("it reads");
+        left(&replay);
+        drop((capture, replay));
+
+        let _silent = place.network.listen((std::net::Ipv4Addr::LOCALHOST, 2200));
+        let scan = place.start_with_package_user(&format!(
+            "scan ssh 127.0.0.1 -p 2200 --read-timeout 90s --total-timeout 90s --progress lines {}",
+            words("scan.json")
+        ));
+        scan.wait_stderr("a connection", |text| text.contains("open 1").then_some(()));
+        left(&scan);
+        for name in ["replay.json", "scan.json", "net.db"] {
+            let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(path(name)).expect("it is made"));
+            assert_eq!(owner, 0, "{name}");
+        }
+        // At another signal it would wait for the server.
+        scan.signal(Signal::KILL);
+    });
+}
+
+#[test]
 fn a_guard_that_blocks_nothing_has_no_raw_socket_to_open() {
     as_root(|| {
         let place = Place::new();

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::bar;
 use super::{ProgressName, Request};
-use crate::cli::{Failure, Global};
+use crate::cli::{Failure, Global, leave_root_owning};
 use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::privileges::{FILES, keep_or_tell};
@@ -36,6 +36,8 @@ pub(super) struct Terminal {
     seen: usize,
     /// What the scan needs; none where it is not to be held to that.
     confinement: Option<Confinement>,
+    /// Files to make before it leaves root; none where it stays root's.
+    made: Option<Vec<PathBuf>>,
 }
 
 impl Terminal {
@@ -50,6 +52,7 @@ impl Terminal {
             signals: Arc::default(),
             seen: 0,
             confinement: confinement(request),
+            made: made(request),
         }
     }
 
@@ -69,6 +72,14 @@ impl Terminal {
     fn say(&self, message: impl Display) {
         self.bar.suspend(|| tell(message));
     }
+}
+
+/// Files that a scan makes, which stay root's when it leaves root. None if it has to stay: a checkpoint is replaced time and again,
+/// and its command line is obeyed only if root has written it.
+fn made(request: &Request<'_>) -> Option<Vec<PathBuf>> {
+    let common = request.common;
+    let files = common.output.as_deref().into_iter().chain(common.inventory.path());
+    common.resume.is_none().then(|| files.map(Path::to_owned).collect())
 }
 
 /// What the scan is held to. One that notifies others runs their programs, which need what nobody knows.
@@ -106,7 +117,11 @@ impl Onlooker for Terminal {
     fn knows_targets(&mut self) {
         if let Some(confinement) = &self.confinement {
             // Results among others' files; buffers that the ring locks in memory.
-            keep_or_tell("main", FILES | CapabilitySet::IPC_LOCK);
+            let needed = FILES | CapabilitySet::IPC_LOCK;
+            match &self.made {
+                Some(files) => leave_root_owning(needed, files.iter().map(PathBuf::as_path)),
+                None => keep_or_tell("main", needed),
+            }
             confinement.apply_or_tell(self.quiet);
         }
     }
