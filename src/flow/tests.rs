@@ -267,6 +267,7 @@ fn odd(tracked: &Tracked) -> Vec<Anomaly> {
 fn the_sender_of_the_syn_is_the_client_also_when_only_the_answer_was_seen() {
     let wire = Wire::open();
     assert_eq!(wire.client(), client());
+    assert!(wire.flow().client_known());
     let mut wire = Wire::default();
     wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
     assert_eq!(wire.client(), client());
