@@ -4,6 +4,7 @@
 //! takes octets for its protocol's only where the specification leaves little else that they could be;
 //! what no row knows stays *unknown*. The answer depends on the octets alone, never on how they came.
 
+mod databases;
 mod start;
 mod table;
 #[cfg(test)]

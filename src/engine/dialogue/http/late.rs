@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::questions;
 use super::transactions::{self, Http, note_hostile};
 use crate::banner::framing::{self, Message};
 use crate::banner::http::{self, HEAD_LIMIT};
@@ -166,7 +167,7 @@ impl Http {
         let disclosure = &judge.law.config.disclosure;
         transactions::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
         if judge.law.rules.early(Side::Client).is_about(line) {
-            transactions::ask_request(request, Stage::Part, transaction, judge);
+            questions::ask_request(request, Stage::Part, transaction, judge);
         }
         Some(known)
     }
@@ -178,7 +179,7 @@ impl Http {
         let disclosure = &judge.law.config.disclosure;
         transactions::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
         if judge.law.rules.early(Side::Server).is_about(line) {
-            transactions::ask_response(response, Stage::Part, transaction, judge);
+            questions::ask_response(response, Stage::Part, transaction, judge);
         }
         Some(true)
     }

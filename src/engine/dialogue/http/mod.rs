@@ -4,6 +4,7 @@
 
 mod head;
 mod late;
+mod questions;
 mod transactions;
 
 use self::head::Head;

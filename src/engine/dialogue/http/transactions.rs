@@ -7,13 +7,14 @@ use crate::banner::disclosure::Disclosure;
 use crate::banner::framing::{self, BodyBuffer, Framing, Message};
 use crate::banner::http::{self, KeptHead, Read};
 use crate::banner::recognise::is_plain_request_line;
-use crate::banner::{Anomalies, Anomaly, Banner, Headers, Progress, Reason, Request, Response, title};
+use crate::banner::{Anomalies, Anomaly, Headers, Progress, Reason, Request, Response, title};
 use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
 use super::late::LateHead;
+use super::questions::{ask_request, ask_response, name_by_title};
 use crate::engine::HttpInspect;
-use crate::engine::judge::{Judge, Matched, Question};
+use crate::engine::judge::{Judge, Matched};
 
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
@@ -55,13 +56,13 @@ pub(in crate::engine::dialogue) struct Http {
 
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
-    number: u32,
+    pub(super) number: u32,
     /// The request's head; empty where it was not seen.
     pub(super) head: KeptHead,
     /// Shared with the alerts about it.
     pub(super) facts: Arc<HttpFacts>,
     /// Rules that matched: each is told once.
-    matched: Matched,
+    pub(super) matched: Matched,
 }
 
 /// What is left of a request that was told: enough not to take its response for another one's.
@@ -526,48 +527,4 @@ pub(super) fn add_fields(
             *left_out += 1;
         }
     }
-}
-
-pub(super) fn ask_request(
-    request: Request<'_>,
-    stage: Stage,
-    transaction: &mut Transaction,
-    judge: &mut Judge<'_>,
-) {
-    let banner = Banner::Request(request);
-    let question = Question {
-        banner: &banner,
-        stage,
-        request: None,
-        product: None,
-        transaction: Some(transaction.number),
-    };
-    let Transaction { facts, matched, .. } = transaction;
-    judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
-}
-
-pub(super) fn ask_response(
-    response: Response<'_>,
-    stage: Stage,
-    transaction: &mut Transaction,
-    judge: &mut Judge<'_>,
-) {
-    let ruled = !judge.law.rules.rules().is_empty();
-    let Transaction { number, head, facts, matched } = transaction;
-    let request = if ruled { head.request() } else { None };
-    let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
-    let banner = Banner::Response(response);
-    let question =
-        Question { banner: &banner, stage, request: request.as_ref(), product, transaction: Some(*number) };
-    judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
-}
-
-/// A page's title may name a product that the header fields don't.
-fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: &Judge<'_>) {
-    let (Some(known), Some(facts)) =
-        (judge.law.fingerprints(), &mut Arc::make_mut(&mut transaction.facts).response)
-    else {
-        return;
-    };
-    facts.fingerprint = known.http_response(response, facts.title.as_deref().map(str::as_bytes));
 }
