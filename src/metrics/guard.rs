@@ -188,28 +188,47 @@ families! {
     last_takeover: gauge "last_takeover_timestamp_seconds" "When this process took over from another one, Unix time in seconds; 0 where it did not",
 }
 
-/// Families with labels.
-#[derive(Debug, Clone)]
-struct Labelled {
-    packets: IntCounterVec,
-    flows: IntGaugeVec,
-    flows_blocked: IntCounterVec,
-    flow_evictions: IntCounterVec,
-    banners: IntCounterVec,
-    rule_matches: IntCounterVec,
-    policy_refusals: IntCounterVec,
-    anomalies: IntCounterVec,
-    events_suppressed: IntCounterVec,
-    queue_depth: IntGaugeVec,
-    queue_dropped: IntCounterVec,
-    last_turn: IntGaugeVec,
-    reloads: IntCounterVec,
-    takeovers: IntCounterVec,
-    resets: IntCounterVec,
-    hook_up: IntGaugeVec,
-    bans: IntCounterVec,
-    unbans: IntCounterVec,
-    queue_bound: IntGaugeVec,
+macro_rules! labelled {
+    (@type counter) => { IntCounterVec };
+    (@type gauge) => { IntGaugeVec };
+    (@register counter) => { Registry::counters };
+    (@register gauge) => { Registry::gauges };
+    ($($field:ident: $kind:ident $name:literal by [$($label:literal),+] $help:literal,)+) => {
+        /// Families with labels.
+        #[derive(Debug, Clone)]
+        struct Labelled {
+            $($field: labelled!(@type $kind),)+
+        }
+
+        impl Labelled {
+            fn new(registry: &Registry) -> Result<Self, MetricsError> {
+                Ok(Self { $($field: labelled!(@register $kind)(registry, $name, $help, &[$($label),+])?,)+ })
+            }
+        }
+    };
+}
+
+// Families with labels: field, kind, name, labels, and help.
+labelled! {
+    packets: counter "packets_total" by ["queue", "verdict"] "Queued packets by queue and verdict",
+    flows: gauge "flows" by ["state"] "Flows remembered now, by state",
+    flows_blocked: counter "flows_blocked_total" by ["action"] "Flows that were really stopped, by action; always 0 in monitor mode",
+    flow_evictions: counter "flow_evictions_total" by ["state"] "Flows forgotten before their time because the table was full, by the state they were in",
+    banners: counter "banners_total" by ["protocol", "from"] "Banners by protocol and sender",
+    rule_matches: counter "rule_matches_total" by ["rule", "action"] "Banners that a rule matched, by rule and its action, whether enforced or not",
+    policy_refusals: counter "policy_refusals_total" by ["policy"] "Flows that were not what a policy allows, by policy, whether enforced or not",
+    anomalies: counter "anomalies_total" by ["anomaly"] "Things seen that an inspector could be misled with, by name",
+    events_suppressed: counter "events_suppressed_total" by ["kind"] "Events that were not emitted because there were too many of their kind",
+    queue_depth: gauge "queue_depth" by ["queue"] "Packets that wait in the kernel for a verdict",
+    queue_dropped: counter "queue_dropped_total" by ["reason"] "Packets that were dropped before anybody looked at them, by reason",
+    last_turn: gauge "worker_last_turn_timestamp_seconds" by ["queue"] "When the worker of a queue last went around its loop, Unix time in seconds",
+    reloads: counter "reloads_total" by ["result"] "Reloads of the rules, by result",
+    takeovers: counter "takeovers_total" by ["result"] "Takeovers from another process, by result",
+    resets: counter "resets_total" by ["result"] "Resets for rejected connections, by result",
+    bans: counter "bans_total" by ["result"] "Bans that rules or administrators asked for, by result",
+    unbans: counter "unbans_total" by ["reason"] "Bans that ended, by reason",
+    queue_bound: gauge "queue_bound" by ["queue"] "Whether this queue is bound to this guard",
+    hook_up: gauge "hook_up" by ["family"] "Whether a hook of this address family leads packets to this guard's queues",
 }
 
 impl GuardMetrics {
@@ -392,73 +411,5 @@ impl GuardMetrics {
     /// Whether the hook of this address family (`ipv4`, `ipv6`) leads packets here: 1 or 0.
     pub fn hook_up(&self, family: &str) -> IntGauge {
         self.labelled.hook_up.with_label_values(&[family])
-    }
-}
-
-impl Labelled {
-    fn new(registry: &Registry) -> Result<Self, MetricsError> {
-        let counters = |name, help, labels: &[&str]| registry.counters(name, help, labels);
-        let gauges = |name, help, labels: &[&str]| registry.gauges(name, help, labels);
-        Ok(Self {
-            packets: counters("packets_total", "Queued packets by queue and verdict", &["queue", "verdict"])?,
-            flows: gauges("flows", "Flows remembered now, by state", &["state"])?,
-            flows_blocked: counters(
-                "flows_blocked_total",
-                "Flows that were really stopped, by action; always 0 in monitor mode",
-                &["action"],
-            )?,
-            flow_evictions: counters(
-                "flow_evictions_total",
-                "Flows forgotten before their time because the table was full, by the state they were in",
-                &["state"],
-            )?,
-            banners: counters("banners_total", "Banners by protocol and sender", &["protocol", "from"])?,
-            rule_matches: counters(
-                "rule_matches_total",
-                "Banners that a rule matched, by rule and its action, whether enforced or not",
-                &["rule", "action"],
-            )?,
-            policy_refusals: counters(
-                "policy_refusals_total",
-                "Flows that were not what a policy allows, by policy, whether enforced or not",
-                &["policy"],
-            )?,
-            anomalies: counters(
-                "anomalies_total",
-                "Things seen that an inspector could be misled with, by name",
-                &["anomaly"],
-            )?,
-            events_suppressed: counters(
-                "events_suppressed_total",
-                "Events that were not emitted because there were too many of their kind",
-                &["kind"],
-            )?,
-            queue_depth: gauges("queue_depth", "Packets that wait in the kernel for a verdict", &["queue"])?,
-            queue_dropped: counters(
-                "queue_dropped_total",
-                "Packets that were dropped before anybody looked at them, by reason",
-                &["reason"],
-            )?,
-            last_turn: gauges(
-                "worker_last_turn_timestamp_seconds",
-                "When the worker of a queue last went around its loop, Unix time in seconds",
-                &["queue"],
-            )?,
-            reloads: counters("reloads_total", "Reloads of the rules, by result", &["result"])?,
-            takeovers: counters("takeovers_total", "Takeovers from another process, by result", &["result"])?,
-            resets: counters("resets_total", "Resets for rejected connections, by result", &["result"])?,
-            bans: counters(
-                "bans_total",
-                "Bans that rules or administrators asked for, by result",
-                &["result"],
-            )?,
-            unbans: counters("unbans_total", "Bans that ended, by reason", &["reason"])?,
-            queue_bound: gauges("queue_bound", "Whether this queue is bound to this guard", &["queue"])?,
-            hook_up: gauges(
-                "hook_up",
-                "Whether a hook of this address family leads packets to this guard's queues",
-                &["family"],
-            )?,
-        })
     }
 }
