@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::GuardError;
-use super::config::{Output, Sandbox};
+use super::config::{InspectionConfig, Output, Sandbox};
 use super::hold;
-use super::host::{Host, Inspection, InspectionConfig, Loaded};
+use super::host::{Host, Inspection, Loaded};
 use super::reader::{self, EventReader};
 use super::resets::Outcomes;
 use super::source::Verdict;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::host::InspectionConfig;
 use super::source::Backend;
 use crate::bypass::BypassConfig;
 use crate::engine::EngineConfig;
@@ -13,6 +12,7 @@ use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
 use crate::metrics::MetricsConfig;
 use crate::output::{Destination, Format};
 use crate::privileges::User;
+use crate::rules::Selection;
 use crate::terms::hash::Digest;
 
 /// One place that events go to.
@@ -61,6 +61,21 @@ impl ConfigFile {
         let bytes = std::fs::read(path)?;
         Ok(Self { path: path.to_owned(), digest: Digest::of(&bytes) })
     }
+}
+
+/// Configuration of inline inspection, whatever its packets come from.
+#[derive(Debug, Clone)]
+pub struct InspectionConfig {
+    /// Where rules come from.
+    pub rules: Selection,
+    /// A fingerprint database.
+    pub fingerprints: Option<PathBuf>,
+    /// Settings of the engines, which share the limits of flows and buffers.
+    pub engine: EngineConfig,
+    /// What the process is held to.
+    pub sandbox: Sandbox,
+    /// The files that are written.
+    pub writes: Vec<PathBuf>,
 }
 
 /// The settings of a run.

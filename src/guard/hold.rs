@@ -20,8 +20,7 @@ use bannerwall_ffi::queue::hold_table;
 use rustix::thread::CapabilitySet;
 
 use super::GuardError;
-use super::config::{GuardConfig, Sandbox};
-use super::host::InspectionConfig;
+use super::config::{GuardConfig, InspectionConfig, Sandbox};
 use super::ledger::{self, Ledger};
 use super::reader::EventReader;
 use super::rule_source::RuleSource;

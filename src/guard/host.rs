@@ -1,7 +1,6 @@
 //! Inline inspection without the source of its packets: rules in force, outputs, readers of events and metrics. The workers of
 //! queues share one host, and so do the two directions of a tunnel.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,7 +8,7 @@ use arc_swap::ArcSwap;
 
 use super::GuardError;
 use super::clock::Clock;
-use super::config::{Output, Sandbox};
+use super::config::{InspectionConfig, Output};
 use super::control::RulesInForce;
 use super::reader::{EventReader, ReaderStart, RunningReader};
 use super::readers::{ReadersShown, finish_readers};
@@ -28,21 +27,6 @@ use crate::rules::{RuleSet, Selection};
 
 /// How often expiry, reloads and metrics are looked after.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-
-/// Configuration of inline inspection, whatever its packets come from.
-#[derive(Debug, Clone)]
-pub struct InspectionConfig {
-    /// Where rules come from.
-    pub rules: Selection,
-    /// A fingerprint database.
-    pub fingerprints: Option<PathBuf>,
-    /// Settings of the engines, which share the limits of flows and buffers.
-    pub engine: EngineConfig,
-    /// What the process is held to.
-    pub sandbox: Sandbox,
-    /// The files that are written.
-    pub writes: Vec<PathBuf>,
-}
 
 /// Rules and fingerprints, read from their files.
 pub(super) struct Loaded {

@@ -49,8 +49,7 @@ mod worker;
 
 pub use bans::{BanCommand, BanInfo, BanList};
 pub use carrier::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};
-pub use config::{ConfigFile, ControlPlace, GuardConfig, Output, Sandbox};
-pub use host::InspectionConfig;
+pub use config::{ConfigFile, ControlPlace, GuardConfig, InspectionConfig, Output, Sandbox};
 pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use requests::{ExplainedBlock, WhyReport};
 pub use resets::Outcomes;

@@ -33,7 +33,8 @@ use super::waiting::Waiting;
 use super::worker::{Judge, Shared, Worker};
 use super::{GuardError, Message, signals};
 use crate::bypass::neighbours::{self, Interface};
-use crate::bypass::{Bypass, BypassConfig, BypassError, Entries};
+use crate::bypass::{Bypass, BypassError, Entries};
+use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::hook::{MarkState, Programs, Queues};
@@ -88,19 +89,14 @@ pub(super) fn start(
     let shown = config.metrics.as_ref().map(|shown| shown.address);
     let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
-    let bypass = config.bypass.as_ref().map(|bypass| start_bypass(config, bypass, &metrics)).transpose()?;
-    let (bypass, entries) = bypass.unzip();
+    let (bypass, entries) = start_bypass(config, &metrics)?;
     // No thread runs yet: what is given up here none of them has.
     let unbound = UnboundSockets::open(config)?;
-    let attached = reader::confinement(&readers);
-    let attached = source.iter().fold(attached, |attached, source| source.confine(attached));
-    let programs = hold::give_up(config, &loaded.rules, attached)?;
+    let programs = hold::give_up(config, &loaded.rules, attached(&readers, source.as_deref()))?;
     let (sender, messages) = unbounded::<Message>();
     let signals = signals::Listener::start(sender.clone())?;
     let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
     let host = Host::start(loaded, metrics, outputs, readers, succeeds)?;
-    let wants_stamps = config.metrics.is_some() || config.max_wait.is_some();
-    let stamps = wants_stamps.then(PacketStamps::ask_for).and_then(Result::ok);
     let gifts = gifts(config, &sources);
     let port_id = |(number, bound): (u16, &Bound)| (number, bound.source.port_id());
     let port_ids = config.queues.numbers().zip(&sources).map(port_id).collect();
@@ -135,26 +131,38 @@ pub(super) fn start(
         blocks: Arc::default(),
         publisher,
         _listener: signals,
-        _stamps: stamps,
+        _stamps: ask_for_stamps(config),
     };
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
     run.face(listener, gifts, unbound, listeners.clone())?;
     let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
-    let mut entries = entries.into_iter().flatten();
-    let numbered = config.queues.numbers().zip(sources).enumerate();
-    let queues =
-        numbered.map(|(index, (number, bound))| parts.queue(index, number, bound, entries.next())).collect();
+    let queues = parts.queues(sources, entries);
     Ok((run, queues))
+}
+
+/// What readers of events and the source of rules need once the process is confined.
+fn attached(readers: &[Box<dyn EventReader>], source: Option<&dyn RuleSource>) -> Confinement {
+    let attached = reader::confinement(readers);
+    match source {
+        Some(source) => source.confine(attached),
+        None => attached,
+    }
+}
+
+/// Has the kernel stamp packets, where the time that they wait in the queue is of use.
+fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
+    let is_wanted = config.metrics.is_some() || config.max_wait.is_some();
+    is_wanted.then(PacketStamps::ask_for).and_then(Result::ok)
 }
 
 /// Has decided flows go by below netfilter, where nobody's rules are skipped by that. Each queue's way into the map is opened
 /// here: a confined process can't.
 fn start_bypass(
     config: &GuardConfig,
-    bypass: &BypassConfig,
     metrics: &GuardMetrics,
-) -> Result<(Arc<Bypass>, Vec<Entries>), GuardError> {
+) -> Result<(Option<Arc<Bypass>>, Vec<Entries>), GuardError> {
+    let Some(bypass) = &config.bypass else { return Ok((None, Vec::new())) };
     let named = |name: &String| Interface { name: name.clone(), index: None };
     let interfaces: Vec<Interface> = bypass.interfaces.iter().map(named).collect();
     let found = neighbours::look(&Programs::Here, &interfaces).map_err(BypassError::Blind)?;
@@ -165,7 +173,7 @@ fn start_bypass(
     let entries = config.queues.numbers().map(|_| started.entries()).collect::<Result<_, _>>()?;
     hold::give_up_loading()?;
     metrics.bypass_up.set(1);
-    Ok((Arc::new(started), entries))
+    Ok((Some(Arc::new(started)), entries))
 }
 
 impl Run {
@@ -314,6 +322,13 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
+    fn queues(&self, sources: Vec<Bound>, entries: Vec<Entries>) -> Vec<Queue> {
+        let mut entries = entries.into_iter();
+        let numbered = self.run.config.queues.numbers().zip(sources).enumerate();
+        let queue = |(index, (number, bound))| self.queue(index, number, bound, entries.next());
+        numbered.map(queue).collect()
+    }
+
     fn queue(&self, index: usize, number: u16, bound: Bound, bypass: Option<Entries>) -> Queue {
         let run = self.run;
         let Bound { source, is_adopted } = bound;

@@ -355,7 +355,7 @@ impl Run {
                 }
                 Ok(Message::HandOver(heir)) => return Ok(End::Leave(Successor::Guard(heir))),
                 Ok(Message::Reload) => {
-                    self.reopen();
+                    self.host.reopen();
                     // The outcome is on stderr already.
                     drop(self.reload());
                 }
@@ -366,7 +366,7 @@ impl Run {
                     let _ = asker.send(self.take_rules(*selection));
                 }
                 Ok(Message::Reopen) => {
-                    self.reopen();
+                    self.host.reopen();
                     self.emit_stats(started);
                 }
                 Ok(Message::Ended(queue, outcome)) => {
@@ -393,11 +393,6 @@ impl Run {
         if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.news()) {
             self.host.metrics.note_bypassed(news.flows, news.packets, news.octets);
         }
-    }
-
-    /// Opens the files of events anew: somebody has moved them away.
-    fn reopen(&self) {
-        self.host.reopen();
     }
 
     /// Puts a published version of the rules in force; a bad one changes nothing.

@@ -328,7 +328,7 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
                 hassh: *hassh,
                 host_key: *host_key,
             }),
-            patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
+            patterns: banner_patterns(matches),
             own: vec![
                 ("--match", format!("{matches:?}")),
                 ("--max-bytes", max_bytes.to_string()),
@@ -341,7 +341,7 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             name: "greeting",
             ports: ports.clone().unwrap_or_else(|| usual_ports(*protocol)),
             probe: ProbeOptions::Greeting { expected: *protocol },
-            patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
+            patterns: banner_patterns(matches),
             own: vec![("--match", format!("{matches:?}")), ("--protocol", format!("{protocol:?}"))],
             common,
         },
@@ -354,15 +354,8 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
                 *starttls,
                 global,
             )?),
-            patterns: matches.iter().cloned().map(Pattern::Banner).collect(),
-            own: [
-                ("--match", format!("{matches:?}")),
-                ("--starttls", format!("{starttls:?}")),
-                ("--alpn", format!("{alpn:?}")),
-            ]
-            .into_iter()
-            .chain(tls.own())
-            .collect(),
+            patterns: banner_patterns(matches),
+            own: own_tls_flags(matches, *starttls, alpn, tls),
             common,
         },
         Mode::Https { ports, alpn, http, tls, common } => {
@@ -372,6 +365,26 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             http.request(ports.as_ref(), *when, tls, common, global)?
         }
     })
+}
+
+/// The regular expressions of `--match`, for banners.
+fn banner_patterns(matches: &[Regex]) -> Vec<Pattern> {
+    matches.iter().cloned().map(Pattern::Banner).collect()
+}
+
+/// The flags of `scan tls` that decide its results.
+fn own_tls_flags(
+    matches: &[Regex],
+    starttls: Option<Greeting>,
+    alpn: &Option<Vec<String>>,
+    tls: &TlsArgs,
+) -> Vec<(&'static str, String)> {
+    let own = [
+        ("--match", format!("{matches:?}")),
+        ("--starttls", format!("{starttls:?}")),
+        ("--alpn", format!("{alpn:?}")),
+    ];
+    own.into_iter().chain(tls.own()).collect()
 }
 
 /// As many octets as there can be in memory.
