@@ -93,7 +93,7 @@ impl Confinement {
         self
     }
 
-    /// May start programs, which inherit the list of system calls: to be [filtered](Self::filter) alone.
+    /// May start programs, which inherit the list of system calls: to be [filtered](Self::filter_or_tell) alone.
     pub(crate) fn starting_programs(mut self) -> Self {
         self.activities = Activities { programs: true, netlink: true, writes: true, ..self.activities };
         self

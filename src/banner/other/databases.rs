@@ -1,7 +1,6 @@
 //! Signatures of databases and caches, each with its source.
 
 use super::start::{Look, Start, require};
-use super::table::digits;
 
 /// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 octets with the number 0, the version 10, and a server
 /// version that begins with a digit; or an error before it.
@@ -12,7 +11,7 @@ pub(super) fn mysql(start: &mut Start<'_>) -> Look {
     start.either(&[
         |start| {
             start.is(&[0x0a])?;
-            digits(start, 1)
+            start.digits(1)
         },
         // ER_HOST_NOT_PRIVILEGED, ER_CON_COUNT_ERROR, ER_HOST_IS_BLOCKED and their neighbours.
         |start| {

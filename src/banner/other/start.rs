@@ -53,6 +53,11 @@ impl<'a> Start<'a> {
         require(range.contains(&octet)).map(|()| octet)
     }
 
+    /// Takes so many decimal digits.
+    pub(super) fn digits(&mut self, count: usize) -> Look {
+        (0..count).try_for_each(|_| self.within(b'0'..=b'9').map(|_| ()))
+    }
+
     /// So many octets of any value.
     pub(super) fn skip(&mut self, count: usize) -> Look {
         (0..count).try_for_each(|_| self.octet().map(|_| ()))

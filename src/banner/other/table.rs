@@ -123,9 +123,9 @@ fn tls_server(start: &mut Start<'_>) -> Look {
 /// RFC 6143 section 7.1.1: `RFB 003.008` and a line end, from both ends.
 fn rfb(start: &mut Start<'_>) -> Look {
     start.is(b"RFB ")?;
-    digits(start, 3)?;
+    start.digits(3)?;
     start.is(b".")?;
-    digits(start, 3)?;
+    start.digits(3)?;
     start.is(b"\n")
 }
 
@@ -380,7 +380,7 @@ fn irc_server(start: &mut Start<'_>) -> Look {
             start.either(&[
                 |start| start.any_of(&[b"NOTICE ", b"CAP "]),
                 |start| {
-                    digits(start, 3)?;
+                    start.digits(3)?;
                     start.is(b" ")
                 },
             ])
@@ -477,11 +477,6 @@ fn modbus(start: &mut Start<'_>) -> Look {
     start.is(&[0, 0, 0, 6])?;
     start.skip(1)?;
     start.within(1..=6).map(|_| ())
-}
-
-/// So many decimal digits.
-pub(super) fn digits(start: &mut Start<'_>, count: usize) -> Look {
-    (0..count).try_for_each(|_| start.within(b'0'..=b'9').map(|_| ()))
 }
 
 /// A method in capitals and a space.
