@@ -1,5 +1,5 @@
-//! Files put in the place of others at once, so that nobody ever reads a part of them; read up to a bound; and such as hold a
-//! secret.
+//! Files put in the place of others at once, so that nobody ever reads a part of them; read up to a bound;
+//! and such as hold a secret.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};

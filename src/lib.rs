@@ -1,8 +1,8 @@
 //! bannerwall: one rule about an SSH or HTTP banner, used to block it inline, to watch for it in
 //! captures and to find it with a scan.
 //!
-//! The modules, from the top floor down: each imports only from modules further down in this table. All are private;
-//! `cargo doc` shows them because of `.cargo/config.toml`.
+//! The modules, from the top floor down: each imports only from modules further down in this table. All are
+//! private; `cargo doc` shows them because of `.cargo/config.toml`.
 //!
 //! | module | responsibility |
 //! |---|---|

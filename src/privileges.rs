@@ -30,11 +30,13 @@ pub(crate) const PROGRAMS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySe
 /// Becoming another user, which no confined program needs a second time.
 pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
-/// The user that a program started by root becomes where no other one is named. The packages make it. Without it the program
-/// stays root's: a user that other services share, like `nobody`, could stop it and take over from it.
+/// The user that a program started by root becomes where no other one is named. The packages make it. Without
+/// it the program stays root's: a user that other services share, like `nobody`, could stop it and take over
+/// from it.
 const IN_PLACE_OF_ROOT: &str = "bannerwall";
 
-/// Whether the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened the socket.
+/// Whether the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened
+/// the socket.
 pub(crate) fn may_answer() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
@@ -66,8 +68,8 @@ impl User {
         Ok(Self { uid: Uid::from_raw(found.uid.as_raw()), groups })
     }
 
-    /// The user that a program of root's becomes once its sockets are open; `None` if the calling thread is not root's, or if
-    /// the machine or the user namespace does not have that user.
+    /// The user that a program of root's becomes once its sockets are open; `None` if the calling thread is
+    /// not root's, or if the machine or the user namespace does not have that user.
     pub(crate) fn in_place_of_root() -> Option<Self> {
         let user = Self::find(IN_PLACE_OF_ROOT).ok().filter(|_| geteuid().is_root())?;
         is_mapped(user.number()).then_some(user)
@@ -95,7 +97,8 @@ impl User {
         Ok(access(if there { path } else { folder_of(path) }, Access::WRITE_OK)?)
     }
 
-    /// Makes the calling thread the user's, and all that it starts later; of its capabilities it keeps `needed`.
+    /// Makes the calling thread the user's, and all that it starts later; of its capabilities it keeps
+    /// `needed`.
     ///
     /// # Errors
     /// Without [`CHANGE_USER`].
@@ -127,8 +130,8 @@ fn is_mapped(user: u32) -> bool {
     })
 }
 
-/// [`keep`] by a thread that is not root's any more afterwards, unless this user namespace has no other user. Rights over
-/// files stay if `needed` has them.
+/// [`keep`] by a thread that is not root's any more afterwards, unless this user namespace has no other user.
+/// Rights over files stay if `needed` has them.
 ///
 /// # Errors
 /// As [`User::become_keeping`] and [`keep`].

@@ -1,5 +1,5 @@
-//! Trains of UDP datagrams: many of one length, sent and received by one call each (`udp(7)`, `UDP_SEGMENT` and
-//! `UDP_GRO`).
+//! Trains of UDP datagrams: many of one length, sent and received by one call each (`udp(7)`, `UDP_SEGMENT`
+//! and `UDP_GRO`).
 
 use std::io::{self, IoSlice};
 use std::mem::size_of;
@@ -38,13 +38,13 @@ pub fn can_cut(socket: &UdpSocket) -> bool {
     result == 0
 }
 
-/// Sends `parts`, one behind the other, to whom `socket` is connected to: cut by the kernel into datagrams of `each`
-/// octets, of which the last may be shorter, or as one datagram. The size goes with the call, not with the socket, so
-/// that threads with different ones do not disturb each other.
+/// Sends `parts`, one behind the other, to whom `socket` is connected to: cut by the kernel into datagrams of
+/// `each` octets, of which the last may be shorter, or as one datagram. The size goes with the call, not with
+/// the socket, so that threads with different ones do not disturb each other.
 ///
 /// # Errors
-/// As `sendmsg(2)`: `EINVAL` or `EMSGSIZE` where a datagram is longer than the path's MTU lets through, `EIO` where the
-/// device on the way writes no checksums.
+/// As `sendmsg(2)`: `EINVAL` or `EMSGSIZE` where a datagram is longer than the path's MTU lets through, `EIO`
+/// where the device on the way writes no checksums.
 pub fn send(socket: &UdpSocket, parts: &[IoSlice<'_>], each: Option<u16>) -> io::Result<()> {
     let each = each.map(u16::to_ne_bytes);
     message::send(socket.as_fd(), parts, each.map(|each| ((libc::SOL_UDP, libc::UDP_SEGMENT), each)))
@@ -59,7 +59,8 @@ pub fn join(socket: &UdpSocket) -> Result<(), CallError> {
     set(socket, libc::UDP_GRO, 1, "setsockopt(UDP_GRO)")
 }
 
-/// Waits for datagrams and puts them one behind the other into `buffer`. What does not fit is lost: 64 KiB take all.
+/// Waits for datagrams and puts them one behind the other into `buffer`. What does not fit is lost: 64 KiB
+/// take all.
 ///
 /// # Errors
 /// As `recvmsg(2)`; also what earlier datagrams ran into, as `ECONNREFUSED`.

@@ -33,11 +33,11 @@ pub fn keep_own() -> Result<(), CallError> {
 /// Descriptors that a service manager may hand over, at most.
 const INHERITED: RawFd = 4096;
 
-/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`), by their names. They
-/// are kept from programs that this process starts. Once they were taken there are none.
+/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`), by their
+/// names. They are kept from programs that this process starts. Once they were taken there are none.
 ///
-/// How many there are is read here, of the environment, and only where that speaks of this very process: from 3 on they
-/// were open when it began, and are nobody's until they are taken.
+/// How many there are is read here, of the environment, and only where that speaks of this very process: from
+/// 3 on they were open when it began, and are nobody's until they are taken.
 ///
 /// # Errors
 ///
@@ -63,8 +63,9 @@ fn take(count: RawFd) -> Result<Vec<OwnedFd>, CallError> {
             return Err(CallError::last("fcntl(FD_CLOEXEC)"));
         }
     }
-    // SAFETY: these numbers are open, as was just seen; the environment says that this process was started with them, so
-    // that nothing it has opened since can have them, and the swap above lets nobody take them twice.
+    // SAFETY: these numbers are open, as was just seen; the environment says that this process was started
+    // with them, so that nothing it has opened since can have them, and the swap above lets nobody take them
+    // twice.
     Ok((FIRST..FIRST + count).map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
 }
 

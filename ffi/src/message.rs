@@ -46,7 +46,8 @@ pub(crate) fn receive<T: Beside>(
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: recvmsg has just filled `message` in, and its control buffer is still live.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-    // SAFETY: null, or a header inside of the control buffer, which is aligned for one and holds all of its message.
+    // SAFETY: null, or a header inside of the control buffer, which is aligned for one and holds all of its
+    // message.
     Ok((length, unsafe { said(header) }))
 }
 
@@ -63,8 +64,8 @@ const _: () = assert!(offset_of!(Short, octets) == unsafe { libc::CMSG_LEN(0) } 
 // SAFETY: as above.
 const _: () = assert!(size_of::<Short>() == unsafe { libc::CMSG_SPACE(2) } as usize);
 
-/// Sends `parts`, one behind the other, to whom `socket` is connected to, and says `beside`, the level and type of a
-/// control message and its two octets; gives how many octets were sent.
+/// Sends `parts`, one behind the other, to whom `socket` is connected to, and says `beside`, the level and
+/// type of a control message and its two octets; gives how many octets were sent.
 ///
 /// # Errors
 /// As `sendmsg(2)`.

@@ -18,7 +18,8 @@ pub fn fork() -> Result<Option<i32>, CallError> {
     if threads.nlink() != ALONE {
         return Err(CallError::of("fork", libc::EBUSY));
     }
-    // SAFETY: takes no pointers. No other thread of this process could hold a lock that the new one waits for for ever.
+    // SAFETY: takes no pointers. No other thread of this process could hold a lock that the new one waits for
+    // for ever.
     match unsafe { libc::fork() } {
         ..0 => Err(CallError::last("fork")),
         0 => Ok(None),

@@ -19,21 +19,21 @@ const TUNSETVNETHDRSZ: Ioctl = 0x4004_54d8;
 /// Octets of that header: a `struct virtio_net_hdr` without more.
 const HEADER: c_int = 10;
 
-/// What a device leaves to the process: checksums, and cutting what is longer than its MTU (TCP, and UDP since
-/// Linux 6.2).
+/// What a device leaves to the process: checksums, and cutting what is longer than its MTU (TCP, and UDP
+/// since Linux 6.2).
 const TCP: c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 const TCP_AND_UDP: c_uint = TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// Makes of `file`, `/dev/net/tun` opened for reading and writing, the end of the device `name`, which is made
-/// where there is none; the name that it has, for `name` may be a pattern (`bw%d`).
+/// Makes of `file`, `/dev/net/tun` opened for reading and writing, the end of the device `name`, which is
+/// made where there is none; the name that it has, for `name` may be a pattern (`bw%d`).
 ///
 /// Each read gives one packet from its IP header on, and each write takes one. With `super_packets` a `struct
-/// virtio_net_hdr` of ten octets, little-endian, stands before each, which may then be up to 64 KiB long, to be cut
-/// into segments or lacking its checksum.
+/// virtio_net_hdr` of ten octets, little-endian, stands before each, which may then be up to 64 KiB long, to
+/// be cut into segments or lacking its checksum.
 ///
 /// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`, unless the device is there and the user's; `EBUSY` where another process has it;
-/// `EINVAL` where `name` is no name, or that of a device of another kind.
+/// `EPERM` without `CAP_NET_ADMIN`, unless the device is there and the user's; `EBUSY` where another process
+/// has it; `EINVAL` where `name` is no name, or that of a device of another kind.
 pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, CallError> {
     // SAFETY: an ifreq is numbers, and pointers that no request here looks at: zero is a valid value.
     let mut request: ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -58,8 +58,9 @@ pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, Ca
     Ok(given.to_string_lossy().into_owned())
 }
 
-/// Whether [`attach`]ed `file`, a device with super-packets, is given such by the kernel from now on; where not, the
-/// kernel segments them itself before each is read. Takes no capability, and works for connections that are open.
+/// Whether [`attach`]ed `file`, a device with super-packets, is given such by the kernel from now on; where
+/// not, the kernel segments them itself before each is read. Takes no capability, and works for connections
+/// that are open.
 ///
 /// # Errors
 /// As `ioctl(TUNSETOFFLOAD)`.

@@ -1,4 +1,5 @@
-//! A queue on a real kernel: by event loop, from queue to queue, and with other octets than the packet came with.
+//! A queue on a real kernel: by event loop, from queue to queue, and with other octets than the packet came
+//! with.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;

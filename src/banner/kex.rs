@@ -94,7 +94,8 @@ pub(super) const fn is_filler(message: u8) -> bool {
     matches!(message, MESSAGE_IGNORE | MESSAGE_DEBUG)
 }
 
-/// The payload of the packet at the start of `octets`, which is to be a `wanted` message or one that may stand before it.
+/// The payload of the packet at the start of `octets`, which is to be a `wanted` message or one that may
+/// stand before it.
 pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> Progress<&[u8]> {
     let Some((length, rest)) = octets.split_first_chunk::<4>() else { return Progress::More };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);

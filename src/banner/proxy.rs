@@ -1,5 +1,5 @@
-//! The header of the PROXY protocol that a load balancer puts before a client's octets: version 1 is a line, version 2
-//! is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
+//! The header of the PROXY protocol that a load balancer puts before a client's octets: version 1 is a line,
+//! version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
 
 use super::{Progress, Reason};
 

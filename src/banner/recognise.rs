@@ -57,8 +57,8 @@ const VERSIONS: [&[u8]; 2] = [b"HTTP/", b"RTSP/"];
 /// What a status line begins with, as some client reads it.
 const STATUS_LINES: [&[u8]; 3] = [b"HTTP/", b"ICY ", b"RTSP/"];
 
-/// The longest first line that is waited for, in octets: `CPython` reads 64 KiB, others more. It is shorter than what a
-/// queue shows of the longest packet, so that one of those is enough.
+/// The longest first line that is waited for, in octets: `CPython` reads 64 KiB, others more. It is shorter
+/// than what a queue shows of the longest packet, so that one of those is enough.
 pub const FIRST_LINE_LIMIT: usize = 65_400;
 
 /// Empty lines and white space that are overlooked before a message, in octets.
@@ -125,8 +125,9 @@ fn request(octets: &[u8]) -> Recognition {
 }
 
 /// Whether some server takes this line (without LF) for a request line: a word behind the first is a version
-/// (Twisted has one in `GET/x HTTP/ 1.1`), it begins with a method that is known, or has a path for the second
-/// of three words, or a known method glued to its target for the first (Twisted asks for no more than three words).
+/// (Twisted has one in `GET/x HTTP/ 1.1`), it begins with a method that is known, or has a path for the
+/// second of three words, or a known method glued to its target for the first (Twisted asks for no more than
+/// three words).
 ///
 /// Servers differ in what divides words and what a word may hold, so that nothing is asked of that.
 pub fn is_request_line(line: &[u8]) -> bool {
@@ -146,8 +147,8 @@ pub fn is_request_line(line: &[u8]) -> bool {
     versioned || ((is_known_method(first) || three) && !foreign)
 }
 
-/// Whether a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, but for more than one space
-/// between its parts: what no stream of another protocol holds by chance.
+/// Whether a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, but for more
+/// than one space between its parts: what no stream of another protocol holds by chance.
 pub fn is_plain_request_line(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let text = |octet: &u8| matches!(octet, b'\t' | b' '..=b'~' | 0x80..);
@@ -173,7 +174,8 @@ pub fn may_become_plain_request(text: &[u8]) -> bool {
     !word.is_empty() && word.len() <= LONGEST_METHOD && word.iter().all(|octet| http::is_token(*octet))
 }
 
-/// Whether `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word has.
+/// Whether `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word
+/// has.
 fn is_glued_method(word: &[u8]) -> bool {
     let behind = |method: &&[u8]| begins_with(word, method).then(|| word.get(method.len())).flatten();
     METHODS.iter().filter_map(behind).any(|next| *next == b'/' || !next.is_ascii_graphic())
@@ -184,8 +186,8 @@ pub(super) fn is_version(word: &[u8]) -> bool {
     VERSIONS.iter().any(|version| begins_with(word, version))
 }
 
-/// Whether a client that has said so much, and no line end yet, may be about to say a request: it begins with a word of
-/// letters. Octets are gone over once, however they come.
+/// Whether a client that has said so much, and no line end yet, may be about to say a request: it begins with
+/// a word of letters. Octets are gone over once, however they come.
 #[derive(Debug, Clone, Default)]
 pub struct FirstWord {
     seen: usize,

@@ -67,8 +67,8 @@ pub fn settled(collected: &[u8]) -> usize {
     }
 }
 
-/// Whether the line at the start of `rest` is `SSH-` and no more: OpenSSH reads on behind that. `None` where more octets
-/// have to tell.
+/// Whether the line at the start of `rest` is `SSH-` and no more: OpenSSH reads on behind that. `None` where
+/// more octets have to tell.
 pub fn is_bare(rest: &[u8]) -> Option<bool> {
     let Some(behind) = rest.strip_prefix(PREFIX) else { return Some(false) };
     let next = behind.iter().take(CUT_LIMIT).find(|octet| **octet != b'\r');

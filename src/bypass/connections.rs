@@ -1,8 +1,9 @@
-//! The kernel's tracking of connections is told which of them it will see little of, so that it goes on taking what it does see
-//! for theirs: else a segment far outside of the window that it knows is of no connection, and without the mark that lets it pass.
+//! The kernel's tracking of connections is told which of them it will see little of, so that it goes on
+//! taking what it does see for theirs: else a segment far outside of the window that it knows is of no
+//! connection, and without the mark that lets it pass.
 //!
-//! This is the flag that the kernel's own flowtables set for the same reason (`flow_offload_fixup_tcp`). It is sent by ctnetlink
-//! (`linux/netfilter/nfnetlink_conntrack.h`), a connection at a time.
+//! This is the flag that the kernel's own flowtables set for the same reason (`flow_offload_fixup_tcp`). It
+//! is sent by ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`), a connection at a time.
 
 use std::cell::Cell;
 use std::io;
@@ -68,9 +69,11 @@ impl Connections {
     /// Has a connection's segments be its own wherever their numbers are.
     ///
     /// # Errors
-    /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the kernel refuses.
+    /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the
+    /// kernel refuses.
     pub(super) fn loosen(&self, addresses: Addresses, source: u16, destination: u16) -> io::Result<()> {
-        // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its answer.
+        // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its
+        // answer.
         self.change(addresses.reversed(), destination, source)?;
         self.change(addresses, source, destination)
     }

@@ -1,4 +1,5 @@
-//! The map as a worker has it: flows are put into it by what was decided, and taken out where they begin or end.
+//! The map as a worker has it: flows are put into it by what was decided, and taken out where they begin or
+//! end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,8 +35,9 @@ impl Entries {
         Self { flows, state, connections }
     }
 
-    /// Hands over the flow of a segment that may go on, with all that follows it. What begins or ends something hands over
-    /// nothing, nor does what the kernel's tracking does not know: it could not go back to the hook's way.
+    /// Hands over the flow of a segment that may go on, with all that follows it. What begins or ends
+    /// something hands over nothing, nor does what the kernel's tracking does not know: it could not go back
+    /// to the hook's way.
     pub fn insert(&mut self, segment: &Segment<'_>, came_in: u32, goes_out: u32) {
         let State { is_on, interfaces, .. } = &*self.state;
         let is_between = [came_in, goes_out].iter().all(|index| interfaces.contains(index));

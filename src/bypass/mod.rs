@@ -1,4 +1,5 @@
-//! Segments of decided flows forwarded below netfilter, by a program of eBPF where they come in (`guard --bypass tc:…`).
+//! Segments of decided flows forwarded below netfilter, by a program of eBPF where they come in (`guard
+//! --bypass tc:…`).
 //!
 //! # The data's way
 //!
@@ -20,28 +21,33 @@
 //!
 //! # Why nothing undecided goes by
 //!
-//! An entry stands for one connection, and a connection begins with a SYN. That SYN takes entries of its addresses and ports
-//! away where it comes in, before anything else sees it, or, on an interface without the program, where the guard
-//! reads it. What the guard inserts late (the SYN came while the last packet of the old connection was judged) goes when it
-//! reads that SYN: it has not let it go on until then, so that there is nobody yet to be spoken to. An entry
-//! that is displaced or taken away for no reason (a forged RST) costs the flow its short way and nothing else.
+//! An entry stands for one connection, and a connection begins with a SYN. That SYN takes entries of its
+//! addresses and ports away where it comes in, before anything else sees it, or, on an interface without the
+//! program, where the guard reads it. What the guard inserts late (the SYN came while the last packet of the
+//! old connection was judged) goes when it reads that SYN: it has not let it go on until then, so that there
+//! is nobody yet to be spoken to. An entry that is displaced or taken away for no reason (a forged RST) costs
+//! the flow its short way and nothing else.
 //!
-//! Rules that are read again leave decided flows as they are, as they leave those that the kernel passes for their mark.
+//! Rules that are read again leave decided flows as they are, as they leave those that the kernel passes for
+//! their mark.
 //!
 //! # What conntrack thinks
 //!
-//! It has seen the beginning, and sees little of the rest: a FIN is far outside of the window that it knows. [`connections`] has it
-//! take that for the connection's own all the same, so that it keeps state and mark: a flow that falls out of the map goes
-//! on as decided by its mark, whether the guard still is there or not. One segment in thirty seconds is left to it, as it would forget
-//! the connection otherwise. What it does not know is not bypassed.
+//! It has seen the beginning, and sees little of the rest: a FIN is far outside of the window that it knows.
+//! [`connections`] has it take that for the connection's own all the same, so that it keeps state and mark: a
+//! flow that falls out of the map goes on as decided by its mark, whether the guard still is there or not.
+//! One segment in thirty seconds is left to it, as it would forget the connection otherwise. What it does not
+//! know is not bypassed.
 //!
 //! # Its life
 //!
-//! Loaded before the guard gives up what that takes; what remains is the maps' descriptors. The attachment is a
-//! descriptor, too (tcx, Linux 6.6): a guard that ends in whatever way leaves neither program nor map behind, and its flows
-//! take the hook's way. Nothing is pinned for the next guard, which would have to trust what it finds.
+//! Loaded before the guard gives up what that takes; what remains is the maps' descriptors. The attachment is
+//! a descriptor, too (tcx, Linux 6.6): a guard that ends in whatever way leaves neither program nor map
+//! behind, and its flows take the hook's way. Nothing is pinned for the next guard, which would have to trust
+//! what it finds.
 //!
-//! [`neighbours`] says what others would be skipped; it is looked at at the start, and then as often as the hook.
+//! [`neighbours`] says what others would be skipped; it is looked at at the start, and then as often as the
+//! hook.
 mod connections;
 mod entries;
 pub(crate) mod neighbours;
@@ -200,7 +206,8 @@ pub struct Totals {
 }
 
 impl Bypass {
-    /// Loads the program, and puts it on the interfaces. Whether it may be there is another question ([`neighbours`]).
+    /// Loads the program, and puts it on the interfaces. Whether it may be there is another question
+    /// ([`neighbours`]).
     ///
     /// # Errors
     /// An interface is not there, or the kernel refuses.

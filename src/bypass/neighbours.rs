@@ -1,4 +1,5 @@
-//! What others have set up that a forwarded packet meets and a bypassed one does not: then there is no bypass.
+//! What others have set up that a forwarded packet meets and a bypassed one does not: then there is no
+//! bypass.
 
 use std::path::Path;
 
@@ -112,7 +113,8 @@ fn is_met(chain: &str) -> bool {
     MET_BY_IPTABLES.contains(&chain)
 }
 
-/// Rules of routing beyond those that every machine has: some ask for marks, which a bypassed packet never gets.
+/// Rules of routing beyond those that every machine has: some ask for marks, which a bypassed packet never
+/// gets.
 fn routing(family: Family, rules: &Value) -> Option<String> {
     let is_usual = |rule: &Value| {
         let asks = |key: &String| !matches!(key.as_str(), "priority" | "src" | "table" | "protocol");

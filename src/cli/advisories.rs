@@ -61,16 +61,16 @@ struct WantedFlags {
     /// What the rules ask for where a package is vulnerable.
     #[arg(long, value_name = "ACTION", default_value = "alert")]
     action: ActionName,
-    /// Block, too, where nobody can tell whether a package is vulnerable: where the banner hides it, and where banner and key
-    /// exchange deny each other.
+    /// Block, too, where nobody can tell whether a package is vulnerable: where the banner hides it, and
+    /// where banner and key exchange deny each other.
     #[arg(long)]
     block_unknown: bool,
     /// Verdicts that are worth an alert [default: vulnerable; also unknown with --block-unknown, and for
     /// advisories that cannot tell more, as those of upstream, Alpine and Red Hat].
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
     report: Option<Vec<VerdictName>>,
-    /// When the data were taken (2026-11-20). By default when they were last changed: as their records tell it (OSV, NVD,
-    /// Red Hat), and else their files.
+    /// When the data were taken (2026-11-20). By default when they were last changed: as their records tell
+    /// it (OSV, NVD, Red Hat), and else their files.
     #[arg(long, value_name = "DATE", value_parser = day)]
     date: Option<String>,
     /// Which package shows what in which banner, in the form of rules/products.toml.

@@ -13,7 +13,8 @@ use crate::diagnostics::tell;
 pub enum Exit {
     /// 0: done.
     Done,
-    /// 1: done, with findings, where the command is a check; what was waited for did not go well, or is not over.
+    /// 1: done, with findings, where the command is a check; what was waited for did not go well, or is not
+    /// over.
     Findings,
     /// 2: wrong usage, or input that is bad or cannot be read.
     Usage,
@@ -48,8 +49,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A flag that SIGINT and SIGTERM raise. A second one ends the program at once: what it waits for, standard input or
-/// a server, may be silent for ever.
+/// A flag that SIGINT and SIGTERM raise. A second one ends the program at once: what it waits for, standard
+/// input or a server, may be silent for ever.
 pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::<AtomicBool>::default();
     for signal in [SIGINT, SIGTERM] {

@@ -1,5 +1,5 @@
-//! `bannerwall rules explain --inspection`: how much of each direction of an HTTP connection a guard reads for the rules in
-//! force, and for which of them.
+//! `bannerwall rules explain --inspection`: how much of each direction of an HTTP connection a guard reads
+//! for the rules in force, and for which of them.
 
 use clap::Args;
 use serde_json::json;

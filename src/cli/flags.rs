@@ -130,8 +130,9 @@ fn size(text: &str) -> Result<u64, &'static str> {
 /// `--inventory FILE`, and how the runs that write it are told apart.
 #[derive(Debug, Clone, Args)]
 pub(super) struct InventoryFlags {
-    /// Keep in FILE (SQLite, made where there is none) or in a PostgreSQL database (`postgresql://user@host/database`) what
-    /// is seen: hosts, services, clients, what they say, since when, what rules tell of them, and what changes.
+    /// Keep in FILE (SQLite, made where there is none) or in a PostgreSQL database
+    /// (`postgresql://user@host/database`) what is seen: hosts, services, clients, what they say, since when,
+    /// what rules tell of them, and what changes.
     #[arg(long, value_name = "FILE|URL", help_heading = "Inventory", value_parser = inventory_place())]
     inventory: Option<Place>,
     /// The name that the inventory has for this place of observation [default: the host's name].
@@ -140,18 +141,19 @@ pub(super) struct InventoryFlags {
     /// Take out of the inventory what was not seen for so long (90d).
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     keep: Option<Duration>,
-    /// Keep the file below SIZE (500MiB, 2GiB; at least 16MiB): what is gone and what was not seen for longest goes first.
+    /// Keep the file below SIZE (500MiB, 2GiB; at least 16MiB): what is gone and what was not seen for
+    /// longest goes first.
     #[arg(long, value_name = "SIZE", requires = "inventory", help_heading = "Inventory", value_parser = inventory_size)]
     inventory_max_size: Option<u64>,
     /// Know a server as gone that was not seen for so long (7d), beside those that were asked and refused.
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     gone_after: Option<Duration>,
-    /// Keep what a sensor of a fleet sends in FOLDER until the server has it: hours without the server, and a start without it,
-    /// cost octets alone. A folder for each process and sensor.
+    /// Keep what a sensor of a fleet sends in FOLDER until the server has it: hours without the server, and a
+    /// start without it, cost octets alone. A folder for each process and sensor.
     #[arg(long, value_name = "FOLDER", requires = "inventory", help_heading = "Inventory")]
     spill: Option<PathBuf>,
-    /// With --spill: the octets of the disk that it may take (64MiB, 2GiB; at least 4MiB). The oldest goes first, is counted, and
-    /// told to the server.
+    /// With --spill: the octets of the disk that it may take (64MiB, 2GiB; at least 4MiB). The oldest goes
+    /// first, is counted, and told to the server.
     #[arg(long, value_name = "SIZE", requires = "spill", help_heading = "Inventory", default_value = "256MiB",
           value_parser = spill_size)]
     spill_size: u64,
@@ -162,8 +164,8 @@ pub(super) struct InventoryFlags {
 /// Where what changes in the inventory is told.
 #[derive(Debug, Clone, Args)]
 struct TellingFlags {
-    /// Tell what changes in the inventory as events, too: new hosts, services and clients, other banners and key
-    /// exchanges, findings that appear or are gone, services that are gone or back.
+    /// Tell what changes in the inventory as events, too: new hosts, services and clients, other banners and
+    /// key exchanges, findings that appear or are gone, services that are gone or back.
     #[arg(long, requires = "inventory", help_heading = "Inventory")]
     change_events: bool,
     /// Tell changes only once the inventory is so old (7d).
@@ -262,8 +264,8 @@ impl FingerprintsFlag {
 /// `--enforce-only NETS|N%`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct EnforceOnlyFlag {
-    /// With --enforce: block only in flows with an end in these networks (192.0.2.0/24), or only in this share
-    /// of flows (10%), and alert in all others.
+    /// With --enforce: block only in flows with an end in these networks (192.0.2.0/24), or only in this
+    /// share of flows (10%), and alert in all others.
     #[arg(long, value_name = "NETS|N%", requires = "enforce", help_heading = "Verdicts")]
     enforce_only: Option<EnforceOnly>,
 }

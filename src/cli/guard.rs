@@ -96,8 +96,8 @@ pub(super) struct GuardArgs {
     /// With --hook: queue only these source or destination ports (22,80,8000-8010).
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
     ports: Option<Ports>,
-    /// With --hook: queue UDP of these source or destination ports, too, so that QUIC is judged (443); none by
-    /// default.
+    /// With --hook: queue UDP of these source or destination ports, too, so that QUIC is judged (443); none
+    /// by default.
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
     hook_udp: Option<Ports>,
     #[command(flatten)]
@@ -119,9 +119,9 @@ pub(super) struct GuardArgs {
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
-    /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) by a program of eBPF, below connection tracking
-    /// and all rules; refused where that would skip rules of others, address translation, bridges, routing rules or policies
-    /// of xfrm, and ended where such comes later.
+    /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) by a program of eBPF, below
+    /// connection tracking and all rules; refused where that would skip rules of others, address translation,
+    /// bridges, routing rules or policies of xfrm, and ended where such comes later.
     #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
     bypass: Option<BypassConfig>,
     /// With --bypass: flows that are known to it at once; what is displaced goes by the hook.
@@ -137,26 +137,28 @@ pub(super) struct GuardArgs {
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
 
-    /// Go on as this user (a name or a number) once queues and sockets are open: without rights over files, so that
-    /// rules must be readable and folders of event files writable for that user.
+    /// Go on as this user (a name or a number) once queues and sockets are open: without rights over files,
+    /// so that rules must be readable and folders of event files writable for that user.
     #[arg(long, value_name = "NAME", help_heading = "General", value_parser = User::find)]
     user: Option<User>,
-    /// Read configuration, rules and fingerprints as a start would, tell what stands in its way, and end: nothing is
-    /// bound or put up.
+    /// Read configuration, rules and fingerprints as a start would, tell what stands in its way, and end:
+    /// nothing is bound or put up.
     #[arg(long, help_heading = "General")]
     check: bool,
     /// Do not confine the guard to the files and calls that it needs, for debugging.
     #[arg(long, help_heading = "Advanced")]
     no_sandbox: bool,
-    /// Control socket for `bannerwall reload`, `status` and `why` [default: /run/bannerwall/guard-QUEUE-NETNS.sock].
+    /// Control socket for `bannerwall reload`, `status` and `why` [default:
+    /// /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH", help_heading = "Advanced")]
     control: Option<PathBuf>,
-    /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and listen there for
-    /// the next one: an upgrade is the same command again. The other one ends once this one is ready.
+    /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and
+    /// listen there for the next one: an upgrade is the same command again. The other one ends once this one
+    /// is ready.
     #[arg(long, value_name = "PATH", help_heading = "General")]
     takeover: Option<PathBuf>,
-    /// Have the service manager keep queues and what is known of flows over a restart (systemd, with a file descriptor
-    /// store); a hook of --hook has to stay up then (--hook-keep).
+    /// Have the service manager keep queues and what is known of flows over a restart (systemd, with a file
+    /// descriptor store); a hook of --hook has to stay up then (--hook-keep).
     #[arg(long, help_heading = "General")]
     fd_store: bool,
     #[command(flatten, next_help_heading = "Events")]

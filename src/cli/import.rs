@@ -54,12 +54,12 @@ enum From {
         after_help = "Example:\n  bannerwall rules import nvd nvdcve-2.0-2024.json.gz --product openssh -o nvd.toml"
     )]
     Nvd(FilesFlags),
-    /// Turn Alpine's secdb, a file a branch, into rules that name the package which mends. No banner of Alpine's
-    /// shows its package, so that these never call one vulnerable.
+    /// Turn Alpine's secdb, a file a branch, into rules that name the package which mends. No banner of
+    /// Alpine's shows its package, so that these never call one vulnerable.
     #[command(after_help = "Example:\n  bannerwall rules import alpine v3.20/main.json -o alpine.toml")]
     Alpine(FilesFlags),
-    /// Turn Red Hat's statements (CSAF VEX, a file a weakness) into rules that name the package which mends. No
-    /// banner of Red Hat's shows its package, so that these never call one vulnerable.
+    /// Turn Red Hat's statements (CSAF VEX, a file a weakness) into rules that name the package which mends.
+    /// No banner of Red Hat's shows its package, so that these never call one vulnerable.
     #[command(after_help = "Example:\n  bannerwall rules import redhat cve-2024-6387.json -o redhat.toml")]
     Redhat(FilesFlags),
 }

@@ -41,13 +41,14 @@ pub(super) struct InspectionFlags {
     pub(super) on_failure: OnFailureFlag,
     #[command(flatten)]
     pub(super) on_anomaly: OnAnomalyFlag,
-    /// How much of a kept-alive HTTP connection is read: its first transaction; every request, and the first response; or all,
-    /// for which every packet is queued but those of long bodies of responses. Where a rule in force blocks requests and --enforce
-    /// is given, auto reads every request, so that a second one is no way around it, and all where rules block for anything else, too.
+    /// How much of a kept-alive HTTP connection is read: its first transaction; every request, and the first
+    /// response; or all, for which every packet is queued but those of long bodies of responses. Where a rule
+    /// in force blocks requests and --enforce is given, auto reads every request, so that a second one is no
+    /// way around it, and all where rules block for anything else, too.
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Verdicts")]
     pub(super) http_inspect: HttpExtent,
-    /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or two a
-    /// connection.
+    /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or
+    /// two a connection.
     #[arg(long, help_heading = "Verdicts")]
     pub(super) hassh: bool,
     /// Flows remembered at once, over all queues.
@@ -59,8 +60,8 @@ pub(super) struct InspectionFlags {
     /// --format says so.
     #[arg(long, value_name = "FILE", help_heading = "Events")]
     events: Option<PathBuf>,
-    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks, protocols and
-    /// products), to be reviewed.
+    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks, protocols
+    /// and products), to be reviewed.
     #[arg(long, value_name = "FILE", help_heading = "Events")]
     learn: Option<PathBuf>,
     /// How events look on stdout [default: text].

@@ -17,8 +17,8 @@ pub(super) struct MetricsFlags {
     /// Show /metrics, /healthz and /readyz on this address.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// With --metrics: TLS and users, from a web configuration file of Prometheus' exporters (`tls_server_config`,
-    /// `basic_auth_users`). It is read at the start.
+    /// With --metrics: TLS and users, from a web configuration file of Prometheus' exporters
+    /// (`tls_server_config`, `basic_auth_users`). It is read at the start.
     #[arg(long, value_name = "FILE", requires = "metrics")]
     metrics_web_config: Option<PathBuf>,
 }

@@ -14,8 +14,8 @@ use crate::serve::{ScanConfig, ServeConfig};
 /// The page of the inventory that a guard keeps.
 #[derive(Debug, Args)]
 pub(super) struct PageFlags {
-    /// Show the inventory to browsers, as `bannerwall serve` does, with alerts as they come. Any but a loopback address asks
-    /// for a login and TLS.
+    /// Show the inventory to browsers, as `bannerwall serve` does, with alerts as they come. Any but a
+    /// loopback address asks for a login and TLS.
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8642",
           requires = "inventory", help_heading = "Page")]
     serve: Option<SocketAddr>,
@@ -40,7 +40,8 @@ pub(super) struct PageFlags {
 }
 
 impl PageFlags {
-    /// The readers of a guard's events: its inventory, and the page of that. `about` names what the guard reads.
+    /// The readers of a guard's events: its inventory, and the page of that. `about` names what the guard
+    /// reads.
     pub(super) fn readers(&self, inventory: &InventoryFlags, about: String) -> Vec<Box<dyn EventReader>> {
         run::readers(inventory.config(about), self.config(inventory.place()))
     }

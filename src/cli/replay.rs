@@ -85,8 +85,8 @@ pub(super) struct ReplayArgs {
     /// protocols and products), to be reviewed.
     #[arg(long, value_name = "FILE")]
     learn: Option<PathBuf>,
-    /// Do not confine the program to the files that it needs, for debugging: what a capture leads astray may then
-    /// open every file and run every program.
+    /// Do not confine the program to the files that it needs, for debugging: what a capture leads astray may
+    /// then open every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
 }
@@ -217,7 +217,8 @@ impl ReplayArgs {
         if self.no_sandbox {
             return;
         }
-        // A policy that is learnt is in force later, and stays root's; it is put in the place of another file at the end.
+        // A policy that is learnt is in force later, and stays root's; it is put in the place of another file
+        // at the end.
         if self.learn.is_some() {
             return keep_or_tell("main", FILES);
         }

@@ -73,9 +73,10 @@ pub(super) struct TestArgs {
     /// ends.
     #[arg(long, value_name = "STRING")]
     pub(super) banner: Option<String>,
-    /// What the side's KEXINIT offers, over SSH: a file with what it says first
-    /// (`(printf 'SSH-2.0-x\r\n'; sleep 1) | nc HOST 22 > FILE`), or with lines such as
-    /// `kex = "curve25519-sha256,kex-strict-s-v00@openssh.com"` (also `host_key`, `encryption`, `mac`, `compression`).
+    /// What the side's KEXINIT offers, over SSH: a file with what it says first (`(printf 'SSH-2.0-x\r\n';
+    /// sleep 1) | nc HOST 22 > FILE`), or with lines such as `kex =
+    /// "curve25519-sha256,kex-strict-s-v00@openssh.com"` (also `host_key`, `encryption`, `mac`,
+    /// `compression`).
     #[arg(long, value_name = "FILE", requires = "banner", conflicts_with = "flow")]
     pub(super) kexinit: Option<PathBuf>,
     /// What the banner is; by default told by its beginning.
@@ -93,12 +94,12 @@ pub(super) struct TestArgs {
     /// The server's port: asks `port` of rules.
     #[arg(long, value_name = "PORT", requires = "banner", conflicts_with = "flow")]
     pub(super) port: Option<u16>,
-    /// A connection to try on policies and rules, as `[CLIENT >] SERVER:PORT`, or a port alone; what is said in
-    /// it is told by --say.
+    /// A connection to try on policies and rules, as `[CLIENT >] SERVER:PORT`, or a port alone; what is said
+    /// in it is told by --say.
     #[arg(long, value_name = "FLOW", conflicts_with = "banner")]
     flow: Option<FlowEnds>,
-    /// What one end says next (`client: TEXT`, `server: TEXT`, where \r, \n, \t, \\ and \xHH stand for octets),
-    /// or how long nobody says anything (`wait: 10s`); may be given several times, in order.
+    /// What one end says next (`client: TEXT`, `server: TEXT`, where \r, \n, \t, \\ and \xHH stand for
+    /// octets), or how long nobody says anything (`wait: 10s`); may be given several times, in order.
     #[arg(long, value_name = "STEP", requires = "flow", conflicts_with = "banner")]
     say: Vec<Step>,
     /// What must become of the connection; exit code 1 where it is something else.

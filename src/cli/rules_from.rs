@@ -19,8 +19,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Published rules")]
 pub(super) struct RulesFromFlags {
-    /// Take the rules that `bannerwall fleet rules publish` has put into this database, and newer ones as they come;
-    /// `postgresql://sensor@host/database?sslmode=verify-full`, the password may stand in PGPASSWORD.
+    /// Take the rules that `bannerwall fleet rules publish` has put into this database, and newer ones as
+    /// they come; `postgresql://sensor@host/database?sslmode=verify-full`, the password may stand in
+    /// PGPASSWORD.
     #[arg(long, value_name = "URL", value_parser = inventory_place(), requires = "rules_key",
           conflicts_with_all = ["rules", LOCAL_FLAG, "no_local"])]
     rules_from: Option<Place>,

@@ -45,7 +45,8 @@ pub(super) struct ServeArgs {
     /// Its key, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
     tls_key: Option<PathBuf>,
-    /// Let those who see the page have this network scanned, at once or again and again; may be given several times.
+    /// Let those who see the page have this network scanned, at once or again and again; may be given several
+    /// times.
     #[arg(long, value_name = "CIDR", help_heading = "Scans")]
     scan_allow: Vec<IpNet>,
     /// Targets a second that such a scan may ask, at most.

@@ -68,8 +68,8 @@ struct TunnelFlags {
     /// Address and port of the other end. Datagrams from elsewhere are not taken.
     #[arg(long, value_name = "ADDR:PORT")]
     peer: SocketAddr,
-    /// Name of the tun device, made unless it is there (`ip tuntap add mode tun`). Addresses, routes, up and down are for
-    /// ip(8).
+    /// Name of the tun device, made unless it is there (`ip tuntap add mode tun`). Addresses, routes, up and
+    /// down are for ip(8).
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     device: String,
     /// Our private key (`bannerwall tunnel keygen` makes one, and so does `wg genkey`).
@@ -78,8 +78,8 @@ struct TunnelFlags {
     /// The peer's public key.
     #[arg(long, value_name = "FILE", requires = "key")]
     peer_key: Option<PathBuf>,
-    /// Carry packets as they are, for whoever is on the way to read and change. Without it and without keys the peer must
-    /// be this machine.
+    /// Carry packets as they are, for whoever is on the way to read and change. Without it and without keys
+    /// the peer must be this machine.
     #[arg(long)]
     plain: bool,
     /// The device's MTU [default: what fits into one datagram; of a device that is there, its own].
@@ -91,8 +91,8 @@ struct TunnelFlags {
     /// Judge what goes through by rules, as `bannerwall guard` does: watch, and with --enforce block.
     #[arg(long)]
     guard: bool,
-    /// With --guard: do not confine the tunnel to the files and calls that it needs, for debugging. One that notifies others is
-    /// not confined either.
+    /// With --guard: do not confine the tunnel to the files and calls that it needs, for debugging. One that
+    /// notifies others is not confined either.
     #[arg(long, requires = "guard")]
     no_sandbox: bool,
 }

@@ -244,8 +244,9 @@ const UNIX: &[Allowed] =
     &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_UNIX as u64), (1, SOCKET_TYPE, libc::SOCK_STREAM as u64)])];
 const PACKETS: &[Allowed] = &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)])];
 
-/// Starting and stopping programs, and what these take beyond the other lists. Of systemd's `@system-service`, which the
-/// shipped unit allows, it lacks other users, owners, keys, clocks and priorities.
+/// Starting and stopping programs, and what these take beyond the other lists. Of systemd's
+/// `@system-service`, which the shipped unit allows, it lacks other users, owners, keys, clocks and
+/// priorities.
 const PROGRAMS: &[i64] = &[
     // Processes, their limits and their signals.
     libc::SYS_chdir,
@@ -381,8 +382,8 @@ impl Activities {
     /// # Errors
     /// The kernel has no seccomp, or refuses the filter.
     pub(super) fn enforce(self) -> Result<(), ConfinementError> {
-        // The arguments of `clone3` lie in memory, where no filter looks. The C library falls back to `clone` at ENOSYS.
-        // If two filters refuse, the errno of the newer one counts, so this one comes first.
+        // The arguments of `clone3` lie in memory, where no filter looks. The C library falls back to `clone`
+        // at ENOSYS. If two filters refuse, the errno of the newer one counts, so this one comes first.
         let refused = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(refused, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))?;
         Ok(seccompiler::apply_filter(&self.program()?)?)

@@ -1,8 +1,8 @@
 //! What the process may still do once it knows what it is about: files and ports by Landlock, system calls by
 //! seccomp, both enforced by the kernel for the calling thread and all that it starts later.
 //!
-//! Code led astray by what it reads can then neither open another file nor run a program. What the kernel does
-//! not have is done without and told.
+//! Code led astray by what it reads can then neither open another file nor run a program. What the kernel
+//! does not have is done without and told.
 
 mod calls;
 
@@ -93,7 +93,8 @@ impl Confinement {
         self
     }
 
-    /// May start programs, which inherit the list of system calls: to be [filtered](Self::filter_or_tell) alone.
+    /// May start programs, which inherit the list of system calls: to be [filtered](Self::filter_or_tell)
+    /// alone.
     pub(crate) fn starting_programs(mut self) -> Self {
         self.activities = Activities { programs: true, netlink: true, writes: true, ..self.activities };
         self
@@ -131,8 +132,8 @@ impl Confinement {
         self
     }
 
-    /// May read a file again once another one has taken its place, as editors do: all of its folder; a folder with
-    /// all that is in it.
+    /// May read a file again once another one has taken its place, as editors do: all of its folder; a folder
+    /// with all that is in it.
     pub(crate) fn reading_anew(self, path: &Path) -> Self {
         // Where a link leads is where the next version is put, too.
         let real = path.canonicalize().unwrap_or_else(|_absent| path.to_owned());
@@ -159,7 +160,8 @@ impl Confinement {
         Ok(Held { files: files?.ruleset })
     }
 
-    /// Confines the calling thread and all that it starts to system calls, and to no files, or says that it could not.
+    /// Confines the calling thread and all that it starts to system calls, and to no files, or says that it
+    /// could not.
     pub(crate) fn filter_or_tell(&self) {
         if let Err(error) = self.activities.enforce() {
             tell(format_args!("bannerwall: not confined: {error}"));
@@ -191,8 +193,8 @@ impl Confinement {
         let write = self.writes.iter().map(|path| written(path));
         let make = self.makes.iter().map(|folder| (folder.clone(), written_in()));
         for (path, access) in read.chain(write).chain(make) {
-            // A pipe of the shell's (`/dev/fd/63`) has no path, and nothing to be confined to. What is not there
-            // can't be opened anyway, and gets its own message.
+            // A pipe of the shell's (`/dev/fd/63`) has no path, and nothing to be confined to. What is not
+            // there can't be opened anyway, and gets its own message.
             let Some(opened) = path.canonicalize().ok().and_then(|path| PathFd::new(path).ok()) else {
                 continue;
             };
@@ -203,7 +205,8 @@ impl Confinement {
     }
 }
 
-/// What is kept apart from other processes: signals, and abstract sockets unless the service manager listens on one.
+/// What is kept apart from other processes: signals, and abstract sockets unless the service manager listens
+/// on one.
 fn scope() -> BitFlags<Scope> {
     let manager = std::env::var_os("NOTIFY_SOCKET");
     match manager.is_some_and(|path| path.as_encoded_bytes().starts_with(b"@")) {

@@ -1,5 +1,5 @@
-//! Whether the guard can ban clients: `nft` is there, and the kernel accepts its table. That it cannot is no fault: rules
-//! with `action = "ban"` block all the same.
+//! Whether the guard can ban clients: `nft` is there, and the kernel accepts its table. That it cannot is no
+//! fault: rules with `action = "ban"` block all the same.
 
 use super::Report;
 use crate::hook::Programs;

@@ -1,5 +1,5 @@
-//! Whether `guard --bypass` can be had: the kernel takes it, and it would not skip what others have set up. That it can't is no
-//! fault: most machines do without.
+//! Whether `guard --bypass` can be had: the kernel takes it, and it would not skip what others have set up.
+//! That it can't is no fault: most machines do without.
 
 use super::Report;
 use crate::bypass::{self, neighbours};

@@ -75,8 +75,8 @@ impl NftRule {
     }
 }
 
-/// Whether a match lets some of what is judged by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field of
-/// a transport header, which implies its protocol.
+/// Whether a match lets some of what is judged by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field
+/// of a transport header, which implies its protocol.
 fn match_meets(condition: &Value, led: &Led) -> bool {
     const TRANSPORTS: [&str; 9] = ["tcp", "udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah"];
     let left = &condition["left"];

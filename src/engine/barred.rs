@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crate::flow::FlowKey;
 
-/// Keys of flows that were blocked or reset. The other end of a reset connection may never have got the reset, or have
-/// ignored it, so that the connection goes on where it stood.
+/// Keys of flows that were blocked or reset. The other end of a reset connection may never have got the
+/// reset, or have ignored it, so that the connection goes on where it stood.
 ///
 /// Two halves bound it: once one is full, the older one is forgotten.
 #[derive(Debug)]

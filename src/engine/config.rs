@@ -28,8 +28,8 @@ pub enum HttpInspect {
     Requests,
     /// Every transaction of a kept-alive connection.
     All,
-    /// Every request where a rule in force would block one, and every response where anything else would be blocked for what is
-    /// said; the first transaction otherwise.
+    /// Every request where a rule in force would block one, and every response where anything else would be
+    /// blocked for what is said; the first transaction otherwise.
     Auto,
 }
 
@@ -61,7 +61,8 @@ pub struct Timeouts {
     pub passed: Duration,
     /// Blocked: as long as Linux or either end might go on with it.
     pub blocked: Duration,
-    /// Closed by both ends or reset. What the other end of a reset connection has not shown to be over stays blocked.
+    /// Closed by both ends or reset. What the other end of a reset connection has not shown to be over stays
+    /// blocked.
     pub closed: Duration,
     /// Flows of UDP that their servers have answered, or that are blocked.
     pub datagrams: Duration,
@@ -70,11 +71,12 @@ pub struct Timeouts {
 /// `nf_conntrack_tcp_timeout_established` of Linux: 5 days.
 const ESTABLISHED: Duration = Duration::from_secs(5 * 24 * 3600);
 
-/// `nf_conntrack_tcp_timeout_syn_sent` of Linux: longer than its pauses between SYNs (64 s at most). Once a SYN is forgotten its
-/// receiver could pass for the client by a SYN of its own.
+/// `nf_conntrack_tcp_timeout_syn_sent` of Linux: longer than its pauses between SYNs (64 s at most). Once a
+/// SYN is forgotten its receiver could pass for the client by a SYN of its own.
 const SYN_SENT: Duration = Duration::from_secs(120);
 
-/// `nf_conntrack_udp_timeout_stream` of Linux: after it the kernel has forgotten what it was told of the flow, too.
+/// `nf_conntrack_udp_timeout_stream` of Linux: after it the kernel has forgotten what it was told of the
+/// flow, too.
 const UDP_STREAM: Duration = Duration::from_secs(120);
 
 impl Default for Timeouts {

@@ -88,7 +88,8 @@ impl Conversation {
         collector.assess(stream, sequence, payload, limits)
     }
 
-    /// Whether there is no `room` to remember octets of one side at `sequence`, as too many were not acknowledged.
+    /// Whether there is no `room` to remember octets of one side at `sequence`, as too many were not
+    /// acknowledged.
     pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32, room: usize) -> bool {
         let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
         fresh && !self.is_done(from) && self.inlet(from).collector.is_full_of_pins(stream, room)
@@ -336,8 +337,8 @@ impl Conversation {
         }
     }
 
-    /// Begins a direction earlier whose SYN was not seen, where octets come that its receiver may not have: those behind
-    /// them are held until their turn.
+    /// Begins a direction earlier whose SYN was not seen, where octets come that its receiver may not have:
+    /// those behind them are held until their turn.
     pub(super) fn step_back(&mut self, from: Side, stream: &mut Stream, sequence: u32, count: usize) {
         let Some(at) = stream.begins_before(sequence, count) else { return };
         let inlet = self.inlet_mut(from);

@@ -17,8 +17,8 @@ pub enum EnforceOnly {
     All,
     /// Flows with an end in one of these networks.
     Networks(Vec<IpNet>),
-    /// This percentage of flows, by a hash of their addresses and ports: the same flows in both directions, over
-    /// restarts and on every machine.
+    /// This percentage of flows, by a hash of their addresses and ports: the same flows in both directions,
+    /// over restarts and on every machine.
     Share(u8),
 }
 

@@ -66,8 +66,8 @@ impl Flows {
         Ok(id)
     }
 
-    /// Gives a place to a flow of which only the verdict was kept: it stays blocked until the answer to a SYN shows that
-    /// its ports are those of another connection.
+    /// Gives a place to a flow of which only the verdict was kept: it stays blocked until the answer to a SYN
+    /// shows that its ports are those of another connection.
     pub(super) fn recall(
         &mut self,
         opener: (FlowKey, End),
@@ -134,11 +134,12 @@ impl Flows {
         }
     }
 
-    /// The undecided flow that was seen longest ago, of those that stand within no banner: nobody has said anything in most of
-    /// them, such as the halves of handshakes that a flood leaves behind.
+    /// The undecided flow that was seen longest ago, of those that stand within no banner: nobody has said
+    /// anything in most of them, such as the halves of handshakes that a flood leaves behind.
     ///
-    /// Those that were passed over are not looked at again before all others: whoever keeps a few banners waiting, and lets
-    /// nobody else's flows give way by that, would have a table that floods fill for as long as those may take.
+    /// Those that were passed over are not looked at again before all others: whoever keeps a few banners
+    /// waiting, and lets nobody else's flows give way by that, would have a table that floods fill for as
+    /// long as those may take.
     fn oldest_idle(&mut self) -> Option<FlowId> {
         for _ in 0..PASSED_OVER {
             let id = self.table.oldest(Class::Undecided)?;
@@ -154,9 +155,9 @@ impl Flows {
         is_amid(self.table.get(id))
     }
 
-    /// Brings the buffers of all flows together below their limit: flows that are closed or that nobody has confirmed
-    /// give theirs first, then whoever holds most of those that were silent for longest. False where that is
-    /// `current`.
+    /// Brings the buffers of all flows together below their limit: flows that are closed or that nobody has
+    /// confirmed give theirs first, then whoever holds most of those that were silent for longest. False
+    /// where that is `current`.
     pub(super) fn relieve(&mut self, current: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
         while sitting.desk.counters.buffered_now > sitting.law.config.buffer_limit {
             let closed = self.table.by_age(Class::Closed).take(COMPARED);
@@ -361,7 +362,8 @@ pub(super) fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, 
     sitting.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });
 }
 
-/// True if nothing more of a flow may pass once it is forgotten: it is blocked, or its end rests on the word of one end.
+/// True if nothing more of a flow may pass once it is forgotten: it is blocked, or its end rests on the word
+/// of one end.
 fn stays_barred(flow: &Flow<Conversation>, law: &Law) -> bool {
     let open_yet = flow.is_closed() && !flow.is_over() && flow.is_supported();
     let enforces = law.enforces(flow.key()) && law.tracking == Tracking::Inline;

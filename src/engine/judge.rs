@@ -154,8 +154,8 @@ impl Judge<'_> {
         self.enforced
     }
 
-    /// True while anybody could have sent what is judged, so that alerts and drops about it would be anybody's word: they are
-    /// told as one bounded anomaly.
+    /// True while anybody could have sent what is judged, so that alerts and drops about it would be
+    /// anybody's word: they are told as one bounded anomaly.
     fn withholds(&self) -> bool {
         self.enforces() && self.law.tracking == Tracking::Inline && !self.flow.is_confirmed()
     }
@@ -427,8 +427,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Tells of a packet that is dropped. One that only would be, in monitor mode, is told by the alert or the
-    /// anomaly that it is about.
+    /// Tells of a packet that is dropped. One that only would be, in monitor mode, is told by the alert or
+    /// the anomaly that it is about.
     pub(super) fn tell_drop(&mut self, reason: DropReason, rule: Option<String>, rejected: bool) {
         // A shortage of memory is no rule's opinion: it drops where monitoring only, too.
         let short = reason == DropReason::FlowMemcap;

@@ -1,8 +1,8 @@
 //! Packets in, decisions and events out: the one inspector behind guard and replay.
 //!
-//! The engine does no I/O, reads no clock, and never waits. It finds each packet's flow, collects
-//! the first octets of both directions in order, recognises SSH, HTTP and others by those octets, or opens the
-//! first packets of QUIC, asks the rules about every complete banner and says what to do with the packet.
+//! The engine does no I/O, reads no clock, and never waits. It finds each packet's flow, collects the first
+//! octets of both directions in order, recognises SSH, HTTP and others by those octets, or opens the first
+//! packets of QUIC, asks the rules about every complete banner and says what to do with the packet.
 //!
 //! The segment that completes a matching banner is the one that is stopped, so that its receiver
 //! never has the whole banner. Decided flows cost a look-up and nothing else.
@@ -72,8 +72,8 @@ pub struct Engine {
     passes_by: bool,
 }
 
-/// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes again within it
-/// (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
+/// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes
+/// again within it (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
 const MISSED_SHOWS: Duration = Duration::from_secs(120);
 
 impl Engine {
@@ -135,16 +135,18 @@ impl Engine {
         self.fragments = Reassembler::new(ReassemblyLimits::default());
     }
 
-    /// Takes note that packets have gone by lately that were not shown, as a full queue lets them under `--on-failure open`.
+    /// Takes note that packets have gone by lately that were not shown, as a full queue lets them under
+    /// `--on-failure open`.
     ///
-    /// The ends of flows of that time then speak of octets that were never seen, and go on speaking of them: they are gone over
-    /// like what a capture lacks, and not refused for ever.
+    /// The ends of flows of that time then speak of octets that were never seen, and go on speaking of them:
+    /// they are gone over like what a capture lacks, and not refused for ever.
     pub fn note_missed(&mut self, now: Timestamp) {
         self.missed = Some(now);
     }
 
-    /// Follows a TCP segment that passes unjudged, as one that has waited for too long does. Its bytes count as missing, so that
-    /// copies of them that come later are old, and lead to no alert or drop of what has passed.
+    /// Follows a TCP segment that passes unjudged, as one that has waited for too long does. Its bytes count
+    /// as missing, so that copies of them that come later are old, and lead to no alert or drop of what has
+    /// passed.
     pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
         let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
         if packet.checksums == Checksums::Verify && segment.is_whole() && !segment.checksums_valid() {

@@ -1,43 +1,48 @@
-//! Bodies that need not be seen: a flow of which every request is read is released while a long response passes.
+//! Bodies that need not be seen: a flow of which every request is read is released while a long response
+//! passes.
 //!
-//! The kernel lets by then what the server sends, and what of the client has no octets: its acknowledgements (`src/hook`).
-//! Whatever else comes is queued: a FIN or a reset ends that by itself before, and the client's next octet is sent around by the
-//! guard, which ends it, before it goes on. So no request is ever let by, and nothing that answers one: there is none to answer.
+//! The kernel lets by then what the server sends, and what of the client has no octets: its acknowledgements
+//! (`src/hook`). Whatever else comes is queued: a FIN or a reset ends that by itself before, and the client's
+//! next octet is sent around by the guard, which ends it, before it goes on. So no request is ever let by,
+//! and nothing that answers one: there is none to answer.
 //!
 //! # When
 //!
-//! A body whose length its head gives exactly, with no two readings; [`WORTH`] of it are still to come, and less than [`LIMIT`],
-//! so that sequence numbers stay unambiguous. Its request was seen whole, and no other one: nothing of the client's is
-//! unread or out of order. Both directions were followed from their SYN on. Rules have what they want of the body, no policy
-//! and no mark still needs the flow, and its packets may be let by at all (offload).
+//! A body whose length its head gives exactly, with no two readings; [`WORTH`] of it are still to come, and
+//! less than [`LIMIT`], so that sequence numbers stay unambiguous. Its request was seen whole, and no other
+//! one: nothing of the client's is unread or out of order. Both directions were followed from their SYN on.
+//! Rules have what they want of the body, no policy and no mark still needs the flow, and its packets may be
+//! let by at all (offload).
 //!
-//! The release is decided by an acknowledgement of the client that covers the head and all that was judged of the body:
-//! until then other octets could take their place. A segment with octets decides none.
+//! The release is decided by an acknowledgement of the client that covers the head and all that was judged of
+//! the body: until then other octets could take their place. A segment with octets decides none.
 //!
 //! # Behind it
 //!
 //! The body's end is known by its sequence number. What the next segment that is queued says of the server's
-//! octets (its own number, or the client's acknowledgement) tells how many have gone by, and up to the body's end they are
-//! gone over like octets that a capture lacks: the transaction is told as if they had been read. Up to there, numbers that
-//! were not seen are nothing odd. The first octet behind the body is the next response's. What went by behind that end while the
-//! flow was released answers no request; it is told (`http_unexpected_data`) and gone over.
+//! octets (its own number, or the client's acknowledgement) tells how many have gone by, and up to the body's
+//! end they are gone over like octets that a capture lacks: the transaction is told as if they had been read.
+//! Up to there, numbers that were not seen are nothing odd. The first octet behind the body is the next
+//! response's. What went by behind that end while the flow was released answers no request; it is told
+//! (`http_unexpected_data`) and gone over.
 //!
-//! A request that was queued before the release was in force may pass when it is: [`Decision::Regain`] has it sent around by the
-//! hook, which tells by a mark whether the release is in force, and once more where it is, which takes that back. Rules that come into force meanwhile hold from
-//! the next request on.
+//! A request that was queued before the release was in force may pass when it is: [`Decision::Regain`] has it
+//! sent around by the hook, which tells by a mark whether the release is in force, and once more where it is,
+//! which takes that back. Rules that come into force meanwhile hold from the next request on.
 //!
 //! # What is queued all the same
 //!
-//! The request, and what the server sends before the acknowledgement of its head is back: as much as its window allows in a
-//! round trip. Between two namespaces of one machine that may be a MiB at once; a body that is much longer than the window goes by
-//! nearly whole. Where that is to be spared, too, responses go by unread (`src/engine/standing.rs`).
+//! The request, and what the server sends before the acknowledgement of its head is back: as much as its
+//! window allows in a round trip. Between two namespaces of one machine that may be a MiB at once; a body
+//! that is much longer than the window goes by nearly whole. Where that is to be spared, too, responses go by
+//! unread (`src/engine/standing.rs`).
 //!
 //! # Not for requests
 //!
-//! A client's body can't be released by a mark: the next request follows it in the same direction, and the kernel would have to stop
-//! at a sequence number. What it can count are octets of a connection (`connbytes`), and those say nothing of their place: a client
-//! that sends the next request first, ahead of its turn, and the rest of the body behind it, has sent as many
-//! (`tests/guard/bodies.rs` shows it).
+//! A client's body can't be released by a mark: the next request follows it in the same direction, and the
+//! kernel would have to stop at a sequence number. What it can count are octets of a connection
+//! (`connbytes`), and those say nothing of their place: a client that sends the next request first, ahead of
+//! its turn, and the rest of the body behind it, has sent as many (`tests/guard/bodies.rs` shows it).
 
 use super::conversation::Conversation;
 use super::judge::Judge;
@@ -52,7 +57,8 @@ const WORTH: u64 = 64 << 10;
 /// So many octets are too many.
 const LIMIT: u64 = 1 << 30;
 
-/// So far behind the body's end octets may have gone by: the largest window that Linux has by itself (`tcp_rmem`) is 6 MiB.
+/// So far behind the body's end octets may have gone by: the largest window that Linux has by itself
+/// (`tcp_rmem`) is 6 MiB.
 const BEHIND: i32 = 1 << 24;
 
 /// A body that passes without being seen.
@@ -76,7 +82,8 @@ pub(super) struct Rest {
 }
 
 impl Release {
-    /// One of the rest of a body, of which `stream` was read so far, if that is worth it and its head can't be replaced any more.
+    /// One of the rest of a body, of which `stream` was read so far, if that is worth it and its head can't
+    /// be replaced any more.
     pub(super) fn of(rest: Rest, stream: &Stream) -> Option<Self> {
         let at = stream.next();
         let Rest { left, read, judged } = rest;
@@ -89,9 +96,9 @@ impl Release {
         fixed.then_some(Self { until: at.wrapping_add(number(left)?), stands: true })
     }
 
-    /// Whether it says what one that stands has said. One body is released once as long as the client says nothing: it may have
-    /// spoken already, behind acknowledgements that are waiting to be judged, and what comes of the kernel's taking that release back must
-    /// not be undone by another one.
+    /// Whether it says what one that stands has said. One body is released once as long as the client says
+    /// nothing: it may have spoken already, behind acknowledgements that are waiting to be judged, and what
+    /// comes of the kernel's taking that release back must not be undone by another one.
     fn repeats(&self, standing: &Self) -> bool {
         standing.stands && standing.until == self.until
     }

@@ -1,4 +1,5 @@
-//! What an engine tells another one of decided flows, so that they stay decided when that one goes on in its place.
+//! What an engine tells another one of decided flows, so that they stay decided when that one goes on in its
+//! place.
 //!
 //! Undecided flows are not told here: the other engine is shown their packets again.
 
@@ -22,7 +23,8 @@ pub struct Remembered {
     pub client: End,
     /// What was decided; never [`Ruling::Undecided`].
     pub ruling: Ruling,
-    /// Where its ends stand, the low one first: by these numbers another connection of the same ports is told from it.
+    /// Where its ends stand, the low one first: by these numbers another connection of the same ports is told
+    /// from it.
     pub positions: [Option<u32>; 2],
     /// A SYN that may yet begin another connection of the same ports.
     pub reopening: Option<OpeningSyn>,
@@ -34,8 +36,8 @@ pub struct Remembered {
     pub age: Duration,
 }
 
-/// An undecided flow whose body goes by unseen: what an engine that is shown its packets again may not find out, as it may have been
-/// told other things.
+/// An undecided flow whose body goes by unseen: what an engine that is shown its packets again may not find
+/// out, as it may have been told other things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unseen {
     /// Which flow.
@@ -67,7 +69,8 @@ impl Engine {
         flow.stream_mut(server).allow(until);
     }
 
-    /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen last.
+    /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
+    /// last.
     pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
         let Self { flows, datagrams, bench, .. } = self;
         let marks = &bench.desk.marks;

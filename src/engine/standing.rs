@@ -1,32 +1,35 @@
-//! Responses that need not be seen: where only requests are to be judged, what the server sends goes by in the kernel
-//! from the second transaction on, and every octet of the client is read.
+//! Responses that need not be seen: where only requests are to be judged, what the server sends goes by in
+//! the kernel from the second transaction on, and every octet of the client is read.
 //!
 //! # When
 //!
-//! `--http-inspect requests`: the first response was judged as far as rules want it, it answered every request that was seen until
-//! then, and the client has acknowledged it. Both directions were followed from their SYN on, no policy and no mark needs the flow,
-//! and its packets may be let by (offload). Then the server's direction is decided (`Dialogue::leave`).
+//! `--http-inspect requests`: the first response was judged as far as rules want it, it answered every
+//! request that was seen until then, and the client has acknowledged it. Both directions were followed from
+//! their SYN on, no policy and no mark needs the flow, and its packets may be let by (offload). Then the
+//! server's direction is decided (`Dialogue::leave`).
 //!
-//! A segment without octets of the client's sets it, or one with octets of the server's: none with a request in it passes by a mark
-//! that others have restored.
+//! A segment without octets of the client's sets it, or one with octets of the server's: none with a request
+//! in it passes by a mark that others have restored.
 //!
 //! # What stands
 //!
-//! The kernel leaves it as it is where the client sends octets, and queues those ([`Decision::Keep`]). Whatever else comes (SYN, FIN, RST,
-//! urgent data) ends it before that is queued. Taking it back is a packet's going around ([`Decision::Regain`]): by its second visit
-//! nothing goes by unseen.
+//! The kernel leaves it as it is where the client sends octets, and queues those ([`Decision::Keep`]).
+//! Whatever else comes (SYN, FIN, RST, urgent data) ends it before that is queued. Taking it back is a
+//! packet's going around ([`Decision::Regain`]): by its second visit nothing goes by unseen.
 //!
-//! What the server has sent is known by what the client says of it, modulo 2³²: a response may be longer than that. Nothing is read there, so
-//! a lie about it hides nothing. What the server has *received* is not known, and what it has not may be replaced by its sender: octets
-//! that were let through stay comparable. So once [`UNKNOWN`] of them wait, the release is taken back, and set again by the server's
-//! next segment, which acknowledges them.
+//! What the server has sent is known by what the client says of it, modulo 2³²: a response may be longer than
+//! that. Nothing is read there, so a lie about it hides nothing. What the server has *received* is not known,
+//! and what it has not may be replaced by its sender: octets that were let through stay comparable. So once
+//! [`UNKNOWN`] of them wait, the release is taken back, and set again by the server's next segment, which
+//! acknowledges them.
 //!
 //! # What follows a request
 //!
-//! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and `Upgrade` in a later
-//! request change nothing: whether the server agrees is not seen, and if it does not, requests follow. So what follows is read
-//! as requests for as long as the connection lasts, and what is none is left out, however long that is. Rules
-//! about what such a tunnel holds miss it: where one would block, every response is read ([`HttpInspect::Auto`](super::HttpInspect)).
+//! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and
+//! `Upgrade` in a later request change nothing: whether the server agrees is not seen, and if it does not,
+//! requests follow. So what follows is read as requests for as long as the connection lasts, and what is none
+//! is left out, however long that is. Rules about what such a tunnel holds miss it: where one would block,
+//! every response is read ([`HttpInspect::Auto`](super::HttpInspect)).
 //!
 //! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
 
@@ -90,7 +93,8 @@ pub(super) fn count(conversation: &mut Conversation, judge: &mut Judge<'_>) {
     judge.desk.heard.unseen += unseen;
 }
 
-/// What a segment that passes means for a flow whose responses need not be seen; `None` where they have to be.
+/// What a segment that passes means for a flow whose responses need not be seen; `None` where they have to
+/// be.
 pub(super) fn decide(
     flow: &mut Flow<Conversation>,
     segment: &Segment<'_>,
@@ -117,7 +121,8 @@ pub(super) fn decide(
         return Some(Decision::Undecided);
     }
     if side == Side::Client && octets {
-        // What is missing before it may have gone by uninspected: the server's acknowledgement tells, where it is seen.
+        // What is missing before it may have gone by uninspected: the server's acknowledgement tells, where
+        // it is seen.
         let is_ahead = conversation.holds_ahead();
         let Some(standing) = conversation.standing.as_mut().filter(|it| it.stands) else {
             return Some(Decision::Undecided);

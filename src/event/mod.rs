@@ -116,8 +116,8 @@ pub struct FlowContext {
     pub transaction: Option<u32>,
     /// The application protocol, once recognised.
     pub protocol: Option<Protocol>,
-    /// True once each end has acknowledged what the other sent: neither address is forged. Absent for scans, and never
-    /// true over UDP.
+    /// True once each end has acknowledged what the other sent: neither address is forged. Absent for scans,
+    /// and never true over UDP.
     pub established: Option<bool>,
 }
 
@@ -320,7 +320,8 @@ pub struct BanFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeFacts {
     /// A stable name: `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`,
-    /// `certificate_changed`, `host_key_changed`, `new_host_key`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
+    /// `certificate_changed`, `host_key_changed`, `new_host_key`, `finding_new`, `finding_gone`,
+    /// `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
     pub address: String,

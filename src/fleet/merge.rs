@@ -1,7 +1,9 @@
-//! Takes what sensors have sent out of the inbox and into the inventory: whoever may write can, and many may at once.
+//! Takes what sensors have sent out of the inbox and into the inventory: whoever may write can, and many may
+//! at once.
 //!
-//! A batch goes out of the inbox, into the tables, and into the account of its sensor in one transaction: it counts once,
-//! whoever is killed when. Batches of one sensor are taken by one at a time, in the order in which they came.
+//! A batch goes out of the inbox, into the tables, and into the account of its sensor in one transaction: it
+//! counts once, whoever is killed when. Batches of one sensor are taken by one at a time, in the order in
+//! which they came.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

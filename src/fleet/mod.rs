@@ -1,13 +1,14 @@
-//! Many scanners and one truth: a scan is cut into shards, which are rows of a PostgreSQL database; workers anywhere take
-//! them, and write what they find into the inventory of the same database.
+//! Many scanners and one truth: a scan is cut into shards, which are rows of a PostgreSQL database; workers
+//! anywhere take them, and write what they find into the inventory of the same database.
 //!
-//! A shard is every nth target of the scan's order, as `--shard` has it, so that it needs no list of its targets. Who takes
-//! one gets a token, and holds it as long as he is heard of by the server's clock. Results, the inventory's rows, and which
-//! targets are over are written in one transaction that holds only with the shard's token: whoever dies, however late
-//! somebody wakes, and whenever the server goes away, each target is told of once.
+//! A shard is every nth target of the scan's order, as `--shard` has it, so that it needs no list of its
+//! targets. Who takes one gets a token, and holds it as long as he is heard of by the server's clock.
+//! Results, the inventory's rows, and which targets are over are written in one transaction that holds only
+//! with the shard's token: whoever dies, however late somebody wakes, and whenever the server goes away, each
+//! target is told of once.
 //!
-//! Sensors elsewhere enter what they see into an inbox of the same database, and read nothing of it; whoever may write
-//! merges it.
+//! Sensors elsewhere enter what they see into an inbox of the same database, and read nothing of it; whoever
+//! may write merges it.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! What is scanned, as it lies in the database: everything that decides which targets are asked what, and in which order.
-//! Names are looked up and files are read where it is made, so that every worker does the same, and reads no file that a
-//! row of a table names.
+//! What is scanned, as it lies in the database: everything that decides which targets are asked what, and in
+//! which order. Names are looked up and files are read where it is made, so that every worker does the same,
+//! and reads no file that a row of a table names.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path};

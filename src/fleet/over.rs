@@ -1,5 +1,5 @@
-//! Which targets of a shard are over: all below a number, and some behind it, a bit each. A shard of 65,536 targets takes
-//! 8 KiB at most, and what is written of it is as long as the window of targets under way.
+//! Which targets of a shard are over: all below a number, and some behind it, a bit each. A shard of 65,536
+//! targets takes 8 KiB at most, and what is written of it is as long as the window of targets under way.
 
 use std::collections::VecDeque;
 

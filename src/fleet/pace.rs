@@ -1,8 +1,9 @@
 //! How fast a worker may be now: its share of what all workers may be together.
 //!
-//! A share is lent by the database for as long as a lease, counted here from before it was asked for, so that it is over
-//! here before it is there, whatever the clocks say. Who has more than is fair uses less first and says so then; only
-//! what was said to be free is given to others. So the sum is never more than the limit, also while workers come and go.
+//! A share is lent by the database for as long as a lease, counted here from before it was asked for, so that
+//! it is over here before it is there, whatever the clocks say. Who has more than is fair uses less first and
+//! says so then; only what was said to be free is given to others. So the sum is never more than the limit,
+//! also while workers come and go.
 
 use std::time::{Duration, Instant};
 

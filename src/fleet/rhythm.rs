@@ -1,5 +1,5 @@
-//! When a scan begins again and again, and when nothing is scanned: both as crontabs, with a time zone behind them (UTC
-//! where there is none).
+//! When a scan begins again and again, and when nothing is scanned: both as crontabs, with a time zone behind
+//! them (UTC where there is none).
 
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 

@@ -36,7 +36,8 @@ pub enum Waited {
 /// Waits until all scans are over, and shows how each has ended, in the order in which they are given.
 ///
 /// # Errors
-/// The database cannot be used when it begins, or there is no such scan. A server that goes away later is waited for.
+/// The database cannot be used when it begins, or there is no such scan. A server that goes away later is
+/// waited for.
 pub fn wait(
     config: &WaitConfig,
     stop: &AtomicBool,

@@ -13,8 +13,8 @@ const HISTORY: usize = 4096;
 /// A longer buffer than this is given back when what it was for has gone.
 const SPARE: usize = 256 << 10;
 
-/// Octets that were let through and not acknowledged, of which more than this are forgotten: as much as Linux has under
-/// way at most by itself (`tcp_wmem`).
+/// Octets that were let through and not acknowledged, of which more than this are forgotten: as much as Linux
+/// has under way at most by itself (`tcp_wmem`).
 pub const PIN_LIMIT: usize = 4 << 20;
 
 /// How far ahead data may lie as long as the receiver has not told its window: more than any
@@ -171,7 +171,8 @@ impl Collector {
             && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
     }
 
-    /// Goes on with what is held, without the octets before it, and forgets what was not read; gives how many are missing.
+    /// Goes on with what is held, without the octets before it, and forgets what was not read; gives how many
+    /// are missing.
     pub fn give_up_gap(&mut self, stream: &mut Stream) -> Option<u32> {
         let resume = self.pending.first()?.sequence;
         let missing = resume.wrapping_sub(self.awaited);
@@ -254,8 +255,8 @@ impl Collector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
-    /// Whether more than `room` octets are held that the receiver has not acknowledged. Where neither a SYN nor an
-    /// acknowledgement was seen, nobody may ever acknowledge: the oldest are forgotten.
+    /// Whether more than `room` octets are held that the receiver has not acknowledged. Where neither a SYN
+    /// nor an acknowledgement was seen, nobody may ever acknowledge: the oldest are forgotten.
     pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
         if !stream.is_acknowledged() && !stream.is_from_start() {
             return false;
@@ -349,8 +350,8 @@ impl Collector {
             .any(|(start, octets)| differs((start, octets), (sequence, payload), acknowledged))
     }
 
-    /// Whether there is no room for a payload before its turn. What fills the front is always taken, however much
-    /// waits behind it: refusing it would keep all of that for ever.
+    /// Whether there is no room for a payload before its turn. What fills the front is always taken, however
+    /// much waits behind it: refusing it would keep all of that for ever.
     fn is_too_much(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> bool {
         let (mut next, mut pending) = (stream.next, self.pending.as_slice());
         while let Some(resume) = acknowledged_gap(stream, next, pending, sequence) {
@@ -403,7 +404,8 @@ impl Collector {
         }
     }
 
-    /// Moves held pieces whose turn has come to the octets in order, without those of them that were passed over.
+    /// Moves held pieces whose turn has come to the octets in order, without those of them that were passed
+    /// over.
     pub fn promote(&mut self, stream: &mut Stream) {
         let mut count = 0;
         for piece in &self.pending {
@@ -431,8 +433,8 @@ fn append(octets: &mut Vec<u8>, more: &[u8]) {
     octets.extend_from_slice(more);
 }
 
-/// The end of octets from `next` on, before those at `sequence` and those held, that the receiver has acknowledged and
-/// that never came by here.
+/// The end of octets from `next` on, before those at `sequence` and those held, that the receiver has
+/// acknowledged and that never came by here.
 fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32) -> Option<u32> {
     let resume = match pending.first() {
         Some(piece) if distance(piece.sequence, sequence) > 0 => piece.sequence,

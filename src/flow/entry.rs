@@ -42,7 +42,8 @@ pub enum Ruling {
     Passed,
     /// Nothing more may pass.
     Blocked,
-    /// Nothing more may pass, and the next packet resets both ends: without one, nobody knows by which numbers.
+    /// Nothing more may pass, and the next packet resets both ends: without one, nobody knows by which
+    /// numbers.
     Refused,
     /// Nothing more may pass, and both ends were reset.
     Rejected,
@@ -248,7 +249,8 @@ impl<C> Flow<C> {
         self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
     }
 
-    /// True if one end has acknowledged octets near those that were seen of the other: what lies far away was forged.
+    /// True if one end has acknowledged octets near those that were seen of the other: what lies far away was
+    /// forged.
     pub fn is_supported(&self) -> bool {
         self.is_confirmed() || self.ends.streams.iter().any(Stream::is_acknowledged_nearby)
     }

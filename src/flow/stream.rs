@@ -186,8 +186,8 @@ impl Stream {
         self.allow(end);
     }
 
-    /// Goes on to `at`, wherever that is ahead of what was seen, as its receiver tells or itself; gives how many octets that is,
-    /// modulo 2³². What lies a little behind is old.
+    /// Goes on to `at`, wherever that is ahead of what was seen, as its receiver tells or itself; gives how
+    /// many octets that is, modulo 2³². What lies a little behind is old.
     pub const fn go_far(&mut self, at: u32, received: bool) -> u32 {
         let ahead = at.wrapping_sub(self.next);
         if ahead > u32::MAX - BEHIND {
@@ -211,8 +211,8 @@ impl Stream {
         self.known.set(Known::HEARD);
     }
 
-    /// Where a direction begins earlier whose SYN was not seen: at the first of `count` octets at `sequence` that its
-    /// receiver has not acknowledged. `None` where nothing of them lies before what was seen.
+    /// Where a direction begins earlier whose SYN was not seen: at the first of `count` octets at `sequence`
+    /// that its receiver has not acknowledged. `None` where nothing of them lies before what was seen.
     pub fn begins_before(&self, sequence: u32, count: usize) -> Option<u32> {
         let first = self.initial.wrapping_add(1);
         let unclear = self.is_open() && !self.is_from_start() && !self.known.has(Known::FAR);
@@ -266,7 +266,8 @@ impl Stream {
         }
     }
 
-    /// Whether a sequence number lies before the first octet of a direction that was followed from its SYN on.
+    /// Whether a sequence number lies before the first octet of a direction that was followed from its SYN
+    /// on.
     pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
         self.is_from_start()
             && !self.known.has(Known::FAR)

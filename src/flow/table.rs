@@ -144,7 +144,8 @@ impl<C> FlowTable<C> {
         }
     }
 
-    /// Puts the flow behind all others of its class, as if it had been seen just now; when that was stays as it is.
+    /// Puts the flow behind all others of its class, as if it had been seen just now; when that was stays as
+    /// it is.
     pub fn put_off(&mut self, id: FlowId) {
         let class = self.get(id).class;
         self.unlink(id.0);

@@ -73,8 +73,8 @@ impl<C> Flow<C> {
         flags.syn() && flags.ack() && !flags.fin() && !flags.rst() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
-    /// Whether an end of which no answer was ever heard sends the first octet behind another SYN, after its end
-    /// of the connection was over: the other end's answers go another way.
+    /// Whether an end of which no answer was ever heard sends the first octet behind another SYN, after its
+    /// end of the connection was over: the other end's answers go another way.
     ///
     /// It is the opener's word alone, so this is to be asked only where no banner would be forgotten.
     pub fn begins_unheard(&self, segment: &Segment<'_>, from: End) -> bool {
@@ -87,7 +87,8 @@ impl<C> Flow<C> {
         from == syn.from && over && !heard && first && !segment.flags().syn()
     }
 
-    /// Begins anew with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found confirmed by this segment.
+    /// Begins anew with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found confirmed by
+    /// this segment.
     pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
         let Some(syn) = self.ends.reopening else {
             return;
@@ -108,8 +109,9 @@ impl<C> Flow<C> {
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
     }
 
-    /// True once both directions are over by the word of the end that receives them: its reset, or its acknowledgement
-    /// of the sender's FIN. Its peer's reset or FIN alone proves nothing: it may never arrive, or not be taken.
+    /// True once both directions are over by the word of the end that receives them: its reset, or its
+    /// acknowledgement of the sender's FIN. Its peer's reset or FIN alone proves nothing: it may never
+    /// arrive, or not be taken.
     pub fn is_over(&self) -> bool {
         let [low, high] = &self.ends.streams;
         let has_ended = |stream: &Stream| stream.is_reset() || stream.has_end();
@@ -159,8 +161,9 @@ impl<C> Flow<C> {
         self.track_rest(segment, from, tracking)
     }
 
-    /// Believes a segment what it says of octets that were not seen: that its peer has sent what it acknowledges, and was
-    /// allowed what comes before its own. For flows of which packets may have gone by, before [`Flow::track`].
+    /// Believes a segment what it says of octets that were not seen: that its peer has sent what it
+    /// acknowledges, and was allowed what comes before its own. For flows of which packets may have gone by,
+    /// before [`Flow::track`].
     pub fn catch_up(&mut self, segment: &Segment<'_>, from: End) {
         let flags = segment.flags();
         if flags.syn() || flags.rst() || !flags.ack() {

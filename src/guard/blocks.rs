@@ -1,7 +1,7 @@
 //! The last blocked connections, for `bannerwall why`.
 //!
-//! Memory is bounded: a few entries a client, and a fixed number of clients; the oldest are evicted. A connection that
-//! is blocked again for the same reason adds to the count of its entry.
+//! Memory is bounded: a few entries a client, and a fixed number of clients; the oldest are evicted. A
+//! connection that is blocked again for the same reason adds to the count of its entry.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
-//! A guard for a caller who carries packets by itself, as the tunnel does: it judges each packet and returns its fate. There is no
-//! queue, no hook and no mark.
+//! A guard for a caller who carries packets by itself, as the tunnel does: it judges each packet and returns
+//! its fate. There is no queue, no hook and no mark.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -51,7 +51,8 @@ pub struct CarrierGuard {
 }
 
 impl CarrierGuard {
-    /// Loads the rules, confines the calling thread and those that it starts, and opens everything that events go to.
+    /// Loads the rules, confines the calling thread and those that it starts, and opens everything that
+    /// events go to.
     ///
     /// # Errors
     /// One of these fails.
@@ -107,7 +108,8 @@ impl CarrierGuard {
         let _ = self.host.exchange(&self.selection);
     }
 
-    /// Reports what flows still owe, and waits, not for long, until all outputs and readers have taken all events.
+    /// Reports what flows still owe, and waits, not for long, until all outputs and readers have taken all
+    /// events.
     pub fn finish(mut self) {
         self.tick();
         self.inspector.lock().finish();

@@ -1,4 +1,5 @@
-//! What others see of a run: its metrics, its control socket, the page, and the way for a guard that takes over.
+//! What others see of a run: its metrics, its control socket, the page, and the way for a guard that takes
+//! over.
 
 use std::io;
 use std::net::TcpListener;

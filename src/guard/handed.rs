@@ -12,8 +12,8 @@ const ENOUGH: u64 = 100;
 /// Such packets for each connection that was just decided, from which on something is wrong.
 const TOO_MANY: u64 = 10;
 
-/// Compares packets of connections that were decided before with connections that are decided just now. Only the packets
-/// that were queued already may come behind a decision.
+/// Compares packets of connections that were decided before with connections that are decided just now. Only
+/// the packets that were queued already may come behind a decision.
 #[derive(Debug)]
 pub(super) struct Handed {
     queue: u16,
@@ -72,7 +72,8 @@ mod tests {
     #[test]
     fn connections_that_live_long_before_they_are_decided_are_no_sign() {
         let mut handed = Handed::new(0);
-        // Kept-alive connections that were begun long ago are decided at one moment, each with a few packets behind it.
+        // Kept-alive connections that were begun long ago are decided at one moment, each with a few packets
+        // behind it.
         assert!(!handed.is_lost(4_000, 3_000));
     }
 

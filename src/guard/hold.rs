@@ -40,7 +40,8 @@ pub(super) fn begin(
     source: Option<&dyn RuleSource>,
 ) -> Result<(), GuardError> {
     let folder = ledger::folder(config.user.as_ref());
-    // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control socket tells.
+    // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control
+    // socket tells.
     let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
     let mut needed = NETWORK | FILES;
     if config.bypass.is_some() {
@@ -103,7 +104,8 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
     Ok(())
 }
 
-/// What whoever judges packets opens later: rules again, event files anew, what is attached, the kernel's own.
+/// What whoever judges packets opens later: rules again, event files anew, what is attached, the kernel's
+/// own.
 pub(super) fn files(config: &InspectionConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
     let InspectionConfig { rules: selection, writes, .. } = config;
     let mut confinement = attached.watching_kernel();

@@ -1,5 +1,5 @@
-//! Inline inspection without the source of its packets: rules in force, outputs, readers of events and metrics. The workers of
-//! queues share one host, and so do the two directions of a tunnel.
+//! Inline inspection without the source of its packets: rules in force, outputs, readers of events and
+//! metrics. The workers of queues share one host, and so do the two directions of a tunnel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -59,7 +59,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Opens the outputs and starts the readers. `succeeds` is true if another process is about to exit whose place this one takes.
+    /// Opens the outputs and starts the readers. `succeeds` is true if another process is about to exit whose
+    /// place this one takes.
     pub(super) fn start(
         Loaded { rules, fingerprints }: Loaded,
         metrics: GuardMetrics,

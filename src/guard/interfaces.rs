@@ -16,7 +16,8 @@ pub(super) struct Interfaces {
 
 impl Interfaces {
     pub(super) fn new() -> Self {
-        // Any socket will do to ask by, and a confined guard may open this one; without one, events have no names.
+        // Any socket will do to ask by, and a confined guard may open this one; without one, events have no
+        // names.
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None).ok();
         Self { socket, names: HashMap::default(), latest: (0, None) }
     }

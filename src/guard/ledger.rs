@@ -1,8 +1,9 @@
 //! What a run leaves for the next one: how many of the packets that the hook has counted are accounted for.
 //!
-//! The guard writes the accounts each second, so that the next run can count what passed after a kill, too. A hook that stays
-//! up goes on counting while no guard runs. The file lies in the run-time folder (`$RUNTIME_DIRECTORY` under systemd, else
-//! `/run/bannerwall`), one for each range of queues and network namespace. A reboot removes it, as it removes the hook.
+//! The guard writes the accounts each second, so that the next run can count what passed after a kill, too. A
+//! hook that stays up goes on counting while no guard runs. The file lies in the run-time folder
+//! (`$RUNTIME_DIRECTORY` under systemd, else `/run/bannerwall`), one for each range of queues and network
+//! namespace. A reboot removes it, as it removes the hook.
 
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -36,7 +37,8 @@ pub(super) enum RunEnd {
 pub(super) struct LedgerEntry {
     /// How it ended.
     pub(super) end: RunEnd,
-    /// Packets of the hook's count that were inspected, dropped by the kernel or reported as lost; absent where that is unknown.
+    /// Packets of the hook's count that were inspected, dropped by the kernel or reported as lost; absent
+    /// where that is unknown.
     pub(super) settled: Option<u64>,
     /// Packets that waited in the queues then.
     pub(super) waiting: u64,

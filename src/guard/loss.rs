@@ -1,14 +1,16 @@
-//! The one loss that the kernel counts nowhere: packets that passed without inspection, because the queue or its socket was
-//! full under fail-open, because nobody listened between two runs, or because rules before the hook's jump let them pass.
+//! The one loss that the kernel counts nowhere: packets that passed without inspection, because the queue or
+//! its socket was full under fail-open, because nobody listened between two runs, or because rules before the
+//! hook's jump let them pass.
 //!
-//! It is what the rules have counted, less what was received, what still waits and what was dropped.
-//! The rules are read first and the rest afterwards, and each packet in hand counts as received before
-//! the kernel takes it off the queue, so that packets that arrive meanwhile can make the number too small
-//! for a moment, never too large. If the rules can't be read, or lead elsewhere, the number is unknown, and then it is not
+//! It is what the rules have counted, less what was received, what still waits and what was dropped. The
+//! rules are read first and the rest afterwards, and each packet in hand counts as received before the kernel
+//! takes it off the queue, so that packets that arrive meanwhile can make the number too small for a moment,
+//! never too large. If the rules can't be read, or lead elsewhere, the number is unknown, and then it is not
 //! shown. The keeper reads them, since it looks at the hook anyway.
 //!
-//! The ledger holds the accounts of the last second. After a kill the next run counts from there: packets that the killed
-//! run inspected in its last second then count as passed, unless its queues live on with their own numbers of packets.
+//! The ledger holds the accounts of the last second. After a kill the next run counts from there: packets
+//! that the killed run inspected in its last second then count as passed, unless its queues live on with
+//! their own numbers of packets.
 
 use bannerwall_ffi::queue::KernelCounters;
 
@@ -148,8 +150,8 @@ impl Loss {
         self.account.clone()
     }
 
-    /// The accounts, for a process that may never go on: they are closed besides, so that the next run begins where this
-    /// one ends in any case. Nothing may be received any more.
+    /// The accounts, for a process that may never go on: they are closed besides, so that the next run begins
+    /// where this one ends in any case. Nothing may be received any more.
     pub(super) fn leave(&mut self, look: &Look, seen: impl Fn() -> Seen) -> AccountState {
         self.close(look, seen, RunEnd::Stopped);
         self.account.clone()
@@ -203,7 +205,8 @@ impl Loss {
         });
     }
 
-    /// Counts what is newly known to be lost; at first what reached the hook since the accounts of the last run.
+    /// Counts what is newly known to be lost; at first what reached the hook since the accounts of the last
+    /// run.
     fn settle(&mut self, reached: u64, seen: Seen) {
         let previous = self.previous.take();
         let previous = previous.filter(|previous| previous.settled.is_some_and(|settled| settled <= reached));
@@ -266,8 +269,8 @@ impl Loss {
         };
         let was_here = self.was_here.replace(reached.is_ok());
         if was_here != Some(reached.is_ok()) {
-            // What there was to compare with is gone, and the next hook counts from zero. What another process has left
-            // goes with the hook that the first look finds.
+            // What there was to compare with is gone, and the next hook counts from zero. What another
+            // process has left goes with the hook that the first look finds.
             if was_here.is_some() || reached.is_err() {
                 self.account.rebase();
             }
@@ -325,7 +328,8 @@ impl AccountState {
         Some(first_reached + accounted + self.reported).filter(|_| !seen.is_blind)
     }
 
-    /// Packets that rules before the jump have let pass since the last look; counters that went back are new ones.
+    /// Packets that rules before the jump have let pass since the last look; counters that went back are new
+    /// ones.
     fn skipped(&mut self, now: u64) -> u64 {
         let last = self.skipped.replace(now).unwrap_or(now);
         if now < last { now } else { now - last }

@@ -201,8 +201,8 @@ enum Message {
     Ended(u16, Option<Result<(), SourceError>>),
 }
 
-/// Reads what a run would read before it binds a queue: rules and fingerprints, warnings told, and what its readers of events
-/// are configured with.
+/// Reads what a run would read before it binds a queue: rules and fingerprints, warnings told, and what its
+/// readers of events are configured with.
 ///
 /// # Errors
 /// Where a run would be refused for them.
@@ -231,15 +231,16 @@ pub fn run(
     let ended = hold::begin(config, &readers, source.as_deref())
         .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
-    // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait for the next.
+    // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait
+    // for the next.
     if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.engine().on_failure) {
         store.abandon(config, &names);
     }
     ended
 }
 
-/// Gives back what a service manager has kept of a guard before, where no run comes of this process: the hook decides then
-/// what becomes of packets.
+/// Gives back what a service manager has kept of a guard before, where no run comes of this process: the hook
+/// decides then what becomes of packets.
 pub fn give_back_kept() {
     start::give_back();
 }

@@ -45,7 +45,8 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
-        // The path may be closed to the user that the guard becomes. A manager that is not there yet is connected to later.
+        // The path may be closed to the user that the guard becomes. A manager that is not there yet is
+        // connected to later.
         let _ = socket.connect_addr(&manager);
         Ok(Self { socket, manager })
     }
@@ -66,8 +67,8 @@ impl Notifier {
         }
     }
 
-    /// The same, with a descriptor where there is one, and waits, not for long, where the manager has too much to read:
-    /// this one must not be lost.
+    /// The same, with a descriptor where there is one, and waits, not for long, where the manager has too
+    /// much to read: this one must not be lost.
     ///
     /// # Errors
     /// The manager is gone, or does not read.

@@ -1,5 +1,5 @@
-//! Connections to the guard's own metrics and page, which it does not inspect: each scrape over loopback would be an event and a
-//! client in the inventory.
+//! Connections to the guard's own metrics and page, which it does not inspect: each scrape over loopback
+//! would be an event and a client in the inventory.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};

@@ -87,8 +87,8 @@ impl Policy {
         }
     }
 
-    /// Whether a packet with octets comes from the end whose octets are queued while the connection is released, or was before the
-    /// packet was sent around.
+    /// Whether a packet with octets comes from the end whose octets are queued while the connection is
+    /// released, or was before the packet was sent around.
     fn is_of_released(&self, queued: &Queued<'_>) -> bool {
         let has_octets = || {
             let parsed = packet::parse(queued.payload, queued.wire_length);
@@ -147,8 +147,8 @@ impl Policy {
         Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::RELEASED))
     }
 
-    /// The answer to a packet from which on nothing may go by unseen. One that was queued before the release was in force comes by
-    /// the hook once more, which tells whether it is.
+    /// The answer to a packet from which on nothing may go by unseen. One that was queued before the release
+    /// was in force comes by the hook once more, which tells whether it is.
     fn regain(&mut self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
         if self.is_of_released(queued) {
             return self.take_back(queued, mark);

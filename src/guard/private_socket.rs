@@ -52,8 +52,8 @@ pub(super) struct PrivateSocket {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The sockets for one path, opened before the guard is confined: a confined thread can open no Unix socket, so that it
-/// can connect to none of another program's.
+/// The sockets for one path, opened before the guard is confined: a confined thread can open no Unix socket,
+/// so that it can connect to none of another program's.
 #[derive(Debug)]
 pub(super) struct UnboundSocket {
     /// Becomes the listener.
@@ -70,8 +70,8 @@ impl UnboundSocket {
     pub(super) fn open(access: Access) -> io::Result<Self> {
         let open = || Socket::new(Domain::UNIX, Type::STREAM, None);
         let socket = open()?;
-        // The file gets the mode of the unbound socket (`unix_bind_bsd` of net/unix/af_unix.c), which only the user who
-        // has opened it can change.
+        // The file gets the mode of the unbound socket (`unix_bind_bsd` of net/unix/af_unix.c), which only
+        // the user who has opened it can change.
         fchmod(&socket, access.mode().into())?;
         Ok(Self { socket, probe: open()? })
     }
@@ -85,8 +85,8 @@ impl UnboundSocket {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
         }
         clear(path, &self.probe)?;
-        // A usual umask takes writing from a group, which needs it to connect. A file that another thread makes meanwhile
-        // can get no more than its group's access by this.
+        // A usual umask takes writing from a group, which needs it to connect. A file that another thread
+        // makes meanwhile can get no more than its group's access by this.
         let before = umask(Mode::from_raw_mode(0o117));
         let bound = SockAddr::unix(path).and_then(|address| self.socket.bind(&address));
         umask(before);
@@ -105,8 +105,8 @@ impl UnboundSocket {
 }
 
 impl PrivateSocket {
-    /// Has a thread of this name hear one peer after the other, until `hear` breaks it off or the socket is closed. It
-    /// may do nothing else.
+    /// Has a thread of this name hear one peer after the other, until `hear` breaks it off or the socket is
+    /// closed. It may do nothing else.
     ///
     /// # Errors
     /// Where the system has no thread or descriptor left.

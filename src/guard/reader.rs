@@ -1,5 +1,5 @@
-//! What consumes the guard's events beside its outputs. The guard starts, confines and stops such readers, and knows
-//! nothing else of them; they are implemented above it.
+//! What consumes the guard's events beside its outputs. The guard starts, confines and stops such readers,
+//! and knows nothing else of them; they are implemented above it.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -63,7 +63,8 @@ pub trait RunningReader: Send {
     /// Returns a new way to it.
     fn sender(&self) -> EventSender;
 
-    /// Opens what only one process can have, once a predecessor is gone; returns the address that it serves on, if it does.
+    /// Opens what only one process can have, once a predecessor is gone; returns the address that it serves
+    /// on, if it does.
     ///
     /// # Errors
     /// It cannot be opened.

@@ -12,7 +12,8 @@ use crate::output::Writer;
 /// How long a reader of events may take to accept the last ones.
 const WRITERS_END: Duration = Duration::from_secs(2);
 
-/// What readers of events have taken and lost, as far as the metrics show it: those may go on from another process.
+/// What readers of events have taken and lost, as far as the metrics show it: those may go on from another
+/// process.
 #[derive(Debug, Default)]
 pub(super) struct ReadersShown([AtomicU64; 7]);
 

@@ -66,8 +66,8 @@ impl Ways {
         }
     }
 
-    /// Those of a connection of which no segment is at hand, by the interface that they went through: link-local ends are
-    /// both on its network. What a bridge passes on is reset by way of the routing table.
+    /// Those of a connection of which no segment is at hand, by the interface that they went through:
+    /// link-local ends are both on its network. What a bridge passes on is reset by way of the routing table.
     pub(super) const fn by(interface: u32) -> Self {
         Self { receiving: interface, sending: interface, crossing: None }
     }

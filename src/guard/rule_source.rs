@@ -1,5 +1,5 @@
-//! Rules that come in versions from outside: fetched before the start, and polled on a thread of their own. What fetches
-//! them is implemented above the guard.
+//! Rules that come in versions from outside: fetched before the start, and polled on a thread of their own.
+//! What fetches them is implemented above the guard.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,7 +116,8 @@ pub(super) fn start_polling(
     Ok(sender)
 }
 
-/// Asks, and goes on where that panics: a guard that takes no rules any more is not to look like one that does.
+/// Asks, and goes on where that panics: a guard that takes no rules any more is not to look like one that
+/// does.
 fn whatever_happens(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool {
     // What is half done of numbers and files is done again by the next one.
     catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_told| {

@@ -156,8 +156,8 @@ fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
     is_wanted.then(PacketStamps::ask_for).and_then(Result::ok)
 }
 
-/// Has decided flows go by below netfilter, where nobody's rules are skipped by that. Each queue's way into the map is opened
-/// here: a confined process can't.
+/// Has decided flows go by below netfilter, where nobody's rules are skipped by that. Each queue's way into
+/// the map is opened here: a confined process can't.
 fn start_bypass(
     config: &GuardConfig,
     metrics: &GuardMetrics,
@@ -303,7 +303,8 @@ fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<Inj
     Injector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
 }
 
-/// The CPUs that the workers of several queues are pinned to, in order. The worker of a single queue runs where there is room.
+/// The CPUs that the workers of several queues are pinned to, in order. The worker of a single queue runs
+/// where there is room.
 fn allowed_cpus(queues: Queues) -> Vec<usize> {
     if queues.numbers().len() < 2 {
         return Vec::new();

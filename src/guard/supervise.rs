@@ -178,8 +178,8 @@ impl Run {
         served.and(ended)
     }
 
-    /// Has the service manager forget queues of a run that fails under `open`: packets pass where nobody has them, and
-    /// the rest of the end may take its time.
+    /// Has the service manager forget queues of a run that fails under `open`: packets pass where nobody has
+    /// them, and the rest of the end may take its time.
     fn let_pass(&self) {
         if let (Some(store), OnFailure::Open) = (&self.store, self.config.engine().on_failure) {
             store.let_go(&self.config, &[]);
@@ -245,7 +245,8 @@ impl Run {
         }
     }
 
-    /// Puts the hook up. Where another guard is gone already there is no way back: then the hook that is there serves.
+    /// Puts the hook up. Where another guard is gone already there is no way back: then the hook that is
+    /// there serves.
     fn raise(&self, keeper: &Keeper) -> Result<(), GuardError> {
         if let Beginning::Fresh = self.beginning {
             return keeper.raise(false);
@@ -404,8 +405,8 @@ impl Run {
         answer
     }
 
-    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some. Published ones are
-    /// those that are known, and newer ones come when they do.
+    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
+    /// Published ones are those that are known, and newer ones come when they do.
     pub(super) fn reload(&mut self) -> Result<RulesInForce, String> {
         if let Some(publisher) = &self.publisher {
             // It is asked already where there is no room.

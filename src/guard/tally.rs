@@ -139,9 +139,8 @@ impl Publisher {
         missed > before.or(Some(0))
     }
 
-    /// Goes on where another process has stopped: it has shown what the kernel had counted by then, `statistics`, and all
-    /// that came of the flows that `engine` knows of it,
-    /// but for the `news`.
+    /// Goes on where another process has stopped: it has shown what the kernel had counted by then,
+    /// `statistics`, and all that came of the flows that `engine` knows of it, but for the `news`.
     pub(super) fn go_on_from(&mut self, statistics: Statistics, engine: &Counters, news: &News) {
         self.before.statistics = statistics;
         let mut before = engine.clone();

@@ -203,7 +203,8 @@ impl Judge {
         self.inspection.sink.complete(events, &outcomes);
     }
 
-    /// Resets the ends of flows that the rules in force reject by what another process let through, and tells of them.
+    /// Resets the ends of flows that the rules in force reject by what another process let through, and tells
+    /// of them.
     fn reject_taken(&mut self, rejections: Vec<Rejection>) {
         for Rejection { resets, interface, events } in rejections {
             let start = self.inspection.sink.hold();
@@ -350,8 +351,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers what a process has read that was killed amid a batch: the kernel would hold it for ever, as part of what the
-    /// queue may hold.
+    /// Answers what a process has read that was killed amid a batch: the kernel would hold it for ever, as
+    /// part of what the queue may hold.
     fn answer_read(&mut self) -> Result<(), SourceError> {
         let count = self.source.answer_read()?;
         let fate = if self.judge.policy.failure == Verdict::Accept { "passed" } else { "were dropped" };
@@ -385,8 +386,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves the queue as it is to another process, with what is known of its flows. All packets that were received
-    /// are answered.
+    /// Leaves the queue as it is to another process, with what is known of its flows. All packets that were
+    /// received are answered.
     fn leave(mut self) -> Result<(), SourceError> {
         let now = self.judge.inspection.now();
         let statistics = self.source.statistics();

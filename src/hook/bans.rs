@@ -1,11 +1,13 @@
-//! The nftables table of bans: two sets whose elements time out, and a chain that drops what banned addresses send.
+//! The nftables table of bans: two sets whose elements time out, and a chain that drops what banned addresses
+//! send.
 //!
-//! The kernel's set is the record of who is banned. It outlives the guard, so that bans go on over a restart or a
-//! takeover; each element's comment holds the rule and the banner. The table goes with the hook ([`super::down`]).
+//! The kernel's set is the record of who is banned. It outlives the guard, so that bans go on over a restart
+//! or a takeover; each element's comment holds the rule and the banner. The table goes with the hook
+//! ([`super::down`]).
 //!
-//! The chain comes before all others (priority -310, ahead of `raw` and connection tracking): a banned client costs
-//! no tracked connection. The table is made with the first ban, and is never made anew while it is there:
-//! unregistering a base chain flushes every queue of the namespace.
+//! The chain comes before all others (priority -310, ahead of `raw` and connection tracking): a banned client
+//! costs no tracked connection. The table is made with the first ban, and is never made anew while it is
+//! there: unregistering a base chain flushes every queue of the namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -195,8 +197,8 @@ fn rule(expressions: &[Value]) -> Value {
     json!({"add": {"rule": {"family": FAMILY, "table": TABLE, "chain": CHAIN, "expr": expressions}}})
 }
 
-/// Commands that remove and add elements. Deletion needs an element that is there, and a new timeout needs one that
-/// is not, so that each begins with the step before.
+/// Commands that remove and add elements. Deletion needs an element that is there, and a new timeout needs
+/// one that is not, so that each begins with the step before.
 fn changes(remove: &[IpAddr], add: &[BanElement]) -> Vec<Value> {
     let gone = remove.iter().copied().chain(add.iter().map(|element| element.address));
     let gone: Vec<(IpAddr, Value)> =

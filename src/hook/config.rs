@@ -23,8 +23,8 @@ pub struct HookConfig {
     pub bypass: bool,
     /// Our two bits of packet and connection mark.
     pub mark: MarkField,
-    /// Let the bodies of released flows by ([`MarkState::RELEASED`]), for which the kernel needs the matches `bpf` and
-    /// `conntrack`.
+    /// Let the bodies of released flows by ([`MarkState::RELEASED`]), for which the kernel needs the matches
+    /// `bpf` and `conntrack`.
     pub releases: bool,
 }
 

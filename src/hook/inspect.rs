@@ -164,8 +164,8 @@ impl FamilyStatus {
     }
 }
 
-/// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with the rules
-/// that stand on the wrong side of each; `led` is what the hook leads.
+/// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with
+/// the rules that stand on the wrong side of each; `led` is what the hook leads.
 pub(super) fn jumps(listing: &Listing, led: &[Led]) -> Vec<Jump> {
     let forms = plan::jump_forms();
     let is_ours = |rule: &str| forms.iter().any(|form| form == rule);

@@ -1,7 +1,7 @@
 //! The programs that have bound queues: which of them are guards, and whether they run.
 //!
-//! A queue belongs to a netlink socket. `/proc/net/netlink` gives the socket's inode, and `/proc/PID/fd` the processes
-//! that hold it.
+//! A queue belongs to a netlink socket. `/proc/net/netlink` gives the socket's inode, and `/proc/PID/fd` the
+//! processes that hold it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -116,7 +116,8 @@ impl Process {
     }
 }
 
-/// What the holders of a socket make of its queue, if guards are called `own`. A service manager may hold it besides.
+/// What the holders of a socket make of its queue, if guards are called `own`. A service manager may hold it
+/// besides.
 fn judge(holders: &[Process], own: &str) -> Listener {
     let mut guards = holders.iter().filter(|process| process.name == own);
     match (guards.clone().find(|guard| !guard.is_stopped), guards.next(), holders.first()) {

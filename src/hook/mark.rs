@@ -11,14 +11,16 @@ pub enum MarkState {
     Pass,
     /// 2: decided, drop.
     Block,
-    /// 3 of a packet: a reset that the guard made itself, which is never queued. See [`MarkState::RELEASED`] for others.
+    /// 3 of a packet: a reset that the guard made itself, which is never queued. See [`MarkState::RELEASED`]
+    /// for others.
     Ours,
 }
 
 impl MarkState {
-    /// 3 of a connection: what the server sends passes and is not queued, nor what the client acknowledges. Of a packet that is no
-    /// reset, on its way into the hook: the connection is to be released, or is not to be any more where it holds octets of
-    /// the client's. On its way out of it to the queue: the connection is released, or was when the packet came into the hook.
+    /// 3 of a connection: what the server sends passes and is not queued, nor what the client acknowledges.
+    /// Of a packet that is no reset, on its way into the hook: the connection is to be released, or is not to
+    /// be any more where it holds octets of the client's. On its way out of it to the queue: the connection
+    /// is released, or was when the packet came into the hook.
     pub const RELEASED: Self = Self::Ours;
 
     const fn bits(self) -> u32 {

@@ -1,7 +1,7 @@
 //! The netfilter hook: iptables and ip6tables rules that lead TCP packets to the guard's queues.
 //!
-//! Owned here: the chains `BANNERWALL`, `BANNERWALL-PASS`, `BANNERWALL-BLOCK` and `BANNERWALL-CLEAN` of
-//! table `mangle` and the jumps to them; never another rule, and never a base chain (unregistering one would flush
+//! Owned here: the chains `BANNERWALL`, `BANNERWALL-PASS`, `BANNERWALL-BLOCK` and `BANNERWALL-CLEAN` of table
+//! `mangle` and the jumps to them; never another rule, and never a base chain (unregistering one would flush
 //! every queue of the network namespace). No packet is seen here.
 //!
 //! # How a packet runs
@@ -29,24 +29,25 @@
 //! needs nothing of the kernel but the `mark` and `connmark` modules; setting the connection mark
 //! with the verdict (`NFQA_CT`) is silently ignored by kernels without `NETFILTER_NETLINK_GLUE_CT`.
 //!
-//! The jumps stand *behind* the rules that a base chain has already: `NF_ACCEPT` ends the chain that
-//! queued the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first
-//! packets of a connection. They stand *before* the first rule that lets packets leave the chain (`ACCEPT`, `RETURN`,
-//! another program's `NFQUEUE`, a chain that holds one): its packets would pass unseen. [`status()`] and [`Lookout`] see
-//! rules that are added later on the wrong side, and the next [`up`] moves the jumps.
+//! The jumps stand *behind* the rules that a base chain has already: `NF_ACCEPT` ends the chain that queued
+//! the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first packets of a
+//! connection. They stand *before* the first rule that lets packets leave the chain (`ACCEPT`, `RETURN`,
+//! another program's `NFQUEUE`, a chain that holds one): its packets would pass unseen. [`status()`] and
+//! [`Lookout`] see rules that are added later on the wrong side, and the next [`up`] moves the jumps.
 //!
 //! # Bodies
 //!
-//! Where every request is read, the flow stays undecided, and the guard releases it for as long as the body of a response
-//! passes (`src/engine/release.rs` says when). A connection has no use for the fourth value of our two bits otherwise, and a
-//! packet only where it is a reset, so that this takes no further bit. Which end sends is the kernel's word (`--ctdir`): where its tracking
-//! took the server for the opener (it was flushed amid a connection), the mark is not saved. Whether a segment has
-//! octets is told by a program of classic BPF (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules: then all is
-//! queued.
+//! Where every request is read, the flow stays undecided, and the guard releases it for as long as the body
+//! of a response passes (`src/engine/release.rs` says when). A connection has no use for the fourth value of
+//! our two bits otherwise, and a packet only where it is a reset, so that this takes no further bit. Which
+//! end sends is the kernel's word (`--ctdir`): where its tracking took the server for the opener (it was
+//! flushed amid a connection), the mark is not saved. Whether a segment has octets is told by a program of
+//! classic BPF (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules:
+//! then all is queued.
 //!
-//! What the client says next is queued, and the mark is off before it is: no verdict has to come back for that, and what
-//! answers it can't be there yet. Such a packet carries the value in its own mark to the queue; by that the guard knows one
-//! that came before the release was in force, and sends it around.
+//! What the client says next is queued, and the mark is off before it is: no verdict has to come back for
+//! that, and what answers it can't be there yet. Such a packet carries the value in its own mark to the
+//! queue; by that the guard knows one that came before the release was in force, and sends it around.
 //!
 //! # Marks of others
 //!
@@ -378,8 +379,8 @@ pub fn is_ours(line: &str) -> bool {
     is_our_chain(chain) || plan::jump_forms().iter().any(|form| form == rule)
 }
 
-/// Removes all that bannerwall ever made, bans included, in every family asked for and both variants of iptables, and
-/// nothing else; says whether there was anything.
+/// Removes all that bannerwall ever made, bans included, in every family asked for and both variants of
+/// iptables, and nothing else; says whether there was anything.
 ///
 /// # Errors
 /// Where iptables is missing or refuses, or where rules of others lead to our chains; the other families

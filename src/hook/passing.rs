@@ -1,13 +1,14 @@
-//! Rules of third parties in the base chains of our jumps: those that let packets leave a chain before they meet the jump,
-//! and those that queued packets miss behind it.
+//! Rules of third parties in the base chains of our jumps: those that let packets leave a chain before they
+//! meet the jump, and those that queued packets miss behind it.
 //!
-//! A packet that the guard accepts leaves its base chain (`NF_ACCEPT`), so that a rule behind the jump that only accepts
-//! changes nothing. One before the jump does: its packets pass unseen.
+//! A packet that the guard accepts leaves its base chain (`NF_ACCEPT`), so that a rule behind the jump that
+//! only accepts changes nothing. One before the jump does: its packets pass unseen.
 
 use super::inspect::Led;
 use super::tables::Listing;
 
-/// How deep chains may call one another before their rules count as letting packets pass; the kernel allows 16.
+/// How deep chains may call one another before their rules count as letting packets pass; the kernel
+/// allows 16.
 const DEPTH: usize = 16;
 
 /// Where a rule sends its packets.
@@ -48,7 +49,8 @@ pub(super) fn lets_pass(there: &Listing, rule: &str, led: &[Led]) -> bool {
         }
 }
 
-/// How many packets such a rule has let pass, at least as far as the chains that it calls serve no other rule.
+/// How many packets such a rule has let pass, at least as far as the chains that it calls serve no other
+/// rule.
 pub(super) fn passed(there: &Listing, rule: &str, packets: u64, led: &[Led]) -> u64 {
     match Target::of(rule, there) {
         Target::Call(chain) => leads_out(there, chain, led, DEPTH).packets.min(packets),

@@ -27,9 +27,9 @@ const ROUTED_BEHIND: [&str; 2] = ["PREROUTING", "OUTPUT"];
 /// Base chains that can hold a jump of ours.
 pub(super) const BASES: [&str; 4] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT"];
 
-/// What finds a long header of QUIC (the highest bit of the payload's first octet) in IPv4, in IPv6, and in IPv6
-/// behind extension headers, where it can't be found: those count as such. In the words of the `u32` match: the octets
-/// at an offset, shifted or masked.
+/// What finds a long header of QUIC (the highest bit of the payload's first octet) in IPv4, in IPv6, and in
+/// IPv6 behind extension headers, where it can't be found: those count as such. In the words of the `u32`
+/// match: the octets at an offset, shifted or masked.
 const LONG_HEADERS: [&str; 3] = [
     "0x0>>0x1c=0x4&&0x0>>0x16&0x3c@0x8>>0x1f=0x1",
     "0x0>>0x1c=0x6&&0x3&0xff=0x11&&0x30>>0x1f=0x1",
@@ -271,8 +271,8 @@ fn has_our_words(rule: &str) -> bool {
         && follows("-g", &CHAINS)
 }
 
-/// Whether a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or removes a
-/// jump to one.
+/// Whether a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or
+/// removes a jump to one.
 pub(super) fn is_our_change(change: &str) -> bool {
     let is_ours = |chain: &str| CHAINS.contains(&chain);
     if change.contains(|octet: char| octet.is_control()) {
@@ -317,8 +317,8 @@ fn foreign<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a st
     there.rules(base).filter(move |rule| forms.iter().all(|form| form != rule))
 }
 
-/// How many rules of third parties belong before our jumps: all, since queued packets never meet those behind, but for the
-/// first that would let packets pass unseen, and those that follow it.
+/// How many rules of third parties belong before our jumps: all, since queued packets never meet those
+/// behind, but for the first that would let packets pass unseen, and those that follow it.
 fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
     let all = foreign(there, base).count();
     let leads = Chain::ALL.iter().any(|chain| chain.base() == base);
@@ -326,7 +326,8 @@ fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
     rules.position(|rule| passing::lets_pass(there, rule, led)).unwrap_or(all)
 }
 
-/// Whether `base` holds exactly these jumps of ours, and each rule that packets could meet which they lead is on its side.
+/// Whether `base` holds exactly these jumps of ours, and each rule that packets could meet which they lead is
+/// on its side.
 fn are_in_place(there: &Listing, base: &str, wanted: &[&str], place: usize, led: &[Led]) -> bool {
     if !our_jumps(there, base).eq(wanted.iter().copied()) {
         return false;

@@ -12,7 +12,8 @@ use super::plan::{self, TABLE};
 use super::runner::Runner;
 use super::{Family, Variant};
 
-/// Where the kernel names the legacy tables that were ever made; without one nobody is to make them by asking.
+/// Where the kernel names the legacy tables that were ever made; without one nobody is to make them by
+/// asking.
 const LEGACY_TABLES: [(Family, &str); 2] =
     [(Family::V4, "/proc/net/ip_tables_names"), (Family::V6, "/proc/net/ip6_tables_names")];
 

@@ -1,10 +1,10 @@
-//! What lets the responses of released flows by: rules, and a program of classic BPF for the `bpf` match (`xt_bpf`) that finds a
-//! segment without payload, exactly.
+//! What lets the responses of released flows by: rules, and a program of classic BPF for the `bpf` match
+//! (`xt_bpf`) that finds a segment without payload, exactly.
 //!
-//! The match is shown a packet from its IP header on, put together from fragments (conntrack does that before). A segment is
-//! bare where the lengths of its headers add up to the length that IP gives, which its receiver cuts it to. What is none
-//! for certain counts as one with payload: IPv6 behind extension headers, packets so long that their length is given
-//! elsewhere (BIG TCP).
+//! The match is shown a packet from its IP header on, put together from fragments (conntrack does that
+//! before). A segment is bare where the lengths of its headers add up to the length that IP gives, which its
+//! receiver cuts it to. What is none for certain counts as one with payload: IPv6 behind extension headers,
+//! packets so long that their length is given elsewhere (BIG TCP).
 
 use std::fmt::Write as _;
 
@@ -75,8 +75,8 @@ const PROGRAM: [Instruction; 21] = [
 /// Segments that neither begin nor end anything.
 const PLAIN: &str = "--tcp-flags FIN,SYN,RST,ACK,URG ACK";
 
-/// The rules that let the bulk of released flows by: early, since they meet most packets. No packet with a decision in its
-/// mark ends here: those go on to [`rules`].
+/// The rules that let the bulk of released flows by: early, since they meet most packets. No packet with a
+/// decision in its mark ends here: those go on to [`rules`].
 pub(super) fn first_rules(config: &HookConfig) -> Vec<String> {
     if !config.releases {
         return Vec::new();
@@ -94,8 +94,8 @@ pub(super) fn first_rules(config: &HookConfig) -> Vec<String> {
     ]
 }
 
-/// The other rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save` saves a packet's mark to its
-/// connection.
+/// The other rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save`
+/// saves a packet's mark to its connection.
 pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     let mask = config.mark.mask();
     let value = config.mark.value(MarkState::RELEASED);
@@ -111,20 +111,23 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     let elsewhere = format!("-m connmark ! --mark {value:#x}/{mask:#x}");
     let back = format!("-j CONNMARK --set-xmark 0x0/{mask:#x}");
     vec![
-        // The deciding packet, come back by NF_REPEAT. Of the client's only one without octets decides so: none with a
-        // request in it passes here, wherever its mark is from.
+        // The deciding packet, come back by NF_REPEAT. Of the client's only one without octets decides so:
+        // none with a request in it passes here, wherever its mark is from.
         format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),
-        // Of the server's only one with octets: where the kernel takes the other end for the client, neither does.
+        // Of the server's only one with octets: where the kernel takes the other end for the client, neither
+        // does.
         format!("{packet} -m conntrack --ctdir REPLY {plain} {bare} -j MARK --set-xmark 0x0/{mask:#x}"),
         format!("{packet} -m conntrack --ctdir REPLY {plain} -g {save}"),
-        // What is left are the client's octets and whatever is not plain. A mark on octets of a released connection takes that back:
-        // they were sent around, or others have restored it, and more is read for that.
+        // What is left are the client's octets and whatever is not plain. A mark on octets of a released
+        // connection takes that back: they were sent around, or others have restored it, and more is read for
+        // that.
         format!("-p tcp -m mark --mark {value:#x}/{mask:#x} {elsewhere} -j MARK --set-xmark 0x0/{mask:#x}"),
         format!("{packet} {plain} {back}"),
-        // Anything but octets of a released connection ends that before it is queued, so that nothing that answers it passes.
+        // Anything but octets of a released connection ends that before it is queued, so that nothing that
+        // answers it passes.
         format!("{connection} {other} {back}"),
-        // The client's octets go to the guard with the connection as it is: it knows by the mark that it is released, and
-        // sends them around where it is not to be.
+        // The client's octets go to the guard with the connection as it is: it knows by the mark that it is
+        // released, and sends them around where it is not to be.
         format!("{connection} {plain} -j MARK --set-xmark {value:#x}/{mask:#x}"),
     ]
 }

@@ -1,9 +1,9 @@
 //! A process that runs iptables for a guard that may run nothing itself.
 //!
-//! It is this program again (`bannerwall runner`), started before the guard gives up what that takes. It reads
-//! nothing from the network, and is asked over pipes, a line of JSON each way. What can be asked for is a [`Call`]: to
-//! read our table, or to change our own chains in it and the jumps to them; a [`BanCall`] about our table of bans; and a
-//! [`Question`] about the machine. It ends with the guard.
+//! It is this program again (`bannerwall runner`), started before the guard gives up what that takes. It
+//! reads nothing from the network, and is asked over pipes, a line of JSON each way. What can be asked for is
+//! a [`Call`]: to read our table, or to change our own chains in it and the jumps to them; a [`BanCall`]
+//! about our table of bans; and a [`Question`] about the machine. It ends with the guard.
 
 use std::io::{self, BufReader, BufWriter};
 use std::os::unix::process::CommandExt as _;
@@ -142,7 +142,8 @@ fn gone() -> io::Error {
 pub(crate) fn serve() -> io::Result<()> {
     // Else it is called after the link that it was started by.
     rustix::thread::set_name(NAME)?;
-    // A service manager's signal goes to all processes of a service; this one is needed until the guard has ended.
+    // A service manager's signal goes to all processes of a service; this one is needed until the guard has
+    // ended.
     let heard = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::clone(&heard))?;

@@ -33,8 +33,8 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The other variant, where its program is installed and, so that no kernel table is made by
-    /// merely asking, where the kernel has such a table already, or its module where that is all that can be known.
+    /// The other variant, where its program is installed and, so that no kernel table is made by merely
+    /// asking, where the kernel has such a table already, or its module where that is all that can be known.
     pub(super) fn other(&self) -> Option<Self> {
         let variant = match self.variant {
             Variant::Legacy => Variant::Nft,
@@ -92,8 +92,9 @@ impl Tables {
     }
 }
 
-/// Whether the legacy kernel interface has our table already (read without making it). Where the names are kept from
-/// this user it is taken for one that is there where it can be: a hook must not stay because nobody looked.
+/// Whether the legacy kernel interface has our table already (read without making it). Where the names are
+/// kept from this user it is taken for one that is there where it can be: a hook must not stay because nobody
+/// looked.
 fn legacy_table_exists(family: Family) -> bool {
     let (names, modules) = match family {
         Family::V4 => ("/proc/thread-self/net/ip_tables_names", ["ip_tables", "iptable_mangle"]),
@@ -108,8 +109,9 @@ fn legacy_table_exists(family: Family) -> bool {
     }
 }
 
-/// Whether a table can be there whose names can't be read: its module is loaded, or may be part of the kernel, as the
-/// interface then is that it depends on. To ask for a table that is not there makes one, before every packet's way.
+/// Whether a table can be there whose names can't be read: its module is loaded, or may be part of the
+/// kernel, as the interface then is that it depends on. To ask for a table that is not there makes one,
+/// before every packet's way.
 fn may_be_loaded(modules: &Path, [interface, table]: [&str; 2]) -> bool {
     !modules.join(interface).exists() || modules.join(table).exists()
 }

@@ -1,4 +1,5 @@
-//! Zip archives of a bounded number of members. Whoever reads one keeps something of each, before the first is opened.
+//! Zip archives of a bounded number of members. Whoever reads one keeps something of each, before the first
+//! is opened.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
@@ -11,10 +12,12 @@ use super::Fault;
 /// Members of an archive. The largest of OSV's has some 250,000.
 const MEMBERS: u64 = 500_000;
 
-/// What an archive ends with (APPNOTE.TXT 4.3.16): its signature, its octets, and those of the comment behind it at most.
+/// What an archive ends with (APPNOTE.TXT 4.3.16): its signature, its octets, and those of the comment behind
+/// it at most.
 const END: (&[u8], u64, u64) = (b"PK\x05\x06", 22, 0xffff);
 
-/// The same of large archives (4.3.14): its signature and its octets. What points to it (4.3.15) has 20 octets.
+/// The same of large archives (4.3.14): its signature and its octets. What points to it (4.3.15) has 20
+/// octets.
 const LARGE: (&[u8], u64, u64) = (b"PK\x06\x06", 56, 20);
 
 /// Opens an archive.

@@ -51,8 +51,8 @@ pub struct Wanted {
     pub report: Option<Vec<Verdict>>,
     /// Whether blocking rules block, too, where nobody can tell.
     pub block_unknown: bool,
-    /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last changed, as they
-    /// tell themselves.
+    /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last
+    /// changed, as they tell themselves.
     pub date: Option<String>,
     /// When their files were last changed: of data that tell nothing of it.
     pub changed: String,
@@ -303,7 +303,8 @@ impl<'w> Rules<'w> {
     }
 }
 
-/// A rule file that is being written, and read again piece by piece: to read all of it takes several times its room.
+/// A rule file that is being written, and read again piece by piece: to read all of it takes several times
+/// its room.
 struct Draft {
     text: String,
     /// Octets of what each piece is read behind: what is said of all rules.
@@ -369,7 +370,8 @@ impl Wanted {
 
     /// Verdicts on a weakness that are worth a match.
     fn reported(&self, weakness: &Weakness) -> Vec<Verdict> {
-        // Only Debian's and Ubuntu's banners show packages: by other data nothing is ever known to be vulnerable.
+        // Only Debian's and Ubuntu's banners show packages: by other data nothing is ever known to be
+        // vulnerable.
         let shows_package = |line: &Line| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
         match &self.report {
             Some(report) => report.clone(),

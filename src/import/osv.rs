@@ -1,9 +1,9 @@
 //! Records of the OSV schema (<https://ossf.github.io/osv-schema/>): single files, folders of them, and zip
 //! archives.
 //!
-//! Of Debian's and Ubuntu's ecosystems each release becomes a line; of an ecosystem of upstream's own packages
-//! (`PyPI`, `Maven` …) the ranges of upstream's versions stay what they are. A record that was withdrawn is
-//! no weakness.
+//! Of Debian's and Ubuntu's ecosystems each release becomes a line; of an ecosystem of upstream's own
+//! packages (`PyPI`, `Maven` …) the ranges of upstream's versions stay what they are. A record that was
+//! withdrawn is no weakness.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

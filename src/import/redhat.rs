@@ -168,7 +168,8 @@ impl Statement {
 }
 
 impl Relationship {
-    /// The source package and what `status` says of it; without one the reference names the version that mends.
+    /// The source package and what `status` says of it; without one the reference names the version that
+    /// mends.
     fn line(&self, status: Option<Status>) -> Option<(String, Line)> {
         let (package, release, state) = match status {
             None => {

@@ -1,9 +1,9 @@
 //! The packets of flows that are not decided yet, so that another process can be shown them again.
 //!
-//! What an engine knows of such a flow follows from its packets alone. They are kept instead of what was made of
-//! them: then neither who gives nor who takes has to know how the other one remembers, whatever their versions are.
-//! Octets are bounded, of a flow and of all: what is oldest goes first, and then the flow is one that is picked up in its
-//! middle.
+//! What an engine knows of such a flow follows from its packets alone. They are kept instead of what was made
+//! of them: then neither who gives nor who takes has to know how the other one remembers, whatever their
+//! versions are. Octets are bounded, of a flow and of all: what is oldest goes first, and then the flow is
+//! one that is picked up in its middle.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ const OF_A_FLOW: usize = 128 << 10;
 /// What a packet's place takes, and what its octets take beside themselves where they were allocated.
 const PLACE: usize = size_of::<Packet>();
 const ALLOCATED: usize = 16;
-/// What a flow takes beside its packets, at most: places in a table that has just grown to twice its size, with an octet
-/// each, and in an order in which every other one is gone and that has just grown, too.
+/// What a flow takes beside its packets, at most: places in a table that has just grown to twice its size,
+/// with an octet each, and in an order in which every other one is gone and that has just grown, too.
 const OF_A_LOG: usize = 16 * (size_of::<(Name, Log)>() + 1) / 7 + 4 * size_of::<(Name, u64)>() + ALLOCATED;
 /// Flows that one sweep looks at, at most, so that it stays short.
 const SWEPT: usize = 256;
@@ -81,8 +81,8 @@ type Packet = (u64, Timestamp, Kept);
 #[derive(Debug)]
 pub(super) struct Journal {
     flows: HashMap<Name, Log, ahash::RandomState>,
-    /// Flows in the order in which they were begun or last swept, with the number of their log: one that is not there any
-    /// more may stand in it.
+    /// Flows in the order in which they were begun or last swept, with the number of their log: one that is
+    /// not there any more may stand in it.
     order: VecDeque<(Name, u64)>,
     octets: usize,
     limit: usize,
@@ -128,7 +128,8 @@ impl Journal {
                     self.note(name, packet);
                 }
             }
-            // No request is begun. The packets before would not say what has gone by: the flow is one that is picked up here.
+            // No request is begun. The packets before would not say what has gone by: the flow is one that is
+            // picked up here.
             Decision::Pass | Decision::Stand | Decision::Block | Decision::Reject(_) => {
                 if !self.flows.is_empty()
                     && let Some(name) = name(packet)

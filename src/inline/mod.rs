@@ -124,8 +124,8 @@ impl Inspector {
         State { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
     }
 
-    /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for what
-    /// it did not see in them: the rules in force here block a flow that was undecided there.
+    /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for
+    /// what it did not see in them: the rules in force here block a flow that was undecided there.
     pub fn take_over(&mut self, state: &State, now: Timestamp, sink: &mut impl EventSink) -> Taken {
         for flow in &state.decided {
             self.engine.remember(flow, now);

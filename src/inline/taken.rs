@@ -1,7 +1,8 @@
-//! What comes of showing an inspector the packets of another one's flows: what only its own rules see in them.
+//! What comes of showing an inspector the packets of another one's flows: what only its own rules see in
+//! them.
 //!
-//! Those packets have gone by. What rejects a flow by one of them resets its ends by the numbers that the packets behind it
-//! have brought them to.
+//! Those packets have gone by. What rejects a flow by one of them resets its ends by the numbers that the
+//! packets behind it have brought them to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Batches of a sensor as text: what one program writes and another one, perhaps of another version, reads.
 //!
-//! A line of JSON says whose batch it is, each line behind it is a record. What is read was written by whoever may write
-//! for a sensor: it is checked as whatever comes from a network is.
+//! A line of JSON says whose batch it is, each line behind it is a record. What is read was written by
+//! whoever may write for a sensor: it is checked as whatever comes from a network is.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -127,8 +127,8 @@ impl Filter {
         self.terms.iter().any(|term| matches!(term.test, Test::Version(_)))
     }
 
-    /// The same with the names of the versions that are asked for, of all that there are: SQL can look these up and cannot
-    /// compare them. Where they are too many it stays as it is.
+    /// The same with the names of the versions that are asked for, of all that there are: SQL can look these
+    /// up and cannot compare them. Where they are too many it stays as it is.
     pub(super) fn naming(&self, versions: &[String]) -> Self {
         let named = |term: &Term| match &term.test {
             Test::Version(wanted) => {

@@ -34,12 +34,13 @@ pub struct Impact {
     pub side: String,
     /// The banner that it said in these connections.
     pub banner: String,
-    /// `banner`: by what it says; `told`: a rule of this name has told of it; `protocol`: by what is spoken; `client`:
-    /// by what clients speak there, without an answer.
+    /// `banner`: by what it says; `told`: a rule of this name has told of it; `protocol`: by what is spoken;
+    /// `client`: by what clients speak there, without an answer.
     pub evidence: &'static str,
     /// The other ends that would be cut off.
     pub peers: Vec<String>,
-    /// In how many connections it said so. Each counts once for a banner, and again for each sensor that saw it.
+    /// In how many connections it said so. Each counts once for a banner, and again for each sensor that saw
+    /// it.
     pub connections: i64,
     /// When that was last.
     pub last_seen: Time,
@@ -102,8 +103,8 @@ impl Judge<'_> {
         }
         let mut gathered = Gathered { service, impacts: Vec::new() };
         for seen in &said {
-            // A policy stops a connection before it says anything that rules could judge, and the first rule stops it
-            // before all others.
+            // A policy stops a connection before it says anything that rules could judge, and the first rule
+            // stops it before all others.
             if self.refuses_all(service, seen.peer) {
                 continue;
             }
@@ -133,7 +134,8 @@ impl Judge<'_> {
         rules.would_stop(&said, side, ends(service, seen.peer))
     }
 
-    /// Adds what rules would stop that ask more than a banner: connections that a rule of their name has told of.
+    /// Adds what rules would stop that ask more than a banner: connections that a rule of their name has told
+    /// of.
     fn told(&self, told: &[&SaidTo], gathered: &mut Gathered<'_>) {
         let service = gathered.service;
         for rule in self.rules.unforeseen() {
@@ -218,7 +220,8 @@ impl Judge<'_> {
         self.refusing(service, peer).is_some_and(|policy| policy.allow_rules().next().is_none())
     }
 
-    /// The policy that would stop a service's connections with a client, unless a rule that it names lets them pass.
+    /// The policy that would stop a service's connections with a client, unless a rule that it names lets
+    /// them pass.
     fn refusing(&self, service: &Service, peer: Option<SocketAddr>) -> Option<&Policy> {
         // What is not known is an address of no network that somebody would name.
         let end = |known: Option<IpAddr>, port| Endpoint {

@@ -1,8 +1,8 @@
 //! What is on the network: who runs which software where, since when, who saw it, and what changed.
 //!
 //! Guard, scan and replay show their events to an [`Observer`], a [`recorder`] sums up what they say on a
-//! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on the
-//! packet path waits for it.
+//! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on
+//! the packet path waits for it.
 
 mod absence;
 mod alert;

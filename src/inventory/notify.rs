@@ -1,5 +1,5 @@
-//! Changes for others: posted to a URL, or handed to a program. What nobody takes is retried, bounded and counted;
-//! nobody waits for it.
+//! Changes for others: posted to a URL, or handed to a program. What nobody takes is retried, bounded and
+//! counted; nobody waits for it.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;

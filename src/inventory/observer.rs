@@ -61,9 +61,9 @@ impl RecordConfig {
     const COUNTING: WriterConfig =
         WriterConfig { capacity: 1 << 16, octets: 64 << 20, overflow: Overflow::Count };
 
-    /// Opens or makes the inventory, and starts the thread that writes it, whose changes are told in `outputs` as
-    /// well, where that is wanted. These must not be finished before the inventory. A guard never waits for it;
-    /// scan and replay do.
+    /// Opens or makes the inventory, and starts the thread that writes it, whose changes are told in
+    /// `outputs` as well, where that is wanted. These must not be finished before the inventory. A guard
+    /// never waits for it; scan and replay do.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -135,7 +135,8 @@ impl RecordConfig {
         Self { spill: self.spill.map(|spill| SpillConfig { succeeds, ..spill }), ..self }
     }
 
-    /// Makes the folder for what is to be sent, where there is to be one, for a user that the process goes on as.
+    /// Makes the folder for what is to be sent, where there is to be one, for a user that the process goes on
+    /// as.
     ///
     /// # Errors
     /// It cannot be made.
@@ -227,7 +228,8 @@ impl Inventory {
         self.losses.replaced()
     }
 
-    /// Batches that wait in a folder to be sent, and the octets that they take; none where there is no folder.
+    /// Batches that wait in a folder to be sent, and the octets that they take; none where there is no
+    /// folder.
     pub fn waiting(&self) -> Option<(u64, u64)> {
         self.backlog.as_ref().map(|backlog| (backlog.batches(), backlog.octets()))
     }

@@ -52,8 +52,8 @@ struct Recent {
     count: u64,
 }
 
-/// What connections have said, as hashes, so that each counts once however often it says it. The older half is forgotten
-/// when there are too many.
+/// What connections have said, as hashes, so that each counts once however often it says it. The older half
+/// is forgotten when there are too many.
 #[derive(Debug, Default)]
 struct FlowMemory {
     hasher: ahash::RandomState,
@@ -314,7 +314,8 @@ impl Recorder {
         }));
     }
 
-    /// Renews the file also while nothing is to be written: the sightings to come may be of things that are known.
+    /// Renews the file also while nothing is to be written: the sightings to come may be of things that are
+    /// known.
     fn look_after_file(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -322,7 +323,8 @@ impl Recorder {
         }
     }
 
-    /// Opens the file again if it was deleted or replaced, and forgets what was written to the old one. False if that fails.
+    /// Opens the file again if it was deleted or replaced, and forgets what was written to the old one. False
+    /// if that fails.
     fn renew(&mut self) -> bool {
         match self.store.renew() {
             Ok(false) => true,

@@ -189,8 +189,8 @@ impl Teller<'_> {
         self.sightings.push(Sighting { asset, what, software, at, flow, is_unanswered });
     }
 
-    /// Counts the connection in which an asset said a banner, or in which a rule told of it. Of a scan the client is the
-    /// scan itself.
+    /// Counts the connection in which an asset said a banner, or in which a rule told of it. Of a scan the
+    /// client is the scan itself.
     fn said_to(&mut self, asset: &Asset, banner: Banner, rule: &str) {
         if self.event.source == Source::Scan {
             return;

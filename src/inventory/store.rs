@@ -36,8 +36,8 @@ pub struct Run {
 /// What was taken of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// Records, from the first on: fewer than all where these were written by a call before, whose answer was lost. The
-    /// others are to be told again.
+    /// Records, from the first on: fewer than all where these were written by a call before, whose answer was
+    /// lost. The others are to be told again.
     pub(super) records: usize,
     /// What became different by them, where the run is to [tell](Run::tells).
     pub(super) changes: Vec<Change>,
@@ -45,7 +45,8 @@ pub(super) struct Taken {
 
 /// Keeps what it is told: all of a batch or nothing of it.
 pub(super) trait Store: Send {
-    /// Takes a batch. One that was refused is told again from its beginning, with others behind it, or not at all.
+    /// Takes a batch. One that was refused is told again from its beginning, with others behind it, or not at
+    /// all.
     ///
     /// # Errors
     /// It is not known that anything was taken.
@@ -75,8 +76,8 @@ pub(super) trait Store: Send {
         Ok(Vec::new())
     }
 
-    /// Makes room for so many records where it is nearly as large as it may become: what is gone and what was not seen for
-    /// longest goes. How many rows went.
+    /// Makes room for so many records where it is nearly as large as it may become: what is gone and what was
+    /// not seen for longest goes. How many rows went.
     ///
     /// # Errors
     /// There is no more room than before.

@@ -109,8 +109,8 @@ impl Registry {
         counts
     }
 
-    /// Adds what the counters of another process said. What is not counted here is left out, and so is what counts for a
-    /// rule or policy that is none of `ids`.
+    /// Adds what the counters of another process said. What is not counted here is left out, and so is what
+    /// counts for a rule or policy that is none of `ids`.
     pub fn go_on_from(&self, counts: &Counts, ids: &HashSet<&str>) {
         let carried = self.carried.lock();
         let in_force = counts.series.iter().filter(|series| series.id().is_none_or(|id| ids.contains(id)));

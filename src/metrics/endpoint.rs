@@ -16,8 +16,8 @@ use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
 use crate::web::{Gate, Limits, Server, WebConfig, bind, names_this_machine};
 
-/// Connections at once are few, and of one address a quarter of them, so that three networks can't keep all others out. Scrapes are
-/// seconds apart: nobody needs a connection kept alive.
+/// Connections at once are few, and of one address a quarter of them, so that three networks can't keep all
+/// others out. Scrapes are seconds apart: nobody needs a connection kept alive.
 const LIMITS: Limits = Limits {
     connections: (32, 8),
     head: Duration::from_secs(5),

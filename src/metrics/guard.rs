@@ -66,8 +66,8 @@ macro_rules! families {
         #[derive(Debug, Clone)]
         pub struct GuardMetrics {
             labelled: Labelled,
-            /// Packets that passed without inspection, at the hook's queue rule or by a rule before its jump; absent as
-            /// long as that can't be known.
+            /// Packets that passed without inspection, at the hook's queue rule or by a rule before its jump;
+            /// absent as long as that can't be known.
             pub uninspected_packets: Knowable,
             /// Time from arrival in this process to verdict.
             pub verdict_latency: Latency,
@@ -106,7 +106,8 @@ families! {
     pub late_verdicts: counter "late_verdicts_total" "Verdicts for packets that the kernel no longer held",
     /// Packets that did not fit into a queue's socket; under `--on-failure open` they passed.
     pub socket_overruns: counter "socket_overruns_total" "Packets that did not fit into a queue's socket",
-    /// Packets that a guard had read and not answered when it was killed; they got the verdict of `--on-failure`.
+    /// Packets that a guard had read and not answered when it was killed; they got the verdict of
+    /// `--on-failure`.
     pub abandoned_packets: counter "abandoned_packets_total" "Packets that a guard which was killed had read and not answered",
     /// Messages from the kernel that could not be read.
     pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or could not be read",

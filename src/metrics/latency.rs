@@ -2,9 +2,9 @@
 //! (`bannerwall_verdict_latency_seconds`).
 //!
 //! All verdicts of a batch leave in one send, so all packets of a batch have waited equally long in this
-//! process: one clock reading and one addition a batch, whatever the number of packets. How long they
-//! waited before is told by the kernel's time stamps: only on hooks up to FORWARD, and only while something on
-//! the machine asks for stamps of received packets (tcpdump does, and so does a guard with `--metrics`).
+//! process: one clock reading and one addition a batch, whatever the number of packets. How long they waited
+//! before is told by the kernel's time stamps: only on hooks up to FORWARD, and only while something on the
+//! machine asks for stamps of received packets (tcpdump does, and so does a guard with `--metrics`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -165,8 +165,8 @@ impl Sink {
         }
     }
 
-    /// Takes the last octets back that were written to a regular file, unless something stands behind them: another
-    /// process may append to the same log.
+    /// Takes the last octets back that were written to a regular file, unless something stands behind them:
+    /// another process may append to the same log.
     fn take_back(&mut self, cut: usize) -> bool {
         let Some(file) = &mut self.regular else { return false };
         let taken_back = file.stream_position().and_then(|end| {

@@ -139,8 +139,8 @@ impl Message {
 }
 
 impl Example {
-    /// Which protocol a text without further words is taken for, by how it begins; none where no banner that is read
-    /// begins so.
+    /// Which protocol a text without further words is taken for, by how it begins; none where no banner that
+    /// is read begins so.
     pub fn protocol_of(text: &str) -> Option<Protocol> {
         if text.as_bytes().starts_with(ssh::PREFIX) {
             return Some(Protocol::Ssh);
@@ -184,8 +184,8 @@ impl Example {
         Ok(example)
     }
 
-    /// The same of an SSH side, with its KEXINIT: out of what the side says first (its identification may stand before
-    /// it), or from a text with a line for each field, `kex = "…"`.
+    /// The same of an SSH side, with its KEXINIT: out of what the side says first (its identification may
+    /// stand before it), or from a text with a line for each field, `kex = "…"`.
     ///
     /// # Errors
     ///

@@ -7,8 +7,8 @@ use super::{Ends, Example, Policy, Rule, RuleSet, Sender};
 use crate::event::{Protocol, Side};
 
 impl RuleSet {
-    /// The rules that would stop a connection for what `from` says, among those that the line naming its software
-    /// decides, as far as addresses and port are told.
+    /// The rules that would stop a connection for what `from` says, among those that the line naming its
+    /// software decides, as far as addresses and port are told.
     pub fn would_stop(&self, said: &Example, from: Side, ends: Ends) -> Vec<&Rule> {
         let sender = match from {
             Side::Client => Sender::Client,
@@ -42,8 +42,8 @@ impl Rule {
         scope_as_told(self, ends).is_ok()
     }
 
-    /// Whether it asks nothing but what names software: an SSH identification, a `Server` or `User-Agent` field, the
-    /// first line of a greeting.
+    /// Whether it asks nothing but what names software: an SSH identification, a `Server` or `User-Agent`
+    /// field, the first line of a greeting.
     fn asks_names_only(&self) -> bool {
         let names = |field: &Field| match (self.protocol, field) {
             (Protocol::Http, Field::Header(name)) => {

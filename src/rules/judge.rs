@@ -198,7 +198,8 @@ fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>>
     Ok(())
 }
 
-/// Asks of addresses and port only those that are told. Overrides that had ended when the rules were loaded exempt none.
+/// Asks of addresses and port only those that are told. Overrides that had ended when the rules were loaded
+/// exempt none.
 pub(super) fn scope_as_told<'r, 'v>(rule: &Rule, ends: Ends) -> Result<(), Miss<'r, 'v>> {
     if ends.source.is_some() && !rule.scope.source.admits(ends.source) {
         return Err(Miss::Source);
@@ -409,7 +410,8 @@ fn may_be_marked(rule: &Rule, banner: &SshBanner<'_>) -> bool {
     rule.advisory.as_ref().is_some_and(|advisory| advisory.may_be_marked(banner))
 }
 
-/// What the KEXINIT may tell or deny is told once that was seen or will not come; everything else is told at once.
+/// What the KEXINIT may tell or deny is told once that was seen or will not come; everything else is told at
+/// once.
 fn weighed<'r, 'v>(
     rule: &Rule,
     finding: Finding<'r>,

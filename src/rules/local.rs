@@ -93,8 +93,8 @@ impl Validity {
     }
 }
 
-/// Applies `overrides` to `rules`, but not those that ended before `now`. What they name and nobody knows is an error, or, where the rules
-/// are only a part of all (`partial`), a warning.
+/// Applies `overrides` to `rules`, but not those that ended before `now`. What they name and nobody knows is
+/// an error, or, where the rules are only a part of all (`partial`), a warning.
 pub(super) fn apply(
     overrides: &[Override],
     rules: &mut Vec<Rule>,
@@ -247,7 +247,8 @@ mod tests {
         Timestamp::from_nanos(u64::try_from(time.as_nanosecond()).unwrap())
     }
 
-    /// What the rules do at this time about an old server that 192.0.2.7 asks: the actions, and what an exemption hides.
+    /// What the rules do at this time about an old server that 192.0.2.7 asks: the actions, and what an
+    /// exemption hides.
     fn asked(rules: &RuleSet, time: &str) -> (Vec<Action>, usize) {
         let identification = ssh::parse_line(b"SSH-2.0-OldSSH_1.0").0;
         let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None });

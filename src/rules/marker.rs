@@ -29,7 +29,8 @@ struct Document {
     marker: Vec<Row>,
 }
 
-/// One row of the table. Its other keys (`since`, `date`, `references` …) are for people, and for who proves it.
+/// One row of the table. Its other keys (`since`, `date`, `references` …) are for people, and for who proves
+/// it.
 #[derive(Debug, Deserialize)]
 struct Row {
     name: String,

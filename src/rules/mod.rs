@@ -141,7 +141,8 @@ pub struct Needs {
     pub other: bool,
     /// Every request of a kept-alive connection: a rule would block one.
     pub every_request: bool,
-    /// Every response of one, and what a tunnel behind a later request holds: a rule would block for something else than a request.
+    /// Every response of one, and what a tunnel behind a later request holds: a rule would block for
+    /// something else than a request.
     pub beside_requests: bool,
     /// Exemptions of overrides: what they let pass is reported.
     pub exemptions: bool,
@@ -314,8 +315,9 @@ impl RuleSet {
         matches
     }
 
-    /// The blocking rules that would match `banner` if no override exempted the connection, in order; none where an accept
-    /// rule matches. Rules with a `count` are not among them: what they block depends on what came before.
+    /// The blocking rules that would match `banner` if no override exempted the connection, in order; none
+    /// where an accept rule matches. Rules with a `count` are not among them: what they block depends on what
+    /// came before.
     pub fn exempted<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let mut matches = Vec::new();
         if !self.needs.exemptions {

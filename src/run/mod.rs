@@ -1,8 +1,8 @@
-//! What is attached to a guard: the inventory and the page, which read its events, and published rules. Also the
-//! inventory of a scan.
+//! What is attached to a guard: the inventory and the page, which read its events, and published rules. Also
+//! the inventory of a scan.
 //!
-//! Guard and scan know traits alone ([`EventReader`], [`RuleSource`], [`ResultStore`]), so that the packet path depends on no
-//! database and no web server. What implements them stands here.
+//! Guard and scan know traits alone ([`EventReader`], [`RuleSource`], [`ResultStore`]), so that the packet
+//! path depends on no database and no web server. What implements them stands here.
 
 mod inventory;
 mod page;

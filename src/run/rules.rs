@@ -21,7 +21,8 @@ impl RuleSource for PublishedRules {
         Ok(started.map_err(|error| format!("--rules-from {}: {error}", self.0.place()))?)
     }
 
-    /// The file of the version in force is among those that the guard writes; a process of its own speaks to the server.
+    /// The file of the version in force is among those that the guard writes; a process of its own speaks to
+    /// the server.
     fn confine(&self, confinement: Confinement) -> Confinement {
         confinement
     }

@@ -8,8 +8,8 @@
 //!
 //! Every choice was measured in C first and again here, side by side; `bench/scan` repeats the comparison
 //! with other scanners. Medians of three to five (SSH: commit 9257e20, others: 391f861; Linux 6.18, two AMD
-//! EPYC processors of a virtual machine), 65,536 loopback targets, each run in a network namespace of its own;
-//! C is a bare program of the same design that neither permutes, judges, reports nor writes:
+//! EPYC processors of a virtual machine), 65,536 loopback targets, each run in a network namespace of its
+//! own; C is a bare program of the same design that neither permutes, judges, reports nor writes:
 //!
 //! | scan | C | ours |
 //! |---|---|---|
@@ -37,10 +37,10 @@
 //!   nobody answers it doubles every 10 ms; where most have answered, sudden silence may be an overrun
 //!   server's, and is believed only when nothing came late. (A million ports of one server: a window that
 //!   opened at once lost 2 to 25 % of them, this one none.)
-//! - **What came before is judged once.** Most servers say one of a few lines (`banner::KnownLines`): evaluating rules
-//!   and building the same events anew cost 2.5 to 3 µs a banner.
-//! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on the
-//!   machine of the day.
+//! - **What came before is judged once.** Most servers say one of a few lines (`banner::KnownLines`):
+//!   evaluating rules and building the same events anew cost 2.5 to 3 µs a banner.
+//! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on
+//!   the machine of the day.
 //!
 //! | module | what it owns |
 //! |---|---|

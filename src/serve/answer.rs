@@ -1,4 +1,5 @@
-//! How requests are answered: with a page, with JSON, or with what is wrong; and what browsers are told of each.
+//! How requests are answered: with a page, with JSON, or with what is wrong; and what browsers are told of
+//! each.
 
 use askama::Template;
 use axum::extract::Request;

@@ -50,7 +50,8 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
 
 type Answer = Result<Response, JsonFault>;
 
-/// What is asked, and nothing beside it: a program that asks for `?port=22` is told so instead of getting all.
+/// What is asked, and nothing beside it: a program that asks for `?port=22` is told so instead of getting
+/// all.
 pub(super) struct Strict(pub(super) Asked);
 
 impl<S: Send + Sync> FromRequestParts<S> for Strict {
@@ -207,7 +208,8 @@ async fn unschedule(
     Ok(json(&json!({ "deleted": id })))
 }
 
-/// Cuts off what is more than was asked for; where the listing goes on then: behind the last row that is shown.
+/// Cuts off what is more than was asked for; where the listing goes on then: behind the last row that is
+/// shown.
 pub(super) fn rest<T>(rows: &mut Vec<T>, most: usize) -> Option<&T> {
     let is_more = rows.len() > most;
     rows.truncate(most);

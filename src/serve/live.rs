@@ -112,7 +112,8 @@ impl Watch {
         }
     }
 
-    /// Waits until it is worth to look again. Alerts that the filter hides wake nobody: each would cost a question.
+    /// Waits until it is worth to look again. Alerts that the filter hides wake nobody: each would cost a
+    /// question.
     async fn rest(&mut self) {
         let pause = tokio::time::sleep(PAUSE);
         tokio::pin!(pause);

@@ -1,8 +1,8 @@
 //! `bannerwall serve`: the inventory for a browser, and the same as JSON, over HTTP.
 //!
-//! Pages are whole without JavaScript, name no foreign origin, and show whatever came from the network as text
-//! ([`text::Shown`]). Nothing here writes into the inventory but the journal of [`scans`] and, of a fleet, what sensors have sent
-//! ([`Background`]), and nothing that guard, scan or replay do waits for it.
+//! Pages are whole without JavaScript, name no foreign origin, and show whatever came from the network as
+//! text ([`text::Shown`]). Nothing here writes into the inventory but the journal of [`scans`] and, of a
+//! fleet, what sensors have sent ([`Background`]), and nothing that guard, scan or replay do waits for it.
 
 mod access;
 mod alerts;
@@ -134,8 +134,9 @@ struct Opened {
 }
 
 impl ServeConfig {
-    /// Opens everything, leaves root, confines the calling thread, and answers until the server is dropped. For a process
-    /// that does nothing else: no thread of it keeps more rights than those that speak to browsers.
+    /// Opens everything, leaves root, confines the calling thread, and answers until the server is dropped.
+    /// For a process that does nothing else: no thread of it keeps more rights than those that speak to
+    /// browsers.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -204,8 +205,8 @@ impl ServeConfig {
         self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
     }
 
-    /// What starts scans, where any may be; the inventory is there then, and can be written. No other page that runs has its
-    /// name: machines may be called alike, and be started at different times.
+    /// What starts scans, where any may be; the inventory is there then, and can be written. No other page
+    /// that runs has its name: machines may be called alike, and be started at different times.
     fn scans(&self, listening: SocketAddr) -> Result<Option<Arc<Scans>>, ServeError> {
         if self.scans.bounds.allowed.is_empty() {
             return Ok(Database::open(&self.inventory).map(|_| None)?);
@@ -232,7 +233,8 @@ impl ServeConfig {
         }
     }
 
-    /// What its threads may do: speak to browsers, and look into the inventory, whose log readers write as well.
+    /// What its threads may do: speak to browsers, and look into the inventory, whose log readers write as
+    /// well.
     fn confinement(&self) -> Confinement {
         let speaking = Confinement::default().speaking();
         match self.inventory.file() {

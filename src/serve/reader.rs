@@ -17,8 +17,8 @@ pub(super) const AT_ONCE: usize = 4;
 /// The longest that a question is worked on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Opens a file for each question: one that was replaced meanwhile is read from its beginning. Connections to a server
-/// are kept.
+/// Opens a file for each question: one that was replaced meanwhile is read from its beginning. Connections to
+/// a server are kept.
 #[derive(Debug)]
 pub(super) struct Reader {
     place: Place,

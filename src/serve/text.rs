@@ -6,8 +6,8 @@ use askama::filters::{Escaper, Html};
 
 use crate::output::escape;
 
-/// Escapes for HTML, in text and in quoted attributes alike, and shows control characters and those that turn the
-/// direction of writing around as what they are.
+/// Escapes for HTML, in text and in quoted attributes alike, and shows control characters and those that turn
+/// the direction of writing around as what they are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown;
 

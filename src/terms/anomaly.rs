@@ -128,7 +128,8 @@ anomalies! {
     TlsMalformed Application "tls_malformed" "the hello contradicts itself",
     /// An SSH identification within what looks like a hello of TLS: servers of each find their own.
     TlsDisputed Application "tls_disputed_hello" "an SSH identification stands within what looks like a hello",
-    /// An upgrade to TLS that the client has asked for, and behind which more came than is searched for its hello.
+    /// An upgrade to TLS that the client has asked for, and behind which more came than is searched for its
+    /// hello.
     UpgradeNotFollowed Application "upgrade_not_followed" "the client asked for TLS, and no hello was found in what is searched for one",
     /// QUIC of a version whose Initials nobody here can open.
     QuicUnknownVersion Application "quic_unknown_version" "QUIC of a version that is not read: its hello is not judged",
@@ -211,8 +212,8 @@ anomalies! {
     ExtensionTooLong Application "http_chunk_extension_too_long" "a chunk's extensions are beyond the limit",
     /// Trailer fields beyond 64 KiB.
     TrailerTooLong Application "http_trailer_too_long" "the trailer is beyond the limit",
-    /// A request whose body has no end that all servers agree on: RFC 9112 section 6.3 has them refuse it, and one that
-    /// does not may find a request where others find a body.
+    /// A request whose body has no end that all servers agree on: RFC 9112 section 6.3 has them refuse it,
+    /// and one that does not may find a request where others find a body.
     FramingLost Application "http_framing_lost" "where the request ends servers can't agree, so that what follows may be hidden",
     /// A request that was not read as one, and that its server answers.
     UnknownRequest Application "http_unknown_request" "a server answers what was not read as a request",

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Repairs in a row that are made at once: what breaks once may do so in several steps, as a firewall's reload does.
+/// Repairs in a row that are made at once: what breaks once may do so in several steps, as a firewall's
+/// reload does.
 const AT_ONCE: u32 = 4;
 /// How long it must have held for all earlier repairs to be forgotten.
 const QUIET: Duration = Duration::from_secs(90);

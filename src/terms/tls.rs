@@ -81,7 +81,8 @@ impl TlsVersion {
         (Self(0x0304), "TLS 1.3"),
     ];
 
-    /// The name in rules and events, as EVE spells it; drafts of TLS 1.3 have the name of what became of them.
+    /// The name in rules and events, as EVE spells it; drafts of TLS 1.3 have the name of what became of
+    /// them.
     pub fn name(self) -> &'static str {
         if self.0 & 0xff00 == 0x7f00 {
             return "TLS 1.3";

@@ -1,5 +1,5 @@
-//! Packets put together from pieces that did not come by one call: late ones, and those of a network that hands over
-//! datagrams one by one.
+//! Packets put together from pieces that did not come by one call: late ones, and those of a network that
+//! hands over datagrams one by one.
 //!
 //! Bounded: so many packets at once, of so many octets. The one that was begun first gives way.
 
@@ -72,7 +72,8 @@ impl Assembly {
         std::mem::take(&mut self.incomplete)
     }
 
-    /// The slot of a packet. One that has none yet gets a free one, or that of the packet which was begun first.
+    /// The slot of a packet. One that has none yet gets a free one, or that of the packet which was begun
+    /// first.
     fn slot(&mut self, packet: (u32, u64)) -> usize {
         if let Some(index) = self.slots.iter().position(|slot| slot.packet == Some(packet)) {
             return index;

@@ -36,8 +36,8 @@ pub struct Carrier {
     socket: UdpSocket,
     local: SocketAddr,
     peer: SocketAddr,
-    /// Octets that one datagram may have. The kernel is told with each send what its pieces were cut by: this may change
-    /// meanwhile.
+    /// Octets that one datagram may have. The kernel is told with each send what its pieces were cut by: this
+    /// may change meanwhile.
     each: AtomicUsize,
     /// Whether the kernel cuts what is sent; where not, each datagram is sent by itself.
     cuts: AtomicBool,
@@ -118,7 +118,8 @@ impl Carrier {
     /// Sends datagrams, [`Self::at_once`] at most: all but the last of `each` octets.
     ///
     /// # Errors
-    /// Why they were not sent. With [`Reason::TooLong`] the path has become narrower: the packet is to be cut anew.
+    /// Why they were not sent. With [`Reason::TooLong`] the path has become narrower: the packet is to be cut
+    /// anew.
     pub fn send(&self, parts: &[IoSlice<'_>], each: usize) -> Result<(), Reason> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let each = if length > each { Some(u16::try_from(each).map_err(|_| Reason::TooLong)?) } else { None };

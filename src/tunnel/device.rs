@@ -1,7 +1,8 @@
-//! The tun device: packets that the kernel routes to the peer, and those from the peer for the kernel to route.
+//! The tun device: packets that the kernel routes to the peer, and those from the peer for the kernel to
+//! route.
 //!
-//! Addresses, routes, up and down are for `ip(8)`. A device that is there already (`ip tuntap add`) is taken over as it
-//! is; another one lives as long as this value.
+//! Addresses, routes, up and down are for `ip(8)`. A device that is there already (`ip tuntap add`) is taken
+//! over as it is; another one lives as long as this value.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -28,15 +29,15 @@ const NONE: [u8; HEADER] = [0; HEADER];
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_IS_RIGHT: u8 = 2;
 
-/// In the second octet: segments of TCP over IPv4, of TCP over IPv6, and of UDP; and that the first one alone has CWR.
-/// No end asks the kernel for others (`TUNSETOFFLOAD`).
+/// In the second octet: segments of TCP over IPv4, of TCP over IPv6, and of UDP; and that the first one alone
+/// has CWR. No end asks the kernel for others (`TUNSETOFFLOAD`).
 const TCP4: u8 = 1;
 const TCP6: u8 = 4;
 const UDP: u8 = 5;
 const CONGESTION: u8 = 0x80;
 
-/// The least bytes of a segment: what Linux itself sends (`TCP_MIN_SND_MSS`). A peer that asks for less makes the
-/// kernel cut one datagram into tens of thousands of packets.
+/// The least bytes of a segment: what Linux itself sends (`TCP_MIN_SND_MSS`). A peer that asks for less makes
+/// the kernel cut one datagram into tens of thousands of packets.
 const LEAST_SEGMENT: usize = 48;
 
 /// No length of segments (`linux/skbuff.h`).
@@ -122,8 +123,8 @@ impl Device {
         }
     }
 
-    /// Puts before a packet from the peer what the device wants there. `parts` begin with an empty one, which is the
-    /// room for it.
+    /// Puts before a packet from the peer what the device wants there. `parts` begin with an empty one, which
+    /// is the room for it.
     ///
     /// # Errors
     /// The device cannot do what is still to be done to the packet, or it is none.
@@ -174,9 +175,9 @@ pub fn is_super_packet(octets: &[u8]) -> bool {
     matches!(octets, [_, kind, ..] if !super::ip::is_ip(octets) && *kind != 0)
 }
 
-/// Whether the header before a packet, where there is one, asks only for what fits the packet: all places that it tells
-/// are within, and segments have a length and are of its kind. `tun_get_user` and `virtio_net_hdr_to_skb` look at
-/// most of this, too, though not at the same in every kernel.
+/// Whether the header before a packet, where there is one, asks only for what fits the packet: all places
+/// that it tells are within, and segments have a length and are of its kind. `tun_get_user` and
+/// `virtio_net_hdr_to_skb` look at most of this, too, though not at the same in every kernel.
 pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     let Some(first) = parts.first() else { return false };
     if super::ip::is_ip(first) {
@@ -195,13 +196,14 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     is_known && has_checksum && has_segments && header.length <= length
 }
 
-/// What the kernel would write into a packet behind whoever judges it: a checksum, anywhere (`skb_checksum_help`), and new
-/// ones into segments of what has one already.
+/// What the kernel would write into a packet behind whoever judges it: a checksum, anywhere
+/// (`skb_checksum_help`), and new ones into segments of what has one already.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unwritten {
     /// Nothing, or the checksum of TCP or UDP at its place.
     Usual,
-    /// Another checksum (GRE has one, and what is encapsulated); this is the packet with it, which needs no header any more.
+    /// Another checksum (GRE has one, and what is encapsulated); this is the packet with it, which needs no
+    /// header any more.
     Other(Vec<u8>),
     /// What no end of ours asks for.
     Unfit,
@@ -219,7 +221,8 @@ impl Unwritten {
             return if header.kind == 0 { Self::Usual } else { Self::Unfit };
         }
         if super::ip::checksum_place(packet) == Some((header.start, header.offset)) {
-            // Who is to write that checksum verifies none; the kernel throws away what has a wrong one in its IP header.
+            // Who is to write that checksum verifies none; the kernel throws away what has a wrong one in its
+            // IP header.
             return if super::ip::has_right_header(packet) { Self::Usual } else { Self::Unfit };
         }
         let written = if header.kind == 0 { header.written(parts) } else { None };
@@ -267,14 +270,15 @@ impl Header {
         Some((Self { flags, kind, length, each, start, offset }, packet))
     }
 
-    /// Whether segments can be made whose checksum stands `offset` octets behind the start of each, as far as it is told.
+    /// Whether segments can be made whose checksum stands `offset` octets behind the start of each, as far as
+    /// it is told.
     fn can_be_cut(self, offset: usize) -> bool {
         let lengths = LEAST_SEGMENT..usize::from(GSO_BY_FRAGS);
         lengths.contains(&self.each) && (!self.needs_checksum() || self.offset == offset)
     }
 
-    /// The packet in `parts`, behind this header, with its checksum; `None` where that has no place in it. As in
-    /// `skb_checksum_help`, what stands at its place is part of the sum.
+    /// The packet in `parts`, behind this header, with its checksum; `None` where that has no place in it. As
+    /// in `skb_checksum_help`, what stands at its place is part of the sum.
     fn written(self, parts: &[IoSlice<'_>]) -> Option<Vec<u8>> {
         let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let mut packet = packet(&whole).to_vec();

@@ -1,5 +1,5 @@
-//! The guard's word on packets that go through, and its resets to both ends of a connection: one is behind the device, the
-//! other behind the peer.
+//! The guard's word on packets that go through, and its resets to both ends of a connection: one is behind
+//! the device, the other behind the peer.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl Guarded {
     }
 }
 
-/// A packet with the octets of `patch`, among them its checksum, so that it needs no header any more. None where it is
-/// still to be segmented: each segment would need a patch of its own.
+/// A packet with the octets of `patch`, among them its checksum, so that it needs no header any more. None
+/// where it is still to be segmented: each segment would need a patch of its own.
 pub fn patched(parts: &[IoSlice<'_>], patch: &Patch) -> Option<Vec<u8>> {
     let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
     if device::is_super_packet(&whole) {

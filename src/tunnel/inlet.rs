@@ -1,4 +1,5 @@
-//! Datagrams from the peer: read many a call, opened where they are sealed, put together to packets, given to the device.
+//! Datagrams from the peer: read many a call, opened where they are sealed, put together to packets, given to
+//! the device.
 
 use std::io::IoSlice;
 use std::sync::Arc;

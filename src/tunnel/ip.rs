@@ -27,8 +27,8 @@ pub fn udp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     Some((SocketAddr::new(source, udp.source_port()), SocketAddr::new(destination, udp.destination_port())))
 }
 
-/// Where the TCP segment or UDP datagram of a whole packet begins, and how far behind that its checksum stands; `None` for
-/// fragments and every other packet.
+/// Where the TCP segment or UDP datagram of a whole packet begins, and how far behind that its checksum
+/// stands; `None` for fragments and every other packet.
 pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
     let sliced = LaxSlicedPacket::from_ip(packet).ok()?;
     let (start, offset) = match &sliced.transport {

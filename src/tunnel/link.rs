@@ -1,5 +1,5 @@
-//! Settings of the device that `ip(8)` shows, made by rtnetlink as `ip(8)` does: its MTU, and how long packets may be
-//! that are still to be segmented.
+//! Settings of the device that `ip(8)` shows, made by rtnetlink as `ip(8)` does: its MTU, and how long
+//! packets may be that are still to be segmented.
 
 use std::io;
 use std::os::fd::OwnedFd;

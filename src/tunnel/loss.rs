@@ -1,16 +1,16 @@
-//! What is done about trains that get lost: who receives tells what stayed incomplete, and who sends has its kernel
-//! segment packets for a while, so that a lost datagram loses one segment and not some forty.
+//! What is done about trains that get lost: who receives tells what stayed incomplete, and who sends has its
+//! kernel segment packets for a while, so that a lost datagram loses one segment and not some forty.
 //!
 //! ```text
 //! report | 0xf0 | packets of several pieces that came whole (4) | that stayed incomplete (4) |
 //! ```
 //!
-//! A report goes like a packet, sealed where there are keys; no packet and no header for segmentation begins as it does.
-//! Without keys anybody may make one up, which makes a tunnel slower and nothing else.
+//! A report goes like a packet, sealed where there are keys; no packet and no header for segmentation begins
+//! as it does. Without keys anybody may make one up, which makes a tunnel slower and nothing else.
 //!
 //! There is nothing between long trains and single segments: of packets that are longer than the device's
-//! `gso_max_size` the kernel makes single segments, too (`gso_features_check`), and an open TCP connection does not
-//! learn of a new one.
+//! `gso_max_size` the kernel makes single segments, too (`gso_features_check`), and an open TCP connection
+//! does not learn of a new one.
 
 use std::io::IoSlice;
 use std::sync::{Mutex, PoisonError};
@@ -28,8 +28,8 @@ const OCTETS: usize = 9;
 const APART: Duration = Duration::from_millis(250);
 const LOSSES: u32 = 4;
 
-/// Of so many trains one may be lost. A connection gets more through by trains than by segments up to here, and
-/// stands nearly still where one of three is lost.
+/// Of so many trains one may be lost. A connection gets more through by trains than by segments up to here,
+/// and stands nearly still where one of three is lost.
 const ONE_OF: u64 = 10;
 
 /// How long there are single segments: at first, and where trains were lost again each time.

@@ -1,12 +1,13 @@
 //! The tunnel: packets of a tun device to a peer over UDP, and back.
 //!
-//! The kernel hands over what it has to send before it is cut into segments, up to 64 KiB and without checksums; that
-//! goes to the peer as a train of datagrams by one call, and there into the kernel again as one packet. So most of
-//! TCP's work is done once for some forty segments, and nothing here segments, puts segments together or writes
-//! checksums.
+//! The kernel hands over what it has to send before it is cut into segments, up to 64 KiB and without
+//! checksums; that goes to the peer as a train of datagrams by one call, and there into the kernel again as
+//! one packet. So most of TCP's work is done once for some forty segments, and nothing here segments, puts
+//! segments together or writes checksums.
 //!
-//! One thread a direction, which waits in the one call and then makes the other; the main thread waits for signals.
-//! Nothing here knows what a rule says: a guard without a queue judges packets, where one is asked for.
+//! One thread a direction, which waits in the one call and then makes the other; the main thread waits for
+//! signals. Nothing here knows what a rule says: a guard without a queue judges packets, where one is asked
+//! for.
 
 mod account;
 mod assembly;

@@ -1,13 +1,15 @@
-//! Agreement on keys with the peer by the Noise protocol, `Noise_KK_25519_AESGCM_BLAKE2s`: both static keys are known to
-//! both ends beforehand, and each session has keys of its own, which neither of those tells later.
+//! Agreement on keys with the peer by the Noise protocol, `Noise_KK_25519_AESGCM_BLAKE2s`: both static keys
+//! are known to both ends beforehand, and each session has keys of its own, which neither of those tells
+//! later.
 //!
 //! ```text
 //! initiation | kind | e (32) | sealed: time of day, nanoseconds (8), the initiator's index (4) | tag (16) |
 //! response   | kind | the initiator's index (4) | e (32) | sealed: the responder's index (4) | tag (16) |
 //! ```
 //!
-//! Either end may begin. An initiation is taken once: the next one must be of a later time. Who responds sends by the new
-//! keys only once the peer has: an initiation that somebody has kept and sends again changes nothing.
+//! Either end may begin. An initiation is taken once: the next one must be of a later time. Who responds
+//! sends by the new keys only once the peer has: an initiation that somebody has kept and sends again changes
+//! nothing.
 //!
 //! It opens no socket and reads no clock: whoever drives it passes datagrams and the time.
 
@@ -106,8 +108,8 @@ impl Noise {
         self.known.load().iter().find(|session| session.ours == index).cloned()
     }
 
-    /// Takes note of an authentic datagram by `session`: the peer has its keys, and it is used from now on. True where
-    /// that was news.
+    /// Takes note of an authentic datagram by `session`: the peer has its keys, and it is used from now on.
+    /// True where that was news.
     pub fn confirm(&self, session: &Arc<Session>) -> bool {
         let is_news = !session.is_confirmed.load(Relaxed) && !session.is_confirmed.swap(true, Relaxed);
         if is_news {

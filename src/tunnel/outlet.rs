@@ -1,4 +1,5 @@
-//! Packets to the peer: cut into pieces that fit the way, numbered, sealed where there are keys, and sent many a call.
+//! Packets to the peer: cut into pieces that fit the way, numbered, sealed where there are keys, and sent
+//! many a call.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub enum Cover {
 }
 
 impl Cover {
-    /// None. Its numbers begin where nobody has been for long: pieces of an earlier run may still be awaited by the peer.
+    /// None. Its numbers begin where nobody has been for long: pieces of an earlier run may still be awaited
+    /// by the peer.
     pub fn plain() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self::Plain(Arc::new(AtomicU64::new(u64::try_from(since.as_micros()).unwrap_or_default())))

@@ -5,8 +5,9 @@
 //! | kind  |        packet (48 bits)                       | piece (7 bits), last (1 bit) |
 //! ```
 //!
-//! A packet that is longer than a datagram, as most that are still to be segmented, goes as several of them, all
-//! but the last equally long. Each has a number of its own, so that it can be sealed and known again by itself.
+//! A packet that is longer than a datagram, as most that are still to be segmented, goes as several of them,
+//! all but the last equally long. Each has a number of its own, so that it can be sealed and known again by
+//! itself.
 
 /// The most pieces that a packet is cut into.
 pub const MOST_PIECES: usize = 1 << 7;

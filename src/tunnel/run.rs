@@ -41,7 +41,8 @@ enum Message {
     Ended(Option<Result<(), TunnelError>>),
 }
 
-/// Carries packets until a signal ends the run or the device is deleted; prints `ready` on stderr once packets pass.
+/// Carries packets until a signal ends the run or the device is deleted; prints `ready` on stderr once
+/// packets pass.
 ///
 /// # Errors
 /// Where something that the run needs is missing or fails.
@@ -105,8 +106,8 @@ pub fn run(
     outcome
 }
 
-/// Ends what judges, and tells what came of the run. The threads wait in calls that nothing ends but the end of the
-/// process; they hold nothing back.
+/// Ends what judges, and tells what came of the run. The threads wait in calls that nothing ends but the end
+/// of the process; they hold nothing back.
 fn finish(guard: Option<CarrierGuard>, metrics: &TunnelMetrics) {
     if let Some(guard) = guard {
         guard.finish();

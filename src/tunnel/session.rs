@@ -1,12 +1,12 @@
-//! One agreement on keys: what is sealed and opened by it. The Noise protocol's transport messages, one a datagram, so
-//! that each is authentic by itself and none needs another:
+//! One agreement on keys: what is sealed and opened by it. The Noise protocol's transport messages, one a
+//! datagram, so that each is authentic by itself and none needs another:
 //!
 //! ```text
 //! | kind | number of the piece (7) | session (4) | sealed piece | tag (16) |
 //! ```
 //!
-//! The number is the nonce, so that a datagram whose number was changed does not open. The session is told so that the
-//! receiver need not try several.
+//! The number is the nonce, so that a datagram whose number was changed does not open. The session is told so
+//! that the receiver need not try several.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -79,7 +79,8 @@ impl Session {
         Ok(HEADER + length)
     }
 
-    /// Opens what [`read`] gave into `room`, which must be as long as the sealed piece with its tag; gives its length.
+    /// Opens what [`read`] gave into `room`, which must be as long as the sealed piece with its tag; gives
+    /// its length.
     ///
     /// # Errors
     /// It is not the peer's, or was taken before.

@@ -1,8 +1,8 @@
 //! Prometheus' web configuration file: TLS and users of a server, as its exporters have them.
 //!
-//! Of <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md> `tls_server_config` with files,
-//! clients' certificates and versions, and `basic_auth_users`. Whatever else stands there is refused: a wish that is not
-//! understood may be one for less access.
+//! Of <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>
+//! `tls_server_config` with files, clients' certificates and versions, and `basic_auth_users`. Whatever else
+//! stands there is refused: a wish that is not understood may be one for less access.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File as OpenFile;

@@ -1,9 +1,10 @@
 //! How many wrong logins an address may have behind it and still try another.
 //!
-//! Whoever logs in rightly shares an address, at times, with somebody who guesses: behind one NAT, in one network of IPv6.
-//! Logins that have proved right are never refused ([`Users::has_seen`](super::Users::has_seen), which costs nothing). One that
-//! is new there is refused at first as a guess is, and tried when it comes again after a while, as a scraper's does: who guesses
-//! has to do so twice, and only one in a while is tried.
+//! Whoever logs in rightly shares an address, at times, with somebody who guesses: behind one NAT, in one
+//! network of IPv6. Logins that have proved right are never refused
+//! ([`Users::has_seen`](super::Users::has_seen), which costs nothing). One that is new there is refused at
+//! first as a guess is, and tried when it comes again after a while, as a scraper's does: who guesses has to
+//! do so twice, and only one in a while is tried.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! The `Host` field of a request to a server on loopback: a page of another site whose name was made to lead here (DNS
-//! rebinding) names that site.
+//! The `Host` field of a request to a server on loopback: a page of another site whose name was made to lead
+//! here (DNS rebinding) names that site.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,7 +1,7 @@
 //! What the HTTP servers of the house have in common: bounded connections, TLS, users and their passwords.
 //!
-//! Nothing here knows what is shown: a server is given a router, and files were read before it starts, as threads may not open
-//! them any more.
+//! Nothing here knows what is shown: a server is given a router, and files were read before it starts, as
+//! threads may not open them any more.
 
 mod basic;
 mod config;

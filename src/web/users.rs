@@ -54,7 +54,8 @@ impl Users {
             return true;
         }
         let is_known = self.hashes.contains_key(&name);
-        // An unknown name's password is held against somebody's hash, so that it takes as long as a known one's.
+        // An unknown name's password is held against somebody's hash, so that it takes as long as a known
+        // one's.
         let hash = self.hashes.get(&name).or_else(|| self.hashes.values().next()).cloned();
         let Some(hash) = hash else { return false };
         let Ok(trial) = Arc::clone(&self.trials).acquire_owned().await else { return false };

@@ -192,8 +192,8 @@ fn data(name: &str) -> String {
     path.display().to_string()
 }
 
-/// Builds one of Go's clients; the compiler's cache stays with the tests' other files. One is built after the other, for
-/// what they have in common.
+/// Builds one of Go's clients; the compiler's cache stays with the tests' other files. One is built after the
+/// other, for what they have in common.
 fn go(name: &str) -> String {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Floods of packets that belong to no connection, and connections that are over: honest connections pass, forbidden
-//! ones are judged, and events stay few.
+//! Floods of packets that belong to no connection, and connections that are over: honest connections pass,
+//! forbidden ones are judged, and events stay few.
 //!
 //! `BANNERWALL_FLOODS_SECONDS` is the length of each flood (default 3) and `BANNERWALL_FLOODS_MEGABITS` its
 //! rate in Mbit/s. Without a rate it is 4 at most, and held back while many packets wait: tests drive a

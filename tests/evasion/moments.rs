@@ -15,9 +15,9 @@ const DEFAULT: &str = "bad_checksum=drop";
 /// Policies, each of which is tried.
 const POLICIES: [&str; 3] = [DEFAULT, "alert", "drop"];
 
-/// Disturbances behind which the engine does not know the beginning of a flow. No firewall can decide these tricks then
-/// (`src/engine/evasion/mod.rs`): what it sees is, packet for packet, also an allowed conversation. They may deliver where the
-/// engine or its program reports that it has not seen all.
+/// Disturbances behind which the engine does not know the beginning of a flow. No firewall can decide these
+/// tricks then (`src/engine/evasion/mod.rs`): what it sees is, packet for packet, also an allowed
+/// conversation. They may deliver where the engine or its program reports that it has not seen all.
 const FORGETFUL: [&str; 4] = ["restart", "restart and SYN here", "crowd", "reset and crowd"];
 const UNDECIDABLE: [&str; 4] = [
     // The receiver answers the decoy by a duplicate ACK, as if it had taken it.
@@ -120,7 +120,8 @@ impl Row {
         self.play(&mut Bench::disturbed(&hostile, policy, None, false), &hostile)
     }
 
-    /// The moments at which a disturbance brings the forbidden message past the engine, with the trace of the first.
+    /// The moments at which a disturbance brings the forbidden message past the engine, with the trace of the
+    /// first.
     fn failures(self) -> Vec<String> {
         let hostile = self.hostile(true);
         let (sent, _) = self.arrives(Some(DEFAULT), true);

@@ -1,5 +1,5 @@
-//! A fleet over PostgreSQL: workers that are killed, stopped and told to end, a database that goes away, and each target
-//! found once all the same.
+//! A fleet over PostgreSQL: workers that are killed, stopped and told to end, a database that goes away, and
+//! each target found once all the same.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

@@ -1,4 +1,5 @@
-//! What each role may do with each table and function, tried against a list: a table that is new needs a line there.
+//! What each role may do with each table and function, tried against a list: a table that is new needs a line
+//! there.
 
 use std::collections::BTreeMap;
 use std::process::Command;

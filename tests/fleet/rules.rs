@@ -1,4 +1,5 @@
-//! Rules from one place: signed packs in a database, guards that take them and refuse what they must not take.
+//! Rules from one place: signed packs in a database, guards that take them and refuse what they must not
+//! take.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -142,7 +143,8 @@ fn metric(network: &Namespace, name: &str) -> u64 {
     line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
 }
 
-/// Waits until the guard has asked for newer versions: from the beginning of a question to its end, from now on.
+/// Waits until the guard has asked for newer versions: from the beginning of a question to its end, from now
+/// on.
 fn wait_asked(network: &Namespace) {
     let asked = || metric(network, "bannerwall_rules_polls_total");
     // One may be under way.
@@ -279,7 +281,8 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         assert!(!is_served(&network, "fourth"));
         stop(guard);
 
-        // As a user without rights over the files of others, who comes to no server, what was had before is kept all the same.
+        // As a user without rights over the files of others, who comes to no server, what was had before is
+        // kept all the same.
         let state = site.path("state");
         std::fs::create_dir(&state).expect("the folder is ours");
         for (folder, mode) in [(state.as_path(), 0o777), (site.folder.path(), 0o755)] {

@@ -1,5 +1,5 @@
-//! Sensors of a fleet: roles that enter what they see and read nothing, batches that count once whoever is killed, and what
-//! cannot be read set aside.
+//! Sensors of a fleet: roles that enter what they see and read nothing, batches that count once whoever is
+//! killed, and what cannot be read set aside.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! A sensor with a folder for what it sends: the server goes away before, amid and behind its run, the sensor is killed, the
-//! folder is full or damaged; what it saw is merged once, in order, or told as lost.
+//! A sensor with a folder for what it sends: the server goes away before, amid and behind its run, the sensor
+//! is killed, the folder is full or damaged; what it saw is merged once, in order, or told as lost.
 
 use crate::sensing;
 use std::fs::File;
@@ -494,7 +494,8 @@ fn a_confined_guard_of_another_user_keeps_what_it_sees_and_leaves_it_to_the_next
     });
 }
 
-/// A program as another one, whose folder is a file system of its own that is full up to what the folder holds.
+/// A program as another one, whose folder is a file system of its own that is full up to what the folder
+/// holds.
 fn on_a_full_disk(site: &Site, size: &str) -> PathBuf {
     let (folder, kept) =
         (site.spill().display().to_string(), site.folder.path().join("kept").display().to_string());

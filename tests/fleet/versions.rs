@@ -1,5 +1,5 @@
-//! A fleet whose tables are of another version than the program: who brings them up to date, what the roles may then, and what
-//! those do meanwhile who merge.
+//! A fleet whose tables are of another version than the program: who brings them up to date, what the roles
+//! may then, and what those do meanwhile who merge.
 
 use std::process::Command;
 

@@ -121,8 +121,8 @@ fn queued_a_download(line: &Line, address: SocketAddr, (page, length): (&str, us
     (queued(&line.router) - before).div_ceil(times)
 }
 
-/// What the server sends before the first acknowledgement of the head has come back is queued, which between namespaces may be a
-/// MiB, and two where nothing is put together.
+/// What the server sends before the first acknowledgement of the head has come back is queued, which between
+/// namespaces may be a MiB, and two where nothing is put together.
 #[test]
 fn a_long_body_costs_few_packets_and_all_of_them_without_offload() {
     const LONG: (&str, usize) = ("/long", MIB);
@@ -383,8 +383,8 @@ fn a_guard_that_comes_anew_while_responses_go_by_judges_both_sides() {
     });
 }
 
-/// Why a client's body can't go by on a count of octets: they say nothing of their place. The rule about `sqlmap` stands for
-/// whoever judges behind the count.
+/// Why a client's body can't go by on a count of octets: they say nothing of their place. The rule about
+/// `sqlmap` stands for whoever judges behind the count.
 #[test]
 fn a_count_of_octets_is_no_place_in_a_stream() {
     as_root(|| {

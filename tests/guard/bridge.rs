@@ -59,7 +59,8 @@ impl Bump {
         Some(bump)
     }
 
-    /// The ends behind wires that have to be soldered: `left-end` and `left-port`, `right-end` and `right-port`.
+    /// The ends behind wires that have to be soldered: `left-end` and `left-port`, `right-end` and
+    /// `right-port`.
     fn with_open_wires() -> Option<Self> {
         let bump = Self::unwired(Some(Namespace::new()))?;
         let wires = bump.wires.as_ref().expect("made above");

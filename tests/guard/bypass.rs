@@ -1,7 +1,8 @@
-//! Decided flows that go by below netfilter (`guard --bypass`): client, gateway and server, each in a network of its own.
+//! Decided flows that go by below netfilter (`guard --bypass`): client, gateway and server, each in a network
+//! of its own.
 //!
-//! Skipped, saying so, where the kernel takes no program of eBPF on an interface at all (no tcx, or no right to load it), which
-//! [`KERNEL`] finds out without the guard.
+//! Skipped, saying so, where the kernel takes no program of eBPF on an interface at all (no tcx, or no right
+//! to load it), which [`KERNEL`] finds out without the guard.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,8 +31,8 @@ const ALLOWED: &[u8] = b"SSH-2.0-OpenSSH_9.9\r\n";
 const FORBIDDEN: &[u8] = b"SSH-2.0-libssh_0.11\r\n";
 const ANSWER: &[u8] = b"SSH-2.0-OpenSSH_9.8\r\n";
 
-/// Asks the kernel by itself: `put` has a program that lets all go on stand on an interface, as tcx has it; `count` tells how many
-/// stand there. Debian's bpftool is too old for that.
+/// Asks the kernel by itself: `put` has a program that lets all go on stand on an interface, as tcx has it;
+/// `count` tells how many stand there. Debian's bpftool is too old for that.
 const KERNEL: &str = r"
 import ctypes, errno, platform, socket, struct, sys
 NUMBER = {'x86_64': 321, 'aarch64': 280}[platform.machine()]
@@ -159,7 +160,8 @@ impl Scene {
         self.metric("bannerwall_bypass_packets_total")
     }
 
-    /// Sends much each way, and waits for the bypass to have taken all but the least; how many packets met the hook.
+    /// Sends much each way, and waits for the bypass to have taken all but the least; how many packets met
+    /// the hook.
     fn goes_by(&self, client: &mut TcpStream, server: &mut TcpStream) -> u64 {
         let series = "bannerwall_bypass_bytes_total";
         let before = (self.metric(series), self.hooked());

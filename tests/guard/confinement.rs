@@ -346,8 +346,8 @@ fn a_guard_goes_on_as_another_user() {
     });
 }
 
-/// Numbers of namespaces are given out again: what a guard of root's has left when it was killed in an earlier one may bear
-/// this one's name.
+/// Numbers of namespaces are given out again: what a guard of root's has left when it was killed in an
+/// earlier one may bear this one's name.
 #[test]
 fn a_guard_of_another_user_is_found_where_a_killed_one_of_root_s_has_left_its_socket() {
     as_root(|| {

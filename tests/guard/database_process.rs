@@ -1,4 +1,5 @@
-//! The process that speaks to a guard's database: what a hostile server can do to the guard, and what its death does.
+//! The process that speaks to a guard's database: what a hostile server can do to the guard, and what its
+//! death does.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Two gateways of which the second takes over: what becomes of connections that the first has decided, and of those that it
-//! has not, where conntrackd carries the marks, and where nobody does.
+//! Two gateways of which the second takes over: what becomes of connections that the first has decided, and
+//! of those that it has not, where conntrackd carries the marks, and where nobody does.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,8 @@ const FORBIDDEN: &[u8] = b"SSH-2.0-libssh_0.11\r\n";
 /// How long nothing comes where something was stopped.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// Client and server, and two gateways between them: both have an interface on either side, one at a time the addresses.
+/// Client and server, and two gateways between them: both have an interface on either side, one at a time the
+/// addresses.
 struct Pair {
     client: Namespace,
     server: Namespace,
@@ -114,8 +115,8 @@ impl Pair {
         }
     }
 
-    /// The kernel tells of a changed mark with the next packet that goes on, and of what is blocked none does: conntrackd
-    /// reads all marks anew and sends them.
+    /// The kernel tells of a changed mark with the next packet that goes on, and of what is blocked none
+    /// does: conntrackd reads all marks anew and sends them.
     fn tell_blocked(&self) {
         for what in ["-R", "-B"] {
             assert!(self.daemons[0].ask(&self.gateways[0], what), "conntrackd {what}");
@@ -204,7 +205,8 @@ fn heard(stream: &mut TcpStream) -> Vec<u8> {
     heard
 }
 
-/// Reports of a connection that was stopped: what its other end has not acknowledged to the second guard is no `drop`.
+/// Reports of a connection that was stopped: what its other end has not acknowledged to the second guard is
+/// no `drop`.
 const STOPPED: [&str; 2] = ["drop", "unconfirmed_match"];
 
 /// What came of a connection that was at some point when the second gateway took over.

@@ -1,5 +1,6 @@
 //! Marks of others beside ours: a router with two uplinks that are chosen by whole, unmasked marks, as the
-//! textbook has them, and what that does to the guard's decisions and resets; and what translated addresses do.
+//! textbook has them, and what that does to the guard's decisions and resets; and what translated addresses
+//! do.
 
 use std::process::Output;
 

@@ -1,5 +1,5 @@
-//! QUIC of a real client and a real server with a router between them that judges: a forbidden name never comes to a
-//! handshake, an allowed one does, and its later packets do not pass the guard.
+//! QUIC of a real client and a real server with a router between them that judges: a forbidden name never
+//! comes to a handshake, an allowed one does, and its later packets do not pass the guard.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A guard goes on in another one's place under load, by a takeover and by a service manager's store of descriptors: no
-//! connection notices, nothing forbidden passes, counters go on.
+//! A guard goes on in another one's place under load, by a takeover and by a service manager's store of
+//! descriptors: no connection notices, nothing forbidden passes, counters go on.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,8 +39,8 @@ fn request(agent: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nUser-Agent: {agent}\r\n\r\n")
 }
 
-/// Where a client is: the kernel remembers what was blocked by addresses and ports for ten seconds, so that who is allowed
-/// has an address of his own.
+/// Where a client is: the kernel remembers what was blocked by addresses and ports for ten seconds, so that
+/// who is allowed has an address of his own.
 #[derive(Debug, Clone, Copy)]
 struct Client([u8; 4]);
 
@@ -236,8 +236,9 @@ fn ten_takeovers_under_load_cut_nothing_and_let_nothing_by() {
         let uninspected = eventually("the accounts", || {
             counters(network).get("bannerwall_uninspected_packets_total").copied()
         });
-        // Rule and queue are read one after the other: packets that a busy machine holds between the two, once in a
-        // while, count as ones that went by, though under `closed` none can. Accounts that do not go on count thousands.
+        // Rule and queue are read one after the other: packets that a busy machine holds between the two,
+        // once in a while, count as ones that went by, though under `closed` none can. Accounts that do not
+        // go on count thousands.
         assert!(uninspected < 64.5, "{uninspected} packets of thousands went by");
         guard.process.signal(Signal::TERM);
         assert_ended_well(&mut guard);
@@ -736,8 +737,8 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
         assert!(said.contains("a service manager runs this guard") && sockets.is_empty(), "{said}");
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
-        // A socket that is none, as one would be whose queue was given back. Programs that other tests start have copies of it
-        // for a moment.
+        // A socket that is none, as one would be whose queue was given back. Programs that other tests start
+        // have copies of it for a moment.
         manager.spoil("queue-0", b"");
         eventually("the queue to be given back", || (!network.queues().contains(&0)).then_some(()));
         let mut guard = manager.start(&network, &rules);
@@ -749,7 +750,8 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
     });
 }
 
-/// Has datagrams go through the hook without a pause, as many as it takes for a guard to have some in hand at any time.
+/// Has datagrams go through the hook without a pause, as many as it takes for a guard to have some in hand at
+/// any time.
 fn under_datagrams<R>(network: &Namespace, work: impl FnOnce() -> R) -> R {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -912,8 +914,8 @@ fn queues_of_a_run_that_fails_are_given_back_before_its_end_and_nobody_meets_wha
         std::fs::write(&rules, NO_SQLMAP).expect("the folder is ours");
         let open = format!("--fd-store {}", FLAGS.replace("closed", "open"));
         let mut guard = manager.judging(&network, &rules, &open);
-        // Other queues, and the metrics at the same place; then these at another one of the same port. Nobody is told when
-        // the manager has let go, unless he asks.
+        // Other queues, and the metrics at the same place; then these at another one of the same port. Nobody
+        // is told when the manager has let go, unless he asks.
         manager.is_slow.store(true, Ordering::Relaxed);
         guard.signal(Signal::TERM);
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());

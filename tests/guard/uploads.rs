@@ -1,5 +1,5 @@
-//! What a server answers to an upload is judged, however long the upload is and takes; and what one side sends without a
-//! word of the other one arrives.
+//! What a server answers to an upload is judged, however long the upload is and takes; and what one side
+//! sends without a word of the other one arrives.
 //!
 //! `BANNERWALL_UPLOADS_LARGEST` is the length of the largest one in octets (default 3,000,000), and
 //! `BANNERWALL_UPLOADS_SLOWEST` the time in seconds that ten octets take (default 2).

@@ -1,5 +1,5 @@
-//! An inventory in a database of a PostgreSQL server: what several write at once, and what a guard does while the server
-//! is away.
+//! An inventory in a database of a PostgreSQL server: what several write at once, and what a guard does while
+//! the server is away.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

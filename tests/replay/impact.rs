@@ -26,8 +26,8 @@ const TOLD: [(&str, &str); 2] = [
     ("key exchanges", "protocol = \"ssh\"\nfrom = \"server\"\nmatch.kex = '.'"),
 ];
 
-/// Two rules about each server of Apache, and a policy beside a rule about the same servers: no connection counts
-/// twice, whatever stops it first.
+/// Two rules about each server of Apache, and a policy beside a rule about the same servers: no connection
+/// counts twice, whatever stops it first.
 const SEVERAL: &str = r#"
 [[policy]]
 id = "only-smtp-on-80"

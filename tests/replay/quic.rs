@@ -1,5 +1,5 @@
-//! QUIC in captures of others: what the hellos ask for and their fingerprints, equal to what Suricata's own tests
-//! expect.
+//! QUIC in captures of others: what the hellos ask for and their fingerprints, equal to what Suricata's own
+//! tests expect.
 //!
 //! The captures are not part of this repository. `BANNERWALL_SURICATA_VERIFY` names a checkout of
 //! github.com/OISF/suricata-verify.
@@ -9,8 +9,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// A test's folder, and of each hello in its capture: number of the packet that made it whole, version, name, first
-/// application protocol and JA4. A part that their test does not say is what others read in the same capture.
+/// A test's folder, and of each hello in its capture: number of the packet that made it whole, version, name,
+/// first application protocol and JA4. A part that their test does not say is what others read in the same
+/// capture.
 type Expected =
     (&'static str, &'static [(u64, &'static str, Option<&'static str>, &'static str, &'static str)]);
 

@@ -744,7 +744,8 @@ fn an_import_takes_little_more_room_than_its_rules() {
     let all: serde_json::Map<String, Value> =
         (0..6_000).map(|number| (format!("CVE-2024-{}", 10_000 + number), issue.clone())).collect();
     fs::write(&data, serde_json::json!({ "openssh": all }).to_string()).unwrap();
-    // Addresses, of which the program's own are the most: to read all rules at once would take 200 MiB of them and more.
+    // Addresses, of which the program's own are the most: to read all rules at once would take 200 MiB of
+    // them and more.
     let limited = "ulimit -v 122880 && exec \"$0\" rules import debian \"$1\" -o \"$2\"";
     let output = Command::new("sh")
         .args(["-c", limited, env!("CARGO_BIN_EXE_bannerwall")])

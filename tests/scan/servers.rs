@@ -173,7 +173,8 @@ fn an_ssh_server_behind_a_multiplexer_is_found_with_its_key_exchange() {
         let namespace = Namespace::new();
         let _sshd = Sshd::start(&namespace, 8026);
         let mut sslh = namespace.command("/usr/sbin/sslh-select");
-        // One process, which ends with the test. It waits for its clients to speak for longer than the scan waits for it.
+        // One process, which ends with the test. It waits for its clients to speak for longer than the scan
+        // waits for it.
         sslh.args(["--foreground", "--timeout", "30", "--listen", "127.0.0.1:8025"]);
         sslh.args(["--ssh", "127.0.0.1:8026", "--http", "127.0.0.1:1"]);
         let _sslh = serve_by(&namespace, 8025, sslh);

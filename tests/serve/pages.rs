@@ -1,5 +1,5 @@
-//! `bannerwall serve`: who may see the page, what it shows, and that nothing of what the network says runs in a
-//! browser.
+//! `bannerwall serve`: who may see the page, what it shows, and that nothing of what the network says runs in
+//! a browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -77,7 +77,8 @@ impl Place {
         command
     }
 
-    /// Enters attacks into the journal of scans, wherever it keeps text: as orders, as schedules, as who gave them.
+    /// Enters attacks into the journal of scans, wherever it keeps text: as orders, as schedules, as who gave
+    /// them.
     fn keep_hostile_journal(&self) {
         let journal = rusqlite::Connection::open(self.path("net.db")).expect("an inventory");
         journal.busy_timeout(Duration::from_secs(30)).expect("sets");
@@ -618,7 +619,8 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     assert_eq!(seen, json!([false, 0, false]));
 }
 
-/// Answers each connection with the hostile banner of the next number, after a request where one is waited for.
+/// Answers each connection with the hostile banner of the next number, after a request where one is waited
+/// for.
 fn answer_all(listener: TcpListener, waits: bool, says: impl Fn(usize) -> Vec<u8> + Send + 'static) {
     std::thread::spawn(move || {
         for (number, mut connection) in listener.incoming().flatten().enumerate() {

@@ -1,6 +1,6 @@
-//! Scans that are started from the page of `bannerwall serve`: who may have what scanned, what the journal says of it, and
-//! what becomes of it where a page, or the process that starts its scans, is killed. Over a file, and over a database of a
-//! PostgreSQL server.
+//! Scans that are started from the page of `bannerwall serve`: who may have what scanned, what the journal
+//! says of it, and what becomes of it where a page, or the process that starts its scans, is killed. Over a
+//! file, and over a database of a PostgreSQL server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;

@@ -70,8 +70,8 @@ fn waiting(place: &Place) -> Option<String> {
     }
 }
 
-/// What was handed over and answered, and what was written. Asking for metrics is a connection that is judged, too: numbers lie
-/// between what was there before and what is there afterwards.
+/// What was handed over and answered, and what was written. Asking for metrics is a connection that is
+/// judged, too: numbers lie between what was there before and what is there afterwards.
 fn accounts(place: &Place) -> Result<(), String> {
     let look = || Some((place.queue()?.get(7).copied()?, settled(place)));
     let before = look().ok_or("nobody listens on the queue")?;
@@ -79,7 +79,8 @@ fn accounts(place: &Place) -> Result<(), String> {
     std::thread::sleep(Duration::from_secs(2));
     let metrics = place.metrics().ok_or("nobody answers for metrics")?;
     let after = look().ok_or("nobody listens on the queue")?;
-    // Each packet that is handed over has a number of its own, and those that do not fit into the socket have one.
+    // Each packet that is handed over has a number of its own, and those that do not fit into the socket have
+    // one.
     let answered = whole(sum(&metrics, "packets_total") + sum(&metrics, "socket_overruns_total"));
     if !(before.0..=after.0).contains(&answered) {
         return Err(format!("{} to {} packets were handed over and {answered} answered", before.0, after.0));

@@ -180,8 +180,8 @@ impl<'a> Faults<'a> {
         if told.contains("panicked") { Err(told) } else { Ok(true) }
     }
 
-    /// A guard whose clock goes wrong, and right again; the next restart ends it. What it says to have lost is what went by
-    /// before it came.
+    /// A guard whose clock goes wrong, and right again; the next restart ends it. What it says to have lost
+    /// is what went by before it came.
     fn jump(&self) -> Result<bool, String> {
         if !Place::has_clock() {
             return Ok(false);

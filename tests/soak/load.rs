@@ -33,8 +33,8 @@ const FORBIDDING: usize = 6;
 const LANES: u64 = 6;
 const SERVERS: usize = 24;
 
-/// How long an allowed connection may take, with a guard that is stopped for five seconds on its way: segments are sent again
-/// after 1, 3, 7 and 15 seconds.
+/// How long an allowed connection may take, with a guard that is stopped for five seconds on its way:
+/// segments are sent again after 1, 3, 7 and 15 seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long something is waited for that is not to come.

@@ -1,8 +1,10 @@
-//! A guard as packages start it, for minutes or hours, while everything happens to it that happens to a gateway.
+//! A guard as packages start it, for minutes or hours, while everything happens to it that happens to a
+//! gateway.
 //!
-//! `scripts/soak MINUTES` runs it. Half of the time under `--on-failure closed`, half under `open`; of each half the first third
-//! with restarts, the rest with one guard that lives through everything else. Connections come all the time: allowed and forbidden,
-//! short and kept alive, honest and hostile. Now and then all of them pause, and accounts are compared.
+//! `scripts/soak MINUTES` runs it. Half of the time under `--on-failure closed`, half under `open`; of each
+//! half the first third with restarts, the rest with one guard that lives through everything else.
+//! Connections come all the time: allowed and forbidden, short and kept alive, honest and hostile. Now and
+//! then all of them pause, and accounts are compared.
 //!
 //! | variable | meaning |
 //! |---|---|

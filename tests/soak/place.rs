@@ -25,8 +25,9 @@ const DISK: u64 = 64;
 /// What the guard and what it starts may use of memory, in octets.
 const MEMORY: u64 = 256 << 20;
 
-/// The length of the flow table: floods are longer than the part of it that they get. Under `closed` nothing gives way that
-/// stands amid a banner, for two minutes: there is room for as many as hostile ends leave behind meanwhile.
+/// The length of the flow table: floods are longer than the part of it that they get. Under `closed` nothing
+/// gives way that stands amid a banner, for two minutes: there is room for as many as hostile ends leave
+/// behind meanwhile.
 const FLOWS: u64 = 40_000;
 
 /// Debian's libfaketime.
@@ -206,7 +207,8 @@ impl Place {
         Some(text.lines().filter_map(line).collect())
     }
 
-    /// The kernel's line about the queue: number, owner, waiting, mode, range, dropped as full, dropped by the socket, last id.
+    /// The kernel's line about the queue: number, owner, waiting, mode, range, dropped as full, dropped by
+    /// the socket, last id.
     pub fn queue(&self) -> Option<Vec<u64>> {
         let read = || fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
         let table = self.field.router.inside(read).ok()?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::place::Place;
 
-/// How much more memory a guard may use in the end than in the beginning, in octets: what allocators leave and what a
-/// page more or less is.
+/// How much more memory a guard may use in the end than in the beginning, in octets: what allocators leave
+/// and what a page more or less is.
 const SLACK: f64 = 6.0 * 1024.0 * 1024.0;
 
 /// What a process uses.
@@ -80,7 +80,8 @@ impl Watch {
         self.samples().into_iter().filter(|sample| sample.at >= from.as_secs_f64()).collect()
     }
 
-    /// How much more memory is used after the last sample than after the first, by the line that fits best, in octets.
+    /// How much more memory is used after the last sample than after the first, by the line that fits best,
+    /// in octets.
     pub fn growth(&self) -> f64 {
         let warm = self.warm();
         let points: Vec<(f64, f64)> = warm.iter().map(|sample| (sample.at, octets(sample.memory))).collect();

@@ -212,7 +212,8 @@ fn vector_reads_events_as_they_are_written() {
     reads_events(config["transforms"]["parsed"]["source"].as_str().expect("a program"));
 }
 
-/// Has the language's own interpreter (`vrl`, of the crate of that name) run `program` over an event of ours and over what is none.
+/// Has the language's own interpreter (`vrl`, of the crate of that name) run `program` over an event of ours
+/// and over what is none.
 fn reads_events(program: &str) {
     let port = ssh_servers(|_| b"SSH-2.0-test\r\n".to_vec());
     let words = ["scan", "ssh", "127.40.1.1", "--progress", "never", "--format", "json", "-p"];

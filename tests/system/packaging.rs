@@ -1,4 +1,5 @@
-//! Packages: what is in them, and what they leave, by the package managers themselves over a copy of this machine.
+//! Packages: what is in them, and what they leave, by the package managers themselves over a copy of this
+//! machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -121,8 +122,8 @@ impl Drop for Machine {
     }
 }
 
-/// A systemd that runs, as far as scripts see: its `systemctl` tells in `/run/stub/log` what it was asked for, and of all units
-/// that they are (0) or are not active.
+/// A systemd that runs, as far as scripts see: its `systemctl` tells in `/run/stub/log` what it was asked
+/// for, and of all units that they are (0) or are not active.
 fn let_systemd_seem_to_run(machine: &Machine) {
     let stub = "#!/bin/sh\necho \"$*\" >>/run/stub/log\n\
         case \"$*\" in *is-active*) exit \"$(cat /run/stub/active)\" ;; esac\n";

@@ -1,4 +1,5 @@
-//! The service of a package under a systemd of its own: process 1 of namespaces over a layer of this machine's files.
+//! The service of a package under a systemd of its own: process 1 of namespaces over a layer of this
+//! machine's files.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

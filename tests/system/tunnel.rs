@@ -448,7 +448,8 @@ fn replayed_changed_and_foreign_datagrams_are_refused_and_counted() {
         eventually("all of them", || (received() == before + sent).then_some(()));
         let dropped = |reason: &str| ends.metric(0, &format!("dropped_total{{reason=\"{reason}\"}}"));
         let taken = taken as u64;
-        // Of the seven changes one is of the kind; a datagram of another tunnel's kind is none of ours, either.
+        // Of the seven changes one is of the kind; a datagram of another tunnel's kind is none of ours,
+        // either.
         assert_eq!(["replayed", "malformed", "forged"].map(dropped), [taken, 2 * taken, 6 * taken]);
     });
 }
@@ -530,8 +531,8 @@ action = "drop"
 severity = "high"
 "#;
 
-/// Lets a server in the second network say `said`, so many octets a segment, and gives what a client in the first one
-/// gets of it.
+/// Lets a server in the second network say `said`, so many octets a segment, and gives what a client in the
+/// first one gets of it.
 fn hear(ends: &Ends, family: usize, said: &'static [u8], each: usize) -> Vec<u8> {
     let address: IpAddr = INSIDE[family][1].parse().expect("an address");
     let listener = ends.0[1].listen((address, 2222));

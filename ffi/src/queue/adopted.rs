@@ -11,8 +11,9 @@ use crate::namespace;
 use crate::sys;
 
 impl Queue {
-    /// Goes on with a queue that another process has bound by `socket`, packets that wait in it included: a queue
-    /// belongs to the socket's address, whoever holds the socket (`nfqnl_recv_config` compares portids).
+    /// Goes on with a queue that another process has bound by `socket`, packets that wait in it included: a
+    /// queue belongs to the socket's address, whoever holds the socket (`nfqnl_recv_config` compares
+    /// portids).
     ///
     /// Nothing changes for whoever still reads from it, until [`Queue::resume`] is called here.
     ///
@@ -20,7 +21,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When it is no netlink socket to netfilter, or one of another network, or the queue is another socket's.
+    /// When it is no netlink socket to netfilter, or one of another network, or the queue is another
+    /// socket's.
     pub fn adopt(socket: OwnedFd, config: &QueueConfig, marks_connections: bool) -> Result<Self, QueueError> {
         if !socket::is_netfilter(socket.as_fd()) {
             return Err(CallError::of("getsockopt(SO_PROTOCOL)", libc::EPROTOTYPE).into());
@@ -41,11 +43,11 @@ impl Queue {
         }
     }
 
-    /// Begins to read a queue that was adopted, with its own settings and a copy range of `octets` at least: as many as
-    /// the packets that wait were copied by.
+    /// Begins to read a queue that was adopted, with its own settings and a copy range of `octets` at least:
+    /// as many as the packets that wait were copied by.
     ///
-    /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is counted when it
-    /// arrives, and [`Queue::is_lost`] then where nothing comes to this queue.
+    /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is counted when
+    /// it arrives, and [`Queue::is_lost`] then where nothing comes to this queue.
     ///
     /// # Errors
     ///
@@ -64,11 +66,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Answers the packets that somebody has read who had the socket before, and who answers them no more: the kernel would
-    /// hold them for ever. Those that wait to be read stay. Gives how many there were, where the kernel's table can be read.
+    /// Answers the packets that somebody has read who had the socket before, and who answers them no more:
+    /// the kernel would hold them for ever. Those that wait to be read stay. Gives how many there were, where
+    /// the kernel's table can be read.
     ///
-    /// Packets are numbered in the order in which they are put into the socket (`__nfqnl_enqueue_packet`), so that those were
-    /// read that stand before the first that can be read now, or all where none can. Nobody else may read meanwhile.
+    /// Packets are numbered in the order in which they are put into the socket (`__nfqnl_enqueue_packet`), so
+    /// that those were read that stand before the first that can be read now, or all where none can. Nobody
+    /// else may read meanwhile.
     ///
     /// # Errors
     ///
@@ -119,8 +123,8 @@ impl Queue {
         }
     }
 
-    /// Binds the queue by the same socket once more, where whoever had the socket too has given it back: nothing comes to it
-    /// otherwise. What waited in it is gone, and the kernel counts from zero.
+    /// Binds the queue by the same socket once more, where whoever had the socket too has given it back:
+    /// nothing comes to it otherwise. What waited in it is gone, and the kernel counts from zero.
     ///
     /// # Errors
     ///
@@ -139,16 +143,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the kernel has said that nobody has bound this queue, or that another socket has: nothing comes to it before
-    /// it is bound again.
+    /// Whether the kernel has said that nobody has bound this queue, or that another socket has: nothing
+    /// comes to it before it is bound again.
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
 }
 
-/// Whether this kernel takes a connection's mark with a verdict, as [`Queue::bind`] finds out, without a word to the
-/// queue itself: the kernel looks at what is asked for before it looks whose queue that is (`nfqnl_recv_config`), and
-/// the socket that asks has none.
+/// Whether this kernel takes a connection's mark with a verdict, as [`Queue::bind`] finds out, without a word
+/// to the queue itself: the kernel looks at what is asked for before it looks whose queue that is
+/// (`nfqnl_recv_config`), and the socket that asks has none.
 fn finds_connections(number: u16) -> bool {
     let config = QueueConfig { batch: 1, receive_buffer: 1 << 16, ..QueueConfig::new(number) };
     let flag = sys::NFQA_CFG_F_CONNTRACK;

@@ -1,7 +1,7 @@
 //! Attributes of a message to the kernel, written behind what it holds already.
 //!
-//! A message is a slice of words, of which the first is its length so far. False: there was no room, and nothing
-//! was added.
+//! A message is a slice of words, of which the first is its length so far. False: there was no room, and
+//! nothing was added.
 
 /// `struct nlmsghdr` and `struct nfgenmsg`, which begin every message.
 pub(super) const HEADERS: usize = 20;

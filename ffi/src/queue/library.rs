@@ -1,6 +1,7 @@
 //! Messages to the kernel as `libnetfilter_queue` writes them; the only place that calls it.
 //!
-//! Its functions do not check bounds, so each is called where its octets have room; see [`attribute`](super::attribute).
+//! Its functions do not check bounds, so each is called where its octets have room; see
+//! [`attribute`](super::attribute).
 
 use libc::nlmsghdr;
 
@@ -29,7 +30,8 @@ pub(super) fn command(message: &mut [u32], command: u8) -> bool {
 #[must_use]
 pub(super) fn copy(message: &mut [u32], mode: u8, range: u32) -> bool {
     let range = range.cast_signed();
-    // SAFETY: `with` found the octets that this takes (a header of 4, 5, and padding) behind a message that `begin` began.
+    // SAFETY: `with` found the octets that this takes (a header of 4, 5, and padding) behind a message that
+    // `begin` began.
     with(message, 12, |header| unsafe { sys::nfq_nlmsg_cfg_put_params(header, mode, range) })
 }
 
@@ -61,8 +63,8 @@ pub(super) fn payload(message: &mut [u32], octets: &[u8]) -> bool {
     let Ok(length) = u16::try_from(octets.len() + ATTRIBUTE_HEADER) else { return false };
     let count = u32::from(length) - 4;
     let room = usize::from(length).next_multiple_of(4);
-    // SAFETY: `with` found the octets that this takes (a header of 4, `octets`, and padding) behind a message that `begin`
-    // began; `count` of `octets` are read.
+    // SAFETY: `with` found the octets that this takes (a header of 4, `octets`, and padding) behind a message
+    // that `begin` began; `count` of `octets` are read.
     with(message, room, |header| unsafe {
         sys::nfq_nlmsg_verdict_put_pkt(header, octets.as_ptr().cast(), count);
     })

@@ -68,7 +68,8 @@ pub struct PacketMessage<'a> {
     pub user: Option<u32>,
     /// Group of that socket's user, as [`user`](Self::user).
     pub group: Option<u32>,
-    /// Security context of the packet, where [`QueueConfig::security_contexts`] is set and a security module labels packets.
+    /// Security context of the packet, where [`QueueConfig::security_contexts`] is set and a security module
+    /// labels packets.
     ///
     /// [`QueueConfig::security_contexts`]: super::QueueConfig::security_contexts
     pub security_context: Option<&'a [u8]>,

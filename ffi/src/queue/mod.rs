@@ -434,7 +434,8 @@ impl Queue {
     }
 }
 
-/// Readable when packets wait, for `poll` and event loops: then [`Queue::receive_waiting`] takes them without waiting.
+/// Readable when packets wait, for `poll` and event loops: then [`Queue::receive_waiting`] takes them without
+/// waiting.
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -1,6 +1,7 @@
 //! Messages to the kernel, gathered in one buffer so that many travel in one send.
 //!
-//! What a message holds is written by `libnetfilter_queue`, or in Rust where the feature of that name is off. Every message has a fixed size that room is made for before.
+//! What a message holds is written by `libnetfilter_queue`, or in Rust where the feature of that name is off.
+//! Every message has a fixed size that room is made for before.
 
 use super::attribute::{ATTRIBUTE_HEADER, HEADERS, attribute, number};
 #[cfg(feature = "libnetfilter_queue")]
@@ -66,9 +67,9 @@ impl Outgoing {
     /// The messages, to be sent whole.
     pub(super) fn octets(&self) -> &[u8] {
         let start = self.buffer.as_ptr().cast::<u8>();
-        // SAFETY: the buffer is initialised memory of at least `length` octets: `push` makes a message within the
-        // words that it was given and adds no more than that, and the buffer never shrinks. Any initialised octet
-        // is a valid u8, and the borrow of `self` keeps it alive and unchanged.
+        // SAFETY: the buffer is initialised memory of at least `length` octets: `push` makes a message within
+        // the words that it was given and adds no more than that, and the buffer never shrinks. Any
+        // initialised octet is a valid u8, and the borrow of `self` keeps it alive and unchanged.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 

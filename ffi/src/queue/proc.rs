@@ -32,8 +32,8 @@ pub struct KernelCounters {
 /// The table, held open: who may open it need not be who reads it.
 static HELD: OnceLock<File> = OnceLock::new();
 
-/// Opens the table of the calling thread's network namespace once for all threads, so that it can be read by a program
-/// that gives up root; the file is root's, mode 0440.
+/// Opens the table of the calling thread's network namespace once for all threads, so that it can be read by
+/// a program that gives up root; the file is root's, mode 0440.
 ///
 /// # Errors
 ///

@@ -171,8 +171,8 @@ impl<T> Ring<T> {
         self.enqueue(&operation.prepare().flags(flags).user_data(operation.user_data()))
     }
 
-    /// Refuses a socket outside the table: the kernel would make an ordinary descriptor for the highest number,
-    /// which nobody would ever close.
+    /// Refuses a socket outside the table: the kernel would make an ordinary descriptor for the highest
+    /// number, which nobody would ever close.
     fn check(&self, Socket(socket): Socket) -> Result<(), RingError> {
         if socket < self.sockets { Ok(()) } else { Err(RingError::NoSocket { socket }) }
     }

@@ -1,7 +1,7 @@
 //! The chunked transfer coding, RFC 9112 section 7.1, as a state machine over slices.
 //!
-//! LF alone is taken for a line end (most servers do), unless extensions stand before it. White space behind a size is
-//! taken too, which old servers pad with; everything else that is not a plain size is hostile.
+//! LF alone is taken for a line end (most servers do), unless extensions stand before it. White space behind
+//! a size is taken too, which old servers pad with; everything else that is not a plain size is hostile.
 
 use super::{Anomaly, CHUNK_LIMIT, EXTENSION_LIMIT, TRAILER_LIMIT};
 
@@ -58,8 +58,8 @@ impl Chunked {
         Self { place: Place::SizeStart, left: 0, line: 0, odd: None }
     }
 
-    /// A limit that was passed since this was asked last. What is beyond is gone over like what is within: servers that
-    /// take it find the end where it is.
+    /// A limit that was passed since this was asked last. What is beyond is gone over like what is within:
+    /// servers that take it find the end where it is.
     pub(super) const fn take_odd(&mut self) -> Option<Anomaly> {
         self.odd.take()
     }

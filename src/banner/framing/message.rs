@@ -34,7 +34,8 @@ impl Message {
         self.head.take()
     }
 
-    /// The same, framed so: fields have come that were not there when it was made. Nothing of the body was read yet.
+    /// The same, framed so: fields have come that were not there when it was made. Nothing of the body was
+    /// read yet.
     pub fn framed(self, framing: Framing) -> Self {
         Self { reader: BodyReader::new(framing), framing, ..self }
     }

@@ -61,7 +61,8 @@ pub fn of_request(request: &Request<'_>) -> Framed {
         return Framed { framing: Framing::Length(0), hostile: None };
     }
     let framed = of_fields(&request.headers, request.version, Framing::Length(0), Role::Request);
-    // RFC 9110 section 9.3.6: nothing follows it but the tunnel, and servers that know no tunnels read on at once.
+    // RFC 9110 section 9.3.6: nothing follows it but the tunnel, and servers that know no tunnels read on at
+    // once.
     let lost = request.method.eq_ignore_ascii_case(b"CONNECT") && framed.framing != Framing::Length(0);
     Framed { hostile: framed.hostile.or(lost.then_some(Anomaly::FramingLost)), ..framed }
 }
@@ -91,8 +92,8 @@ pub fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// Whether servers refuse a request for this (RFC 9112 section 6.3 and 7.1), so that one that does not may read on anywhere. Beside
-/// what is merely odd, and read by all in the same way.
+/// Whether servers refuse a request for this (RFC 9112 section 6.3 and 7.1), so that one that does not may
+/// read on anywhere. Beside what is merely odd, and read by all in the same way.
 pub const fn is_lost(hostile: Anomaly) -> bool {
     matches!(
         hostile,
@@ -110,9 +111,9 @@ pub const fn is_lost(hostile: Anomaly) -> bool {
     )
 }
 
-/// Whether a head holds a field that frames the message for some readers and is malformed for others, which have to
-/// refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control octet around its name, a bare CR before it,
-/// a value with more than visible ASCII.
+/// Whether a head holds a field that frames the message for some readers and is malformed for others, which
+/// have to refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control octet around its name, a
+/// bare CR before it, a value with more than visible ASCII.
 pub fn is_disputed(head: &[u8]) -> bool {
     head.split(|octet| *octet == b'\n').any(is_disputed_line)
 }

@@ -2,8 +2,8 @@
 
 use super::start::{Look, Start, require};
 
-/// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 octets with the number 0, the version 10, and a server
-/// version that begins with a digit; or an error before it.
+/// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 octets with the number 0, the
+/// version 10, and a server version that begins with a digit; or an error before it.
 pub(super) fn mysql(start: &mut Start<'_>) -> Look {
     start.skip(1)?;
     start.within(0..=1)?;

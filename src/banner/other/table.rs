@@ -86,8 +86,8 @@ pub(super) const TABLE: &[Row] = &[
 ];
 
 /// RFC 8446 section 5.1: a record of a handshake, its version 3 and what nobody looks at behind that, at most
-/// 2^14 + 2048 octets, and the type of the message in it. Empty records may stand before it, of which OpenSSL overlooks
-/// 32, and alerts that only warn, which Go overlooks.
+/// 2^14 + 2048 octets, and the type of the message in it. Empty records may stand before it, of which OpenSSL
+/// overlooks 32, and alerts that only warn, which Go overlooks.
 fn tls_message(start: &mut Start<'_>, kind: u8) -> Look {
     loop {
         let record = start.among(&[0x15, 0x16])?;
@@ -232,8 +232,8 @@ fn dns(start: &mut Start<'_>) -> Look {
     start.within(0..=2).map(|_| ())
 }
 
-/// `OpenVPN`'s wire protocol, sections "TCP" and "`P_CONTROL"`: the length of the packet, its opcode with key 0,
-/// a session, and where nothing protects it an empty list of acknowledgements.
+/// `OpenVPN`'s wire protocol, sections "TCP" and "`P_CONTROL"`: the length of the packet, its opcode with key
+/// 0, a session, and where nothing protects it an empty list of acknowledgements.
 fn openvpn(start: &mut Start<'_>, opcodes: &[u8]) -> Look {
     let length = start.number(2, 14..=600)?;
     start.among(opcodes)?;

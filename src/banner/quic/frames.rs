@@ -32,8 +32,8 @@ pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8])
     })
 }
 
-/// Reads a frame behind its type; none where it can't be read, and within it nothing of what has no octets of the
-/// handshake.
+/// Reads a frame behind its type; none where it can't be read, and within it nothing of what has no octets of
+/// the handshake.
 fn frame<'f>(kind: u8, reader: &mut Reader<'f>) -> Option<Option<(u64, &'f [u8])>> {
     match kind {
         PADDING | PING => {}

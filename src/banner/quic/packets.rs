@@ -118,8 +118,8 @@ pub fn next_packet(octets: &[u8]) -> Next<'_> {
     }
 }
 
-/// What may be datagrams behind the first in a train of them that the kernel hands over as one: from wherever a
-/// version that is read is spelled behind an octet that begins a long header.
+/// What may be datagrams behind the first in a train of them that the kernel hands over as one: from wherever
+/// a version that is read is spelled behind an octet that begins a long header.
 pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
     let places = SPELLED.into_iter().flat_map(move |spelled| memmem::find_iter(octets, spelled));
     let behind = places.filter(|at| *at > 1).filter_map(|at| octets.get(at - 1..));

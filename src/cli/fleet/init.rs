@@ -29,7 +29,8 @@ Examples:
   bannerwall fleet init --sensor gw-1 --dry-run | psql postgresql://postgres@db/net"
 )]
 pub(super) struct InitArgs {
-    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in PGPASSWORD.
+    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in
+    /// PGPASSWORD.
     #[arg(long, value_name = "URL", value_parser = inventory_place(), required_unless_present = "dry_run")]
     database: Option<Place>,
     /// A role for a sensor of this name; may be given several times.
@@ -67,8 +68,8 @@ pub(super) struct MergeArgs {
     /// Try once more what was set aside, since it could not be read.
     #[arg(long)]
     again: bool,
-    /// Do not confine the process to the network, for debugging: what a batch leads astray may then open every file and
-    /// run every program.
+    /// Do not confine the process to the network, for debugging: what a batch leads astray may then open
+    /// every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
 }

@@ -75,7 +75,8 @@ enum FleetCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Wait until scans are over. Ends with 1 where one was cancelled, has shards that failed, or is not over in time.
+    /// Wait until scans are over. Ends with 1 where one was cancelled, has shards that failed, or is not over
+    /// in time.
     #[command(
         after_help = "Ends with 130 at SIGINT and SIGTERM; the scans go on. A database that goes away meanwhile is waited for.
 
@@ -126,7 +127,8 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[command(flatten)]
         database: Database,
     },
-    /// Forget scans that are over, with what came of them, or sensors that are gone; the inventory keeps what it has.
+    /// Forget scans that are over, with what came of them, or sensors that are gone; the inventory keeps what
+    /// it has.
     #[command(after_help = "Examples:
   bannerwall fleet forget 1 2 --database postgresql://ann@db/net
   bannerwall fleet forget --older-than 90d --database postgresql://ann@db/net
@@ -135,7 +137,8 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         /// The scans' numbers.
         #[arg(value_name = "SCAN", required_unless_present_any = ["older_than", "sensor"])]
         scans: Vec<i64>,
-        /// A sensor of which nothing waits to be merged, with what was set aside of it; may be given several times.
+        /// A sensor of which nothing waits to be merged, with what was set aside of it; may be given several
+        /// times.
         #[arg(long, value_name = "NAME", conflicts_with_all = ["scans", "older_than"])]
         sensor: Vec<String>,
         /// All that have been over for so long.
@@ -168,7 +171,8 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct Database {
-    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in PGPASSWORD.
+    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in
+    /// PGPASSWORD.
     #[arg(long = "database", value_name = "URL", value_parser = inventory_place())]
     place: Place,
 }
@@ -192,7 +196,8 @@ struct SubmitArgs {
 #[command(after_help = "Example:
   bannerwall fleet schedule '30 3 * * 1-5 Europe/Berlin' ssh 192.0.2.0/24 --database postgresql://ann@db/net")]
 struct ScheduleArgs {
-    /// When: minute, hour, day, month, day of the week and time zone (UTC where there is none), as in crontabs.
+    /// When: minute, hour, day, month, day of the week and time zone (UTC where there is none), as in
+    /// crontabs.
     #[arg(value_name = "CRONTAB")]
     cron: Cron,
     #[command(flatten)]
@@ -204,7 +209,8 @@ struct ScheduleArgs {
 /// How an order is carried out, beside what `scan` takes.
 #[derive(Debug, Args)]
 struct How {
-    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in PGPASSWORD.
+    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in
+    /// PGPASSWORD.
     #[arg(long, global = true, value_name = "URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<Place>,
     /// Targets of a shard: what a worker takes at once.
@@ -215,7 +221,8 @@ struct How {
     #[arg(long, global = true, value_name = "N", default_value_t = 3, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     attempts: u64,
-    /// Targets a second in a network, all workers together; may be given several times. (--rate is of all targets.)
+    /// Targets a second in a network, all workers together; may be given several times. (--rate is of all
+    /// targets.)
     #[arg(long, global = true, value_name = "CIDR=N", help_heading = "Fleet")]
     network_rate: Vec<NetworkRate>,
     /// Ask nothing in the minutes that a crontab with a time zone names; may be given several times.
@@ -237,7 +244,8 @@ Examples:
 struct WorkerArgs {
     #[command(flatten)]
     database: Database,
-    /// The name that others know it by, and that the inventory has for it as a sensor [default: the host's name].
+    /// The name that others know it by, and that the inventory has for it as a sensor [default: the host's
+    /// name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Targets a second that this worker asks at most.
@@ -252,8 +260,8 @@ struct WorkerArgs {
     /// End when every scan is over.
     #[arg(long)]
     until_empty: bool,
-    /// Do not confine the worker to the network, for debugging: what an answer leads astray may then open every file and
-    /// run every program.
+    /// Do not confine the worker to the network, for debugging: what an answer leads astray may then open
+    /// every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
 }

@@ -38,14 +38,16 @@ enum HookCommand {
     Up(HookFlags),
     /// Remove all that bannerwall ever put up, and nothing else.
     ///
-    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they change nothing.
+    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they
+    /// change nothing.
     #[command(
         after_help = "Examples:\n  bannerwall hook down\n  bannerwall hook down --unless-closed   # what a service does after its end"
     )]
     Down(DownFlags),
     /// Tell what is up, whether it works, and what it has counted.
     ///
-    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they change nothing.
+    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they
+    /// change nothing.
     #[command(after_help = "Example:
   bannerwall hook status
 

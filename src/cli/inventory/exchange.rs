@@ -21,8 +21,8 @@ use crate::inventory::{Filter, Time};
   bannerwall inventory export --format cyclonedx --inventory net.db side:server '!state:gone' > software.cdx.json
   bannerwall inventory export --format nmap-xml --inventory net.db net:192.0.2.0/24 -o net.xml")]
 pub(super) struct ExportArgs {
-    /// `csv` and `json` (an object a line) list services, `cyclonedx` (1.6, JSON) software with places and findings,
-    /// `nmap-xml` servers.
+    /// `csv` and `json` (an object a line) list services, `cyclonedx` (1.6, JSON) software with places and
+    /// findings, `nmap-xml` servers.
     #[arg(long, value_name = "FORMAT")]
     format: ExportName,
     #[command(flatten)]
@@ -52,8 +52,8 @@ enum ExportName {
 
 What was taken over before is not counted again.")]
 pub(super) struct ImportArgs {
-    /// nmap's XML, Zeek's `known_services`, `software`, `ssh` and `http` logs (tables or JSON), or EVE JSON; packed by gzip or
-    /// not; - is stdin.
+    /// nmap's XML, Zeek's `known_services`, `software`, `ssh` and `http` logs (tables or JSON), or EVE JSON;
+    /// packed by gzip or not; - is stdin.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// What the files hold [default: what they begin with].

@@ -47,7 +47,8 @@ Examples:
   bannerwall inventory list --inventory net.db finding:critical '!state:gone'"
     )]
     List(Filtered),
-    /// Show all that is known of a host: what it says and has said, who comes to it, where it goes, what changed.
+    /// Show all that is known of a host: what it says and has said, who comes to it, where it goes, what
+    /// changed.
     #[command(after_help = "Example:\n  bannerwall inventory show 198.51.100.7 --inventory net.db")]
     Show {
         /// Its address.
@@ -77,7 +78,8 @@ Examples:
         after_help = "Examples:\n  bannerwall inventory changes --inventory net.db --since 24h\n  bannerwall inventory changes --inventory net.db --since 2026-11-20 --until 2026-11-21 side:server"
     )]
     Changes {
-        /// From this time on: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a run (#3).
+        /// From this time on: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a
+        /// run (#3).
         #[arg(long, value_name = "TIME", default_value = "24h")]
         since: Moment,
         /// Up to this time.
@@ -100,11 +102,11 @@ Examples:
         #[command(flatten)]
         filtered: Filtered,
     },
-    /// Show what rules and policies would stop of what was seen: which services and clients, how often they were
-    /// there, and when last.
+    /// Show what rules and policies would stop of what was seen: which services and clients, how often they
+    /// were there, and when last.
     ///
-    /// A rule is judged by what names software, as the inventory keeps it (SSH identifications, `Server` and `User-Agent`
-    /// fields, greetings); of one that asks more it counts what it has told of already.
+    /// A rule is judged by what names software, as the inventory keeps it (SSH identifications, `Server` and
+    /// `User-Agent` fields, greetings); of one that asks more it counts what it has told of already.
     #[command(
         after_help = "Examples:\n  bannerwall inventory impact --rules mine.toml --inventory net.db\n  bannerwall inventory impact --local exceptions.toml --inventory net.db --format json net:198.51.100.0/24"
     )]

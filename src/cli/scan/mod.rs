@@ -79,11 +79,12 @@ enum Mode {
         #[arg(long, value_name = "OCTETS", default_value_t = 65_536,
               value_parser = clap::value_parser!(u32).range(256..=16_777_216))]
         max_bytes: u32,
-        /// Read the key exchange, too, and tell its fingerprint (`hassh_server`), whether or not a rule asks for it.
+        /// Read the key exchange, too, and tell its fingerprint (`hassh_server`), whether or not a rule asks
+        /// for it.
         #[arg(long)]
         hassh: bool,
-        /// Exchange keys with the server as far as its host key, and tell that: one more answer to wait for, and some
-        /// computing for both.
+        /// Exchange keys with the server as far as its host key, and tell that: one more answer to wait for,
+        /// and some computing for both.
         #[arg(long)]
         host_key: bool,
         #[command(flatten)]
@@ -107,13 +108,15 @@ enum Mode {
         #[command(flatten)]
         common: Common,
     },
-    /// Shake hands with servers of TLS, and judge their versions, cipher suites and certificates by the rules.
+    /// Shake hands with servers of TLS, and judge their versions, cipher suites and certificates by the
+    /// rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan tls 192.0.2.0/24 -p 443,8443\n  bannerwall scan tls mail.example.org --starttls smtp --format json\n  bannerwall scan tls 192.0.2.7 --sni www.example.org --ca authority.pem"
     )]
     Tls {
-        /// Ports and ranges of ports; by default 443, and with --starttls those that the protocol is usual at.
+        /// Ports and ranges of ports; by default 443, and with --starttls those that the protocol is usual
+        /// at.
         #[arg(short, long, value_name = "PORTS")]
         ports: Option<Ports>,
         /// Ask for TLS as this protocol does: a greeting, then STARTTLS, STLS or AUTH TLS.
@@ -122,8 +125,8 @@ enum Mode {
         /// Application protocols to offer (ALPN), in order [default: h2,http/1.1, and none with --starttls].
         #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tls::application_protocol)]
         alpn: Option<Vec<String>>,
-        /// Show only servers of whose handshake or certificate (subject, issuer, names) something matches; given
-        /// several times, all must.
+        /// Show only servers of whose handshake or certificate (subject, issuer, names) something matches;
+        /// given several times, all must.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
         #[command(flatten)]
@@ -140,8 +143,8 @@ enum Mode {
         /// Ports and ranges of ports.
         #[arg(short, long, value_name = "PORTS", default_value = "443")]
         ports: Ports,
-        /// Versions of HTTP to offer (ALPN), in order: http/1.1, h2 [default: http/1.1, and h2 to who takes only
-        /// that].
+        /// Versions of HTTP to offer (ALPN), in order: http/1.1, h2 [default: http/1.1, and h2 to who takes
+        /// only that].
         #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = [HTTP_1_1, HTTP_2])]
         alpn: Vec<String>,
         #[command(flatten)]
@@ -174,16 +177,17 @@ enum Mode {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6. A target with a port
-    /// (`192.0.2.7:2222`, `[2001:db8::1]:22`) or a URL, of which only host and port count, is asked at that port alone.
+    /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6. A target
+    /// with a port (`192.0.2.7:2222`, `[2001:db8::1]:22`) or a URL, of which only host and port count, is
+    /// asked at that port alone.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     #[command(flatten)]
     rules: RulesFlag,
     #[command(flatten)]
     fingerprints: FingerprintsFlag,
-    /// Read targets from a file, `-` for standard input. Results of `scan`, nmap (grepable), masscan, naabu and httpx
-    /// are taken as they are: their open TCP ports are the targets.
+    /// Read targets from a file, `-` for standard input. Results of `scan`, nmap (grepable), masscan, naabu
+    /// and httpx are taken as they are: their open TCP ports are the targets.
     #[arg(short, long, value_name = "FILE")]
     input: Option<String>,
     /// Leave these addresses, networks or ranges out; may be given several times.
@@ -244,8 +248,9 @@ struct Common {
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
-    /// Do not confine the program to the network and its own files, for debugging: what an answer leads astray may
-    /// then open every file and run every program. A scan that notifies others is not confined either.
+    /// Do not confine the program to the network and its own files, for debugging: what an answer leads
+    /// astray may then open every file and run every program. A scan that notifies others is not confined
+    /// either.
     #[arg(long)]
     no_sandbox: bool,
     /// Show open ports only. (Text does so anyway where there are more than 256 targets; -v shows all.)

@@ -1,7 +1,8 @@
 //! Scans that others make: what `scan` takes, as an order for the workers of a fleet and back.
 //!
-//! An order holds flags by their names and values, as `scan` reads them. Which may stand in one is a list: none that
-//! reads or writes a file, or runs a program, for whoever can write the table decides about every worker.
+//! An order holds flags by their names and values, as `scan` reads them. Which may stand in one is a list:
+//! none that reads or writes a file, or runs a program, for whoever can write the table decides about every
+//! worker.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

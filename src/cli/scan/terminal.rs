@@ -74,8 +74,8 @@ impl Terminal {
     }
 }
 
-/// Files that a scan makes, which stay root's when it leaves root. None if it has to stay: a checkpoint is replaced time and again,
-/// and its command line is obeyed only if root has written it.
+/// Files that a scan makes, which stay root's when it leaves root. None if it has to stay: a checkpoint is
+/// replaced time and again, and its command line is obeyed only if root has written it.
 fn made(request: &Request<'_>) -> Option<Vec<PathBuf>> {
     let common = request.common;
     let files = common.output.as_deref().into_iter().chain(common.inventory.path());

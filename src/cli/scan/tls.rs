@@ -17,8 +17,8 @@ const LONGEST_PROTOCOL: usize = 255;
 
 #[derive(Debug, Args)]
 pub(super) struct TlsArgs {
-    /// The host name to ask for (SNI), and to hold certificates against; by default the target's, and none where
-    /// that is an address.
+    /// The host name to ask for (SNI), and to hold certificates against; by default the target's, and none
+    /// where that is an address.
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     sni: Option<DnsName<'static>>,
     /// Authorities (PEM) by whose word certificates are valid; by default this system's.

@@ -70,8 +70,8 @@ impl Admission {
         }
     }
 
-    /// Octets of a side are missing for good, as a capture may lack some: what comes behind them is the middle
-    /// of something.
+    /// Octets of a side are missing for good, as a capture may lack some: what comes behind them is the
+    /// middle of something.
     pub(super) fn lose(&mut self) {
         if self.gate.as_ref().is_some_and(|gate| !gate.policy.judges_midstream()) {
             self.gate = None;
@@ -91,7 +91,8 @@ impl Admission {
         (self.gate.is_some() || self.nameless) && self.first.of(side).len() < FIRST_OCTETS
     }
 
-    /// Whether nothing speaks against letting the flow pass unseen: no policy, and no name that is not told yet.
+    /// Whether nothing speaks against letting the flow pass unseen: no policy, and no name that is not told
+    /// yet.
     pub(super) const fn may_pass(&self) -> bool {
         self.gate.is_none() && !self.nameless
     }

@@ -350,7 +350,8 @@ impl Dialogue {
         }
     }
 
-    /// What is left of the response that is being read, if nobody wants any of it and it answers the only request.
+    /// What is left of the response that is being read, if nobody wants any of it and it answers the only
+    /// request.
     pub(super) fn rest_of_response(&self) -> Option<Rest> {
         match (&self.direction(Side::Client).reading, &self.direction(Side::Server).reading) {
             (Reading::Http(client), Reading::Http(server)) if client.is_behind_message() => {
@@ -380,8 +381,8 @@ impl Dialogue {
         matches!(self.direction(from).reading, Reading::Http(_))
     }
 
-    /// Whether one side began no banner and the other one has said nothing, or a word without an end: a log, a backup, a
-    /// film. Nobody can tell where that ends, and what the other one may say next is awaited.
+    /// Whether one side began no banner and the other one has said nothing, or a word without an end: a log,
+    /// a backup, a film. Nobody can tell where that ends, and what the other one may say next is awaited.
     pub(super) fn is_monologue(&self, from: Side) -> bool {
         let other = self.direction(from.other());
         self.direction(from).first.spoken == Spoken::Other

@@ -1,10 +1,11 @@
-//! Banners behind octets that are not read: hellos of TLS at any place, and a client's lines that begin like an SSH
-//! identification.
+//! Banners behind octets that are not read: hellos of TLS at any place, and a client's lines that begin like
+//! an SSH identification.
 //!
-//! Servers of LDAP, `PostgreSQL`, `MySQL`, XMPP, mail, news and many others go on in TLS once a client asks for it in some
-//! words of their own, and some servers of SSH overlook any lines. So this runs beside whatever a client's octets are
-//! read as, and judges what it finds, until both ends agree on a protocol or the client has said [`LIMIT`] octets. Of
-//! the server the answer to a hello that was found is looked for, too.
+//! Servers of LDAP, `PostgreSQL`, `MySQL`, XMPP, mail, news and many others go on in TLS once a client asks
+//! for it in some words of their own, and some servers of SSH overlook any lines. So this runs beside
+//! whatever a client's octets are read as, and judges what it finds, until both ends agree on a protocol or
+//! the client has said [`LIMIT`] octets. Of the server the answer to a hello that was found is looked for,
+//! too.
 
 use super::hand_over::Asked;
 use super::opening::Spoken;
@@ -173,8 +174,8 @@ impl Search {
 }
 
 impl Dialogue {
-    /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as octets of a request's body
-    /// or not.
+    /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as octets of a
+    /// request's body or not.
     pub(super) fn search(&mut self, from: Side, input: &[u8], within_body: bool, judge: &mut Judge<'_>) {
         if from == Side::Server {
             self.judge_lines(judge);
@@ -182,7 +183,8 @@ impl Dialogue {
         let is_first = from == Side::Client && self.may_begin_with_hello(input);
         if is_first || !self.searches(from) {
             if from == Side::Server {
-                // What was said before a hello answers none, also where it waits to be read: `S` of PostgreSQL.
+                // What was said before a hello answers none, also where it waits to be read: `S` of
+                // PostgreSQL.
                 let search = &mut self.direction_mut(from).search;
                 search.seen = search.seen.max(input.len());
             }

@@ -119,7 +119,8 @@ fn a_refused_connection_may_be_tried_again_with_the_same_number() {
 fn the_ports_of_a_blocked_connection_may_be_used_again_at_once() {
     let mut talk = Setup::enforcing(RULES).open();
     assert_eq!(talk.client(BAD), Decision::Block);
-    // The server knows nothing of the end: it answers the SYN as one out of place, and is reset by what that provokes.
+    // The server knows nothing of the end: it answers the SYN as one out of place, and is reset by what that
+    // provokes.
     let syn = talk.segment(true).sequence(0x4000_0000).flags(Flags::SYN);
     assert_eq!(talk.show(&syn), Decision::Undecided);
     let challenge = talk.segment(false);

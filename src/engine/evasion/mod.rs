@@ -24,10 +24,11 @@
 //!    acknowledged numbers that were seen.
 //! 4. **Time passes no banner.** A side that has said nothing may take days. One that stands within a banner
 //!    has 120 s, then the flow is blocked (`inspection_budget_spent`), also when nothing more comes. Blocked
-//!    and idle flows are remembered for as long as Linux tracks connections, or until the table has no
-//!    other place. A connection is over when both ends say so, by a FIN that the other acknowledges or by resets. One that a
-//!    single end calls over is inspected for 20 s; then its verdict alone is kept, outside of the table, and nothing more of it
-//!    passes before a SYN is answered. So dead connections take no place from others.
+//!    and idle flows are remembered for as long as Linux tracks connections, or until the table has no other
+//!    place. A connection is over when both ends say so, by a FIN that the other acknowledges or by resets.
+//!    One that a single end calls over is inspected for 20 s; then its verdict alone is kept, outside of the
+//!    table, and nothing more of it passes before a SYN is answered. So dead connections take no place from
+//!    others.
 //! 5. **A budget counts what is inspected.** 256 KiB without a decision block the flow; a body counts a
 //!    sixteenth, a side that is done nothing, and neither does one that speaks alone: logs, backups and films
 //!    come to no end, and what the other end may say is awaited.
@@ -35,10 +36,11 @@
 //!    those that were silent for longest. Under `--on-failure open` he then passes, under `closed` he is
 //!    blocked.
 //! 7. **What opens a connection is judged** whatever the kernel's mark says, and the mark is taken off.
-//! 8. **No request goes by unseen** where every transaction is read. What the kernel lets by of such a flow is what the server sends
-//!    within a body whose end is known and whose head its client has acknowledged, as long as nothing else is asked, and
-//!    segments of the client without an octet (`src/engine/release.rs`); where every request is read and one response, all that the
-//!    server sends behind that one (`src/engine/standing.rs`).
+//! 8. **No request goes by unseen** where every transaction is read. What the kernel lets by of such a flow
+//!    is what the server sends within a body whose end is known and whose head its client has acknowledged,
+//!    as long as nothing else is asked, and segments of the client without an octet
+//!    (`src/engine/release.rs`); where every request is read and one response, all that the server sends
+//!    behind that one (`src/engine/standing.rs`).
 //!
 //! A monitor and a replay tell the same and change nothing; a replay of one direction does not wait for
 //! acknowledgements that it can't have.
@@ -110,27 +112,29 @@
 //!
 //! # What is not
 //!
-//! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in force
-//!   would block a request: a second response is not judged then. `requests` reads all requests and the first response. What a later `CONNECT` opens is read as requests there, and as
-//!   nothing else.
+//! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in
+//!   force would block a request: a second response is not judged then. `requests` reads all requests and the
+//!   first response. What a later `CONNECT` opens is read as requests there, and as nothing else.
 //! * A hello behind the first MiB of a client's octets in a protocol that is not read is not judged.
-//! * What a server sends behind the end of such a body before its client asks for more goes by. It answers nothing: a client that takes
-//!   it for the answer to what it asks next has been told so by a server that answers before it is asked, which ends that agree can do
-//!   in other ways. It is told once the client has acknowledged it (`http_unexpected_data`), and what answers a request is read.
-//! * A server that answers a request and leaves its body unread (handlers of Python's `http.server` may) takes that body for its next
-//!   request. By RFC 9112 it is none: it is judged as a body.
-//! * Behind a request that announces no end of what it sends (`SOURCE`, `PUT` without a length) or by RTSP, what is no message is
-//!   left out, however long that is, as in a tunnel; requests in it are judged.
+//! * What a server sends behind the end of such a body before its client asks for more goes by. It answers
+//!   nothing: a client that takes it for the answer to what it asks next has been told so by a server that
+//!   answers before it is asked, which ends that agree can do in other ways. It is told once the client has
+//!   acknowledged it (`http_unexpected_data`), and what answers a request is read.
+//! * A server that answers a request and leaves its body unread (handlers of Python's `http.server` may)
+//!   takes that body for its next request. By RFC 9112 it is none: it is judged as a body.
+//! * Behind a request that announces no end of what it sends (`SOURCE`, `PUT` without a length) or by RTSP,
+//!   what is no message is left out, however long that is, as in a tunnel; requests in it are judged.
 //! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
-//! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has all
-//!   before it by then.
-//! * Of a client that offers Encrypted Client Hello the name in the open is judged, which may be another one's;
-//!   from TLS 1.3 on certificates are not seen. QUIC and DTLS are not read.
+//! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has
+//!   all before it by then.
+//! * Of a client that offers Encrypted Client Hello the name in the open is judged, which may be another
+//!   one's; from TLS 1.3 on certificates are not seen. QUIC and DTLS are not read.
 //! * A program on the guard's own machine that may set marks (`CAP_NET_RAW`) can send with the guard's mark,
 //!   which passes the output chain; nfqws does so by chance. `--mark` chooses other bits.
-//! * Of a packet of more than 65,531 octets (the longest of loopback, or segments of chosen sizes that an interface puts
-//!   together) a queue does not show the last four at most: a line that begins in them is not read.
+//! * Of a packet of more than 65,531 octets (the longest of loopback, or segments of chosen sizes that an
+//!   interface puts together) a queue does not show the last four at most: a line that begins in them is not
+//!   read.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
 //!   judged and matches are dropped, and after 120 s the rest passes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
@@ -141,12 +145,14 @@
 //!   told (`gap`) and read on behind.
 //! * Octets with a sequence number that the guard has forgotten the beginning of (a table full of others)
 //!   are read as if a connection began there.
-//! * A connection whose SYN the guard has not seen or has forgotten begins for it with the first segment that it sees. Its
-//!   sender may send a decoy that ends where the receiver stands, or before that. The receiver answers with a duplicate ACK,
-//!   and the guard takes the decoy for received. The same goes for bytes that the receiver ignores in one segment, or one
-//!   flight, with those that it takes: nobody has told the guard yet where the receiver stands.
-//! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a simultaneous
-//!   open). The guard forgets it after 120 s, if other connections fill the table, or with a restart.
+//! * A connection whose SYN the guard has not seen or has forgotten begins for it with the first segment that
+//!   it sees. Its sender may send a decoy that ends where the receiver stands, or before that. The receiver
+//!   answers with a duplicate ACK, and the guard takes the decoy for received. The same goes for bytes that
+//!   the receiver ignores in one segment, or one flight, with those that it takes: nobody has told the guard
+//!   yet where the receiver stands.
+//! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a
+//!   simultaneous open). The guard forgets it after 120 s, if other connections fill the table, or with a
+//!   restart.
 
 #[cfg(test)]
 mod ends;

@@ -254,7 +254,8 @@ fn packets_without_a_connection_displace_each_other_only() {
     }
 }
 
-/// Connections to a server that answers: half a head each, or half a handshake. Gives how many SYNs were let through.
+/// Connections to a server that answers: half a head each, or half a handshake. Gives how many SYNs were let
+/// through.
 fn connections(talk: &mut Conversation, ports: std::ops::Range<u16>, said: Option<&[u8]>) -> usize {
     let mut admitted = 0;
     for port in ports {

@@ -15,14 +15,16 @@ use crate::terms::QuicVersion;
 /// Connections between the same two ports that are told apart. Those that were judged give way to others.
 pub(super) const ATTEMPTS: usize = 8;
 
-/// Connections that gave way to others and whose Initials are still known as theirs. Behind that none is begun any
-/// more: what was let through of one of them could be made whole unseen.
+/// Connections that gave way to others and whose Initials are still known as theirs. Behind that none is
+/// begun any more: what was let through of one of them could be made whole unseen.
 const OVER: usize = 1 << 10;
 
-/// Initials of a client that are looked at in a datagram: it may have begun anew in another version, and no more.
+/// Initials of a client that are looked at in a datagram: it may have begun anew in another version, and no
+/// more.
 const INITIALS: usize = 4;
 
-/// How long a connection is known that gave way to others: longer than its server waits for the rest of a hello.
+/// How long a connection is known that gave way to others: longer than its server waits for the rest of a
+/// hello.
 const OVER_TIME: Duration = Duration::from_secs(120);
 
 /// Octets that a pair of ciphers takes, roughly.
@@ -356,7 +358,8 @@ enum Opened {
     NoRoom,
     /// It is of one whose hello its server has.
     Settled,
-    /// It begins once more what is past: its server has the hello, or nobody remembers what of it was let through.
+    /// It begins once more what is past: its server has the hello, or nobody remembers what of it was let
+    /// through.
     Late,
     No,
 }

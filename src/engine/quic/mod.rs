@@ -6,8 +6,8 @@
 //! the server shows, by going on with the handshake, that it has them: what comes instead of them is dropped.
 //!
 //! Between the same two ports there may be many connections. Whatever begins one (a long header) is looked at
-//! even where the flow may pass; packets with short headers are worth nothing to anybody who has no keys from a
-//! hello, and pass.
+//! even where the flow may pass; packets with short headers are worth nothing to anybody who has no keys from
+//! a hello, and pass.
 
 mod association;
 mod attempt;
@@ -241,10 +241,11 @@ impl Datagrams {
         Inspected { decision, mark }
     }
 
-    /// Stops the connection whose hello was judged with this datagram, or says that it would have been stopped.
+    /// Stops the connection whose hello was judged with this datagram, or says that it would have been
+    /// stopped.
     ///
-    /// Where the server has not answered that very connection, only what belongs to its hello is dropped: anybody can
-    /// send a hello with somebody else's address.
+    /// Where the server has not answered that very connection, only what belongs to its hello is dropped:
+    /// anybody can send a hello with somebody else's address.
     fn stop(
         &mut self,
         id: FlowId,

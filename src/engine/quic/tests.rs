@@ -276,7 +276,8 @@ fn octets_of_a_hello_can_not_be_changed_behind_the_judges_back() {
     assert_eq!(scene.client(&from(&allowed, 0).build()), Decision::Pass);
     assert_eq!(scene.client(&from(&forbidden, 40).number(1).build()), Decision::Drop);
     assert_eq!(scene.kinds(), ["hello", "quic_overlap_different_data", "drop"]);
-    // The server goes on with the handshake: it has the hello. A client that does not know that yet repeats it.
+    // The server goes on with the handshake: it has the hello. A client that does not know that yet repeats
+    // it.
     scene.server(&[answer(), handshake()].concat());
     assert_eq!(scene.client(&from(&allowed, 0).number(2).build()), Decision::Pass);
     assert_eq!(scene.client(&from(&forbidden, 0).number(3).build()), Decision::Drop);
@@ -532,8 +533,8 @@ fn a_policy_lets_only_through_what_it_names() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However a hello is cut into frames, put into datagrams and shuffled: none but the last lets it become whole,
-    /// and that one is judged.
+    /// However a hello is cut into frames, put into datagrams and shuffled: none but the last lets it become
+    /// whole, and that one is judged.
     #[test]
     fn any_split_of_a_hello_comes_to_the_same(
         size in 0_usize..3000,

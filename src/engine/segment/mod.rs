@@ -117,7 +117,8 @@ impl Engine {
         }
     }
 
-    /// The flow of a segment, if it has lost its place and its verdict was kept. A reset needs none: it passes.
+    /// The flow of a segment, if it has lost its place and its verdict was kept. A reset needs none: it
+    /// passes.
     fn recall(
         &mut self,
         key: FlowKey,
@@ -333,8 +334,8 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
 /// Where an undecided flow stands, and whether it is over.
 fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     let inline = law.tracking == Tracking::Inline;
-    // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a banner pass,
-    // the flow stays, or what is left of it is its verdict (`Barred`).
+    // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a
+    // banner pass, the flow stays, or what is left of it is its verdict (`Barred`).
     let remembers = inline && flow.is_supported();
     let over =
         flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !law.enforces(flow.key()));
@@ -350,7 +351,8 @@ fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
     (class, over)
 }
 
-/// Settles who the client is before data is read; true if it was taken for the server. Data in a SYN tells nothing for good.
+/// Settles who the client is before data is read; true if it was taken for the server. Data in a SYN tells
+/// nothing for good.
 fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End, desk: &mut Desk) -> bool {
     if flow.client_known() || segment.payload().is_empty() || segment.flags().syn() {
         return false;
@@ -389,8 +391,9 @@ fn without_urgent_pointer(
     Inspected { decision, ..inspected }
 }
 
-/// True for segments of a blocked flow that pass all the same: a reset, by which the other end learns that this one has
-/// given up, and the answer to a SYN for ports in use (RFC 5961 section 4), which that end resets.
+/// True for segments of a blocked flow that pass all the same: a reset, by which the other end learns that
+/// this one has given up, and the answer to a SYN for ports in use (RFC 5961 section 4), which that end
+/// resets.
 fn lets_learn(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End) -> bool {
     let answers = flow.reopening().is_some_and(|syn| syn.from != from);
     is_mere_reset(segment) || answers && segment.flags().is_plain() && segment.wire_payload_length() == 0

@@ -108,7 +108,8 @@ impl<'e> Passage<'e> {
         meets.then(|| Decision::Drop.into())
     }
 
-    /// Forgets what was read where all of it is condemned: the sender may be another one, whose octets are read afresh.
+    /// Forgets what was read where all of it is condemned: the sender may be another one, whose octets are
+    /// read afresh.
     fn read_apart(&mut self) {
         let origin = self.origin.before.stream(self.from);
         if origin.is_open() {

@@ -1,6 +1,7 @@
 //! The borders of a fleet as they are in a database, against those that `fleet init` makes.
 //!
-//! What is to be is made once more, tables and groups, in a transaction that is rolled back: no list of rights stands here.
+//! What is to be is made once more, tables and groups, in a transaction that is rolled back: no list of
+//! rights stands here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

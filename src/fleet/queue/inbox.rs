@@ -11,7 +11,8 @@ use crate::inventory::{Batch, Database, DatabaseError, Desk, Row, Sent, Time, Un
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
 
-/// How far a sensor's clock may be ahead of the server's before its times are bounded: a minute, in milliseconds.
+/// How far a sensor's clock may be ahead of the server's before its times are bounded: a minute, in
+/// milliseconds.
 const TOLERATED: i64 = 60_000;
 
 /// Bytes of batches after which a turn takes no further one: nobody else writes while they are merged.
@@ -28,7 +29,8 @@ pub struct SensorState {
     pub alive: Option<Time>,
     /// How long that is ago by the server's clock, in milliseconds.
     pub silent: Option<i64>,
-    /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch included.
+    /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch
+    /// included.
     pub skew: Option<i64>,
     /// Batches of it in the inbox.
     pub inbox: i64,
@@ -83,7 +85,8 @@ struct Stream {
     heard: i64,
 }
 
-/// Takes batches of a sensor that nobody else has in hand, at most so many, in its order; what they tell goes into `sent`.
+/// Takes batches of a sensor that nobody else has in hand, at most so many, in its order; what they tell goes
+/// into `sent`.
 pub(in crate::fleet) fn take(
     desk: Desk<'_>,
     most: i64,
@@ -246,8 +249,8 @@ fn streams(
 const OF_SENSOR: [&str; 4] = ["fleet_streams", "fleet_heartbeats", "fleet_rules_taken", "fleet_sensors"];
 
 impl Queue {
-    /// Forgets sensors, all or none, with what was set aside of them; how many batches that was of each. What the inventory has
-    /// of them stays.
+    /// Forgets sensors, all or none, with what was set aside of them; how many batches that was of each. What
+    /// the inventory has of them stays.
     ///
     /// # Errors
     /// One is not known, or something of it waits to be merged.

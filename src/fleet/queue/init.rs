@@ -34,7 +34,8 @@ impl Group {
         }
     }
 
-    /// The name of its role, as SQL that the database reads: roles are the whole server's, and a group is one database's.
+    /// The name of its role, as SQL that the database reads: roles are the whole server's, and a group is one
+    /// database's.
     fn name(self) -> String {
         format!(
             "(SELECT 'bannerwall_' || CASE WHEN octet_length(datname::text) <= 40 THEN datname::text ELSE '#' || oid END \
@@ -43,7 +44,8 @@ impl Group {
         )
     }
 
-    /// What lets a role of a name in SQL do what the group may. Sensors enter batches and read nothing but rules.
+    /// What lets a role of a name in SQL do what the group may. Sensors enter batches and read nothing but
+    /// rules.
     pub(super) fn rights(self, name: &str) -> String {
         let writers = || include_str!("../rights/writers.sql").to_owned();
         let rights = match self {

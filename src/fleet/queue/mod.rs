@@ -1,6 +1,7 @@
-//! The database of a fleet: every statement. What those who give orders ask stands in [`orders`] and [`status`], what
-//! workers do in [`work`], what begins by itself in [`schedules`], what sensors send in [`inbox`], rules for them in
-//! [`rules`], what a fleet is made by in [`init`], and whether it is as it was made in [`borders`].
+//! The database of a fleet: every statement. What those who give orders ask stands in [`orders`] and
+//! [`status`], what workers do in [`work`], what begins by itself in [`schedules`], what sensors send in
+//! [`inbox`], rules for them in [`rules`], what a fleet is made by in [`init`], and whether it is as it was
+//! made in [`borders`].
 
 mod borders;
 pub(super) mod inbox;

@@ -116,7 +116,8 @@ impl Queue {
         self.beside.desk().execute(query, values![millis]).map_err(|error| self.fault(error))
     }
 
-    /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of the scan.
+    /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of
+    /// the scan.
     ///
     /// # Errors
     /// There is no such scan, or what `show` says.

@@ -122,7 +122,8 @@ impl Queue {
         })
     }
 
-    /// The pack of a version, and its signature; of several of that number the one that this role has entered.
+    /// The pack of a version, and its signature; of several of that number the one that this role has
+    /// entered.
     ///
     /// # Errors
     /// There is none of that number.

@@ -105,7 +105,8 @@ impl Queue {
         Ok(Time::from_millis(now.unwrap_or_default()))
     }
 
-    /// Begins what is due by the server's clock, unless that is too late or still runs from before: that was missed then.
+    /// Begins what is due by the server's clock, unless that is too late or still runs from before: that was
+    /// missed then.
     ///
     /// # Errors
     /// What the database says.

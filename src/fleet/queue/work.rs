@@ -102,7 +102,8 @@ impl Queue {
         id.ok_or(DatabaseError::Column(0))
     }
 
-    /// Tells that a worker is still there, and hands on what others hold that are not; none where it is known no more.
+    /// Tells that a worker is still there, and hands on what others hold that are not; none where it is known
+    /// no more.
     pub(in crate::fleet) fn beat(
         &self,
         worker: i64,
@@ -245,7 +246,8 @@ impl Lease {
     }
 }
 
-/// Writes how far shards are, each as its lease says, and the results that came of it: of all of them, or of none.
+/// Writes how far shards are, each as its lease says, and the results that came of it: of all of them, or of
+/// none.
 pub(in crate::fleet) fn write(
     desk: Desk<'_>,
     scan: i64,

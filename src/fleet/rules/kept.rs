@@ -1,5 +1,6 @@
-//! The file that a guard keeps its last good pack in, with its signature: a start needs no server, and trusts the file no
-//! more than the server. Beside it stands the pack's number, below which nothing is taken, whatever became of the file.
+//! The file that a guard keeps its last good pack in, with its signature: a start needs no server, and trusts
+//! the file no more than the server. Beside it stands the pack's number, below which nothing is taken,
+//! whatever became of the file.
 
 use std::io;
 use std::path::{Path, PathBuf};

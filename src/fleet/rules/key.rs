@@ -1,7 +1,8 @@
-//! Signatures in minisign's format (Ed25519 of the octets' `BLAKE2b`), so that its own tool can make keys and sign.
+//! Signatures in minisign's format (Ed25519 of the octets' `BLAKE2b`), so that its own tool can make keys and
+//! sign.
 //!
-//! Guards verify by a library that does nothing else and is told what the database holds; the one that signs reads
-//! secret keys, and is not reached by what comes from elsewhere.
+//! Guards verify by a library that does nothing else and is told what the database holds; the one that signs
+//! reads secret keys, and is not reached by what comes from elsewhere.
 
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
@@ -139,8 +140,8 @@ impl SecretKey {
         Ok(Self(key))
     }
 
-    /// Makes a key in a new file that nobody else may read, locked by the password that stands in another one; gives the
-    /// public key as a file of it is to be.
+    /// Makes a key in a new file that nobody else may read, locked by the password that stands in another
+    /// one; gives the public key as a file of it is to be.
     ///
     /// # Errors
     /// There is such a file, or it cannot be written.

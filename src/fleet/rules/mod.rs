@@ -1,9 +1,10 @@
-//! Rules from one place: whoever publishes makes a pack of rule files, numbers and signs it, and enters it into the
-//! database; guards take the newest one that is meant for them, and keep it for a start without the server.
+//! Rules from one place: whoever publishes makes a pack of rule files, numbers and signs it, and enters it
+//! into the database; guards take the newest one that is meant for them, and keep it for a start without the
+//! server.
 //!
-//! The database is not trusted with what is in a pack: its number is under the signature, a guard takes none that is
-//! not newer than what it has, and reads nothing of one before the signature is verified. Who can write the table
-//! may withhold a version, and not make one. A way back is a newer version with older texts.
+//! The database is not trusted with what is in a pack: its number is under the signature, a guard takes none
+//! that is not newer than what it has, and reads nothing of one before the signature is verified. Who can
+//! write the table may withhold a version, and not make one. A way back is a newer version with older texts.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -21,8 +22,8 @@ pub use key::{KeyError, PublicKeys, SecretKey, read_public};
 pub use pack::{LARGEST, Pack, PackError};
 pub use take::{Counts, RulesFrom, Taker, Unenforced};
 
-/// Whether a sensor is among the so many in a hundred that take a version: with a higher share it still is, and for
-/// each version others come first.
+/// Whether a sensor is among the so many in a hundred that take a version: with a higher share it still is,
+/// and for each version others come first.
 pub(super) fn is_among(sensor: &str, serial: i64, percent: i64) -> bool {
     use sha2::{Digest as _, Sha256};
     let digest = Sha256::new().chain_update(serial.to_be_bytes()).chain_update(sensor).finalize();

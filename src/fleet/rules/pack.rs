@@ -1,7 +1,7 @@
 //! A pack: the texts of rule files and of the lists that they name, with a number, as they are signed.
 //!
-//! JSON, so that a person can read what a signature is of; the same texts and number are the same octets. Paths lead
-//! to texts of the pack and never to a file.
+//! JSON, so that a person can read what a signature is of; the same texts and number are the same octets.
+//! Paths lead to texts of the pack and never to a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

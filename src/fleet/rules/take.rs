@@ -1,5 +1,5 @@
-//! What a guard does with rules from one place: it asks for a newer version now and then, verifies it, has it put in
-//! force, keeps it, and says how that went. What fails changes nothing.
+//! What a guard does with rules from one place: it asks for a newer version now and then, verifies it, has it
+//! put in force, keeps it, and says how that went. What fails changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -214,8 +214,8 @@ impl Taker {
         self.from.poll
     }
 
-    /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is anybody who
-    /// puts it in force.
+    /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is
+    /// anybody who puts it in force.
     pub fn look(&mut self, enforce: &mut Enforce<'_>) -> bool {
         let before = self.version;
         let asked = Shelf::open(&self.from.place).and_then(|shelf| Ok((self.ask(&shelf, enforce)?, shelf)));

@@ -1,7 +1,7 @@
 //! A worker: takes shards, scans them with the ordinary engine, and has what comes of it written.
 //!
-//! One thread leads: it is heard of by the server, takes shards ahead of time, and says how fast the scan may be.
-//! Others ask ([`supply`]), and one writes ([`scribe`]).
+//! One thread leads: it is heard of by the server, takes shards ahead of time, and says how fast the scan may
+//! be. Others ask ([`supply`]), and one writes ([`scribe`]).
 
 mod report;
 mod scribe;

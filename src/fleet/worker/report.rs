@@ -62,7 +62,8 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// One that tells of what is selected, and to the inventory of servers that it `knows` when they are gone.
+    /// One that tells of what is selected, and to the inventory of servers that it `knows` when they are
+    /// gone.
     pub(super) fn new(
         selection: Arc<Selection>,
         knows: Knows,

@@ -1,5 +1,6 @@
-//! Writes what came of targets: results, the inventory, and which targets of a shard are over, in one transaction that holds
-//! only while the shards are the worker's. While the server is away it waits, and with it the scan.
+//! Writes what came of targets: results, the inventory, and which targets of a shard are over, in one
+//! transaction that holds only while the shards are the worker's. While the server is away it waits, and with
+//! it the scan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -99,7 +99,8 @@ pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Resu
     leader.run(&task, (scribe, knows), order.every)
 }
 
-/// An order that cannot be done: a shard is taken and given back with the reason, so that whoever looks finds it.
+/// An order that cannot be done: a shard is taken and given back with the reason, so that whoever looks finds
+/// it.
 fn fail(worker: &mut Worker<'_>, scan: i64, error: String) -> Result<(), Fault> {
     let id = worker.id;
     worker.ask_until_told(|queue| queue.take(id, scan, 1));

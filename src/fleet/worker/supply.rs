@@ -1,7 +1,7 @@
 //! Targets of the shards that a worker has, as fast as it may be.
 //!
-//! One shard goes over into the next one, so that the last answers of one are waited for while the next one is asked. Of a
-//! network that may not be asked now targets are put aside, and others asked meanwhile.
+//! One shard goes over into the next one, so that the last answers of one are waited for while the next one
+//! is asked. Of a network that may not be asked now targets are put aside, and others asked meanwhile.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

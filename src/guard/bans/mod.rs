@@ -1,8 +1,9 @@
-//! Bans: clients whose packets the kernel drops for a time, since a rule with `action = "ban"` matched in a connection
-//! of theirs, or since an administrator said so.
+//! Bans: clients whose packets the kernel drops for a time, since a rule with `action = "ban"` matched in a
+//! connection of theirs, or since an administrator said so.
 //!
-//! One thread keeps them, so that no packet waits for `nft`. The kernel's set ([`crate::hook::bans`]) is the record;
-//! what is here is a copy of it that says when a ban ends, and restores the set if somebody else removes it.
+//! One thread keeps them, so that no packet waits for `nft`. The kernel's set ([`crate::hook::bans`]) is the
+//! record; what is here is a copy of it that says when a ban ends, and restores the set if somebody else
+//! removes it.
 
 mod exempt;
 mod registry;

@@ -77,8 +77,8 @@ impl BanRegistry {
         Self { bans: HashMap::new(), ends: BTreeSet::new(), limit }
     }
 
-    /// Adds a ban, or extends the one of the same address; also returns the ban that was evicted for it: the one
-    /// that would have ended first.
+    /// Adds a ban, or extends the one of the same address; also returns the ban that was evicted for it: the
+    /// one that would have ended first.
     pub(super) fn add(&mut self, ban: Ban) -> (Added, Option<Ban>) {
         let before = self.bans.get(&ban.address).map(|before| before.until);
         if before.is_some_and(|until| ban.until < until + WORTH) {

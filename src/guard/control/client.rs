@@ -60,7 +60,8 @@ pub fn ask<T: DeserializeOwned>(places: &[PathBuf], request: &Request) -> Result
     }
 }
 
-/// Connects to the first path at which a guard listens. The error is about the path at which one most likely runs.
+/// Connects to the first path at which a guard listens. The error is about the path at which one most likely
+/// runs.
 fn connect(places: &[PathBuf]) -> Result<(&Path, UnixStream), ControlError> {
     let weight = |error: &io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => 0,

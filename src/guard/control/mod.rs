@@ -3,7 +3,8 @@
 //! A request is one line of JSON, `{"command":"reload"}`, and so is the reply: `{"result":{"rules":120}}` or
 //! `{"error":"…"}`. A connection carries one request. Requests, replies and the time of both are bounded.
 //!
-//! The socket's mode is 0600, or 0660 if the guard runs as another user: root, that user and its group may connect.
+//! The socket's mode is 0600, or 0660 if the guard runs as another user: root, that user and its group may
+//! connect.
 
 mod client;
 mod server;
@@ -82,9 +83,9 @@ pub struct RulesInForce {
     pub rules: usize,
 }
 
-/// The socket of the guard whose first queue is `queue`, in the network namespace of this process:
-/// each namespace numbers its queues by itself. A confined guard may not look at process 1, to learn which namespace is
-/// the machine's own, so each is named by its inode.
+/// The socket of the guard whose first queue is `queue`, in the network namespace of this process: each
+/// namespace numbers its queues by itself. A confined guard may not look at process 1, to learn which
+/// namespace is the machine's own, so each is named by its inode.
 ///
 /// A guard that runs as another user makes it in that user's folder.
 pub fn default_path(queue: u16, user: Option<&User>) -> PathBuf {
@@ -98,9 +99,11 @@ pub(super) fn folder(user: Option<&User>) -> PathBuf {
     user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
 }
 
-/// The paths at which such a guard may listen: [`default_path`], and the same name in the folder of each user.
+/// The paths at which such a guard may listen: [`default_path`], and the same name in the folder of each
+/// user.
 ///
-/// A killed guard leaves its socket behind, even in a namespace whose inode is used again, so there may be several.
+/// A killed guard leaves its socket behind, even in a namespace whose inode is used again, so there may be
+/// several.
 pub fn places(queue: u16) -> Vec<PathBuf> {
     let path = default_path(queue, None);
     places_in(Path::new(FOLDER), &path)

@@ -142,14 +142,16 @@ impl Keeper {
         self.order(Order::Close(end));
     }
 
-    /// Looks after nothing any more; the accounts as they are, for whoever goes on. None where the thread hangs.
+    /// Looks after nothing any more; the accounts as they are, for whoever goes on. None where the thread
+    /// hangs.
     pub(super) fn hand_over(&self) -> Option<AccountState> {
         let (sender, answer) = bounded(1);
         self.order(Order::HandOver(sender));
         answer.recv_timeout(PATIENCE).ok()
     }
 
-    /// As [`Keeper::hand_over`], once nobody reads any more, to a process that may never come. Packets wait meanwhile.
+    /// As [`Keeper::hand_over`], once nobody reads any more, to a process that may never come. Packets wait
+    /// meanwhile.
     pub(super) fn leave(&self) -> Option<AccountState> {
         let (sender, answer) = bounded(1);
         self.order(Order::Leave(sender));

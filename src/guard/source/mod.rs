@@ -341,8 +341,8 @@ pub trait Source: Send {
         self.set_copy_range(octets)
     }
 
-    /// Gives the failure verdict to packets of a queue that was adopted which another process has read, and is gone: nobody else
-    /// answers them. Gives how many there were, where that can be known.
+    /// Gives the failure verdict to packets of a queue that was adopted which another process has read, and
+    /// is gone: nobody else answers them. Gives how many there were, where that can be known.
     ///
     /// # Errors
     ///
@@ -361,7 +361,8 @@ pub trait Source: Send {
         Err(CallError { call: "nfqnl_recv_config", source }.into())
     }
 
-    /// Whether the kernel has said that nothing comes to a queue that was adopted: it is not its socket's any more.
+    /// Whether the kernel has said that nothing comes to a queue that was adopted: it is not its socket's any
+    /// more.
     fn is_lost(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! The new guard's side: sockets first, while the old one still judges, and what it knew when all is ready here.
+//! The new guard's side: sockets first, while the old one still judges, and what it knew when all is ready
+//! here.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -181,7 +182,8 @@ impl Estate {
         Some((socket, marks_connections))
     }
 
-    /// The listener of metrics, if it is at this address; any port will do for port 0. One that is elsewhere is closed.
+    /// The listener of metrics, if it is at this address; any port will do for port 0. One that is elsewhere
+    /// is closed.
     pub(in crate::guard) fn metrics(&mut self, address: Option<SocketAddr>) -> Option<TcpListener> {
         let at = self.sockets.iter().position(|it| it.name == METRICS)?;
         let listener = TcpListener::from(self.sockets.swap_remove(at).socket);
@@ -224,8 +226,8 @@ impl Estate {
 
     /// What it knew, piece by piece. What can't be used is told, and left out.
     ///
-    /// As long as the other process lives it may read its queues: only its last word or its end, which closes the
-    /// stream, says that it does not.
+    /// As long as the other process lives it may read its queues: only its last word or its end, which closes
+    /// the stream, says that it does not.
     pub(in crate::guard) fn next(&mut self) -> Heard {
         let (stream, is_understood) = match &mut self.left {
             Left::Guard(stream) => (stream, true),

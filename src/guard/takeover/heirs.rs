@@ -20,7 +20,8 @@ use crate::metrics::{GuardMetrics, TakeoverResult};
 
 /// How long a peer may take for a word.
 const PEER: Duration = Duration::from_secs(5);
-/// How long it may take from the last socket on until it is ready: it opens its inventory and event files meanwhile.
+/// How long it may take from the last socket on until it is ready: it opens its inventory and event files
+/// meanwhile.
 const START: Duration = Duration::from_secs(60);
 
 /// A socket to hand over.
@@ -107,7 +108,8 @@ impl Heirs {
         Ok(Self { socket, is_over })
     }
 
-    /// Lets nobody go on in this guard's place any more, who is ready by now neither: its queues are given back.
+    /// Lets nobody go on in this guard's place any more, who is ready by now neither: its queues are given
+    /// back.
     pub(in crate::guard) fn close(&self) {
         self.is_over.store(true, Ordering::Release);
         self.socket.close();
@@ -160,14 +162,14 @@ impl Heir {
         Self { stream, is_served: AtomicBool::new(false) }
     }
 
-    /// Notes that this guard's loops are told to stop now: from then on the other one reads the queues, and is not
-    /// refused any more.
+    /// Notes that this guard's loops are told to stop now: from then on the other one reads the queues, and
+    /// is not refused any more.
     pub(in crate::guard) fn note_served(&self) {
         self.is_served.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves the stream open until this process has ended, which is then what tells the other one that its queues are not
-    /// read here any more.
+    /// Leaves the stream open until this process has ended, which is then what tells the other one that its
+    /// queues are not read here any more.
     pub(in crate::guard) fn outlive(&self) {
         // Without a descriptor it is heard a moment too early, when this value goes.
         self.stream.try_clone().map(std::mem::forget).ok();

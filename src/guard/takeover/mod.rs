@@ -1,23 +1,27 @@
 //! Another process goes on in this one's place, and no packet notices.
 //!
-//! An NFQUEUE binding belongs to the netlink socket's address, not to a process: whoever holds the socket reads what
-//! waits in its queue and answers it. So the sockets are handed over, by one of two ways:
+//! An NFQUEUE binding belongs to the netlink socket's address, not to a process: whoever holds the socket
+//! reads what waits in its queue and answers it. So the sockets are handed over, by one of two ways:
 //!
-//! - **`--takeover PATH`**: a guard listens at PATH, and one that is started with the same flag asks there. The new one
-//!   has read its rules and options by then; the old one sends duplicates of its sockets (`SCM_RIGHTS`) and goes on
-//!   judging, while the new one confines itself and opens all else. Only when it says `go` do the old one's loops end, each behind a
-//!   batch that is answered, and what they know follows, queue by queue. Whatever fails before that leaves
-//!   the old guard as it was. It ends with code 0 and leaves the hook alone.
-//! - **`--fd-store`**: the service manager keeps the sockets (`sd_pid_notify_with_fds(3)`, `FDSTORE=1`), those of queues from the start
-//!   on, so that packets wait even where a guard is killed, and what is known once this one is told to end.
+//! - **`--takeover PATH`**: a guard listens at PATH, and one that is started with the same flag asks there.
+//!   The new one has read its rules and options by then; the old one sends duplicates of its sockets
+//!   (`SCM_RIGHTS`) and goes on judging, while the new one confines itself and opens all else. Only when it
+//!   says `go` do the old one's loops end, each behind a batch that is answered, and what they know follows,
+//!   queue by queue. Whatever fails before that leaves the old guard as it was. It ends with code 0 and
+//!   leaves the hook alone.
+//! - **`--fd-store`**: the service manager keeps the sockets (`sd_pid_notify_with_fds(3)`, `FDSTORE=1`),
+//!   those of queues from the start on, so that packets wait even where a guard is killed, and what is known
+//!   once this one is told to end.
 //!
-//! What is known goes as a file without a name, sealed ([`state`]): flows that are decided by their key, of flows that
-//! are not the packets themselves ([`crate::inline::State`]), which the next engine is shown again, counters by
-//! name, and how far the accounts of the hook are. No version needs to know how another one remembers. What can't be read
-//! is refused as a whole and told; flows are then picked up in their middle, as those are that are older than a guard.
+//! What is known goes as a file without a name, sealed ([`state`]): flows that are decided by their key, of
+//! flows that are not the packets themselves ([`crate::inline::State`]), which the next engine is shown
+//! again, counters by name, and how far the accounts of the hook are. No version needs to know how another
+//! one remembers. What can't be read is refused as a whole and told; flows are then picked up in their
+//! middle, as those are that are older than a guard.
 //!
-//! Both sides look at each other's user (`SO_PEERCRED`), and go on only where queues, mark and network are the same. Of what
-//! a service manager has kept, sockets of the same queues in the same network are taken, whatever else has changed.
+//! Both sides look at each other's user (`SO_PEERCRED`), and go on only where queues, mark and network are
+//! the same. Of what a service manager has kept, sockets of the same queues in the same network are taken,
+//! whatever else has changed.
 
 mod estate;
 mod heirs;

@@ -1,8 +1,9 @@
-//! What a guard knows, as octets: a magic word with the format's version, records, and one that says that those were all.
+//! What a guard knows, as octets: a magic word with the format's version, records, and one that says that
+//! those were all.
 //!
-//! A record is its kind (8 bits), its length (32 bits) and its body; numbers are little-endian. Kinds that are not known
-//! are passed over, so that a later version may add some. Whoever reads trusts nothing: what is cut, too large or contradicts
-//! itself is refused as a whole.
+//! A record is its kind (8 bits), its length (32 bits) and its body; numbers are little-endian. Kinds that
+//! are not known are passed over, so that a later version may add some. Whoever reads trusts nothing: what is
+//! cut, too large or contradicts itself is refused as a whole.
 
 use std::fs::File;
 use std::io::{self, Write as _};

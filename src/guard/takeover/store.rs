@@ -45,8 +45,8 @@ impl Store {
         }
     }
 
-    /// Takes everything out that a guard of this configuration has put in, and `names`: as long as somebody has a queue's
-    /// socket, packets wait in a queue that nobody reads.
+    /// Takes everything out that a guard of this configuration has put in, and `names`: as long as somebody
+    /// has a queue's socket, packets wait in a queue that nobody reads.
     pub(in crate::guard) fn abandon(&self, config: &GuardConfig, names: &[String]) {
         self.let_go(config, names);
         self.wait();
@@ -78,8 +78,8 @@ impl Store {
 pub(in crate::guard) struct Kept(pub(super) Vec<(String, OwnedFd)>);
 
 impl Kept {
-    /// What is there, whether it is asked for or not: no program that this process starts is to have it. There is nothing
-    /// the second time.
+    /// What is there, whether it is asked for or not: no program that this process starts is to have it.
+    /// There is nothing the second time.
     pub(in crate::guard) fn take() -> Self {
         match descriptors::inherited() {
             Ok(descriptors) => Self(descriptors.into_iter().filter(|(name, _)| is_ours(name)).collect()),
@@ -108,7 +108,8 @@ impl Kept {
             }
             let queue = name.strip_prefix(QUEUE).and_then(|number| number.parse().ok());
             let source = queue.map(|queue| SourceConfig::new(queue).adopt(socket, false));
-            // At once, whoever else has the socket. What is none, or was given back, ends with its last descriptor.
+            // At once, whoever else has the socket. What is none, or was given back, ends with its last
+            // descriptor.
             if let Some(Ok(source)) = source
                 && let Err(error) = source.close()
             {

@@ -1,7 +1,7 @@
 //! What two guards say to each other, with at most one descriptor a word.
 //!
-//! A word is its length in octets (32 bits, little-endian) and as much JSON. Neither side trusts the other one further than
-//! its user: a word is bounded, and so is the time that one may take.
+//! A word is its length in octets (32 bits, little-endian) and as much JSON. Neither side trusts the other
+//! one further than its user: a word is bounded, and so is the time that one may take.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;

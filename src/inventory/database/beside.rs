@@ -1,4 +1,5 @@
-//! What other rooms keep in the database of a server beside the inventory: their own tables, their own statements.
+//! What other rooms keep in the database of a server beside the inventory: their own tables, their own
+//! statements.
 //!
 //! The link is the inventory's: one way to read a URL, to speak TLS and to wait for an answer.
 

@@ -1,5 +1,5 @@
-//! Where a sensor puts its batches: a table of the fleet in which it may enter rows, and nothing else. Here stands what a
-//! sensor says to the server; what is done with its batches is the fleet's.
+//! Where a sensor puts its batches: a table of the fleet in which it may enter rows, and nothing else. Here
+//! stands what a sensor says to the server; what is done with its batches is the fleet's.
 
 use super::{Beside, DatabaseError, Desk, Place, Writer, values};
 use crate::inventory::store::{Run, StoreError};
@@ -42,7 +42,8 @@ impl Inbox {
         Beside::open(place).map(|beside| Self { beside })
     }
 
-    /// The sensor as which the server knows who has come; none where that is not one that may only enter batches.
+    /// The sensor as which the server knows who has come; none where that is not one that may only enter
+    /// batches.
     ///
     /// # Errors
     /// What the database says.

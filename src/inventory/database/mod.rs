@@ -1,8 +1,8 @@
-//! The inventory in a database: an SQLite file, which `sqlite3` reads as well, or one of a PostgreSQL server, for more
-//! than one machine. Tables and questions are the same in both; [`link`] knows what is not.
+//! The inventory in a database: an SQLite file, which `sqlite3` reads as well, or one of a PostgreSQL server,
+//! for more than one machine. Tables and questions are the same in both; [`link`] knows what is not.
 //!
-//! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not wait for each
-//! other, and a process that is killed leaves a whole database behind.
+//! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not wait for
+//! each other, and a process that is killed leaves a whole database behind.
 
 mod beside;
 mod inbox;

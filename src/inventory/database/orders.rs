@@ -67,8 +67,8 @@ impl Database {
         begin().map_err(|error| self.fault(error))
     }
 
-    /// Takes what was due as dealt with and notes that it is started, both or neither; its number, none where another page
-    /// was quicker.
+    /// Takes what was due as dealt with and notes that it is started, both or neither; its number, none where
+    /// another page was quicker.
     ///
     /// # Errors
     /// What the database says.
@@ -84,7 +84,8 @@ impl Database {
         begin().map_err(|error| self.fault(error))
     }
 
-    /// Tells that the page of a scan is there still. Of one that was only slow it is no longer said that it is not.
+    /// Tells that the page of a scan is there still. Of one that was only slow it is no longer said that it
+    /// is not.
     ///
     /// # Errors
     /// What the database says.
@@ -220,7 +221,8 @@ impl Database {
         self.link.all(query, &[], read).map_err(|error| self.fault(error))
     }
 
-    /// Takes what was due as dealt with, so that nobody else does: whether it was still to be, or another page was quicker.
+    /// Takes what was due as dealt with, so that nobody else does: whether it was still to be, or another
+    /// page was quicker.
     ///
     /// # Errors
     /// What the database says.

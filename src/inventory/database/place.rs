@@ -130,8 +130,8 @@ impl Place {
         Ok((config, certificates.tls()?))
     }
 
-    /// From here on a process of `user`, or of the one that root's programs become, connects to the server for this one, and for
-    /// all copies of this place. Nothing of a file.
+    /// From here on a process of `user`, or of the one that root's programs become, connects to the server
+    /// for this one, and for all copies of this place. Nothing of a file.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -164,8 +164,8 @@ impl Place {
     }
 }
 
-/// A URL of a server, as it is but for the password. It is taken apart as [`Config`] does: whatever stands before the first
-/// `@` are user and password, also `/` and `?`.
+/// A URL of a server, as it is but for the password. It is taken apart as [`Config`] does: whatever stands
+/// before the first `@` are user and password, also `/` and `?`.
 fn without_password(url: &str) -> Result<String, PlaceError> {
     let (scheme, rest) = url.split_once("://").ok_or(PlaceError::Url)?;
     let (user, way) = match rest.split_once('@') {
@@ -192,8 +192,8 @@ fn with_pairs(url: &str, pairs: &[&str]) -> String {
 }
 
 /// A URL as [`Config`] knows them, without libpq's parameters about certificates, and these
-/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). Modes mean what they mean there; without one, `sslrootcert` makes
-/// it `verify-full`.
+/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). Modes mean what they mean there; without
+/// one, `sslrootcert` makes it `verify-full`.
 fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
     let behind = url.find('@').map_or(0, |at| at + 1);
     let (credentials, way) = url.split_at(behind);

@@ -1,7 +1,8 @@
 //! The bound of a file's size.
 //!
-//! SQLite itself refuses to grow the file beyond it; well before that, what is gone and what was not seen for longest is
-//! taken out, so that there is room for what comes. The log beside the file (`-wal`) is bounded as well.
+//! SQLite itself refuses to grow the file beyond it; well before that, what is gone and what was not seen for
+//! longest is taken out, so that there is room for what comes. The log beside the file (`-wal`) is bounded as
+//! well.
 
 use super::link::{File, Link, Transaction};
 use super::tend::{clear_up, give_back};
@@ -90,7 +91,8 @@ fn used(file: &File) -> Result<i64, DatabaseError> {
     Ok(file.pragma("page_count")? - file.pragma("freelist_count")?)
 }
 
-/// Takes out a step of the oldest changes, of services that are gone, and of those that were not seen for longest.
+/// Takes out a step of the oldest changes, of services that are gone, and of those that were not seen for
+/// longest.
 fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
     let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
     let step = |rows: i64| (rows * STEP.0 / 1_000).max(STEP.1);

@@ -72,8 +72,8 @@ pub(super) fn prune(link: &Link, before: Time) -> Result<Pruned, DatabaseError> 
     Ok(pruned)
 }
 
-/// Takes out texts that nothing names any more, and gives room that is no longer used back to the file system. A
-/// server does the latter by itself.
+/// Takes out texts that nothing names any more, and gives room that is no longer used back to the file
+/// system. A server does the latter by itself.
 pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
     match link {
         Link::Sqlite(file) => {

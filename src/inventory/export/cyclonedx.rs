@@ -1,5 +1,5 @@
-//! Software as a `CycloneDX` 1.6 document: a component for each product and version, with the places where it was
-//! seen, and a vulnerability for each rule that tells of one.
+//! Software as a `CycloneDX` 1.6 document: a component for each product and version, with the places where it
+//! was seen, and a vulnerability for each rule that tells of one.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! What other programs have seen: nmap's XML, logs of Zeek, events of Suricata. Each row becomes the sightings that
-//! a run of our own would have made of it; files read twice count once.
+//! What other programs have seen: nmap's XML, logs of Zeek, events of Suricata. Each row becomes the
+//! sightings that a run of our own would have made of it; files read twice count once.
 
 mod eve;
 mod nmap;

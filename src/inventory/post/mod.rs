@@ -1,7 +1,7 @@
 //! The store of a sensor: what is seen goes as batches to the inbox of a fleet, whose workers enter it.
 //!
-//! A batch that could not be sent is sent again as it was, with its number, by which the server knows it. Batches wait in
-//! memory for a server that is away, or in a folder ([`spill`]).
+//! A batch that could not be sent is sent again as it was, with its number, by which the server knows it.
+//! Batches wait in memory for a server that is away, or in a folder ([`spill`]).
 
 mod spill;
 

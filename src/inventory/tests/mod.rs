@@ -430,7 +430,8 @@ fn what_was_seen_before_costs_one_row_a_minute() {
     }
     recorder.end();
     let taken = &store.0.lock().unwrap().1;
-    // What server and client said, in all and to each other, and that they met: at once, ten minutes, and the rest.
+    // What server and client said, in all and to each other, and that they met: at once, ten minutes, and the
+    // rest.
     assert!(taken.len() <= 5 * 12, "{}", taken.len());
     assert_eq!(taken.iter().map(|record| record.count).sum::<u64>(), 5 * 600);
 }
@@ -452,7 +453,8 @@ fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
     recorder.take(&ssh(Source::Guard, 2, "a_1"));
     recorder.end();
     let taken: u64 = store.0.lock().unwrap().1.iter().map(|record| record.count).sum();
-    // Events of one connection: each of a server and a client, and of a new banner; once of the client's coming and banner.
+    // Events of one connection: each of a server and a client, and of a new banner; once of the client's
+    // coming and banner.
     assert_eq!(taken + losses.count(), (3 * 20_000 + 2) + 2 * 5);
     let says = |record: &Record| format!("{:?}", record.what).contains("SSH-2.0-a_1");
     assert!(store.0.lock().unwrap().1.iter().any(says), "what was lost is told when it is seen again");
@@ -487,8 +489,8 @@ fn records_gather_where_the_store_wants_it_but_not_without_end() {
     let full = batches.lock().unwrap().clone();
     assert_eq!(full, [5, 1_000, 1_000, 1_000], "the first at once, and then by the thousand");
     recorder.end();
-    // Each event is of another banner, said and said to a client. The client, its coming and whom it spoke to are told at
-    // first; how often the client was seen, at last.
+    // Each event is of another banner, said and said to a client. The client, its coming and whom it spoke to
+    // are told at first; how often the client was seen, at last.
     let all: usize = batches.lock().unwrap().iter().sum();
     assert_eq!(all, 2 * 2_000 + 3 + 1);
 }

@@ -1,10 +1,10 @@
 //! The consumer that writes: events in a format, bytes to a destination, on a thread of its own.
 //!
-//! A [`Handle`] never waits where losing an event is better than losing a packet (the guard), and
-//! always waits where nothing may be lost (replay, scan). What could not be written is counted, told on
-//! stderr when it begins and when it is over, and shown in the [`Report`]; it never ends the process. A reader
-//! that closed a pipe ends what has no other purpose (replay, scan), and is a loss where there is one (the
-//! guard): there a FIFO's reader may come late, go and come back.
+//! A [`Handle`] never waits where losing an event is better than losing a packet (the guard), and always
+//! waits where nothing may be lost (replay, scan). What could not be written is counted, told on stderr when
+//! it begins and when it is over, and shown in the [`Report`]; it never ends the process. A reader that
+//! closed a pipe ends what has no other purpose (replay, scan), and is a loss where there is one (the guard):
+//! there a FIFO's reader may come late, go and come back.
 
 use std::io;
 use std::sync::Arc;

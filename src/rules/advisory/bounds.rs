@@ -1,15 +1,17 @@
-//! Which of upstream's versions an advisory could report at all, so that an index can leave it out for others.
+//! Which of upstream's versions an advisory could report at all, so that an index can leave it out for
+//! others.
 //!
 //! Two orders meet here: that of packages in the data, and that of versions in banners. They agree on the
-//! numbers with which a version begins, of which two are compared: what is kept back is too little, never too much.
+//! numbers with which a version begins, of which two are compared: what is kept back is too little, never too
+//! much.
 
 use super::super::version::Requirement;
 use super::{Advisory, Line, State, Status};
 use crate::event::Verdict;
 
 impl Advisory {
-    /// Versions outside of these are worth no match, whatever else the banner and its key exchange show; none where any
-    /// may be.
+    /// Versions outside of these are worth no match, whatever else the banner and its key exchange show; none
+    /// where any may be.
     pub(in crate::rules) fn bounds(&self) -> Option<Requirement> {
         if self.reports(Verdict::Mended) || !self.spelled.is_empty() {
             return None;

@@ -13,12 +13,13 @@
 //! | `5+deb10u4`, of a release that is not in the data | `sid` | never | if the release began with `sid`'s fix |
 //! | an upstream version only | all | never | if `sid` mended an older upstream version |
 //!
-//! Ubuntu's data list every version that is affected, and are judged by that ([`ubuntu`]). What upstream says of
-//! its versions mends those outside of its ranges; those within may be mended by whoever built the package.
+//! Ubuntu's data list every version that is affected, and are judged by that ([`ubuntu`]). What upstream says
+//! of its versions mends those outside of its ranges; those within may be mended by whoever built the
+//! package.
 //!
-//! What the identification leaves open, the key exchange may tell ([`marker`](super::marker)): it mends or betrays the
-//! weaknesses that the advisory names markers for. It never overrules what the identification tells: where they deny
-//! each other, nobody can tell.
+//! What the identification leaves open, the key exchange may tell ([`marker`](super::marker)): it mends or
+//! betrays the weaknesses that the advisory names markers for. It never overrules what the identification
+//! tells: where they deny each other, nobody can tell.
 //!
 //! Everything else cannot be told, and the reason is said. So is a package that somebody else has built
 //! (`2+deb12u2.example1`) and that would be vulnerable by its number.

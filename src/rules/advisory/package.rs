@@ -26,8 +26,8 @@ impl PackageVersion {
         Self::read(text, "")
     }
 
-    /// Reads a version of a distribution whose packages are not dpkg's, `9.3_p2-r0` or `0:8.7p1-38.el9_4.1`: it
-    /// is shown, and never compared but by upstream's part.
+    /// Reads a version of a distribution whose packages are not dpkg's, `9.3_p2-r0` or `0:8.7p1-38.el9_4.1`:
+    /// it is shown, and never compared but by upstream's part.
     ///
     /// # Errors
     ///
@@ -189,8 +189,8 @@ fn digits(part: &[u8]) -> (&[u8], &[u8]) {
     part.split_at_checked(length).unwrap_or((part, &[]))
 }
 
-/// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`, `9.3` of
-/// Alpine's `9.3_p2`.
+/// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`, `9.3`
+/// of Alpine's `9.3_p2`.
 pub(in crate::rules) fn released(upstream: &[u8]) -> &[u8] {
     let marks = [b"_".as_slice(), b"+dfsg", b"~dfsg", b".dfsg", b"+ds", b"~ds", b"+repack", b"+really"];
     let at =

@@ -46,8 +46,8 @@ pub struct Selection {
 /// One `--match`.
 #[derive(Debug, Clone)]
 pub enum Pattern {
-    /// The SSH identification line, a line of a greeting, or what a handshake of TLS says on a line, and whose
-    /// certificate it shows.
+    /// The SSH identification line, a line of a greeting, or what a handshake of TLS says on a line, and
+    /// whose certificate it shows.
     Banner(Regex),
     /// A header field of an HTTP answer, by name.
     Header(String, Regex),
@@ -87,8 +87,8 @@ pub struct ScanReport {
     writer: Handle,
     store: Option<ResultFeed>,
     selection: Arc<Selection>,
-    /// Events of targets that are not over: what is stopped halfway is asked again when the scan is resumed, and must
-    /// not be reported twice.
+    /// Events of targets that are not over: what is stopped halfway is asked again when the scan is resumed,
+    /// and must not be reported twice.
     collected: Collected,
     /// Results to hand over, and all targets that are over since that was last done.
     groups: Vec<Vec<Event>>,

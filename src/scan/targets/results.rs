@@ -79,7 +79,8 @@ fn csv_row(line: &str, columns: [usize; COLUMNS.len()]) -> Result<Vec<String>, S
     Ok(vec![endpoint(address, port)])
 }
 
-/// Fields between tabs: `Host: 192.0.2.1 ()`, `Ports: 22/open/tcp//ssh//OpenSSH 9.2/, 23/closed/tcp//telnet///`.
+/// Fields between tabs: `Host: 192.0.2.1 ()`, `Ports: 22/open/tcp//ssh//OpenSSH 9.2/,
+/// 23/closed/tcp//telnet///`.
 fn grepable(text: &str) -> Vec<String> {
     let field = |name: &str| text.split('\t').find_map(|field| field.trim().strip_prefix(name));
     let address = field("Host: ").and_then(|host| host.split(' ').next());

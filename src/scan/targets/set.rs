@@ -126,8 +126,8 @@ impl TargetSet {
         self.grid()?.checked_add(self.endpoints.len() as u64)
     }
 
-    /// Endpoints that are no target already, each once and in order. An address that is asked by a name is not asked
-    /// once more without.
+    /// Endpoints that are no target already, each once and in order. An address that is asked by a name is
+    /// not asked once more without.
     pub(super) fn further(
         &self,
         mut endpoints: Vec<NamedEndpoint>,

@@ -18,8 +18,8 @@ pub(super) enum Spec {
 /// What a word names, and the port that it says.
 pub(super) type Named = (Spec, Option<u16>);
 
-/// Reads what [`parse`] does, one address or name with a port (`192.0.2.7:22`, `[2001:db8::1]:22`), or a URL, of
-/// which only host and port count.
+/// Reads what [`parse`] does, one address or name with a port (`192.0.2.7:22`, `[2001:db8::1]:22`), or a URL,
+/// of which only host and port count.
 pub(super) fn parse_endpoint(word: &str) -> Result<Named, String> {
     if let Some((scheme, rest)) = word.split_once("://") {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -32,8 +32,8 @@ pub enum With {
 }
 
 impl With {
-    /// Ports that are usual for HTTP within TLS: IANA's registry, and what control panels, Kubernetes, Proxmox,
-    /// Windows' remote management and Nessus listen at.
+    /// Ports that are usual for HTTP within TLS: IANA's registry, and what control panels, Kubernetes,
+    /// Proxmox, Windows' remote management and Nessus listen at.
     const PORTS: [u16; 15] =
         [443, 981, 1311, 2083, 2087, 2096, 4443, 5986, 6443, 7443, 8006, 8443, 8834, 9443, 10_250];
 

@@ -160,7 +160,8 @@ impl Access {
         }
     }
 
-    /// Whether a login is known to be right, for next to nothing: the token, or a password that was right before.
+    /// Whether a login is known to be right, for next to nothing: the token, or a password that was right
+    /// before.
     fn has_proved(&self, name: Option<&str>, secret: &str) -> bool {
         match &self.login {
             Login::Local => false,
@@ -205,8 +206,8 @@ fn is_own(headers: &HeaderMap) -> bool {
     }
 }
 
-/// True if a browser follows a link: the request is not for a part of another site's page (Fetch Metadata, `Sec-Fetch-Mode`,
-/// `Sec-Fetch-Dest`).
+/// True if a browser follows a link: the request is not for a part of another site's page (Fetch Metadata,
+/// `Sec-Fetch-Mode`, `Sec-Fetch-Dest`).
 fn is_navigation(headers: &HeaderMap) -> bool {
     let is = |name: &str, value: &str| headers.get(name).is_none_or(|field| field == value);
     is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")

@@ -22,7 +22,8 @@ const VALUES: usize = 12;
 /// How long the page is the same for all.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A sensor that was not heard of for so long, in milliseconds, has missed to say three times that it is there.
+/// A sensor that was not heard of for so long, in milliseconds, has missed to say three times that it is
+/// there.
 const SILENT: i64 = 180_000;
 
 /// Runs that are shown.
@@ -87,7 +88,8 @@ pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, 
     }))
 }
 
-/// The facts of now, or of a moment ago: of a million services they take a while, and many may want to see them.
+/// The facts of now, or of a moment ago: of a million services they take a while, and many may want to see
+/// them.
 async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
     let mut recent = reader.overview.lock().await;
     if let Some((_, facts)) = recent.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH) {

@@ -1,4 +1,5 @@
-//! What becomes of a schedule when it is looked at: told from clocks and from what runs, without asking for either.
+//! What becomes of a schedule when it is looked at: told from clocks and from what runs, without asking for
+//! either.
 
 use super::rhythm::Rhythm;
 use crate::inventory::Time;
@@ -36,8 +37,9 @@ pub(super) enum Step {
     SetBack(Time),
 }
 
-/// A schedule that is due is started, unless that is too late or its scan of before still runs: that was missed then. It
-/// waits for others to end, and is left to another page where this one may not, until it is too late.
+/// A schedule that is due is started, unless that is too late or its scan of before still runs: that was
+/// missed then. It waits for others to end, and is left to another page where this one may not, until it is
+/// too late.
 pub(super) fn decide(rhythm: &Rhythm, due: Time, seen: Seen) -> Step {
     let Seen { now, begun, runs, is_full, is_ours } = seen;
     let passed = |since: Time| now.millis().saturating_sub(since.millis());

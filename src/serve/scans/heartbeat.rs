@@ -1,5 +1,6 @@
-//! Which scans in the journal have a page still. A page that runs one tells so again and again; of one that does not, for
-//! it was killed and came back under another name or not at all, what it ran is closed by any other.
+//! Which scans in the journal have a page still. A page that runs one tells so again and again; of one that
+//! does not, for it was killed and came back under another name or not at all, what it ran is closed by any
+//! other.
 //!
 //! Clocks of machines differ: it is looked whether a number grows, and waited by one's own clock.
 

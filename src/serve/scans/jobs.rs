@@ -21,7 +21,8 @@ impl Drop for Room<'_> {
     }
 }
 
-/// How those stand that run here: as was seen at a look, and those that were started since one knew of `before`.
+/// How those stand that run here: as was seen at a look, and those that were started since one knew of
+/// `before`.
 pub(super) fn merged(own: &[Job], before: &[i64], seen: Vec<Job>) -> Vec<Job> {
     let is_new = |job: &&Job| !before.contains(&job.number) && seen.iter().all(|it| it.number != job.number);
     let new: Vec<Job> = own.iter().filter(is_new).cloned().collect();
@@ -36,7 +37,8 @@ mod tests {
     fn what_is_started_during_a_look_is_not_forgotten() {
         let job = |number: i64| Job { number, ..Job::default() };
         let over = Job { is_over: true, ..job(2) };
-        // The first one's end is known; the third one was started before it was looked, the fourth one behind that.
+        // The first one's end is known; the third one was started before it was looked, the fourth one behind
+        // that.
         let own = [job(1), job(2), job(3), job(4)];
         let numbers = |jobs: &[Job]| jobs.iter().map(|job| (job.number, job.is_over)).collect::<Vec<_>>();
         let merged = merged(&own, &[1, 2], vec![over, job(3)]);

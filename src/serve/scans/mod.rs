@@ -1,5 +1,5 @@
-//! Scans that are started from the page, at once or again and again: who may have what scanned, what runs, and a
-//! journal of it in the inventory.
+//! Scans that are started from the page, at once or again and again: who may have what scanned, what runs,
+//! and a journal of it in the inventory.
 
 mod due;
 mod heartbeat;
@@ -283,7 +283,8 @@ impl Scans {
         Ok(())
     }
 
-    /// Notes of what ran that nobody knows any more how it ended: scans end with the process that started them.
+    /// Notes of what ran that nobody knows any more how it ended: scans end with the process that started
+    /// them.
     fn give_up(&self, inventory: &Database) -> Result<(), StoreError> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for job in jobs {
@@ -394,7 +395,8 @@ impl Scans {
         Ok(number)
     }
 
-    /// Notes of what runs that it ends with the page, as it does where this value ends. Nobody looks any more then.
+    /// Notes of what runs that it ends with the page, as it does where this value ends. Nobody looks any more
+    /// then.
     ///
     /// # Errors
     /// The inventory cannot be written.
@@ -408,7 +410,8 @@ impl Scans {
             Some(inventory) => inventory,
             None => self.open()?,
         };
-        // Some may have ended by themselves since the last look; where that cannot be told, they are interrupted.
+        // Some may have ended by themselves since the last look; where that cannot be told, they are
+        // interrupted.
         let _ = self.note_ends(&inventory);
         let own = self.own(|job| !job.is_over);
         own.iter()

@@ -1,7 +1,7 @@
 //! When scans are to be started again and again.
 //!
-//! A time of day is one of a time zone: a schedule keeps the name of its zone, so that it is due once a day whichever
-//! page looks, wherever that is.
+//! A time of day is one of a time zone: a schedule keeps the name of its zone, so that it is due once a day
+//! whichever page looks, wherever that is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,8 +28,8 @@ pub(crate) enum Rhythm {
 }
 
 impl Rhythm {
-    /// The same with this machine's time zone where none is named, so that it means the same to others. A zone that has no
-    /// name (`TZ=CET-1`) remains each machine's own.
+    /// The same with this machine's time zone where none is named, so that it means the same to others. A
+    /// zone that has no name (`TZ=CET-1`) remains each machine's own.
     pub(crate) fn settled(self) -> Self {
         match self {
             Self::Daily(at, None) => {
@@ -40,9 +40,9 @@ impl Rhythm {
         }
     }
 
-    /// Whether a clock was ahead that has found this to be due: nobody waits for longer than from the first time behind now
-    /// to the one behind that. Less is what clocks of several pages differ by, or one that is put right behind a start: to
-    /// go by that would be to start again.
+    /// Whether a clock was ahead that has found this to be due: nobody waits for longer than from the first
+    /// time behind now to the one behind that. Less is what clocks of several pages differ by, or one that is
+    /// put right behind a start: to go by that would be to start again.
     pub(crate) fn is_ahead(&self, due: Time, now: Time) -> bool {
         let period = match self {
             Self::Every(hours) => hours * HOUR,

@@ -1,10 +1,11 @@
 //! A process that starts scans for a page that may run nothing itself.
 //!
-//! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing from the
-//! network, and is asked over pipes, a line of JSON each way. All that it starts is `bannerwall scan` with words that it
-//! has made itself of an [`Order`], within what the page's command line allows. It ends with the page, and its scans
-//! with it, even where it is killed: each asks the kernel for a signal then ([`end_with_parent`]). A page whose process has
-//! died starts no scan until it is started again itself, as nothing that speaks to browsers may start a program.
+//! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing
+//! from the network, and is asked over pipes, a line of JSON each way. All that it starts is `bannerwall
+//! scan` with words that it has made itself of an [`Order`], within what the page's command line allows. It
+//! ends with the page, and its scans with it, even where it is killed: each asks the kernel for a signal then
+//! ([`end_with_parent`]). A page whose process has died starts no scan until it is started again itself, as
+//! nothing that speaks to browsers may start a program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -177,8 +178,8 @@ fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, GONE)
 }
 
-/// Has this process end with the runner that has started it, as if it were interrupted; one that nobody started for a page
-/// goes on.
+/// Has this process end with the runner that has started it, as if it were interrupted; one that nobody
+/// started for a page goes on.
 ///
 /// # Errors
 /// The runner has ended already, or the kernel refuses.

@@ -11,8 +11,8 @@ use crate::packet::testing::{datagram, endpoint};
 use crate::rules::RuleSet;
 use crate::terms::{QuicVersion, Timestamp, Transport};
 
-/// Octets as a datagram, as the frames of an Initial that a client really sends, and as the order in which parts
-/// of a message come.
+/// Octets as a datagram, as the frames of an Initial that a client really sends, and as the order in which
+/// parts of a message come.
 pub fn quic(data: &[u8]) {
     packets(data);
     trains(data).for_each(packets);

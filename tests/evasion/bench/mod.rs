@@ -90,7 +90,8 @@ impl Bench {
         Self::with(hostile, Some(engine(AnomalyPolicy::default())), moods(hostile), is_loud)
     }
 
-    /// With this policy (without one nothing is between the ends), and disturbed before the packet of this number.
+    /// With this policy (without one nothing is between the ends), and disturbed before the packet of this
+    /// number.
     pub(crate) fn disturbed(
         hostile: &Hostile,
         policy: Option<&str>,
@@ -106,8 +107,8 @@ impl Bench {
         (hostile.cargo.software(hostile.role, self.receiver.read()), self.sent)
     }
 
-    /// True if the engine counts what it has forgotten, or reads flows whose beginning it has not seen. A restart is logged by
-    /// the program.
+    /// True if the engine counts what it has forgotten, or reads flows whose beginning it has not seen. A
+    /// restart is logged by the program.
     pub(crate) fn reports_gap(&self, steps: Disturbance) -> bool {
         let has_restarted = steps.iter().any(|step| matches!(step, Step::Restart));
         has_restarted

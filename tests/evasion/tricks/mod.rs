@@ -419,8 +419,8 @@ pub(crate) const SLOW: &[Trick] = &[
     }),
 ];
 
-/// Tricks that stand within a banner for longer than a guard waits, or go on long after a reset: it blocks allowed ones as
-/// well.
+/// Tricks that stand within a banner for longer than a guard waits, or go on long after a reset: it blocks
+/// allowed ones as well.
 pub(crate) const TOO_SLOW: &[&str] = &[
     "silence for 122 s behind the first octet",
     "130 s within the message, which then comes in two pieces",

@@ -61,8 +61,8 @@ pub fn capture(servers: u16) -> Vec<u8> {
     capture_of(0..servers)
 }
 
-/// The same of these servers. Without its first 24 octets it goes on with one of fewer, so much later that connections there are
-/// over.
+/// The same of these servers. Without its first 24 octets it goes on with one of fewer, so much later that
+/// connections there are over.
 pub fn capture_of(servers: Range<u16>) -> Vec<u8> {
     let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
     let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101]);

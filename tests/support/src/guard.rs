@@ -20,8 +20,8 @@ examples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n"]
 counterexamples = ["GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8.0\r\n\r\n"]
 "#;
 
-/// Flags of a guard that judges every packet however late it comes to it: what a full queue lets pass, and what waited for
-/// too long, is the affair of other tests.
+/// Flags of a guard that judges every packet however late it comes to it: what a full queue lets pass, and
+/// what waited for too long, is the affair of other tests.
 pub const JUDGES_ALL: &str = "--max-wait off --queue-length 16384";
 
 /// A rule that forbids a user agent.

@@ -101,7 +101,8 @@ impl Namespace {
     /// When the address cannot be had.
     pub fn listen(&self, address: impl Into<SocketAddr>) -> TcpListener {
         let address = address.into();
-        // Between its fork and its program a process that another test starts holds all that was closed meanwhile.
+        // Between its fork and its program a process that another test starts holds all that was closed
+        // meanwhile.
         eventually(&format!("{address} to be free"), || match self.inside(|| TcpListener::bind(address)) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => None,
             outcome => Some(outcome.unwrap_or_else(|error| panic!("{address}: {error}"))),

@@ -47,7 +47,8 @@ impl Postgres {
         Some(server)
     }
 
-    /// One that is come to by TLS as well, and the file of the CA that has signed its certificate, for `localhost`.
+    /// One that is come to by TLS as well, and the file of the CA that has signed its certificate, for
+    /// `localhost`.
     ///
     /// # Panics
     /// When it is installed and does not start.

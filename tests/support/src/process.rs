@@ -177,8 +177,8 @@ impl Running {
         kill_process(id.expect("a process id"), signal).expect("the process is there");
     }
 
-    /// Lets the process have so many descriptors, up to its hard limit. The kernel lets another user do that only with
-    /// `CAP_SYS_RESOURCE` (`prlimit(2)`), so its own user does it.
+    /// Lets the process have so many descriptors, up to its hard limit. The kernel lets another user do that
+    /// only with `CAP_SYS_RESOURCE` (`prlimit(2)`), so its own user does it.
     ///
     /// # Panics
     /// When the process has ended, or util-linux is missing.

@@ -92,8 +92,8 @@ impl Hearing {
     }
 }
 
-/// Asks the rules about a greeting, and tells it. What `answers` a client that spoke first looks like one in protocols that
-/// greet nobody, as Redis's `+OK` does: no event says that it is one.
+/// Asks the rules about a greeting, and tells it. What `answers` a client that spoke first looks like one in
+/// protocols that greet nobody, as Redis's `+OK` does: no event says that it is one.
 fn tell(banner: &GreetingBanner<'_>, answers: bool, judge: &mut Judge<'_>) {
     let fingerprint = judge.law.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
     let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });

@@ -1,5 +1,5 @@
-//! Heads that servers read on in where this engine keeps no more of them: those without a version (HTTP/0.9), and
-//! those beyond the limit. Each line is judged by itself; what says where the message ends is kept.
+//! Heads that servers read on in where this engine keeps no more of them: those without a version (HTTP/0.9),
+//! and those beyond the limit. Each line is judged by itself; what says where the message ends is kept.
 
 use std::sync::Arc;
 

@@ -122,7 +122,8 @@ fn wait(need: Need, reading: Reading) -> Step {
 }
 
 impl Http {
-    /// What is left of the response that a server is within, if its length is beyond doubt, and it answers the only request.
+    /// What is left of the response that a server is within, if its length is beyond doubt, and it answers
+    /// the only request.
     pub(super) fn rest(&self, reading: &Reading) -> Option<Rest> {
         let Reading::Body(message) = reading else { return None };
         let exact = matches!(message.framing(), Framing::Length(_)) && !message.is_done();
@@ -303,8 +304,8 @@ impl Dialogue {
         matches!(self.direction(Side::Client).reading, super::Reading::Http(Reading::Next))
     }
 
-    /// Whether the response that is read is the last one that has to be: it answers all that was asked, and the client goes on
-    /// in requests.
+    /// Whether the response that is read is the last one that has to be: it answers all that was asked, and
+    /// the client goes on in requests.
     fn may_leave(&self, judge: &Judge<'_>) -> bool {
         let asks = matches!(
             self.direction(Side::Client).reading,
@@ -392,8 +393,8 @@ impl Dialogue {
         }
     }
 
-    /// Notes octets between messages. Where a tunnel or a film may be they are nothing odd, unless it is to be stopped
-    /// for them.
+    /// Notes octets between messages. Where a tunnel or a film may be they are nothing odd, unless it is to
+    /// be stopped for them.
     fn note_unexpected(&self, from: Side, judge: &mut Judge<'_>) {
         let odd = Anomaly::UnexpectedData;
         if !self.is_perhaps_of_tunnel(from) || judge.law.config.on_anomaly.drops(odd) {
@@ -401,8 +402,9 @@ impl Dialogue {
         }
     }
 
-    /// Whether what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so little or so much for as
-    /// long as it lasts. Random octets hold what begins like a message now and then; a whole one is judged as any.
+    /// Whether what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
+    /// little or so much for as long as it lasts. Random octets hold what begins like a message now and then;
+    /// a whole one is judged as any.
     pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
         self.http.is_perhaps_tunnel(from)
     }

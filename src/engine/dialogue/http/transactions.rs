@@ -44,8 +44,8 @@ pub(in crate::engine::dialogue) struct Http {
     mingles: bool,
     /// Whether a response came for which no request was seen.
     unasked: bool,
-    /// Whether no request was one by RFC 9112, and the server has not answered by HTTP: rules are asked about what some
-    /// server would take for a request, but no event says that it was one.
+    /// Whether no request was one by RFC 9112, and the server has not answered by HTTP: rules are asked about
+    /// what some server would take for a request, but no event says that it was one.
     doubtful: bool,
     /// Whether the server has answered by HTTP.
     answered: bool,
@@ -297,7 +297,8 @@ impl Http {
         transaction
     }
 
-    /// Whether the response that is being read answers a request that was seen, ends without dispute, and is awaited alone.
+    /// Whether the response that is being read answers a request that was seen, ends without dispute, and is
+    /// awaited alone.
     pub(super) fn answers_the_only_request(&self) -> bool {
         let asked = self.answering.as_ref().is_some_and(|it| it.facts.request.is_some());
         asked && !self.disputed && self.waiting.is_empty() && self.overdue.is_empty()
@@ -365,8 +366,8 @@ impl Http {
         self.left
     }
 
-    /// Whether what one side says may be no messages: in a tunnel that a response which nobody read has opened, or of a
-    /// film.
+    /// Whether what one side says may be no messages: in a tunnel that a response which nobody read has
+    /// opened, or of a film.
     pub(super) const fn is_perhaps_tunnel(&self, from: Side) -> bool {
         self.mingles || (self.perhaps_tunnel && matches!(from, Side::Client))
     }
@@ -478,11 +479,12 @@ fn open(framing: Framing, is_cut: bool, head: impl FnOnce() -> KeptHead, judge: 
     message
 }
 
-/// What a version of RTSP begins with, whose messages frames of films may stand between, of both sides (RFC 2326
-/// section 10.12).
+/// What a version of RTSP begins with, whose messages frames of films may stand between, of both sides (RFC
+/// 2326 section 10.12).
 const RTSP: &[u8] = b"RTSP/";
 
-/// Whether a body without an end follows a request that announces none: a source sends its film so to Icecast.
+/// Whether a body without an end follows a request that announces none: a source sends its film so to
+/// Icecast.
 fn streams(request: &Request<'_>) -> bool {
     let unframed = || !request.headers.iter().any(|field| framing::is_framing(field.name));
     request.version.starts_with(b"ICE/") || (matches!(request.method, b"SOURCE" | b"PUT") && unframed())
@@ -500,8 +502,8 @@ fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>)
     }
 }
 
-/// Notes what is odd about where a message ends. A request whose end is anybody's guess hides what follows it, where that
-/// is to be read.
+/// Notes what is odd about where a message ends. A request whose end is anybody's guess hides what follows
+/// it, where that is to be read.
 pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, judge: &mut Judge<'_>) {
     let Some(hostile) = hostile else { return };
     if hostile != Anomaly::FramingLost {

@@ -1,6 +1,7 @@
 //! A connection to a PostgreSQL server in this process.
 //!
-//! Each has a runtime of its own on the thread that asks, which waits for the answer but no longer than [`PATIENCE`].
+//! Each has a runtime of its own on the thread that asks, which waits for the answer but no longer than
+//! [`PATIENCE`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -28,8 +29,8 @@ use super::{DatabaseError, Result};
 /// The longest that an answer is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the tables are; how long a writer waits for another one, and how long the server does for a writer that has
-/// stopped in the middle, as one whose machine is gone.
+/// Where the tables are; how long a writer waits for another one, and how long the server does for a writer
+/// that has stopped in the middle, as one whose machine is gone.
 const SETTINGS: &str =
     "SET search_path = bannerwall; SET client_min_messages = warning; SET lock_timeout = '5s';
                         SET idle_in_transaction_session_timeout = '5min'";

@@ -1,9 +1,10 @@
-//! What a server sends, message by message, before it is read: an answer that is larger than any that is asked for ends the
-//! connection, so that a server cannot fill the memory of who asks; and so does one that wants the password in clear text
-//! from who cannot know that it is the right server.
+//! What a server sends, message by message, before it is read: an answer that is larger than any that is
+//! asked for ends the connection, so that a server cannot fill the memory of who asks; and so does one that
+//! wants the password in clear text from who cannot know that it is the right server.
 //!
-//! Looks at what PostgreSQL's protocol frames (a letter, then four octets of length, big-endian, which count themselves), below TLS
-//! only where there is none (<https://www.postgresql.org/docs/current/protocol-message-formats.html>).
+//! Looks at what PostgreSQL's protocol frames (a letter, then four octets of length, big-endian, which count
+//! themselves), below TLS only where there is none
+//! (<https://www.postgresql.org/docs/current/protocol-message-formats.html>).
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
@@ -22,8 +23,8 @@ use super::DatabaseError;
 use super::route::{Route, Socket};
 use super::tls::Tls;
 
-/// Octets of an answer at most, with what its messages and columns take beside them. A row of published rules has 32 MiB, one of
-/// what sensors send 4 MiB; all others are far below.
+/// Octets of an answer at most, with what its messages and columns take beside them. A row of published rules
+/// has 32 MiB, one of what sensors send 4 MiB; all others are far below.
 pub(super) const ANSWER: u64 = 40 << 20;
 
 /// Octets of a message at most that describes parameters or columns; statements are kept with what it says.

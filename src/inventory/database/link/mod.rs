@@ -1,8 +1,8 @@
 //! Statements to whichever database keeps an inventory, and rows of it.
 //!
-//! Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters `?1` or `?`. What of
-//! it PostgreSQL spells otherwise is put into its words where a statement is prepared ([`dialect`]), so that nothing
-//! above knows which of them it speaks to.
+//! Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters `?1` or `?`.
+//! What of it PostgreSQL spells otherwise is put into its words where a statement is prepared ([`dialect`]),
+//! so that nothing above knows which of them it speaks to.
 
 mod cell;
 mod connection;
@@ -60,7 +60,8 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// Whether a server has refused a value that it was sent: one that a type cannot hold, or too large for an index.
+    /// Whether a server has refused a value that it was sent: one that a type cannot hold, or too large for
+    /// an index.
     pub(in crate::inventory) fn is_of_content(&self) -> bool {
         self.is_of_class(&["22", "54"])
     }
@@ -118,8 +119,8 @@ impl From<tokio_postgres::Error> for DatabaseError {
     }
 }
 
-/// Whether nobody was met. Else somebody was, who has not said what was to come: a certificate that does not verify, no TLS,
-/// no PostgreSQL.
+/// Whether nobody was met. Else somebody was, who has not said what was to come: a certificate that does not
+/// verify, no TLS, no PostgreSQL.
 fn is_of_way(error: &std::io::Error) -> bool {
     !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput)
 }
@@ -199,7 +200,8 @@ impl Link {
         }
     }
 
-    /// Shows the rows of an answer of whatever length, until there are enough. Others may be asked for meanwhile.
+    /// Shows the rows of an answer of whatever length, until there are enough. Others may be asked for
+    /// meanwhile.
     pub(super) fn each<E: From<DatabaseError>>(
         &self,
         text: &str,
@@ -220,8 +222,8 @@ impl Link {
         }
     }
 
-    /// Changes a row, before anything else is asked or the transaction ends: what goes wrong is told then. See
-    /// [`waiting`] for what of the order stays.
+    /// Changes a row, before anything else is asked or the transaction ends: what goes wrong is told then.
+    /// See [`waiting`] for what of the order stays.
     pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.execute(text, values).map(drop),
@@ -265,8 +267,8 @@ impl Link {
         }
     }
 
-    /// Has statements of this transaction look rows up by their keys: a server that does not know yet how large the
-    /// tables have become would read all of them for a batch.
+    /// Has statements of this transaction look rows up by their keys: a server that does not know yet how
+    /// large the tables have become would read all of them for a batch.
     pub(super) fn look_up_by_keys(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => Ok(()),
@@ -334,8 +336,8 @@ impl Link {
 }
 
 impl Interrupter {
-    /// Ends the question, where there still is one. Does not wait for a server to do so, which a runtime of tokio
-    /// has to be there for.
+    /// Ends the question, where there still is one. Does not wait for a server to do so, which a runtime of
+    /// tokio has to be there for.
     pub fn interrupt(&self) {
         match self {
             Self::Sqlite(handle) => handle.interrupt(),

@@ -16,8 +16,8 @@ use super::tls::Tls;
 use super::waiting::{Numbered, Waiting};
 use super::{DatabaseError, Interrupter, Result, Row, Value};
 
-/// A turn to write. Readers go on, and only a role that may write the table can take it. It is a table that is seldom vacuumed,
-/// which waits for the lock.
+/// A turn to write. Readers go on, and only a role that may write the table can take it. It is a table that
+/// is seldom vacuumed, which waits for the lock.
 const WRITING: &str = "LOCK TABLE bannerwall.sensors IN SHARE ROW EXCLUSIVE MODE";
 
 /// A turn to make the tables of an empty database, which has no roles of its own yet.
@@ -207,8 +207,8 @@ impl Session {
         self.run(WorkKind::Batch, text, &[]).map(drop)
     }
 
-    /// Begins a transaction in which nobody else writes: numbers of changes are in the order in which readers come
-    /// to see them, and what a writer has looked up is so until it ends.
+    /// Begins a transaction in which nobody else writes: numbers of changes are in the order in which readers
+    /// come to see them, and what a writer has looked up is so until it ends.
     pub(super) fn begin(&self) -> Result<()> {
         self.begin_by(WRITING)
     }

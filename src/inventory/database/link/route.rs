@@ -1,5 +1,5 @@
-//! The ways to a server that a URL names, one after the other, and sockets by them; as `tokio_postgres` does it itself, which
-//! gives no socket away.
+//! The ways to a server that a URL names, one after the other, and sockets by them; as `tokio_postgres` does
+//! it itself, which gives no socket away.
 
 use std::io::{Error, Result};
 use std::net::SocketAddr;
@@ -131,7 +131,8 @@ impl Route {
         }
     }
 
-    /// How the server is spoken to: by a socket of this machine without TLS, as libpq does whatever `sslmode` says.
+    /// How the server is spoken to: by a socket of this machine without TLS, as libpq does whatever `sslmode`
+    /// says.
     pub(super) fn config(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if matches!(self.end, End::Unix(_)) {

@@ -1,9 +1,9 @@
-//! Statements that are put, and not sent yet: what is put by the same one goes to the server as one, whose parameters are
-//! arrays.
+//! Statements that are put, and not sent yet: what is put by the same one goes to the server as one, whose
+//! parameters are arrays.
 //!
-//! So they come in another order than they were put in. Rows that others name come first. Of one row that the same
-//! statement writes more than once each is sent after the one before; what different statements write of one
-//! row must come to the same in whatever order.
+//! So they come in another order than they were put in. Rows that others name come first. Of one row that the
+//! same statement writes more than once each is sent after the one before; what different statements write of
+//! one row must come to the same in whatever order.
 
 use std::borrow::Cow;
 

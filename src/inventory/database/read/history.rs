@@ -23,8 +23,8 @@ pub struct Change {
     pub id: i64,
     /// When.
     pub at: Time,
-    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`, `host_key_changed`, `new_host_key`,
-    /// `finding_new`, `finding_gone`, `service_gone`, `service_back`.
+    /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`,
+    /// `host_key_changed`, `new_host_key`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
     pub address: String,
@@ -180,8 +180,8 @@ const SAID_TO: &str = "SELECT b.text, p.rule, p.peer, p.port, CAST(sum(p.count) 
   WHERE p.service = ?1 GROUP BY b.text, p.rule, p.peer, p.port ORDER BY 6 DESC, b.text, p.peer, p.port";
 
 impl Database {
-    /// Shows what changed after `since` and until `until`, of the services that a filter is about, in the order of
-    /// time.
+    /// Shows what changed after `since` and until `until`, of the services that a filter is about, in the
+    /// order of time.
     ///
     /// # Errors
     /// What the database says, or `show`.

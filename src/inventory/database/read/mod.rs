@@ -157,8 +157,8 @@ impl Database {
         })
     }
 
-    /// Shows what clients spoke to servers that did not answer in it, as a service that says nothing, with the
-    /// client and the number of connections.
+    /// Shows what clients spoke to servers that did not answer in it, as a service that says nothing, with
+    /// the client and the number of connections.
     ///
     /// # Errors
     /// What the database says, or `show`.
@@ -203,7 +203,8 @@ impl Database {
         })
     }
 
-    /// A filter as SQL can be asked by it: each text of a version is compared once, and not that of each service.
+    /// A filter as SQL can be asked by it: each text of a version is compared once, and not that of each
+    /// service.
     fn settled(&self, filter: &Filter) -> Result<Filter, DatabaseError> {
         if !filter.asks_versions() {
             return Ok(filter.clone());
@@ -288,8 +289,8 @@ fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
         // What is not known is not so.
         Some(if *holds { condition } else { format!("NOT coalesce({condition}, FALSE)") })
     };
-    // Of a million services those with one of a few banners are found by the index: all that is asked of banners at once,
-    // unless it is only said which are not meant.
+    // Of a million services those with one of a few banners are found by the index: all that is asked of
+    // banners at once, unless it is only said which are not meant.
     let is_of_some = filter.names_banners();
     let (banners, others): (Vec<&Term>, Vec<&Term>) =
         filter.terms.iter().partition(|term| is_of_some && term.test.is_of_banners());

@@ -69,7 +69,8 @@ impl Database {
     fn sum_up(&self, now: Time) -> Result<Overview, DatabaseError> {
         let link = &self.link;
         let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
-        // Most are servers that are there: the others are looked up by their index, and these are what is left.
+        // Most are servers that are there: the others are looked up by their index, and these are what is
+        // left.
         let all = count("SELECT count(*) FROM services")?;
         let mut overview = Overview {
             hosts: count("SELECT count(*) FROM hosts")?,

@@ -107,7 +107,8 @@ impl Database {
         self.read(self.some_services(filter, cursor, most))
     }
 
-    /// At most so many of the hosts with services that a filter is about, in the order of addresses, behind one.
+    /// At most so many of the hosts with services that a filter is about, in the order of addresses, behind
+    /// one.
     ///
     /// # Errors
     /// What the database says.
@@ -126,8 +127,8 @@ impl Database {
         addresses.into_iter().map(|address| self.read(self.host_row(address))).collect()
     }
 
-    /// At most so many changes of the services that a filter is about, the latest first, before the one of this
-    /// number.
+    /// At most so many changes of the services that a filter is about, the latest first, before the one of
+    /// this number.
     ///
     /// # Errors
     /// What the database says.
@@ -144,8 +145,8 @@ impl Database {
         self.some_changes(&query, &values, filter, most)
     }
 
-    /// At most so many changes of the services that a filter is about, written behind the one of this number; and
-    /// the number to ask for behind next.
+    /// At most so many changes of the services that a filter is about, written behind the one of this number;
+    /// and the number to ask for behind next.
     ///
     /// # Errors
     /// What the database says.

@@ -51,7 +51,8 @@ impl Database {
         FIELDS.iter().map(|(name, _)| *name)
     }
 
-    /// The `most` frequent values of a field among the services that a filter is about, the most frequent first.
+    /// The `most` frequent values of a field among the services that a filter is about, the most frequent
+    /// first.
     ///
     /// # Errors
     /// What the database says.
@@ -60,8 +61,8 @@ impl Database {
         self.read(self.count(column, filter, most))
     }
 
-    /// The `most` frequent products, and products with their versions, of all services: a million are counted once for
-    /// both.
+    /// The `most` frequent products, and products with their versions, of all services: a million are counted
+    /// once for both.
     ///
     /// # Errors
     /// What the database says.

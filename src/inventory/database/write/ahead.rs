@@ -1,4 +1,5 @@
-//! What a batch is about, looked up at once: to ask a server for each of a thousand takes a thousand journeys.
+//! What a batch is about, looked up at once: to ask a server for each of a thousand takes a thousand
+//! journeys.
 
 use std::net::IpAddr;
 
@@ -97,7 +98,8 @@ impl Ahead {
 }
 
 impl Memory {
-    /// Remembers what the tables have of a batch, and what they have not. To be called where nobody else writes.
+    /// Remembers what the tables have of a batch, and what they have not. To be called where nobody else
+    /// writes.
     pub(super) fn look_up(
         &mut self,
         link: &Link,
@@ -183,8 +185,9 @@ impl Memory {
             assets.keys().map(|(_, side, _)| side.name()).collect(),
             assets.keys().map(|(.., port)| *port).collect(),
         ];
-        // Of a host with services at many ports no others are read. Hosts come first: of a network that was asked at one
-        // port, a plan that begins with ports goes over all of it for each one, and nobody has counted its rows yet.
+        // Of a host with services at many ports no others are read. Hosts come first: of a network that was
+        // asked at one port, a plan that begins with ports goes over all of it for each one, and nobody has
+        // counted its rows yet.
         let services = "WITH asked AS MATERIALIZED (
                SELECT h.id, octets, it.side, it.port
                FROM unnest(?1::bytea[], ?2::text[], ?3::bigint[]) AS it (octets, side, port)
@@ -238,8 +241,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Looks up when services were heard to say what they say now, where that is something else than before, and what
-    /// they said before.
+    /// Looks up when services were heard to say what they say now, where that is something else than before,
+    /// and what they said before.
     fn look_up_sightings(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
         let mut asked = AHashSet::new();
         for record in batch {

@@ -58,8 +58,9 @@ impl Keeper {
         self.writer.known_servers()
     }
 
-    /// Writes a batch and what `beside` does, before it, in one transaction, unless that says that there is nothing to
-    /// write; whether it was written. Where the answer is lost, that may be so all the same: `beside` has to know.
+    /// Writes a batch and what `beside` does, before it, in one transaction, unless that says that there is
+    /// nothing to write; whether it was written. Where the answer is lost, that may be so all the same:
+    /// `beside` has to know.
     ///
     /// # Errors
     /// It is not known that anything was written.

@@ -230,8 +230,8 @@ impl Writer {
         Ok(Taken { records: batch.len(), changes })
     }
 
-    /// Does some work, on a new connection where there is none any more. That one has gone may be known by the first
-    /// answer alone that does not come: then once more.
+    /// Does some work, on a new connection where there is none any more. That one has gone may be known by
+    /// the first answer alone that does not come: then once more.
     fn connected<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, DatabaseError>,

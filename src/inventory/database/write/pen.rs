@@ -154,8 +154,8 @@ impl<'a> Pen<'a> {
     }
 
     /// Whether a banner stands for another one from now on: one that was never said; one that was said before
-    /// the other one, and no more since; one that is said while the other one is no longer. Servers behind one
-    /// address that say this and that by turns do not change.
+    /// the other one, and no more since; one that is said while the other one is no longer. Servers behind
+    /// one address that say this and that by turns do not change.
     fn replaces(&self, known: Known, before: Option<i64>, span: Span) -> Result<bool, DatabaseError> {
         let Some(before) = before else { return Ok(true) };
         let (first, last) = self.heard(known.id, known.banner)?.unzip();
@@ -198,8 +198,8 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// A server has a host key now. It may have one of each type, of which it shows but one: a key of a type that was never
-    /// seen is new, one of another type than last is compared with what was seen of its own.
+    /// A server has a host key now. It may have one of each type, of which it shows but one: a key of a type
+    /// that was never seen is new, one of another type than last is compared with what was seen of its own.
     fn now_has(
         &mut self,
         asset: &Asset,
@@ -235,8 +235,8 @@ impl<'a> Pen<'a> {
         Ok(keys.into_iter().find(|(_, known)| kind(known) == kind(text)).map(|(id, _)| id))
     }
 
-    /// A server shows a certificate now. One address may show a different one for each name that it is asked for:
-    /// it changes where the new one is of the same subject, or where the old one was not shown for long.
+    /// A server shows a certificate now. One address may show a different one for each name that it is asked
+    /// for: it changes where the new one is of the same subject, or where the old one was not shown for long.
     fn now_shows(
         &mut self,
         asset: &Asset,

@@ -8,7 +8,8 @@ use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
 
 impl Pen<'_> {
-    /// The row of an asset, where there is one. An open port that says nothing is whatever is known to be there.
+    /// The row of an asset, where there is one. An open port that says nothing is whatever is known to be
+    /// there.
     pub(super) fn service(&mut self, asset: &Asset) -> Result<Option<Known>, DatabaseError> {
         if let Some(known) = self.memory.services.get(asset) {
             return Ok(Some(*known));
@@ -71,7 +72,8 @@ impl Pen<'_> {
         Ok(known)
     }
 
-    /// The row of a host, and whether it is new. One that was seen earlier than known so far is first seen then.
+    /// The row of a host, and whether it is new. One that was seen earlier than known so far is first seen
+    /// then.
     pub(super) fn host(&mut self, address: IpAddr, span: Span) -> Result<(i64, bool), DatabaseError> {
         let octets = octets(address);
         let query = "SELECT id, first_seen FROM hosts WHERE octets = ?1";

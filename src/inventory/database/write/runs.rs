@@ -1,7 +1,7 @@
 //! Runs: begun, ended, and known as killed.
 //!
-//! Of a file the writers are processes of this machine. A server's may be anywhere: each holds an advisory lock with the
-//! number of its run while it is connected.
+//! Of a file the writers are processes of this machine. A server's may be anywhere: each holds an advisory
+//! lock with the number of its run while it is connected.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
@@ -73,7 +73,8 @@ pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError>
     Ok((sensor, id))
 }
 
-/// Is there again after its connection was lost, whatever others took it for; whether they see so from now on.
+/// Is there again after its connection was lost, whatever others took it for; whether they see so from now
+/// on.
 pub(super) fn go_on(link: &Link, run: i64) -> Result<bool, DatabaseError> {
     // As one step: nobody looks for the killed meanwhile.
     let step = link.transaction()?;

@@ -1,5 +1,6 @@
-//! What runs have left that were killed, or whose server was away at their end: goes before what is new, in its order, each
-//! run as itself. A killed one is ended, so that the server knows it as over and hears what it lost.
+//! What runs have left that were killed, or whose server was away at their end: goes before what is new, in
+//! its order, each run as itself. A killed one is ended, so that the server knows it as over and hears what
+//! it lost.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +22,8 @@ struct Left {
     end: Option<(u64, Listed)>,
 }
 
-/// Takes over what others have left: the caller has the lock. `changed` is when the folder was last used by them.
+/// Takes over what others have left: the caller has the lock. `changed` is when the folder was last used by
+/// them.
 ///
 /// # Errors
 /// The folder cannot be read.

@@ -11,7 +11,8 @@ use crate::inventory::database::Parcel;
 /// What a file takes at least, and each of its parts: a block of most file systems.
 pub(super) const BLOCK: u64 = 4 << 10;
 
-/// Since the Unix epoch, 1 January 2026: before that nobody had this program, and a clock that says so has not been set.
+/// Since the Unix epoch, 1 January 2026: before that nobody had this program, and a clock that says so has
+/// not been set.
 const CLOCKLESS: Duration = Duration::from_secs(1_767_225_600);
 
 /// Where the text of a batch is.
@@ -48,8 +49,8 @@ impl Entry {
         Self { run, number, is_end, held: Held::File, octets, sightings: None, written, since, lasts: true }
     }
 
-    /// How old it is: by no clock that may jump where its run is the `own` one. A file that is older than this program was
-    /// written before a clock had its time, and counts as new.
+    /// How old it is: by no clock that may jump where its run is the `own` one. A file that is older than
+    /// this program was written before a clock had its time, and counts as new.
     pub(super) fn age(&self, own: &RunName) -> Duration {
         if self.run == *own || self.written < SystemTime::UNIX_EPOCH + CLOCKLESS {
             return self.since.elapsed();

@@ -1,5 +1,5 @@
-//! What stands in a file of the folder: a line that says what it is, one with the SHA-256 of all behind it, one of JSON, and
-//! a text. A file of which an octet is missing or another one is none, wherever that is.
+//! What stands in a file of the folder: a line that says what it is, one with the SHA-256 of all behind it,
+//! one of JSON, and a text. A file of which an octet is missing or another one is none, wherever that is.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -44,7 +44,8 @@ pub(super) struct Listed {
     pub(super) written: SystemTime,
 }
 
-/// Makes a folder that is its owner's alone, where there is none; with a user, gives it and its files to that.
+/// Makes a folder that is its owner's alone, where there is none; with a user, gives it and its files to
+/// that.
 ///
 /// # Errors
 /// What the system says.

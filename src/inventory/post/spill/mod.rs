@@ -1,5 +1,5 @@
-//! Batches on disk: each is a file of a folder before it is sent, and goes when the server has it. A server that is away for
-//! hours costs octets alone, and whoever is killed leaves what the next run sends for it.
+//! Batches on disk: each is a file of a folder before it is sent, and goes when the server has it. A server
+//! that is away for hours costs octets alone, and whoever is killed leaves what the next run sends for it.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Names of the folder's files: `RUN-NUMBER.batch`, where RUN is when the run began and its stream, so that names have the
-//! order in which batches are sent.
+//! Names of the folder's files: `RUN-NUMBER.batch`, where RUN is when the run began and its stream, so that
+//! names have the order in which batches are sent.
 
 /// A run, by its age.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

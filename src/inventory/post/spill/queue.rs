@@ -1,5 +1,6 @@
-//! What waits to be sent, in its order: shared by the thread that records and the one that sends. The first batch leaves when
-//! the server has it, others where there is no room: the oldest first, and never one that ends a run.
+//! What waits to be sent, in its order: shared by the thread that records and the one that sends. The first
+//! batch leaves when the server has it, others where there is no room: the oldest first, and never one that
+//! ends a run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -263,8 +264,8 @@ impl Shared {
         self.forget(queue, &entry);
     }
 
-    /// Counts sightings as lost by the run of a batch, before its file goes: who is killed in between tells of too many
-    /// rather than of too few.
+    /// Counts sightings as lost by the run of a batch, before its file goes: who is killed in between tells
+    /// of too many rather than of too few.
     fn lose(&self, queue: &mut Queue, entry: &Entry, sightings: u64) {
         let Some(state) = queue.runs.get_mut(&entry.run).filter(|_| sightings > 0) else { return };
         state.lost += sightings;
@@ -352,8 +353,8 @@ impl Shared {
         });
     }
 
-    /// Of a batch in a file only these records are left, which are to be set aside. Where they cannot be written it stays as it
-    /// is: what is set aside is for a person.
+    /// Of a batch in a file only these records are left, which are to be set aside. Where they cannot be
+    /// written it stays as it is: what is set aside is for a person.
     pub(super) fn keep_only(&self, entry: &Entry, records: &Parcel) {
         if let Held::File = entry.held {
             let _ = self.folder.put(&entry.file(), &written(records, 0), false);

@@ -1,5 +1,6 @@
-//! The thread that sends what waits: one batch after the other, in order, as a server takes a lower number behind a higher one
-//! for known. What it cannot send for its content goes aside and stops nobody: the records that are refused, and no others.
+//! The thread that sends what waits: one batch after the other, in order, as a server takes a lower number
+//! behind a higher one for known. What it cannot send for its content goes aside and stops nobody: the
+//! records that are refused, and no others.
 
 use std::time::{Duration, SystemTime};
 
@@ -108,8 +109,8 @@ impl Sender {
         }
     }
 
-    /// Waits for the end of the process before, where that has the folder still, and takes over what it has left; whether it
-    /// is the turn of this one.
+    /// Waits for the end of the process before, where that has the folder still, and takes over what it has
+    /// left; whether it is the turn of this one.
     fn follow(&mut self) -> bool {
         let shared = &self.shared;
         if shared.lock.get().is_none() {

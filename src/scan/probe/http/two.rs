@@ -20,7 +20,8 @@ use super::LONGEST_BODY;
 /// How TLS names it.
 pub(super) const NAME: &[u8] = b"h2";
 
-/// Octets of a head that are taken, as RFC 9113 section 10.5.1 counts them: a few octets on the wire may stand for many.
+/// Octets of a head that are taken, as RFC 9113 section 10.5.1 counts them: a few octets on the wire may
+/// stand for many.
 const HEAD_LIMIT: u32 = 64 << 10;
 
 /// How often the connection and the answers on it are gone over for what came once: one lets go on the other.
@@ -100,7 +101,8 @@ impl Two {
         }
     }
 
-    /// Tells what there is of answers that will not come to their end; gives the requests of which nothing came.
+    /// Tells what there is of answers that will not come to their end; gives the requests of which nothing
+    /// came.
     pub(super) fn end(&mut self, tell: &mut impl FnMut(u16, Told<'_>)) -> Vec<u16> {
         let asked = std::mem::take(&mut self.asked);
         asked.iter().for_each(|asked| asked.tell(true, tell));

@@ -1,7 +1,7 @@
 //! The ways to agree on a secret with an SSH server, of which one is used where it is to show its host key.
 //!
-//! The secret protects nothing: the connection ends with the server's reply. It is worked out because the server
-//! signs it.
+//! The secret protects nothing: the connection ends with the server's reply. It is worked out because the
+//! server signs it.
 
 use std::fmt;
 
@@ -116,7 +116,8 @@ impl Method {
 }
 
 impl Half {
-    /// The secret that the server's part leads to, as it is signed: a positive number; none where that part cannot be.
+    /// The secret that the server's part leads to, as it is signed: a positive number; none where that part
+    /// cannot be.
     pub(super) fn agree(self, public: &[u8]) -> Option<Vec<u8>> {
         match self.secret {
             Secret::Curve(secret) => {
@@ -133,8 +134,8 @@ impl Half {
     }
 }
 
-/// A positive number as a string of RFC 4251 section 5 has it: without zeros before it, but one where it would be
-/// negative.
+/// A positive number as a string of RFC 4251 section 5 has it: without zeros before it, but one where it
+/// would be negative.
 pub(super) fn positive(octets: &[u8]) -> Vec<u8> {
     let digits = without_zeros(octets);
     let sign = digits.first().is_some_and(|first| *first >= 0x80);

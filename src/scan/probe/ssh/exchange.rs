@@ -1,5 +1,5 @@
-//! A key exchange with an SSH server as far as its reply, in which it shows its host key (RFC 4253 sections 7 and 8,
-//! RFC 5656, RFC 8731).
+//! A key exchange with an SSH server as far as its reply, in which it shows its host key (RFC 4253 sections 7
+//! and 8, RFC 5656, RFC 8731).
 
 use ring::digest::Context;
 
@@ -41,11 +41,11 @@ pub(super) struct Hello<'a> {
 }
 
 impl Exchange {
-    /// Begins one by what a server offers, and appends to `out` what is to be sent; none where it has no method or no
-    /// kind of key that we have.
+    /// Begins one by what a server offers, and appends to `out` what is to be sent; none where it has no
+    /// method or no kind of key that we have.
     ///
-    /// Nothing is encrypted before the connection ends: of ciphers and the rest the server's own first are taken, so
-    /// that it misses none.
+    /// Nothing is encrypted before the connection ends: of ciphers and the rest the server's own first are
+    /// taken, so that it misses none.
     pub(super) fn begin(offered: &KexInit<'_>, out: &mut Vec<u8>) -> Option<Self> {
         let method = Method::of(offered.kex)?;
         let algorithm = Algorithm::of(offered.host_key)?;

@@ -1,10 +1,10 @@
 //! The probe that reads SSH identifications.
 //!
-//! A server speaks first (RFC 4253 section 4.2), perhaps some lines of text before its
-//! identification, and in pieces of any size. Where rules ask for the KEXINIT the probe sends an
-//! identification of its own with the connect, since many servers wait for one before their KEXINIT; else
-//! only to who is silent for a while: multiplexers (sslh) don't know what they are asked for before. For the host key it
-//! goes on with a key exchange, as far as the server's reply.
+//! A server speaks first (RFC 4253 section 4.2), perhaps some lines of text before its identification, and in
+//! pieces of any size. Where rules ask for the KEXINIT the probe sends an identification of its own with the
+//! connect, since many servers wait for one before their KEXINIT; else only to who is silent for a while:
+//! multiplexers (sslh) don't know what they are asked for before. For the host key it goes on with a key
+//! exchange, as far as the server's reply.
 
 mod agreement;
 mod exchange;

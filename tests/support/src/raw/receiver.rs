@@ -132,7 +132,8 @@ impl Receiver {
         self.read.is_empty() && self.out_of_order.is_empty()
     }
 
-    /// How long it may say nothing: without an answer Linux sends its SYN again, at the latest 64 s after the one before.
+    /// How long it may say nothing: without an answer Linux sends its SYN again, at the latest 64 s after the
+    /// one before.
     pub fn patience(&self) -> Duration {
         match self.state {
             State::SynSent | State::SynReceived => Duration::from_secs(64),

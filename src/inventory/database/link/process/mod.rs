@@ -1,12 +1,13 @@
 //! A process that speaks to a PostgreSQL server for this one, so that a server's answer cannot hurt a guard.
 //!
-//! A [`ConnectionStarter`] is this program again (`bannerwall database-connections`), started before the guard is confined. It
-//! has the URL and the password, and forks a process for each connection ([`server`]), which holds the socket and
-//! speaks TLS. Such a process may do nothing but that, has bounded memory, and may die: the guard then has lost a
-//! connection, and the next one starts another process. The starter reads nothing but the guard's requests.
+//! A [`ConnectionStarter`] is this program again (`bannerwall database-connections`), started before the
+//! guard is confined. It has the URL and the password, and forks a process for each connection ([`server`]),
+//! which holds the socket and speaks TLS. Such a process may do nothing but that, has bounded memory, and may
+//! die: the guard then has lost a connection, and the next one starts another process. The starter reads
+//! nothing but the guard's requests.
 //!
-//! Work goes to the process as a frame: its length (32 bits, little-endian) and as much of postcard. A letter comes
-//! before each frame of the answer: rows, then the end. Rows are bounded again by this side.
+//! Work goes to the process as a frame: its length (32 bits, little-endian) and as much of postcard. A letter
+//! comes before each frame of the answer: rows, then the end. Rows are bounded again by this side.
 
 mod server;
 mod starter;
@@ -175,7 +176,8 @@ pub(super) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The value in a column of a row, counted from 0. Reads no more than it has to: a row makes nothing that takes memory.
+/// The value in a column of a row, counted from 0. Reads no more than it has to: a row makes nothing that
+/// takes memory.
 pub(super) fn cell(mut row: &[u8], column: usize) -> Option<Cell<'_>> {
     for _ in 0..column {
         row = postcard::take_from_bytes::<Cell<'_>>(row).ok()?.1;

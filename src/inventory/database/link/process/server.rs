@@ -35,8 +35,8 @@ const NAME: &std::ffi::CStr = c"bannerwall-db";
 /// How a process ends that is not needed any more.
 pub(super) const WELL: &str = "exit status 0";
 
-/// Bytes of memory that a process may write, stacks of its threads included. An answer has 40 MiB at most, and is held
-/// up to three times while its buffer grows.
+/// Bytes of memory that a process may write, stacks of its threads included. An answer has 40 MiB at most,
+/// and is held up to three times while its buffer grows.
 const MEMORY: u64 = 192 << 20;
 
 /// Octets of the first word: a URL and a password.
@@ -61,7 +61,8 @@ pub(in crate::inventory::database) struct Setup {
 /// What is no request, or a call that fails.
 pub(crate) fn serve() -> io::Result<()> {
     rustix::thread::set_name(NAME)?;
-    // A service manager's signal goes to all processes of a service; these are needed until the guard has ended.
+    // A service manager's signal goes to all processes of a service; these are needed until the guard has
+    // ended.
     let heard = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::clone(&heard))?;
@@ -97,7 +98,8 @@ struct Started {
     fate: OwnedFd,
 }
 
-/// Starts a process for each request; gives what one is to serve, in that, and nothing once requests have ended.
+/// Starts a process for each request; gives what one is to serve, in that, and nothing once requests have
+/// ended.
 fn start_connections(control: &OwnedFd) -> io::Result<Option<UnixStream>> {
     let mut all: Vec<Started> = Vec::new();
     loop {

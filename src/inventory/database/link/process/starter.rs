@@ -34,7 +34,8 @@ const SOON: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 pub(in crate::inventory::database) struct ConnectionStarter {
     /// Where the server is, for messages.
     server: String,
-    /// A datagram asks for a connection, and has the other end of it and the pipe that says how its process ends.
+    /// A datagram asks for a connection, and has the other end of it and the pipe that says how its process
+    /// ends.
     control: Option<OwnedFd>,
     child: Mutex<Child>,
 }

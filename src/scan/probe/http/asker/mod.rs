@@ -273,8 +273,8 @@ impl Asker {
         };
         let depth = match line.together {
             0 => depth,
-            // Behind more than it has proved to answer nothing is sent: should it drop one of those, the answer
-            // to what came later would be taken for the dropped one's.
+            // Behind more than it has proved to answer nothing is sent: should it drop one of those, the
+            // answer to what came later would be taken for the dropped one's.
             together if together > self.proven => return 0,
             _ => depth.min(self.proven),
         };
