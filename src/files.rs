@@ -55,7 +55,7 @@ pub(crate) fn write_secret(path: &Path, octets: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether a file is there that others than its owner may read, write or run.
+/// True if a file is there that others than its owner may read, write or run.
 pub(crate) fn is_open_to_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }

@@ -35,7 +35,7 @@ pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(Capabi
 /// from it.
 const IN_PLACE_OF_ROOT: &str = "bannerwall";
 
-/// Whether the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened
+/// True if the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened
 /// the socket.
 pub(crate) fn may_answer() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
@@ -118,7 +118,7 @@ impl User {
     }
 }
 
-/// Whether a user's number means something in this user namespace (`user_namespaces(7)`).
+/// True if a user's number means something in this user namespace (`user_namespaces(7)`).
 fn is_mapped(user: u32) -> bool {
     let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else { return true };
     map.lines().any(|line| {

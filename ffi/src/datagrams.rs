@@ -21,7 +21,7 @@ pub struct Train {
     pub each: usize,
 }
 
-/// Whether the kernel cuts what [`send`] gives it: since Linux 4.18.
+/// True if the kernel cuts what [`send`] gives it: since Linux 4.18.
 pub fn can_cut(socket: &UdpSocket) -> bool {
     let mut each: c_int = 0;
     let mut length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);

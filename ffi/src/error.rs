@@ -62,7 +62,7 @@ pub enum QueueError {
 }
 
 impl QueueError {
-    /// Whether the cause is a missing permission or kernel feature, not a fault or a conflict.
+    /// True if the cause is a missing permission or kernel feature, not a fault or a conflict.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::NotPermitted { .. } | Self::Unsupported { .. })
     }

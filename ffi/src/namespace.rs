@@ -25,7 +25,7 @@ pub fn cookie() -> Result<u64, CallError> {
     cookie_of(socket.as_fd())
 }
 
-/// Whether a socket belongs to the calling thread's network namespace, as far as the kernel can tell: before
+/// True if a socket belongs to the calling thread's network namespace, as far as the kernel can tell: before
 /// 5.14 it can't.
 pub(crate) fn is_own(socket: BorrowedFd<'_>) -> bool {
     cookie_of(socket).ok().zip(cookie().ok()).is_none_or(|(its, own)| its == own)

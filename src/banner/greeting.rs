@@ -53,7 +53,7 @@ impl<'a> GreetingBanner<'a> {
         }
     }
 
-    /// Whether the server means to serve.
+    /// True if the server means to serve.
     pub fn is_welcome(&self) -> bool {
         match self.greeting.dialect() {
             Dialect::Code => self.code().first() == Some(&b'2'),

@@ -89,7 +89,7 @@ pub fn payload(behind_identification: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a message may stand before any other.
+/// True if a message may stand before any other.
 pub(super) const fn is_filler(message: u8) -> bool {
     matches!(message, MESSAGE_IGNORE | MESSAGE_DEBUG)
 }

@@ -243,13 +243,13 @@ impl<'a> Headers<'a> {
             .map(|header| header.value)
     }
 
-    /// Whether the field `name` is there.
+    /// True if the field `name` is there.
     pub fn contains(&self, name: &str) -> bool {
         self.first(name).is_some()
     }
 }
 
-/// Whether two names of header fields are the same for some reader: whatever the case of their letters, and
+/// True if two names of header fields are the same for some reader: whatever the case of their letters, and
 /// with `_` for `-`, which applications behind CGI and WSGI can't tell apart (`HTTP_USER_AGENT`).
 pub fn same_name(sent: &[u8], wanted: &str) -> bool {
     let folded = |octet: &u8| if *octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };

@@ -39,7 +39,7 @@ pub fn header(octets: &[u8]) -> Progress<()> {
     }
 }
 
-/// Whether `octets` begin like `wanted`, as far as they go.
+/// True if `octets` begin like `wanted`, as far as they go.
 fn begins(octets: &[u8], wanted: &[u8]) -> bool {
     let length = octets.len().min(wanted.len());
     octets.get(..length) == wanted.get(..length)

@@ -124,7 +124,7 @@ fn request(octets: &[u8]) -> Recognition {
     }
 }
 
-/// Whether some server takes this line (without LF) for a request line: a word behind the first is a version
+/// True if some server takes this line (without LF) for a request line: a word behind the first is a version
 /// (Twisted has one in `GET/x HTTP/ 1.1`), it begins with a method that is known, or has a path for the
 /// second of three words, or a known method glued to its target for the first (Twisted asks for no more than
 /// three words).
@@ -147,7 +147,7 @@ pub fn is_request_line(line: &[u8]) -> bool {
     versioned || ((is_known_method(first) || three) && !foreign)
 }
 
-/// Whether a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, but for more
+/// True if a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, but for more
 /// than one space between its parts: what no stream of another protocol holds by chance.
 pub fn is_plain_request_line(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -163,7 +163,7 @@ pub fn is_plain_request_line(line: &[u8]) -> bool {
     }
 }
 
-/// Whether `text`, which is not whole, may become such a line.
+/// True if `text`, which is not whole, may become such a line.
 pub fn may_become_plain_request(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let readable = text.get(..LONGEST_METHOD).unwrap_or(text);
@@ -174,14 +174,14 @@ pub fn may_become_plain_request(text: &[u8]) -> bool {
     !word.is_empty() && word.len() <= LONGEST_METHOD && word.iter().all(|octet| http::is_token(*octet))
 }
 
-/// Whether `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word
+/// True if `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word
 /// has.
 fn is_glued_method(word: &[u8]) -> bool {
     let behind = |method: &&[u8]| begins_with(word, method).then(|| word.get(method.len())).flatten();
     METHODS.iter().filter_map(behind).any(|next| *next == b'/' || !next.is_ascii_graphic())
 }
 
-/// Whether `word` begins like a version.
+/// True if `word` begins like a version.
 pub(super) fn is_version(word: &[u8]) -> bool {
     VERSIONS.iter().any(|version| begins_with(word, version))
 }
@@ -268,12 +268,12 @@ pub fn empty_lines(octets: &[u8]) -> usize {
     memchr::memrchr(b'\n', blank).map_or(0, |end| end + 1)
 }
 
-/// Whether `method` is one that is known to be HTTP's.
+/// True if `method` is one that is known to be HTTP's.
 pub(super) fn is_known_method(method: &[u8]) -> bool {
     METHODS.iter().any(|known| known.eq_ignore_ascii_case(method)) || OTHER_METHODS.contains(&method)
 }
 
-/// Whether `text` begins with a method of [`METHODS`], as far as it goes.
+/// True if `text` begins with a method of [`METHODS`], as far as it goes.
 fn begins_known_method(text: &[u8]) -> bool {
     let word = text.split(u8::is_ascii_whitespace).next().unwrap_or_default();
     METHODS.iter().any(|known| {
@@ -295,7 +295,7 @@ fn status_line(octets: &[u8]) -> Recognition {
     Recognition::PerhapsSsh
 }
 
-/// Whether `text` begins, as far as it goes, like a status line.
+/// True if `text` begins, as far as it goes, like a status line.
 pub(super) fn could_be_response(text: &[u8]) -> bool {
     status_line(text) != Recognition::PerhapsSsh
 }

@@ -86,7 +86,7 @@ pub const fn disputed() -> Anomalies {
 /// another one.
 const CUTS: [usize; 2] = [255, 256];
 
-/// Whether some client takes what stands `place` octets behind a line's start for the start of a line.
+/// True if some client takes what stands `place` octets behind a line's start for the start of a line.
 pub fn begins_line(place: usize) -> bool {
     CUTS.iter().any(|cut| place.is_multiple_of(*cut))
 }

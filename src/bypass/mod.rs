@@ -136,7 +136,7 @@ pub enum BypassError {
 }
 
 impl BypassError {
-    /// Whether a permission or a feature of this machine is missing.
+    /// True if a permission or a feature of this machine is missing.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Kernel(_) | Self::Tracking(_))
     }

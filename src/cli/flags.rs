@@ -191,7 +191,7 @@ impl TellingFlags {
 }
 
 impl InventoryFlags {
-    /// Whether somebody is to be notified.
+    /// True if somebody is to be notified.
     pub(super) fn notifies(&self) -> bool {
         !self.telling.telling().receivers.is_empty()
     }
@@ -201,7 +201,7 @@ impl InventoryFlags {
         self.inventory.as_ref()
     }
 
-    /// Whether the inventory is a server's.
+    /// True if the inventory is a server's.
     pub(super) fn is_of_server(&self) -> bool {
         matches!(self.inventory, Some(Place::Server(_)))
     }
@@ -293,7 +293,7 @@ pub(super) struct OnAnomalyFlag {
 }
 
 impl OnAnomalyFlag {
-    /// Whether it was said.
+    /// True if it was said.
     pub(super) fn is_given(&self) -> bool {
         self.policy.is_some()
     }
@@ -350,7 +350,7 @@ enum LogHeaders {
 }
 
 impl LogHeadersFlag {
-    /// Whether something else than the default was said.
+    /// True if something else than the default was said.
     pub(super) fn is_given(self) -> bool {
         self.log_headers != LogHeaders::Masked
     }
@@ -364,7 +364,7 @@ impl LogHeadersFlag {
         Disclosure { secrets, ..Disclosure::default() }
     }
 
-    /// Whether EVE's lists of header fields are written.
+    /// True if EVE's lists of header fields are written.
     pub(super) fn lists(self) -> bool {
         self.log_headers != LogHeaders::None
     }

@@ -165,7 +165,7 @@ pub(super) struct GuardArgs {
     metrics: MetricsFlags,
 }
 
-/// How long a packet may wait, unless something else is said.
+/// Longest time that a packet may wait, unless something else is said.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// A limit, or none.
@@ -239,7 +239,7 @@ impl GuardArgs {
         }
     }
 
-    /// How long a packet may wait; the nfq crate does not tell how long one has.
+    /// Longest time that a packet may wait; the nfq crate does not tell how long one has.
     fn longest_wait(&self) -> Result<Option<Duration>, Failure> {
         match (self.backend, self.max_wait) {
             (BackendName::Nfq, Some(MaxWait(Some(_)))) => Err(Failure::Usage(anyhow!(

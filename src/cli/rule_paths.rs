@@ -62,7 +62,7 @@ impl RulesFlag {
         Self { rules: paths.iter().chain(&self.rules).cloned().collect(), ..self.clone() }
     }
 
-    /// Whether any of these flags was given.
+    /// True if any of these flags was given.
     pub(super) fn is_given(&self) -> bool {
         self.no_local || !self.rules.is_empty() || !self.local.is_empty() || !self.profile.is_empty()
     }

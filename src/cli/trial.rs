@@ -308,7 +308,7 @@ fn six(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Whether an alert is about a connection that is to be reset.
+/// True if an alert is about a connection that is to be reset.
 fn is_rejection(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Alert(facts) if facts.blocked && facts.action == Action::Reject)
 }

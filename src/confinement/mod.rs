@@ -262,7 +262,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Whether the kernel enforces all of it.
+    /// True if the kernel enforces all of it.
     pub(crate) fn wholly(&self) -> bool {
         self.files == RulesetStatus::FullyEnforced
     }

@@ -19,7 +19,7 @@ pub(super) fn check() -> Report {
     }
 }
 
-/// Whether the capability that nearly every other check needs is there.
+/// True if the capability that nearly every other check needs is there.
 pub(super) fn may_administer() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }

@@ -16,7 +16,7 @@ pub struct GuardSettings {
     pub queues: Queues,
     /// Its two bits of the mark.
     pub mark: MarkField,
-    /// Whether what it cannot inspect passes (`--on-failure open`).
+    /// True if what it cannot inspect passes (`--on-failure open`).
     pub open: bool,
 }
 

@@ -68,14 +68,14 @@ impl NftRule {
         self.statements.iter().any(|there| there.get(statement).is_some())
     }
 
-    /// Whether some of what is judged is left in by each match of the rule.
+    /// True if some of what is judged is left in by each match of the rule.
     fn may_meet(&self, led: &[Led]) -> bool {
         let matches = || self.statements.iter().filter_map(|statement| statement.get("match"));
         led.iter().any(|led| matches().all(|condition| match_meets(condition, led)))
     }
 }
 
-/// Whether a match lets some of what is judged by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field
+/// True if a match lets some of what is judged by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field
 /// of a transport header, which implies its protocol.
 fn match_meets(condition: &Value, led: &Led) -> bool {
     const TRANSPORTS: [&str; 9] = ["tcp", "udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah"];

@@ -37,12 +37,12 @@ impl Allowance {
         self.heard = self.heard.saturating_add(octets as u64);
     }
 
-    /// Whether an anomaly is to be told: only the first of its kind.
+    /// True if an anomaly is to be told: only the first of its kind.
     pub(super) const fn admit_anomaly(&mut self, anomaly: Anomaly) -> bool {
         self.anomalies.insert(anomaly)
     }
 
-    /// Whether an alert is to be told: as long as the flow's alerts are not longer than an allowance and what
+    /// True if an alert is to be told: as long as the flow's alerts are not longer than an allowance and what
     /// the flow itself said. Only the first of a rule that blocks or is grave may take what is reserved, and
     /// what a rule repeats no more than half.
     pub(super) fn admit_alert(&mut self, rule: usize, grave: bool, banner: usize) -> bool {
@@ -83,7 +83,7 @@ impl Allowance {
     }
 }
 
-/// Whether a match must not get lost among others.
+/// True if a match must not get lost among others.
 pub(super) const fn is_grave(severity: Severity) -> bool {
     matches!(severity, Severity::High | Severity::Critical)
 }

@@ -101,7 +101,7 @@ pub struct EngineConfig {
     /// Whether every packet that the ends get is seen, and more of one may be asked for; a capture may
     /// lack packets, and has no more of one than was captured.
     pub tracking: Tracking,
-    /// Whether blocking rules really block. Otherwise events say what would have been blocked.
+    /// True if blocking rules really block. Otherwise events say what would have been blocked.
     pub enforce: bool,
     /// The flows that are enforced.
     pub enforce_only: EnforceOnly,
@@ -116,7 +116,7 @@ pub struct EngineConfig {
     /// Octets of an HTTP response's body that are kept for rules and the title; rules may ask for
     /// more.
     pub body_limit: usize,
-    /// Whether KEXINIT is read for HASSH even if no rule asks for it.
+    /// True if KEXINIT is read for HASSH even if no rule asks for it.
     pub collect_kex: bool,
     /// Octets of one flow that are inspected without coming to a decision.
     pub stream_budget: u64,
@@ -129,14 +129,14 @@ pub struct EngineConfig {
     pub timeouts: Timeouts,
     /// How much of messages events show.
     pub disclosure: Disclosure,
-    /// Whether each flow is told of at its end.
+    /// True if each flow is told of at its end.
     pub flow_events: bool,
-    /// Whether somebody else passes decided flows on, so that no more of them is seen.
+    /// True if somebody else passes decided flows on, so that no more of them is seen.
     pub hands_over: bool,
 }
 
 impl EngineConfig {
-    /// Whether packets of flows that are not decided may be let by unseen.
+    /// True if packets of flows that are not decided may be let by unseen.
     pub(super) fn lets_by(&self) -> bool {
         self.hands_over && self.tracking == Tracking::Inline
     }

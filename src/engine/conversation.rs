@@ -88,7 +88,7 @@ impl Conversation {
         collector.assess(stream, sequence, payload, limits)
     }
 
-    /// Whether there is no `room` to remember octets of one side at `sequence`, as too many were not
+    /// True if there is no `room` to remember octets of one side at `sequence`, as too many were not
     /// acknowledged.
     pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32, room: usize) -> bool {
         let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
@@ -220,7 +220,7 @@ impl Conversation {
         }
     }
 
-    /// Whether the receivers have what the decision to let the flow pass rests on. Until then other octets
+    /// True if the receivers have what the decision to let the flow pass rests on. Until then other octets
     /// could take the place of those that were read.
     ///
     /// A capture may lack one direction's acknowledgements altogether.
@@ -236,17 +236,17 @@ impl Conversation {
         self.inlets.iter().filter_map(|inlet| inlet.amid).min()
     }
 
-    /// Whether nothing more is to be read in either direction.
+    /// True if nothing more is to be read in either direction.
     pub(super) fn is_decided(&self) -> bool {
         self.dialogue.is_decided()
     }
 
-    /// Whether nothing more is to be read of one side at least.
+    /// True if nothing more is to be read of one side at least.
     pub(super) const fn is_half_decided(&self) -> bool {
         self.dialogue.is_read_out(Side::Client) || self.dialogue.is_read_out(Side::Server)
     }
 
-    /// Whether nothing more is to be read of one side.
+    /// True if nothing more is to be read of one side.
     pub(super) fn is_done(&self, from: Side) -> bool {
         self.dialogue.is_done(from)
     }
@@ -263,18 +263,18 @@ impl Conversation {
         Release::of(self.dialogue.rest_of_response()?, server)
     }
 
-    /// Whether the server's direction is decided, and the client's is read on.
+    /// True if the server's direction is decided, and the client's is read on.
     pub(super) fn has_left(&self) -> bool {
         self.dialogue.has_left() || self.dialogue.only_searches()
     }
 
-    /// Whether octets of the client's are held that came before their turn.
+    /// True if octets of the client's are held that came before their turn.
     pub(super) fn holds_ahead(&self) -> bool {
         let [client, _] = &self.inlets;
         client.collector.is_waiting()
     }
 
-    /// Whether what the server sends may go by from now on: `streams` are the client's and the server's.
+    /// True if what the server sends may go by from now on: `streams` are the client's and the server's.
     pub(super) fn may_stand(&self, streams: &[Stream; 2]) -> bool {
         let [_, server] = streams;
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
@@ -290,12 +290,12 @@ impl Conversation {
         followed && free && idle && fixed && between
     }
 
-    /// Whether the two sides speak protocols that do not go together.
+    /// True if the two sides speak protocols that do not go together.
     pub(super) const fn is_mismatched(&self) -> bool {
         self.dialogue.is_mismatched()
     }
 
-    /// Whether `count` octets of one side may be missing without harm.
+    /// True if `count` octets of one side may be missing without harm.
     pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
         self.dialogue.can_spare(from, count)
     }
@@ -412,7 +412,7 @@ impl Conversation {
         self.memory() <= SPARE_MEMORY
     }
 
-    /// Whether one side alone goes on, and it began no banner.
+    /// True if one side alone goes on, and it began no banner.
     pub(super) fn is_monologue(&self, from: Side) -> bool {
         self.dialogue.is_monologue(from)
     }

@@ -19,7 +19,7 @@ pub enum Checksums {
 /// One packet for an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketInput<'a> {
-    /// When it was seen.
+    /// Time at which it was seen.
     pub now: Timestamp,
     /// The packet from its IP header on, as far as it was captured.
     pub ip: &'a [u8],

@@ -24,7 +24,7 @@ pub(super) struct Familiar {
 pub(super) struct Known {
     /// What events show of it.
     pub(super) side: Arc<SshSide>,
-    /// Whether no rule matches it, whatever the addresses and the port.
+    /// True if no rule matches it, whatever the addresses and the port.
     pub(super) indifferent: bool,
 }
 
@@ -34,7 +34,7 @@ impl Familiar {
         self.look_up(banner, law, Known::clone)
     }
 
-    /// Whether no rule matches an identification by itself, whatever the addresses and the port.
+    /// True if no rule matches an identification by itself, whatever the addresses and the port.
     pub(super) fn is_indifferent(&mut self, banner: &SshBanner<'_>, law: &Law) -> bool {
         self.look_up(banner, law, |known| known.indifferent)
     }

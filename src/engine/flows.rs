@@ -370,7 +370,7 @@ fn stays_barred(flow: &Flow<Conversation>, law: &Law) -> bool {
     flow.ruling.blocks() || enforces && flow.ruling == Ruling::Undecided && open_yet
 }
 
-/// Whether a flow stands within a banner.
+/// True if a flow stands within a banner.
 pub(super) fn is_amid(flow: &Flow<Conversation>) -> bool {
     flow.conversation.as_ref().is_some_and(|conversation| conversation.amid_since().is_some())
 }

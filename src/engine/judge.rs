@@ -138,7 +138,7 @@ pub(super) struct Question<'q> {
 pub(super) struct Matched(Vec<(Side, usize)>);
 
 impl Matched {
-    /// Whether it is the first time.
+    /// True if it is the first time.
     fn insert(&mut self, from: Side, rule: usize) -> bool {
         let first = !self.0.contains(&(from, rule));
         if first {
@@ -254,7 +254,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a part of an HTTP head is enough for a rule to block; nothing is told or counted.
+    /// True if a part of an HTTP head is enough for a rule to block; nothing is told or counted.
     pub(super) fn would_block(
         &self,
         banner: &Banner<'_>,
@@ -448,7 +448,7 @@ impl Judge<'_> {
         self.emit(EventKind::Drop(facts), self.from, None, None);
     }
 
-    /// Whether a drop is told: one for an anomaly only where that was, since anybody can send such packets.
+    /// True if a drop is told: one for an anomaly only where that was, since anybody can send such packets.
     fn admits_drop(&mut self, reason: DropReason) -> bool {
         match reason {
             DropReason::Rules | DropReason::Policy => true,

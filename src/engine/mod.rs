@@ -163,7 +163,7 @@ impl Engine {
         self.bench.law.config.enforce = enforce;
     }
 
-    /// Whether packets of a flow may have gone by unseen.
+    /// True if packets of a flow may have gone by unseen.
     fn may_have_missed(&self, flow: &Flow<Conversation>, now: Timestamp) -> bool {
         self.missed.is_some_and(|missed| flow.started() <= missed && now.since(missed) <= MISSED_SHOWS)
     }
@@ -242,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// Whether the packet can be shown again with more of its octets.
+    /// True if the packet can be shown again with more of its octets.
     fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
         self.bench.law.tracking == Tracking::Inline
             && !self.passes_by

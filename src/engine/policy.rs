@@ -45,12 +45,12 @@ impl AnomalyPolicy {
         policy
     }
 
-    /// Whether packets or flows with this anomaly are dropped.
+    /// True if packets or flows with this anomaly are dropped.
     pub const fn drops(&self, anomaly: Anomaly) -> bool {
         self.drops.contains(anomaly)
     }
 
-    /// Whether flows are stopped for messages that are merely odd: responses are read for that, too.
+    /// True if flows are stopped for messages that are merely odd: responses are read for that, too.
     pub(super) fn drops_messages(&self) -> bool {
         let odd = |anomaly: &&Anomaly| anomaly.layer() == AnomalyLayer::Application && !anomaly.is_hostile();
         Anomaly::ALL.iter().filter(odd).any(|anomaly| self.drops(*anomaly))

@@ -96,14 +96,14 @@ impl Release {
         fixed.then_some(Self { until: at.wrapping_add(number(left)?), stands: true })
     }
 
-    /// Whether it says what one that stands has said. One body is released once as long as the client says
+    /// True if it says what one that stands has said. One body is released once as long as the client says
     /// nothing: it may have spoken already, behind acknowledgements that are waiting to be judged, and what
     /// comes of the kernel's taking that release back must not be undone by another one.
     fn repeats(&self, standing: &Self) -> bool {
         standing.stands && standing.until == self.until
     }
 
-    /// Whether octets up to `at` may have gone by unseen.
+    /// True if octets up to `at` may have gone by unseen.
     fn covers(&self, stream: &Stream, at: u32) -> bool {
         let behind = if self.stands { BEHIND } else { 0 };
         distance(stream.next(), at) > 0 && distance(at, self.until.wrapping_add(behind.unsigned_abs())) >= 0

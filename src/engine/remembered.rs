@@ -30,7 +30,7 @@ pub struct Remembered {
     pub reopening: Option<OpeningSyn>,
     /// The mark that rules asked for, for each of its packets.
     pub mark: Option<Mark>,
-    /// Whether the record of it was told: there is one of each flow.
+    /// True if the record of it was told: there is one of each flow.
     pub told: bool,
     /// How long ago its last packet was seen.
     pub age: Duration,
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Whether a flow is known and not decided yet.
+    /// True if a flow is known and not decided yet.
     pub fn is_undecided(&self, transport: Transport, key: &FlowKey) -> bool {
         match transport {
             Transport::Tcp => is_undecided(&self.flows.table, key),

@@ -18,7 +18,7 @@ use crate::rules::RuleSet;
 #[derive(Debug, Default)]
 pub(super) struct Silences(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
 
-/// Whether only what a policy allows may pass in a flow.
+/// True if only what a policy allows may pass in a flow.
 pub(super) fn is_under_policy(flow: &Flow<Conversation>, rules: &RuleSet) -> bool {
     !rules.policies().is_empty()
         && rules.policy(&FlowFacts::from(flow).endpoints()).is_some_and(|policy| !policy.allows_any())

@@ -239,7 +239,7 @@ impl Conversation {
         pieces.any(|piece| self.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
     }
 
-    /// Whether the flow passes, at the latest once the client has said more than is searched for banners.
+    /// True if the flow passes, at the latest once the client has said more than is searched for banners.
     pub(super) fn passes_once_searched(&mut self) -> bool {
         if self.acknowledge(true) == Decision::Pass {
             return true;

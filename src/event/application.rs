@@ -326,7 +326,7 @@ pub struct GreetingFacts {
     pub lines: Vec<String>,
     /// What each line says behind its code.
     pub texts: Vec<String>,
-    /// Whether the server means to serve.
+    /// True if the server means to serve.
     pub welcome: bool,
     /// What the fingerprint database calls it.
     pub fingerprint: Option<ProductFacts>,

@@ -28,9 +28,9 @@ impl Volume {
 /// What went by in a flow, and what was made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowRecord {
-    /// When its first packet was seen.
+    /// Time at which its first packet was seen.
     pub start: Timestamp,
-    /// When its last packet was seen.
+    /// Time at which its last packet was seen.
     pub last: Timestamp,
     /// What the client sent.
     pub to_server: Volume,
@@ -52,9 +52,9 @@ pub struct FlowRecord {
     pub rule: Option<String>,
     /// The application protocol that was heard.
     pub protocol: Option<Protocol>,
-    /// Whether there was an alert about it.
+    /// True if there was an alert about it.
     pub alerted: bool,
-    /// Whether everything that went by is counted, not only what did until the flow was decided.
+    /// True if everything that went by is counted, not only what did until the flow was decided.
     pub whole: bool,
     /// Octets of bodies that went by without being seen, whose packets are not among the counts.
     pub unseen: u64,

@@ -53,7 +53,7 @@ impl Source {
 /// A reportable fact with its context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// When it was seen.
+    /// Time at which it was seen.
     pub timestamp: Timestamp,
     /// Which path saw it.
     pub source: Source,

@@ -48,7 +48,7 @@ impl ResetOutcome {
         }
     }
 
-    /// Whether it left.
+    /// True if it left.
     pub const fn is_sent(&self) -> bool {
         matches!(self, Self::Routed | Self::Bridged)
     }

@@ -107,7 +107,7 @@ pub struct Ja3 {
 pub struct TlsAlert {
     /// Who sent it.
     pub from: Side,
-    /// Whether it ends the connection.
+    /// True if it ends the connection.
     pub fatal: bool,
     /// What it says.
     pub code: AlertCode,

@@ -24,10 +24,10 @@ const TOGETHER: i64 = 16;
 /// How soon it is looked again into an inbox that was empty: at first, and at last.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// How often it is looked whether there is a fleet by now, of this version, and for this role.
+/// Interval at which it is looked whether there is a fleet by now, of this version, and for this role.
 const FLEETS: Duration = Duration::from_secs(30);
 
-/// How often it is looked for sessions that keep others waiting.
+/// Interval at which it is looked for sessions that keep others waiting.
 const BLOCKERS: Duration = Duration::from_secs(30);
 
 /// What is told once it goes on.
@@ -38,9 +38,9 @@ const AGAIN: &str = "bannerwall: what sensors have sent is merged again";
 pub struct MergeConfig {
     /// The database.
     pub place: Place,
-    /// Whether it goes on when the inbox is empty, and when the server is away.
+    /// True if it goes on when the inbox is empty, and when the server is away.
     pub follows: bool,
-    /// Whether what was set aside is tried once more.
+    /// True if what was set aside is tried once more.
     pub tries_again: bool,
 }
 

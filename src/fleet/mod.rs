@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use crate::inventory::{DatabaseError, StoreError};
 
-/// How long a server is left alone at first that is away.
+/// Time for which a server is left alone at first that is away.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Targets of a shard, unless it is said.
@@ -119,7 +119,7 @@ pub enum FleetError {
 }
 
 impl FleetError {
-    /// Whether the server is away, or takes nobody for now.
+    /// True if the server is away, or takes nobody for now.
     fn is_of_absence(&self) -> bool {
         match self {
             Self::Store(error) => error.is_of_absence(),

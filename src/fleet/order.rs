@@ -49,7 +49,7 @@ pub struct RuleFile {
     pub kind: FileKind,
 }
 
-/// Whether a path leads nowhere but down.
+/// True if a path leads nowhere but down.
 pub fn leads_down(path: &Path) -> bool {
     path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }

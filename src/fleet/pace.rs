@@ -29,7 +29,7 @@ impl Allowance {
         if self.until.is_some_and(|until| now < until) { self.rate } else { 0 }
     }
 
-    /// When it is over.
+    /// Time at which it is over.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }

@@ -64,7 +64,7 @@ impl Cron {
         runs.take(LOOKED_AT).min()
     }
 
-    /// Whether a time is within a minute that it names.
+    /// True if a time is within a minute that it names.
     fn names(&self, at: Time) -> bool {
         let minute = at.millis() - at.millis().rem_euclid(60_000);
         MakeTimestamp::from_millisecond(minute).is_ok_and(|at| self.read.matches(at).unwrap_or(false))
@@ -80,12 +80,12 @@ impl Exclusions {
         texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether nothing is to be asked at a time.
+    /// True if nothing is to be asked at a time.
     pub fn cover(&self, at: Time) -> bool {
         self.0.iter().any(|cron| cron.names(at))
     }

@@ -8,7 +8,8 @@ use super::{FleetError, PAUSE};
 use crate::diagnostics::tell;
 use crate::inventory::{Absence, Pauses, Place};
 
-/// How often it is looked: at first, and at last. No more than this passes between a signal and the end.
+/// Interval at which it is looked: at first, and at last. No more than this passes between a signal and the
+/// end.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// What is waited for.
@@ -18,7 +19,7 @@ pub struct WaitConfig {
     pub place: Place,
     /// The scans.
     pub scans: Vec<i64>,
-    /// How long at most, by this machine's clock; for ever where absent.
+    /// Time for which at most, by this machine's clock; for ever where absent.
     pub patience: Option<Duration>,
 }
 

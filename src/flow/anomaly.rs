@@ -4,13 +4,13 @@ use crate::event::DropReason;
 use crate::terms::{Anomaly, AnomalyLayer};
 
 impl Anomaly {
-    /// Whether dropping the packet helps: not where the octets went another way already, and not where
+    /// True if dropping the packet helps: not where the octets went another way already, and not where
     /// honest ends do the same.
     pub const fn is_refusable(self) -> bool {
         !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent | Self::UnconfirmedMatch)
     }
 
-    /// Whether honest software never sends it, or loses nothing by its loss: dropped unless told otherwise.
+    /// True if honest software never sends it, or loses nothing by its loss: dropped unless told otherwise.
     ///
     /// The rest stays: what is odd after a reset or FIN that never took effect, simultaneous opens, port
     /// reuse and long detours are nobody's trick by themselves, and a trick gains nothing by them. Urgent

@@ -165,7 +165,7 @@ impl Collector {
         offer
     }
 
-    /// Whether there is no room to hold `count` more octets ahead of their turn.
+    /// True if there is no room to hold `count` more octets ahead of their turn.
     pub fn is_crowded(&self, count: usize, limits: Limits) -> bool {
         !self.pending.is_empty()
             && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
@@ -255,7 +255,7 @@ impl Collector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
-    /// Whether more than `room` octets are held that the receiver has not acknowledged. Where neither a SYN
+    /// True if more than `room` octets are held that the receiver has not acknowledged. Where neither a SYN
     /// nor an acknowledgement was seen, nobody may ever acknowledge: the oldest are forgotten.
     pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
         if !stream.is_acknowledged() && !stream.is_from_start() {
@@ -272,7 +272,7 @@ impl Collector {
         unread
     }
 
-    /// Whether anything is held ahead of its turn.
+    /// True if anything is held ahead of its turn.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -308,7 +308,7 @@ impl Collector {
         self.pending_octets = 0;
     }
 
-    /// Whether data at `sequence` lies where the receiver can't accept it. Data that is next in order
+    /// True if data at `sequence` lies where the receiver can't accept it. Data that is next in order
     /// is never refused: what the receiver has no room for will be sent again.
     fn is_beyond_window(&self, stream: &Stream, sequence: u32) -> bool {
         if distance(stream.next, sequence) <= 0 {
@@ -331,7 +331,7 @@ impl Collector {
         self.promote(stream);
     }
 
-    /// Whether octets differ from those that were let through at the same place. Octets that the receiver
+    /// True if octets differ from those that were let through at the same place. Octets that the receiver
     /// has acknowledged can't be replaced any more, and keep-alive probes send garbage there.
     fn contradicts(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
         if !stream.known.has(Known::ACKNOWLEDGED)
@@ -350,7 +350,7 @@ impl Collector {
             .any(|(start, octets)| differs((start, octets), (sequence, payload), acknowledged))
     }
 
-    /// Whether there is no room for a payload before its turn. What fills the front is always taken, however
+    /// True if there is no room for a payload before its turn. What fills the front is always taken, however
     /// much waits behind it: refusing it would keep all of that for ever.
     fn is_too_much(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> bool {
         let (mut next, mut pending) = (stream.next, self.pending.as_slice());
@@ -453,7 +453,7 @@ fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
     (next, pending)
 }
 
-/// Whether two runs of octets differ where they overlap, behind what is `acknowledged`.
+/// True if two runs of octets differ where they overlap, behind what is `acknowledged`.
 fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> bool {
     let later = |a: u32, b: u32| if distance(a, b) > 0 { b } else { a };
     let mut start = later(old.0, new.0);

@@ -50,7 +50,7 @@ pub enum Ruling {
 }
 
 impl Ruling {
-    /// Whether nothing more may pass.
+    /// True if nothing more may pass.
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Blocked | Self::Refused | Self::Rejected)
     }
@@ -145,7 +145,7 @@ pub struct Ends {
     /// A SYN that may begin the flow again.
     pub(super) reopening: Option<OpeningSyn>,
     pub(super) client: End,
-    /// Whether it is certain who the client is.
+    /// True if it is certain who the client is.
     pub(super) client_known: bool,
 }
 
@@ -224,13 +224,13 @@ impl<C> Flow<C> {
         Parts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
     }
 
-    /// Whether only one end was ever heard, and its SYN neither seen nor answered.
+    /// True if only one end was ever heard, and its SYN neither seen nor answered.
     pub fn is_one_way(&self) -> bool {
         let [low, high] = &self.ends.streams;
         low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
     }
 
-    /// Whether a SYN of one end is all that was seen.
+    /// True if a SYN of one end is all that was seen.
     pub fn is_opening(&self) -> bool {
         let [low, high] = &self.ends.streams;
         let alone =
@@ -243,7 +243,7 @@ impl<C> Flow<C> {
         self.restart(client, now);
     }
 
-    /// Whether one end has acknowledged what was seen of the other: somebody who only forges packets of
+    /// True if one end has acknowledged what was seen of the other: somebody who only forges packets of
     /// one of them can't make it so.
     pub fn is_confirmed(&self) -> bool {
         self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
@@ -265,7 +265,7 @@ impl<C> Flow<C> {
         &self.key
     }
 
-    /// When its first packet was seen.
+    /// Time at which its first packet was seen.
     pub const fn started(&self) -> Timestamp {
         self.started
     }
@@ -294,7 +294,7 @@ impl<C> Flow<C> {
         self.ends.reopening = reopening;
     }
 
-    /// When its last packet was seen, to a second.
+    /// Time at which its last packet was seen, to a second.
     pub const fn last_seen(&self) -> Timestamp {
         self.last_seen
     }
@@ -317,7 +317,7 @@ impl<C> Flow<C> {
         }
     }
 
-    /// Whether the handshake, or what was taken for certain, told who the client is.
+    /// True if the handshake, or what was taken for certain, told who the client is.
     pub const fn client_known(&self) -> bool {
         self.ends.client_known
     }

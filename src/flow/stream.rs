@@ -100,33 +100,33 @@ impl Stream {
         self.next
     }
 
-    /// Whether anything of this direction has been seen.
+    /// True if anything of this direction has been seen.
     pub const fn is_open(&self) -> bool {
         self.known.has(Known::NEXT)
     }
 
-    /// Whether the direction was followed from its SYN on.
+    /// True if the direction was followed from its SYN on.
     pub const fn is_from_start(&self) -> bool {
         self.known.has(Known::INITIAL)
     }
 
-    /// Whether a SYN with this number is the one that the direction began with.
+    /// True if a SYN with this number is the one that the direction began with.
     pub const fn began_with(&self, initial: u32) -> bool {
         self.is_from_start() && self.initial == initial
     }
 
-    /// Whether its sender waits for the answer to its SYN: until then it takes nothing else
+    /// True if its sender waits for the answer to its SYN: until then it takes nothing else
     /// (RFC 9293 section 3.10.7.3).
     pub const fn is_syn_sent(&self) -> bool {
         self.is_from_start() && !self.known.has(Known::SYN_ACK) && !self.known.has(Known::ANSWERS)
     }
 
-    /// Whether the receiver has said anything about what it has got.
+    /// True if the receiver has said anything about what it has got.
     pub const fn is_acknowledged(&self) -> bool {
         self.known.has(Known::ACKNOWLEDGED)
     }
 
-    /// Whether the receiver has acknowledged all octets before `sequence`.
+    /// True if the receiver has acknowledged all octets before `sequence`.
     pub const fn is_acknowledged_to(&self, sequence: u32) -> bool {
         self.is_acknowledged() && distance(sequence, self.acknowledged) >= 0
     }
@@ -136,17 +136,17 @@ impl Stream {
         self.is_acknowledged() && distance(self.next, self.acknowledged).unsigned_abs() <= NEARBY
     }
 
-    /// Whether everything up to the sender's FIN was seen in order.
+    /// True if everything up to the sender's FIN was seen in order.
     pub const fn is_complete(&self) -> bool {
         self.known.has(Known::END) && self.known.has(Known::NEXT) && distance(self.end, self.next) >= 0
     }
 
-    /// Whether the receiver has acknowledged the sender's FIN.
+    /// True if the receiver has acknowledged the sender's FIN.
     pub const fn is_end_acknowledged(&self) -> bool {
         self.known.has(Known::END) && self.is_acknowledged_to(self.end.wrapping_add(1))
     }
 
-    /// Whether its sender has reset the connection.
+    /// True if its sender has reset the connection.
     pub const fn is_reset(&self) -> bool {
         self.known.has(Known::RESET)
     }
@@ -163,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// Whether its sender has said where it ends, in order or ahead of its turn.
+    /// True if its sender has said where it ends, in order or ahead of its turn.
     pub const fn has_end(&self) -> bool {
         self.known.has(Known::END)
     }
@@ -266,7 +266,7 @@ impl Stream {
         }
     }
 
-    /// Whether a sequence number lies before the first octet of a direction that was followed from its SYN
+    /// True if a sequence number lies before the first octet of a direction that was followed from its SYN
     /// on.
     pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
         self.is_from_start()

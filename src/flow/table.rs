@@ -69,7 +69,7 @@ impl<C> FlowTable<C> {
         self.index.len()
     }
 
-    /// Whether there is room for no more.
+    /// True if there is room for no more.
     pub fn is_full(&self) -> bool {
         self.len() >= self.limit
     }

@@ -51,7 +51,7 @@ impl Tracked {
 }
 
 impl<C> Flow<C> {
-    /// Whether the segment shows that the ends have begun a new connection with the same ports.
+    /// True if the segment shows that the ends have begun a new connection with the same ports.
     ///
     /// A SYN alone proves nothing: its receiver may answer by a challenge (RFC 5961 section 4), and
     /// a state that one forged SYN could reset would be an evasion. The answer to it proves it.
@@ -73,7 +73,7 @@ impl<C> Flow<C> {
         flags.syn() && flags.ack() && !flags.fin() && !flags.rst() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
-    /// Whether an end of which no answer was ever heard sends the first octet behind another SYN, after its
+    /// True if an end of which no answer was ever heard sends the first octet behind another SYN, after its
     /// end of the connection was over: the other end's answers go another way.
     ///
     /// It is the opener's word alone, so this is to be asked only where no banner would be forgotten.
@@ -103,7 +103,7 @@ impl<C> Flow<C> {
         }
     }
 
-    /// Whether nothing more is to come: reset, or both ends have said all.
+    /// True if nothing more is to come: reset, or both ends have said all.
     pub fn is_closed(&self) -> bool {
         let [low, high] = &self.ends.streams;
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
@@ -119,7 +119,7 @@ impl<C> Flow<C> {
         has_ended(low) && has_ended(high) && is_taken(low, high) && is_taken(high, low)
     }
 
-    /// Whether an end was reset, which its receiver may not have believed or seen.
+    /// True if an end was reset, which its receiver may not have believed or seen.
     pub fn is_reset(&self) -> bool {
         let [low, high] = &self.ends.streams;
         low.is_reset() || high.is_reset()
@@ -372,14 +372,14 @@ impl<C> Flow<C> {
         anomalies.insert_if(new && stream.known.has(Known::RESET), Anomaly::DataAfterReset);
     }
 
-    /// Whether a FIN lies where its receiver accepts none: a guess of somebody who sees nothing of the
+    /// True if a FIN lies where its receiver accepts none: a guess of somebody who sees nothing of the
     /// connection.
     fn is_blind(&self, segment: &Segment<'_>, from: End) -> bool {
         let stream = self.stream(from);
         stream.is_acknowledged() && distance(stream.edge, segment.sequence()) > 0
     }
 
-    /// Whether all that a segment carries was acknowledged: its receiver answers and forgets it.
+    /// True if all that a segment carries was acknowledged: its receiver answers and forgets it.
     fn is_old(&self, segment: &Segment<'_>, from: End) -> bool {
         let end = segment.sequence().wrapping_add(segment.sequence_length());
         let stream = self.stream(from);
@@ -408,7 +408,7 @@ impl<C> Flow<C> {
     }
 }
 
-/// Whether an acknowledgement lies so far back that its receiver ignores the segment (RFC 5961 section 5.2):
+/// True if an acknowledgement lies so far back that its receiver ignores the segment (RFC 5961 section 5.2):
 /// before the connection, or by more than a window behind what was acknowledged.
 fn acknowledges_too_little(stream: &Stream, acknowledgement: u32) -> bool {
     let window = distance(stream.acknowledged, stream.edge).max(i32::from(u16::MAX));

@@ -10,7 +10,7 @@ use crate::event::Timestamp;
 pub(super) struct Clock {
     start: Instant,
     anchor: Timestamp,
-    /// When the wall clock was last read, by the even clock, and what it said.
+    /// Time at which the wall clock was last read, by the even clock, and what it said.
     read: Timestamp,
     wall: Timestamp,
 }

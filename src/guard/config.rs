@@ -28,7 +28,7 @@ pub struct Output {
 pub struct ControlPlace {
     /// The socket.
     pub path: PathBuf,
-    /// Whether somebody asked for it: then the run needs it.
+    /// True if somebody asked for it: then the run needs it.
     pub asked: bool,
 }
 
@@ -93,9 +93,9 @@ pub struct GuardConfig {
     pub ban_exempt: Vec<IpNet>,
     /// The hook to put up for the run.
     pub hook: Option<HookConfig>,
-    /// Whether that hook is put back where something changes it or takes it away.
+    /// True if that hook is put back where something changes it or takes it away.
     pub hook_repair: bool,
-    /// Whether that hook stays at the end of the run.
+    /// True if that hook stays at the end of the run.
     pub hook_keep: bool,
     /// Address families that may have a hook.
     pub families: Vec<Family>,
@@ -109,7 +109,7 @@ pub struct GuardConfig {
     pub copy_range: u32,
     /// Packets that may wait in each queue.
     pub queue_length: u32,
-    /// How long a packet may have waited there to be judged; any time where absent.
+    /// Time for which a packet may have waited there to be judged; any time where absent.
     pub max_wait: Option<Duration>,
     /// Our two bits of the mark.
     pub mark: MarkField,
@@ -117,7 +117,7 @@ pub struct GuardConfig {
     pub control: Option<ControlPlace>,
     /// Where a guard is taken over from, if one listens there, and the next one is listened for.
     pub takeover: Option<PathBuf>,
-    /// Whether the service manager keeps sockets, and what is known, over a restart.
+    /// True if the service manager keeps sockets, and what is known, over a restart.
     pub fd_store: bool,
     /// Where to show metrics.
     pub metrics: Option<MetricsConfig>,
@@ -131,7 +131,7 @@ impl GuardConfig {
         &self.inspection.engine
     }
 
-    /// Whether another process may go on with the queues of this one.
+    /// True if another process may go on with the queues of this one.
     pub(super) const fn leaves_queues(&self) -> bool {
         self.takeover.is_some() || self.fd_store
     }

@@ -42,7 +42,7 @@ pub(super) struct Facade {
     pub(super) unbound: UnboundSockets,
     /// Told where metrics and page are served.
     pub(super) own_listeners: OwnListeners,
-    /// Whether a service manager looks after this process.
+    /// True if a service manager looks after this process.
     pub(super) has_manager: bool,
 }
 

@@ -25,7 +25,7 @@ use crate::output::{Writer, WriterConfig};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{RuleSet, Selection};
 
-/// How often expiry, reloads and metrics are looked after.
+/// Interval at which expiry, reloads and metrics are looked after.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// Rules and fingerprints, read from their files.

@@ -67,7 +67,7 @@ pub(super) struct Seen {
     pub(super) dropped: u64,
     /// The kernel's numbers of the last packets in the queues, added up.
     pub(super) enqueued: u32,
-    /// Whether the kernel's counters could not be read: what waits and was dropped is not known.
+    /// True if the kernel's counters could not be read: what waits and was dropped is not known.
     pub(super) is_blind: bool,
 }
 

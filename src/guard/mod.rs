@@ -167,7 +167,7 @@ pub enum GuardError {
 }
 
 impl GuardError {
-    /// Whether a permission or a feature of this machine is missing, rather than good input.
+    /// True if a permission or a feature of this machine is missing, rather than good input.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Source { source, .. } => source.is_unsupported(),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// How long a manager is waited for that has too much to read, and how often it is tried.
+/// Time for which a manager is waited for that has too much to read, and how often it is tried.
 const FULL: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -95,7 +95,7 @@ impl Notifier {
     }
 }
 
-/// How often the manager wants to hear that the process works; none where it does not ask this one.
+/// Interval at which the manager wants to hear that the process works; none where it does not ask this one.
 pub(super) fn watchdog() -> Option<Duration> {
     interval(std::env::var_os("WATCHDOG_USEC"), std::env::var_os("WATCHDOG_PID"), std::process::id())
 }

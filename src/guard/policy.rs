@@ -87,7 +87,7 @@ impl Policy {
         }
     }
 
-    /// Whether a packet with octets comes from the end whose octets are queued while the connection is
+    /// True if a packet with octets comes from the end whose octets are queued while the connection is
     /// released, or was before the packet was sent around.
     fn is_of_released(&self, queued: &Queued<'_>) -> bool {
         let has_octets = || {
@@ -97,7 +97,7 @@ impl Policy {
         self.mark.read(queued.mark) == MarkState::RELEASED && has_octets()
     }
 
-    /// Whether the hook has marked a packet, or somebody else has so.
+    /// True if the hook has marked a packet, or somebody else has so.
     fn was_released(&self, queued: &Queued<'_>) -> bool {
         self.mark.read(queued.mark) == MarkState::RELEASED && !is_reset(queued)
     }
@@ -199,7 +199,7 @@ impl Policy {
     }
 }
 
-/// Whether a packet is a reset: marked as one of ours, it is one that the guard has sent.
+/// True if a packet is a reset: marked as one of ours, it is one that the guard has sent.
 fn is_reset(queued: &Queued<'_>) -> bool {
     matches!(packet::parse(queued.payload, queued.wire_length), Ok(Parsed::Tcp(segment)) if segment.flags().rst())
 }

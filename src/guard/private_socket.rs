@@ -20,7 +20,7 @@ use crate::privileges::give_up_all;
 
 /// Peers that may wait for the thread.
 const BACKLOG: i32 = 16;
-/// How long nobody is heard where one could not be: descriptors may be short just now.
+/// Time for which nobody is heard where one could not be: descriptors may be short just now.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The users who may connect besides root.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::notify::Notifier;
 
-/// How often the main thread looks.
+/// Interval at which the main thread looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// Looks in a row that find the same round, after which its missing loop hangs. They are counted, not
 /// timed: a process that was stopped and goes on has looked once.

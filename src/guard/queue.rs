@@ -11,7 +11,7 @@ use crate::privileges::{NETWORK, keep_or_tell};
 pub(super) struct Queue {
     pub(super) number: u16,
     pub(super) worker: Worker,
-    /// Whether another process has bound it.
+    /// True if another process has bound it.
     pub(super) is_adopted: bool,
     /// The CPU to stay on.
     pub(super) cpu: Option<usize>,

@@ -9,7 +9,7 @@ use crate::diagnostics::tell;
 use crate::metrics::GuardMetrics;
 use crate::output::Writer;
 
-/// How long a reader of events may take to accept the last ones.
+/// Time for which a reader of events may take to accept the last ones.
 const WRITERS_END: Duration = Duration::from_secs(2);
 
 /// What readers of events have taken and lost, as far as the metrics show it: those may go on from another

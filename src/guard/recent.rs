@@ -23,7 +23,7 @@ impl Recent {
         Self { hashes: Vec::with_capacity(KEPT), next: 0, hasher: ahash::RandomState::new() }
     }
 
-    /// Whether a packet met this hook a moment ago; it has now.
+    /// True if a packet met this hook a moment ago; it has now.
     pub(super) fn meets_again(&mut self, hook: u8, packet: &[u8]) -> bool {
         let hash = self.hasher.hash_one((hook, packet.get(..TELLING).unwrap_or(packet)));
         let again = self.hashes.contains(&hash);
@@ -41,7 +41,7 @@ impl Recent {
         }
     }
 
-    /// Whether a packet is a reset that was sent a moment ago.
+    /// True if a packet is a reset that was sent a moment ago.
     pub(super) fn has_sent(&self, packet: &[u8]) -> bool {
         if self.hashes.is_empty() {
             return false;

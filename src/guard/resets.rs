@@ -28,12 +28,12 @@ const RATE: u32 = 64;
 /// A bucket of tokens, one a pair of resets.
 #[derive(Debug, Default)]
 pub(super) struct Allowance {
-    /// When the bucket was last looked at, and what it held.
+    /// Time at which the bucket was last looked at, and what it held.
     last: Option<(Instant, f64)>,
 }
 
 impl Allowance {
-    /// Whether a pair of resets may be sent now.
+    /// True if a pair of resets may be sent now.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let full = f64::from(BURST);
         let held = self.last.map_or(full, |(then, held)| {

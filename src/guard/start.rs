@@ -239,7 +239,7 @@ fn store(config: &GuardConfig, manager: Option<&Arc<Notifier>>) -> Option<Store>
 /// A queue that is read from.
 struct Bound {
     source: Box<dyn Source>,
-    /// Whether another process has bound it.
+    /// True if another process has bound it.
     is_adopted: bool,
 }
 

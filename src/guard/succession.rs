@@ -14,7 +14,7 @@ use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::rules::Rule;
 
-/// How long loops may take to answer what they have in hand.
+/// Time for which loops may take to answer what they have in hand.
 const LOOPS_END: Duration = Duration::from_secs(5);
 
 /// Who goes on in this one's place.

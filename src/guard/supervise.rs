@@ -36,11 +36,11 @@ use crate::hook::{HookError, Programs};
 use crate::metrics::{Health, Registry};
 use crate::rules::Selection;
 
-/// How often accounts are looked at.
+/// Interval at which accounts are looked at.
 const ACCOUNTS: Duration = Duration::from_secs(1);
-/// How often the end of what was told to end is looked at.
+/// Interval at which the end of what was told to end is looked at.
 pub(super) const MOMENT: Duration = Duration::from_millis(2);
-/// How long workers may take to answer what they have in hand where one of them hangs.
+/// Time for which workers may take to answer what they have in hand where one of them hangs.
 const OTHERS_END: Duration = Duration::from_secs(1);
 
 /// A run: what all workers share, and the workers themselves.
@@ -51,7 +51,7 @@ pub(super) struct Run {
     /// What forwards decided flows below netfilter.
     pub(super) bypass: Option<Arc<Bypass>>,
     pub(super) stop: Arc<AtomicBool>,
-    /// Whether another process goes on, once this one stops.
+    /// True if another process goes on, once this one stops.
     pub(super) leaves: Arc<AtomicBool>,
     pub(super) host: Host,
     pub(super) registry: Registry,

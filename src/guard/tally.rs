@@ -132,7 +132,7 @@ impl Publisher {
         self.before.engine.matches.clone_from(&engine.matches);
     }
 
-    /// Whether packets went by uninspected since the last look, as far as the hook's counters tell.
+    /// True if packets went by uninspected since the last look, as far as the hook's counters tell.
     pub(super) fn has_missed(&mut self) -> bool {
         let missed = self.metrics.uninspected_packets.get();
         let before = std::mem::replace(&mut self.missed, missed);

@@ -29,7 +29,7 @@ impl Waiting {
         Self { queue, limit, failure, metrics, new: 0, untold: 0 }
     }
 
-    /// Whether a packet with this stamp has waited too long; `now` is the time of day as the worker
+    /// True if a packet with this stamp has waited too long; `now` is the time of day as the worker
     /// reckons it.
     pub(super) fn is_over(&mut self, now: Timestamp, stamp: Option<Timestamp>) -> bool {
         self.exceeds(now, stamp, || SystemTime::now().into())

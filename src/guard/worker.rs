@@ -30,9 +30,9 @@ use crate::event::{EventSink as _, Timestamp};
 use crate::inline::{Rejection, Taken};
 use crate::packet::{self, Parsed, Segment};
 
-/// How often the kernel's counters are read.
+/// Interval at which the kernel's counters are read.
 const STATISTICS: Duration = Duration::from_secs(1);
-/// How long nothing must have asked for more octets before the copy range shrinks again.
+/// Time for which nothing must have asked for more octets before the copy range shrinks again.
 const QUIET: Duration = Duration::from_secs(30);
 /// `NF_INET_FORWARD`.
 const FORWARD: u8 = 2;
@@ -67,7 +67,7 @@ pub(super) struct Worker {
     pub(super) pulse: Pulse,
     /// What another process knew that had this queue.
     pub(super) inherited: Option<Box<QueueState>>,
-    /// Whether that process may have given the queue back after all: it did not say what it knew.
+    /// True if that process may have given the queue back after all: it did not say what it knew.
     pub(super) is_doubtful: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Judge {
     /// Connections to these are not inspected.
     pub(super) listeners: OwnListeners,
     pub(super) interfaces: Interfaces,
-    /// When a packet was last asked for again, with more octets.
+    /// Time at which a packet was last asked for again, with more octets.
     pub(super) grown: Option<Timestamp>,
     /// Flows that go by below netfilter.
     pub(super) bypass: Option<Entries>,

@@ -29,7 +29,7 @@ pub struct HookConfig {
 }
 
 impl HookConfig {
-    /// Whether a hook with `other`'s options does what one with these does, if perhaps more slowly.
+    /// True if a hook with `other`'s options does what one with these does, if perhaps more slowly.
     pub(super) fn is_served_by(&self, other: &Self) -> bool {
         *self == Self { releases: self.releases, ..other.clone() }
     }

@@ -208,7 +208,7 @@ pub(super) fn skipped(listing: &Listing, jumps: &[Jump], led: &[Led]) -> u64 {
     packets
 }
 
-/// Whether a jump leaves out the interface that another rule asks for.
+/// True if a jump leaves out the interface that another rule asks for.
 fn is_apart(jump: &str, other: &str) -> bool {
     jump.starts_with("! -o lo ") && other.contains("-o lo ") && !other.contains("! -o lo ")
 }
@@ -256,12 +256,12 @@ impl Led {
         [Self { carried: Carried::Tcp, ports: config.ports.clone() }].into_iter().chain(udp)
     }
 
-    /// Whether packets with this port are led.
+    /// True if packets with this port are led.
     pub fn has_port(&self, port: u16) -> bool {
         self.ports.as_ref().is_none_or(|ports| ports.ranges().iter().any(|range| range.contains(&port)))
     }
 
-    /// Whether some of it may meet a rule: its protocol, and its port where it asks for a single one.
+    /// True if some of it may meet a rule: its protocol, and its port where it asks for a single one.
     pub fn may_meet(&self, rule: &str) -> bool {
         let words: Vec<&str> = rule.split(' ').collect();
         let mut asked =
@@ -271,7 +271,7 @@ impl Led {
     }
 }
 
-/// Whether the protocol that a rule asks for leaves this one in.
+/// True if the protocol that a rule asks for leaves this one in.
 pub(super) fn may_meet(rule: &str, carried: Carried) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));

@@ -65,12 +65,12 @@ pub struct Look {
     pub unknown: Option<String>,
     /// Every whole hook there is, wherever it leads, and what its rules have counted.
     pub hooks: Vec<(Family, HookConfig, Counters)>,
-    /// Whether a place is one of the legacy interface, which tells nobody of changes.
+    /// True if a place is one of the legacy interface, which tells nobody of changes.
     pub has_legacy: bool,
 }
 
 impl Look {
-    /// Whether everything that was found stands as it should.
+    /// True if everything that was found stands as it should.
     pub fn is_sound(&self) -> bool {
         self.families.iter().all(|(_, standing)| *standing == Standing::Up)
     }
@@ -166,7 +166,7 @@ impl Lookout {
         Some(elsewhere.unwrap_or(Standing::Gone))
     }
 
-    /// Whether a place holds the hook that is wanted, or any that leads to our queues where none is.
+    /// True if a place holds the hook that is wanted, or any that leads to our queues where none is.
     fn leads_here(&self, place: &FamilyStatus) -> bool {
         match (&place.installed, &self.wanted) {
             (Installed::Complete(config, _), Some(wanted)) => wanted.is_served_by(config),

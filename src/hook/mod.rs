@@ -124,7 +124,7 @@ impl Family {
         }
     }
 
-    /// Whether this kernel runs the family at all (`ipv6.disable=1` takes IPv6 out).
+    /// True if this kernel runs the family at all (`ipv6.disable=1` takes IPv6 out).
     fn is_enabled(self) -> bool {
         self == Self::V4 || std::path::Path::new("/proc/net/if_inet6").exists()
     }
@@ -228,7 +228,7 @@ pub enum HookError {
 }
 
 impl HookError {
-    /// Whether privilege or a feature of this machine is missing, rather than good input.
+    /// True if privilege or a feature of this machine is missing, rather than good input.
     pub fn is_unsupported(&self) -> bool {
         !matches!(self, Self::Referenced(_))
     }
@@ -366,12 +366,12 @@ fn put_back(tables: &Tables, before: &Listing) {
     };
 }
 
-/// Whether a chain is one of ours.
+/// True if a chain is one of ours.
 pub fn is_our_chain(name: &str) -> bool {
     plan::CHAINS.contains(&name)
 }
 
-/// Whether a rule as `iptables-save` prints it (`-A CHAIN …`) is one that we make.
+/// True if a rule as `iptables-save` prints it (`-A CHAIN …`) is one that we make.
 pub fn is_ours(line: &str) -> bool {
     let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) else {
         return false;

@@ -78,7 +78,7 @@ impl Notices {
     }
 }
 
-/// Whether one of these netlink messages tells of our table; what cannot be read may.
+/// True if one of these netlink messages tells of our table; what cannot be read may.
 fn may_concern_us(mut messages: &[u8]) -> bool {
     while !messages.is_empty() {
         let (Some(length), Some(kind)) = (number(messages, 0, 4), number(messages, 4, 2)) else {

@@ -39,7 +39,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether a rule of a base chain lets some of `led` leave the chain without having met the rest of it.
+/// True if a rule of a base chain lets some of `led` leave the chain without having met the rest of it.
 pub(super) fn lets_pass(there: &Listing, rule: &str, led: &[Led]) -> bool {
     meets(rule, led)
         && match Target::of(rule, there) {
@@ -58,12 +58,12 @@ pub(super) fn passed(there: &Listing, rule: &str, packets: u64, led: &[Led]) -> 
     }
 }
 
-/// Whether some of `led` meets a rule behind the jump in vain: one that does more than accept it.
+/// True if some of `led` meets a rule behind the jump in vain: one that does more than accept it.
 pub(super) fn misses(there: &Listing, rule: &str, led: &[Led]) -> bool {
     meets(rule, led) && !matches!(rule_target(rule), Some("ACCEPT" | "RETURN")) && !is_idle(there, rule)
 }
 
-/// Whether a rule calls a chain without rules.
+/// True if a rule calls a chain without rules.
 fn is_idle(there: &Listing, rule: &str) -> bool {
     matches!(Target::of(rule, there), Target::Call(chain) if there.rules(chain).next().is_none())
 }

@@ -257,7 +257,7 @@ const OPTIONS: [&str; 20] = [
     "--bytecode",
 ];
 
-/// Whether a rule of one of our chains has options, matches and targets that such have, and no others.
+/// True if a rule of one of our chains has options, matches and targets that such have, and no others.
 fn has_our_words(rule: &str) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let follows = |option: &str, known: &[&str]| {
@@ -271,7 +271,7 @@ fn has_our_words(rule: &str) -> bool {
         && follows("-g", &CHAINS)
 }
 
-/// Whether a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or
+/// True if a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or
 /// removes a jump to one.
 pub(super) fn is_our_change(change: &str) -> bool {
     let is_ours = |chain: &str| CHAINS.contains(&chain);
@@ -326,7 +326,7 @@ fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
     rules.position(|rule| passing::lets_pass(there, rule, led)).unwrap_or(all)
 }
 
-/// Whether `base` holds exactly these jumps of ours, and each rule that packets could meet which they lead is
+/// True if `base` holds exactly these jumps of ours, and each rule that packets could meet which they lead is
 /// on its side.
 fn are_in_place(there: &Listing, base: &str, wanted: &[&str], place: usize, led: &[Led]) -> bool {
     if !our_jumps(there, base).eq(wanted.iter().copied()) {

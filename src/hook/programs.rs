@@ -31,7 +31,7 @@ pub enum Programs {
 }
 
 impl Programs {
-    /// Whether nobody runs them any more.
+    /// True if nobody runs them any more.
     pub(crate) fn are_gone(&self) -> bool {
         match self {
             Self::Here => false,
@@ -207,7 +207,7 @@ impl Call {
         format!("{} {}", self.name(), self.arguments().join(" "))
     }
 
-    /// Whether it changes nothing but our chains and the jumps to them.
+    /// True if it changes nothing but our chains and the jumps to them.
     pub(super) fn is_ours(&self) -> bool {
         self.changes.iter().all(|change| plan::is_our_change(change))
     }

@@ -73,7 +73,7 @@ impl Runner {
         Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes) })
     }
 
-    /// Whether the process has ended.
+    /// True if the process has ended.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait(), Ok(Some(_)) | Err(_))
     }

@@ -92,7 +92,7 @@ impl Tables {
     }
 }
 
-/// Whether the legacy kernel interface has our table already (read without making it). Where the names are
+/// True if the legacy kernel interface has our table already (read without making it). Where the names are
 /// kept from this user it is taken for one that is there where it can be: a hook must not stay because nobody
 /// looked.
 fn legacy_table_exists(family: Family) -> bool {
@@ -109,7 +109,7 @@ fn legacy_table_exists(family: Family) -> bool {
     }
 }
 
-/// Whether a table can be there whose names can't be read: its module is loaded, or may be part of the
+/// True if a table can be there whose names can't be read: its module is loaded, or may be part of the
 /// kernel, as the interface then is that it depends on. To ask for a table that is not there makes one,
 /// before every packet's way.
 fn may_be_loaded(modules: &Path, [interface, table]: [&str; 2]) -> bool {

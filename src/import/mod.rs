@@ -49,7 +49,7 @@ pub struct Wanted {
     pub action: Action,
     /// Verdicts that are worth a match; by default those that [`Wanted::reported`] chooses.
     pub report: Option<Vec<Verdict>>,
-    /// Whether blocking rules block, too, where nobody can tell.
+    /// True if blocking rules block, too, where nobody can tell.
     pub block_unknown: bool,
     /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last
     /// changed, as they tell themselves.
@@ -356,7 +356,7 @@ impl Draft {
 }
 
 impl Wanted {
-    /// Whether a package is asked for.
+    /// True if a package is asked for.
     fn names(&self, package: &str) -> bool {
         self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package)
     }
@@ -419,12 +419,12 @@ fn severity(word: &str) -> Option<Severity> {
     }
 }
 
-/// Whether a reference can stand in a rule.
+/// True if a reference can stand in a rule.
 fn is_reference(text: &str) -> bool {
     !text.is_empty() && text.len() < limits::NAME_OCTETS && !text.chars().any(char::is_control)
 }
 
-/// Whether a name can stand in a rule's id and on a line.
+/// True if a name can stand in a rule's id and on a line.
 fn is_name(name: &str) -> bool {
     let allowed = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
     !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)

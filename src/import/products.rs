@@ -105,7 +105,7 @@ impl Products {
         self.0.iter().filter(called).filter_map(|product| product.packages.first().map(String::as_str))
     }
 
-    /// Whether a package has a product.
+    /// True if a package has a product.
     pub fn has(&self, package: &str) -> bool {
         self.of(package).is_some()
     }

@@ -56,7 +56,7 @@ pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
     }
 }
 
-/// Whether the release `22.04` got updates at the day or in the year `published`.
+/// True if the release `22.04` got updates at the day or in the year `published`.
 fn is_maintained(release: &str, published: &str) -> bool {
     let Some((year, month)) = release.split_once('.') else { return false };
     let (Ok(year), Ok(month)) = (year.parse::<u32>(), month.parse::<u32>()) else { return false };

@@ -30,9 +30,9 @@ pub struct Inspector {
     in_force: Arc<ArcSwap<RuleSet>>,
     /// The rules that the engine has.
     rules: Arc<RuleSet>,
-    /// How often silent flows are looked for.
+    /// Interval at which silent flows are looked for.
     every: Duration,
-    /// When they were last looked for.
+    /// Time at which they were last looked for.
     ticked: Option<Timestamp>,
     /// The packets of undecided flows, for another process that goes on in this one's place.
     journal: Option<Journal>,
@@ -75,7 +75,7 @@ impl Inspector {
         self.engine.take_ban()
     }
 
-    /// Whether it is time to [`Self::tick`]; the first look only starts the count. Time may jump back, as
+    /// True if it is time to [`Self::tick`]; the first look only starts the count. Time may jump back, as
     /// that of captures does.
     pub fn is_due(&mut self, now: Timestamp) -> bool {
         now.since(*self.ticked.get_or_insert(now)) >= self.every

@@ -50,7 +50,7 @@ pub struct Rejection {
     pub events: Vec<Event>,
 }
 
-/// Whether an event is not of the past, where its packet stops a flow.
+/// True if an event is not of the past, where its packet stops a flow.
 pub(super) fn is_news(event: &Event) -> bool {
     match &event.kind {
         EventKind::Alert(_) | EventKind::Drop(_) => true,

@@ -25,7 +25,7 @@ impl Pauses {
         std::mem::replace(&mut self.next, longer)
     }
 
-    /// Whether it was asked in vain a moment ago.
+    /// True if it was asked in vain a moment ago.
     pub fn have_begun(&self) -> bool {
         self.next != self.first
     }

@@ -44,7 +44,7 @@ pub struct Alert {
     pub severity: String,
     /// What it asks for.
     pub action: String,
-    /// Whether the connection was stopped.
+    /// True if the connection was stopped.
     pub blocked: bool,
     /// Who saw it, `guard/edge`.
     pub sensor: String,
@@ -86,7 +86,7 @@ impl Alert {
 }
 
 impl Filter {
-    /// Whether an alert is about services that the filter is about. It is seen now, and open.
+    /// True if an alert is about services that the filter is about. It is seen now, and open.
     pub fn takes(&self, alert: &Alert) -> bool {
         self.admits(alert.version.as_deref())
             && self.terms.iter().all(|Term { holds, test }| match test {

@@ -90,7 +90,7 @@ impl Filter {
         Ok(Self { terms })
     }
 
-    /// Whether it is about every service.
+    /// True if it is about every service.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
@@ -104,7 +104,7 @@ impl Filter {
         Self::parse(words.iter().map(String::as_str))
     }
 
-    /// Whether it says which banners are meant, and not only which are not.
+    /// True if it says which banners are meant, and not only which are not.
     pub(super) fn names_banners(&self) -> bool {
         self.terms.iter().any(|term| term.holds && term.test.is_of_banners())
     }
@@ -117,12 +117,12 @@ impl Filter {
         Self { terms: self.terms.iter().filter(asks).cloned().collect() }
     }
 
-    /// Whether only banners are asked about, not where they were seen.
+    /// True if only banners are asked about, not where they were seen.
     pub(super) fn is_of_banners(&self) -> bool {
         self.terms.iter().all(|term| term.test.is_of_banners())
     }
 
-    /// Whether versions are asked for.
+    /// True if versions are asked for.
     pub(super) fn asks_versions(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.test, Test::Version(_)))
     }
@@ -204,7 +204,7 @@ fn term(word: &str) -> Result<Term, FilterError> {
 }
 
 impl Test {
-    /// Whether a banner decides it, wherever it was seen.
+    /// True if a banner decides it, wherever it was seen.
     pub(super) fn is_of_banners(&self) -> bool {
         match self {
             Self::Is(column, _) => column.starts_with("b."),

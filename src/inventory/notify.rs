@@ -24,10 +24,10 @@ const TOGETHER: usize = 100;
 /// Batches that wait; more are lost, and counted.
 const WAITING: usize = 1_000;
 
-/// How long changes gather.
+/// Time for which changes gather.
 const GATHER: Duration = Duration::from_millis(250);
 
-/// How long a receiver may take.
+/// Time for which a receiver may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pauses before a message is sent again.
@@ -37,7 +37,7 @@ const PAUSES: [Duration; 4] =
 /// How long the end of a run waits for what was not yet taken.
 const END: Duration = Duration::from_secs(3);
 
-/// How often a program is looked after.
+/// Interval at which a program is looked after.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Who is notified.
@@ -140,7 +140,7 @@ struct Courier {
     agent: ureq::Agent,
     lost: Arc<AtomicU64>,
     ending: Inlet<()>,
-    /// When the run's end is no longer waited for.
+    /// Time at which the run's end is no longer waited for.
     deadline: Option<Instant>,
 }
 
@@ -206,7 +206,7 @@ impl Courier {
         outcome
     }
 
-    /// Whether the run is over, and that for too long.
+    /// True if the run is over, and that for too long.
     fn is_late(&mut self) -> bool {
         if self.deadline.is_none() && matches!(self.ending.try_recv(), Err(TryRecvError::Disconnected)) {
             self.deadline = Some(Instant::now() + END);

@@ -19,7 +19,7 @@ use crate::output::consumer::Feed;
 use crate::output::{Handle, Overflow, WriterConfig};
 use crate::privileges::User;
 
-/// How long a guard waits at its end for what is not sent: it goes with the next run.
+/// Time for which a guard waits at its end for what is not sent: it goes with the next run.
 const SENT_LAST: Duration = Duration::from_secs(1);
 
 /// Where the inventory is, and who writes it.
@@ -29,13 +29,13 @@ pub struct RecordConfig {
     pub place: Place,
     /// The name of this place of observation.
     pub sensor: String,
-    /// Whether somebody has given it.
+    /// True if somebody has given it.
     pub is_named: bool,
     /// What is scanned or read, for a person.
     pub about: String,
-    /// How long things are kept since they were last seen; for ever where absent.
+    /// Time for which things are kept since they were last seen; for ever where absent.
     pub keep: Option<Duration>,
-    /// How long a server may not be seen before it is known as gone; for ever where absent.
+    /// Time for which a server may not be seen before it is known as gone; for ever where absent.
     pub gone_after: Option<Duration>,
     /// The octets that the file may have.
     pub max_size: Option<u64>,

@@ -17,7 +17,7 @@ use crate::diagnostics::tell;
 use crate::event::{Event, Timestamp};
 use crate::output::Consumer;
 
-/// How long what was seen before is only counted.
+/// Time for which what was seen before is only counted.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Records that are written together without waiting for the clock.
@@ -29,16 +29,16 @@ const WAITING: usize = 16 * BATCH;
 /// Things that are remembered at once; when there are more, all are told and remembered anew.
 const REMEMBERED: usize = 1 << 16;
 
-/// How often a file is looked after that may have been deleted or replaced.
+/// Interval at which a file is looked after that may have been deleted or replaced.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a store that took nothing is left alone.
+/// Time for which a store that took nothing is left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often what is too old is taken out.
+/// Interval at which what is too old is taken out.
 const PRUNING: Duration = Duration::from_secs(3_600);
 
-/// How often it is looked for what was not seen for too long: at most, and at least.
+/// Interval at which it is looked for what was not seen for too long: at most, and at least.
 const LOOKING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
 /// What was told of a thing, and what was not yet.
@@ -106,15 +106,15 @@ pub(super) struct Recorder {
     flows: FlowMemory,
     batch: Vec<Record>,
     since: Option<Instant>,
-    /// When the store took something last.
+    /// Time at which the store took something last.
     written: Option<Instant>,
     swept: Instant,
-    /// When the file was looked after last.
+    /// Time at which the file was looked after last.
     looked: Instant,
     losses: Losses,
-    /// How long things are kept since they were last seen, and when old ones were last taken out.
+    /// Time for which things are kept since they were last seen, and when old ones were last taken out.
     keep: Option<(Duration, Option<Instant>)>,
-    /// How long a server may not be seen before it is known as gone, and when that was last looked for.
+    /// Time for which a server may not be seen before it is known as gone, and when that was last looked for.
     gone_after: Option<(Duration, Option<Instant>)>,
     /// What was lost when the store began to refuse, and when it last did.
     failing: Option<(u64, Instant)>,

@@ -88,7 +88,7 @@ pub(super) struct Finding {
     pub(super) action: &'static str,
     /// What an advisory says of the package, where the rule holds one.
     pub(super) verdict: Option<&'static str>,
-    /// Whether the connection was stopped.
+    /// True if the connection was stopped.
     pub(super) blocked: bool,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Sighting {
     pub(super) is_unanswered: bool,
 }
 
-/// Whether an event says anything that is kept.
+/// True if an event says anything that is kept.
 pub(super) fn concerns(event: &Event) -> bool {
     let kept = match &event.kind {
         EventKind::Application(_) => true,

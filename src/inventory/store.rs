@@ -25,7 +25,7 @@ pub struct Run {
     pub source: &'static str,
     /// What was told of a time before is not counted again: a file may be read twice.
     pub once: bool,
-    /// Whether changes are wanted.
+    /// True if changes are wanted.
     pub tells: bool,
     /// The name of this place of observation.
     pub sensor: String,
@@ -85,7 +85,7 @@ pub(super) trait Store: Send {
         Ok(0)
     }
 
-    /// How long records may wait to be written together; not at all where absent.
+    /// Time for which records may wait to be written together; not at all where absent.
     fn gathers(&self) -> Option<Duration> {
         None
     }
@@ -192,22 +192,22 @@ impl StoreError {
         }
     }
 
-    /// Whether it is not there what was asked for, or not for who asks.
+    /// True if it is not there what was asked for, or not for who asks.
     pub(super) fn is_of_rights(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_rights)
     }
 
-    /// Whether what was to be written is at fault, and would be each time.
+    /// True if what was to be written is at fault, and would be each time.
     pub(super) fn is_of_content(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_content)
     }
 
-    /// Whether a server has refused a row as it is, and would each time.
+    /// True if a server has refused a row as it is, and would each time.
     pub(super) fn is_of_row(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_row)
     }
 
-    /// Whether a server is away, or takes nobody for now.
+    /// True if a server is away, or takes nobody for now.
     pub(crate) fn is_of_absence(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_absence)
     }

@@ -134,7 +134,7 @@ impl Handle {
         self.shared.written.load(Relaxed)
     }
 
-    /// Whether the reader of a pipe went away for good, so that more work for it is in vain.
+    /// True if the reader of a pipe went away for good, so that more work for it is in vain.
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Relaxed)
     }

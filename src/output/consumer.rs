@@ -16,12 +16,12 @@ use crate::privileges::{FILES, keep_or_tell};
 /// The longest that an event stays in a consumer's hands while it could be handed on.
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
 
-/// How long events gather before a thread that its callers must not wait for looks again. Without a
+/// Time for which events gather before a thread that its callers must not wait for looks again. Without a
 /// pause each event would wake the thread, which costs the packet path a system call and the machine
 /// two context switches an event.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// How often an idle thread looks for a request to reopen its file.
+/// Interval at which an idle thread looks for a request to reopen its file.
 const LOOK_UP: Duration = Duration::from_millis(500);
 
 /// Takes events, in order.

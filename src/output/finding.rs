@@ -87,7 +87,7 @@ impl<'a> Finding<'a> {
         within.or(self.said.first()).map(|said| said.protocol().name())
     }
 
-    /// Whether that is said within TLS.
+    /// True if that is said within TLS.
     pub(super) fn is_within_tls(&self) -> bool {
         self.said.len() > 1 && matches!(self.said.first(), Some(Application::Tls(_)))
     }

@@ -101,12 +101,12 @@ impl Sink {
         Ok(())
     }
 
-    /// Whether it is to be opened once more, since that failed.
+    /// True if it is to be opened once more, since that failed.
     pub(super) const fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// Whether it waits for somebody to open the FIFO for reading.
+    /// True if it waits for somebody to open the FIFO for reading.
     pub(super) fn awaits_reader(&self) -> bool {
         self.out.is_none()
     }

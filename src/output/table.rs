@@ -23,7 +23,7 @@ const STATE_WIDTH: usize = 8;
 pub struct Table {
     /// Whether lines are coloured.
     pub colour: Colour,
-    /// Whether fingerprints of key exchanges are shown.
+    /// True if fingerprints of key exchanges are shown.
     pub hassh: bool,
 }
 

@@ -71,12 +71,12 @@ impl<'a> Datagram<'a> {
         self.wire_length
     }
 
-    /// Whether all of the payload was captured.
+    /// True if all of the payload was captured.
     pub const fn is_whole(&self) -> bool {
         self.payload.len() == self.wire_payload_length
     }
 
-    /// Whether the IPv4 header's and the UDP checksum are right.
+    /// True if the IPv4 header's and the UDP checksum are right.
     ///
     /// True also where that can't be told: when not all was captured, when a routing header will change the
     /// destination on the way, or when the sender left it out, as it may over IPv4.

@@ -66,7 +66,7 @@ fn inner(packet: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// Whether `packet` is a fragment of a packet that may be a tunnel's.
+/// True if `packet` is a fragment of a packet that may be a tunnel's.
 pub fn is_piece(packet: &[u8]) -> bool {
     let octet = |at: usize| packet.get(at).copied().unwrap_or_default();
     match octet(0) >> 4 {

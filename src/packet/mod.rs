@@ -172,7 +172,7 @@ fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> 
     Err(PacketError::ExtensionHeaders)
 }
 
-/// Whether a routing header still has segments left, so that the destination will change on the
+/// True if a routing header still has segments left, so that the destination will change on the
 /// way and the TCP checksum can't be verified here (RFC 8200 section 8.1).
 fn routes_on(kind: IpNumber, payload: &[u8]) -> bool {
     kind == ip_number::IPV6_ROUTE_HEADER && payload.get(1).is_some_and(|left| *left != 0)

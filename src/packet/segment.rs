@@ -227,12 +227,12 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Whether the segment is signed: TCP MD5 (RFC 2385) or TCP-AO (RFC 5925).
+    /// True if the segment is signed: TCP MD5 (RFC 2385) or TCP-AO (RFC 5925).
     pub fn is_signed(&self) -> bool {
         self.option(19).or_else(|| self.option(29)).is_some()
     }
 
-    /// Whether a SYN asks to join a Multipath TCP connection (RFC 8684 section 3.2).
+    /// True if a SYN asks to join a Multipath TCP connection (RFC 8684 section 3.2).
     pub fn joins_multipath(&self) -> bool {
         self.option(30).and_then(<[u8]>::first).is_some_and(|first| first >> 4 == 1)
     }
@@ -257,7 +257,7 @@ impl<'a> Segment<'a> {
         self.wire_length
     }
 
-    /// Whether all of the payload was captured.
+    /// True if all of the payload was captured.
     pub fn is_whole(&self) -> bool {
         self.payload().len() == self.wire_payload_length
     }
@@ -269,7 +269,7 @@ impl<'a> Segment<'a> {
         payload.wrapping_add(u32::from(flags.syn())).wrapping_add(u32::from(flags.fin()))
     }
 
-    /// Whether the IPv4 header's and the TCP checksum are right.
+    /// True if the IPv4 header's and the TCP checksum are right.
     ///
     /// True also where that can't be told: when not all was captured, or when a routing header
     /// will change the destination on the way.

@@ -21,7 +21,7 @@ pub struct Occasion<'o> {
     pub product: Option<&'o ProductFacts>,
     /// What the banner was, in full.
     pub application: Application,
-    /// Whether a rule that blocks really does.
+    /// True if a rule that blocks really does.
     pub enforced: bool,
 }
 

@@ -140,17 +140,17 @@ impl Fixed {
         })
     }
 
-    /// Whether the entry names the upstream version of its branch.
+    /// True if the entry names the upstream version of its branch.
     pub fn has_upstream(&self) -> bool {
         self.upstream.is_some()
     }
 
-    /// Whether the entry's revision says itself which release it belongs to.
+    /// True if the entry's revision says itself which release it belongs to.
     pub fn is_release(&self) -> bool {
         !matches!(Branch::of(self.revision.as_bytes()), Branch::Development)
     }
 
-    /// Whether a banner with this upstream version (where known) and package belongs to the entry's
+    /// True if a banner with this upstream version (where known) and package belongs to the entry's
     /// branch and is at least as new.
     pub fn covers(&self, upstream: Option<&[u8]>, package: Revision<'_>) -> bool {
         let ours = self.distribution.as_bytes();

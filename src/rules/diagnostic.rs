@@ -200,7 +200,7 @@ impl Report {
         self.errors.len() + self.omitted
     }
 
-    /// Whether errors are only counted by now.
+    /// True if errors are only counted by now.
     pub(super) fn is_full(&self) -> bool {
         self.errors.len() >= limits::DIAGNOSTICS
     }

@@ -51,7 +51,7 @@ impl Early {
         early
     }
 
-    /// Whether any rule is about the header line `line`.
+    /// True if any rule is about the header line `line`.
     pub fn is_about(&self, line: &[u8]) -> bool {
         if self.every_field {
             return true;
@@ -77,7 +77,7 @@ impl RuleSet {
         }
     }
 
-    /// Whether the part of a head in `banner` is enough for some rule to block, whatever follows.
+    /// True if the part of a head in `banner` is enough for some rule to block, whatever follows.
     ///
     /// Nothing is counted by that: the caller judges what there is when this says yes.
     pub fn would_block(
@@ -95,7 +95,7 @@ impl RuleSet {
         blocks && !accepted && !self.may_accept(banner, context)
     }
 
-    /// Whether an accept rule may match when more of the head has come.
+    /// True if an accept rule may match when more of the head has come.
     fn may_accept(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
         let accepts = self.rules.iter().take_while(|rule| rule.action == Action::Accept);
         accepts.filter(|rule| is_http(rule, banner.from()) && rule.is_in_scope(context)).any(|rule| {
@@ -109,7 +109,7 @@ fn is_http(rule: &Rule, side: Side) -> bool {
     rule.protocol == Protocol::Http && rule.from.includes(side)
 }
 
-/// Whether a part of a head may be all that the rule asks for.
+/// True if a part of a head may be all that the rule asks for.
 const fn is_partial(rule: &Rule) -> bool {
     !rule.later && rule.absent.is_empty() && rule.unless.is_empty()
 }

@@ -18,11 +18,11 @@ use crate::event::VerdictFacts;
 pub struct Explanation<'r> {
     /// The rule.
     pub rule: &'r Rule,
-    /// Whether it matches.
+    /// True if it matches.
     pub matches: bool,
     /// What it asks for, by what its advisory says.
     pub action: Action,
-    /// Whether a KEXINIT that is not there may still tell otherwise.
+    /// True if a KEXINIT that is not there may still tell otherwise.
     pub(super) open: bool,
     /// Why, on one line.
     pub reason: String,
@@ -48,14 +48,14 @@ pub struct Trial<'r> {
     pub rule: &'r Rule,
     /// The example.
     pub example: &'r Example,
-    /// Whether it should match: false for counterexamples.
+    /// True if it should match: false for counterexamples.
     pub expected: bool,
     /// Whether it does, and why.
     pub explanation: Explanation<'r>,
 }
 
 impl Trial<'_> {
-    /// Whether the rule did with it as it should.
+    /// True if the rule did with it as it should.
     pub const fn passed(&self) -> bool {
         self.explanation.matches == self.expected
     }

@@ -19,7 +19,7 @@ impl RuleSet {
         stops.map(|told| told.rule).filter(|rule| rule.asks_names_only()).collect()
     }
 
-    /// Whether a rule that a policy names lets pass what says this.
+    /// True if a rule that a policy names lets pass what says this.
     pub fn is_allowed_by(&self, policy: &Policy, said: &Example) -> bool {
         policy.allow_rules().any(|(index, _)| {
             let rule = self.rules.get(index);
@@ -37,12 +37,12 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// Whether it is about a connection, as far as that is told.
+    /// True if it is about a connection, as far as that is told.
     pub fn admits(&self, ends: Ends) -> bool {
         scope_as_told(self, ends).is_ok()
     }
 
-    /// Whether it asks nothing but what names software: an SSH identification, a `Server` or `User-Agent`
+    /// True if it asks nothing but what names software: an SSH identification, a `Server` or `User-Agent`
     /// field, the first line of a greeting.
     fn asks_names_only(&self) -> bool {
         let names = |field: &Field| match (self.protocol, field) {

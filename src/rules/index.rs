@@ -219,7 +219,7 @@ fn pivot<'r>(
     })
 }
 
-/// Whether the version that the rule asks for can come from this condition's pattern only.
+/// True if the version that the rule asks for can come from this condition's pattern only.
 fn versioned(rule: &Rule, condition: &Condition, patterns: &[Pattern]) -> bool {
     let tells = |id: &PatternId| patterns.get(id.index()).is_some_and(|pattern| pattern.has_group(VERSION));
     let one_pattern = matches!(&condition.test, Test::Patterns(ids) if ids.len() == 1);

@@ -163,7 +163,7 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
 }
 
 impl Rule {
-    /// Whether addresses and port are those that the rule is about.
+    /// True if addresses and port are those that the rule is about.
     pub fn is_in_scope(&self, context: &Context<'_>) -> bool {
         in_scope(self, context).is_ok()
     }
@@ -229,7 +229,7 @@ fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> 
     }
 }
 
-/// Whether `request` is what a rule asks for: method, path and header fields. The query counts only
+/// True if `request` is what a rule asks for: method, path and header fields. The query counts only
 /// where the rule's path has one.
 fn answers(probe: &ProbeRequest, request: &Request<'_>) -> bool {
     let same_path = || {
@@ -405,7 +405,7 @@ fn advised<'r, 'v>(
     if advisory.reports(finding.verdict()) { Ok(Some(finding)) } else { Err(Miss::Unreported(finding)) }
 }
 
-/// Whether the KEXINIT of a side may tell what the rule's advisory leaves open.
+/// True if the KEXINIT of a side may tell what the rule's advisory leaves open.
 fn may_be_marked(rule: &Rule, banner: &SshBanner<'_>) -> bool {
     rule.advisory.as_ref().is_some_and(|advisory| advisory.may_be_marked(banner))
 }
@@ -426,7 +426,7 @@ fn weighed<'r, 'v>(
     }
 }
 
-/// Whether a banner that `rule` matches names a distribution's package.
+/// True if a banner that `rule` matches names a distribution's package.
 pub(super) fn names_package(rule: &Rule, patterns: &[Pattern], view: &View<'_>) -> bool {
     let memo = Memo::default();
     let found = judge(rule, patterns, view, &memo, Scoped::No);

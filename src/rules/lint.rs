@@ -81,7 +81,7 @@ pub(super) fn lint(
     }
 }
 
-/// Whether the rule stops connections for a weakness that it reads off an upstream version alone. Such
+/// True if the rule stops connections for a weakness that it reads off an upstream version alone. Such
 /// a version stays where a distribution mends its package, so something else must tell mended ones:
 /// the package (`fixed_in`, where the rule asks for a banner that names one) or the key exchange.
 fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
@@ -134,7 +134,7 @@ fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bo
     None
 }
 
-/// Whether some value of the field could satisfy the condition, as far as that is easily told.
+/// True if some value of the field could satisfy the condition, as far as that is easily told.
 fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> bool {
     let ids = match &condition.test {
         Test::Values(list) if condition.field == Field::Marker => {
@@ -167,7 +167,7 @@ fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern], pairs: &mut 
         .find(|accept| covers(accept, rule) || takes_examples(accept, rule, patterns))
 }
 
-/// Whether `accept` matches whatever `rule` matches, seen from their texts alone.
+/// True if `accept` matches whatever `rule` matches, seen from their texts alone.
 fn covers(accept: &Rule, rule: &Rule) -> bool {
     use super::field::Sender;
     let subset = |less: &[Condition], more: &[Condition]| less.iter().all(|one| more.contains(one));

@@ -86,7 +86,7 @@ struct Bound {
     from: String,
 }
 
-/// Whether the text of a file is the table's own.
+/// True if the text of a file is the table's own.
 pub(super) fn is_shipped(text: &str) -> bool {
     text == SHIPPED
 }
@@ -135,12 +135,12 @@ impl Marker {
         Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
     }
 
-    /// Whether it tells which packages it is seen in, and nothing of a weakness itself.
+    /// True if it tells which packages it is seen in, and nothing of a weakness itself.
     pub(super) fn is_of_packages(self) -> bool {
         self.row().is_some_and(|row| !row.packages.is_empty())
     }
 
-    /// Whether a side that identifies itself so may show it.
+    /// True if a side that identifies itself so may show it.
     pub(super) fn fits(self, banner: &SshBanner<'_>) -> bool {
         self.row().is_some_and(|row| row.fits(banner))
     }
@@ -159,7 +159,7 @@ impl fmt::Debug for Marker {
 }
 
 impl Row {
-    /// Whether it can be seen of a side, or of either.
+    /// True if it can be seen of a side, or of either.
     fn is_of(&self, side: Option<Side>) -> bool {
         match (self.from, side) {
             (None, _) | (_, None) => true,
@@ -186,7 +186,7 @@ impl Row {
 }
 
 impl List {
-    /// Whether one of the names is offered for what is sent to `to`.
+    /// True if one of the names is offered for what is sent to `to`.
     fn holds(self, kex: &KexInit<'_>, to: Side, names: &[String]) -> bool {
         let list = match (self, to) {
             (Self::Kex, _) => kex.kex,
@@ -203,7 +203,7 @@ impl List {
 }
 
 impl Bound {
-    /// Whether these packages have the fix, by what the data say of their release.
+    /// True if these packages have the fix, by what the data say of their release.
     fn is_mended(&self, package: &str, lines: &[Line]) -> bool {
         let Ok(from) = PackageVersion::parse(&self.from) else { return false };
         let own = |line: &&Line| line.distribution == self.distribution && line.release == self.release;

@@ -341,7 +341,7 @@ impl RuleSet {
         matches
     }
 
-    /// Whether an accept rule ended the evaluation before the KEXINIT came.
+    /// True if an accept rule ended the evaluation before the KEXINIT came.
     fn accepts_head(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
         let context = Context { stage: Stage::Head, ..*context };
         let view = View::new(banner, &context);
@@ -407,7 +407,7 @@ impl<'r> Match<'r> {
         self.rule.mark.filter(|_| self.action() == Action::Mark)
     }
 
-    /// How long to ban the client.
+    /// Time for which to ban the client.
     pub fn ban(&self) -> Option<Duration> {
         self.rule.ban().filter(|_| self.action() == Action::Ban)
     }

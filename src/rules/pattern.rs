@@ -59,22 +59,22 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it matches nothing at all, such as `[^\s\S]`.
+    /// True if it matches nothing at all, such as `[^\s\S]`.
     pub(super) fn is_impossible(&self) -> bool {
         self.impossible
     }
 
-    /// Whether it has a group of this name.
+    /// True if it has a group of this name.
     pub(super) fn has_group(&self, name: &str) -> bool {
         self.groups.iter().any(|(group, _)| group == name)
     }
 
-    /// Whether it has a group that rules know.
+    /// True if it has a group that rules know.
     pub(super) fn has_known_group(&self) -> bool {
         self.known.iter().any(Option::is_some)
     }
 
-    /// Whether it matches somewhere in `value`.
+    /// True if it matches somewhere in `value`.
     pub(super) fn is_match(&self, value: &[u8]) -> bool {
         self.regex().is_some_and(|regex| regex.is_match(value))
     }

@@ -119,7 +119,7 @@ impl Allowed {
         }
     }
 
-    /// Whether it lets pass all that a rule about `protocol` could match.
+    /// True if it lets pass all that a rule about `protocol` could match.
     pub(super) fn includes(self, protocol: Protocol) -> bool {
         match (self, protocol) {
             (Self::Any, _) | (Self::Ssh, Protocol::Ssh) | (Self::Http, Protocol::Http) => true,
@@ -156,7 +156,7 @@ impl Policy {
         self.otherwise
     }
 
-    /// How long both sides may be silent from the handshake on.
+    /// Time for which both sides may be silent from the handshake on.
     pub const fn silent_after(&self) -> Option<Duration> {
         self.silent_after
     }
@@ -166,7 +166,7 @@ impl Policy {
         self.budget
     }
 
-    /// Whether connections whose beginning was not seen are judged by what of them is seen first.
+    /// True if connections whose beginning was not seen are judged by what of them is seen first.
     pub const fn judges_midstream(&self) -> bool {
         self.midstream
     }
@@ -194,14 +194,14 @@ impl Policy {
         &self.about
     }
 
-    /// Whether a connection is what it is about.
+    /// True if a connection is what it is about.
     pub fn is_about(&self, ends: &Endpoints) -> bool {
         self.scope.source.admits(Some(ends.client.address))
             && self.scope.destination.admits(Some(ends.server.address))
             && self.scope.port.admits(Some(ends.server.port))
     }
 
-    /// Whether a connection that it is about may be anything.
+    /// True if a connection that it is about may be anything.
     pub fn allows_any(&self) -> bool {
         self.allow.contains(&Allowed::Any)
     }
@@ -283,7 +283,7 @@ impl RuleSet {
         self.policies.all()
     }
 
-    /// Whether a policy says what becomes of connections in which nobody says anything.
+    /// True if a policy says what becomes of connections in which nobody says anything.
     pub fn has_impatient_policies(&self) -> bool {
         self.policies.impatient
     }

@@ -108,7 +108,7 @@ fn never(policy: &Policy) -> Option<&'static str> {
     empty.into_iter().find(|(_, never)| *never).map(|(what, _)| what)
 }
 
-/// Whether `earlier` is about every connection that `later` is about.
+/// True if `earlier` is about every connection that `later` is about.
 fn covers(
     earlier: &Policy,
     theirs: &[RangeInclusive<u16>],
@@ -123,7 +123,7 @@ fn covers(
         && earlier.scope.destination.covers(&later.scope.destination)
 }
 
-/// Whether some connection is what both are about, and neither is about all that the other is.
+/// True if some connection is what both are about, and neither is about all that the other is.
 fn meets(
     (earlier, theirs): (&Policy, &[RangeInclusive<u16>]),
     (later, own): (&Policy, &[RangeInclusive<u16>]),
@@ -138,7 +138,7 @@ fn meets(
         && !covers(later, own, earlier, theirs)
 }
 
-/// Whether it matters which of the two decides.
+/// True if it matters which of the two decides.
 fn differs(one: &Policy, other: &Policy) -> bool {
     let ids = |policy: &Policy| policy.allow_rules().map(|(_, id)| id.to_owned()).collect::<Vec<_>>();
     one.allow != other.allow || one.otherwise != other.otherwise || ids(one) != ids(other)

@@ -17,7 +17,7 @@ use super::version::Requirement;
 use crate::event::{Action, OverrideFacts, Protocol, Severity};
 use crate::terms::hash::fnv64;
 
-/// How long a ban holds if its rule does not say.
+/// Time for which a ban holds if its rule does not say.
 const DEFAULT_BAN: Duration = Duration::from_secs(600);
 
 /// One validated rule; what it asks for is reached by getters.
@@ -66,9 +66,9 @@ pub struct Rule {
     pub(super) count: Option<Count>,
     pub(super) examples: Vec<Example>,
     pub(super) counterexamples: Vec<Example>,
-    /// Whether it is about what comes behind the head.
+    /// True if it is about what comes behind the head.
     pub(super) later: bool,
-    /// Whether it asks a fingerprint database.
+    /// True if it asks a fingerprint database.
     pub(super) fingerprint: bool,
     pub(super) file: Arc<str>,
     pub(super) place: Place,
@@ -144,7 +144,7 @@ impl Rule {
         self.mark
     }
 
-    /// How long a client is banned, for `action = "ban"`.
+    /// Time for which a client is banned, for `action = "ban"`.
     pub fn ban(&self) -> Option<Duration> {
         (self.action == Action::Ban).then(|| self.ban.unwrap_or(DEFAULT_BAN))
     }
@@ -206,22 +206,22 @@ impl Rule {
         self.place
     }
 
-    /// Whether it can be judged only when the KEXINIT was seen.
+    /// True if it can be judged only when the KEXINIT was seen.
     pub fn needs_kex(&self) -> bool {
         self.asks_markers() || self.conditions().any(|condition| condition.field.needs_kex())
     }
 
-    /// Whether it may stop a flow for an HTTP request.
+    /// True if it may stop a flow for an HTTP request.
     pub fn blocks_requests(&self) -> bool {
         self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
     }
 
-    /// Whether it may stop a flow for something else than an HTTP request.
+    /// True if it may stop a flow for something else than an HTTP request.
     pub fn blocks_beside_requests(&self) -> bool {
         (self.protocol != Protocol::Http || self.from != Sender::Client) && self.action.blocks()
     }
 
-    /// Whether the key exchange may tell what its advisory leaves open.
+    /// True if the key exchange may tell what its advisory leaves open.
     pub(super) fn asks_markers(&self) -> bool {
         self.advisory.as_ref().is_some_and(Advisory::asks_markers)
     }
@@ -234,17 +234,17 @@ impl Rule {
         }
     }
 
-    /// Whether it is about the head, and what its advisory leaves open there is told only at the end.
+    /// True if it is about the head, and what its advisory leaves open there is told only at the end.
     pub(super) fn is_weighed_at_end(&self) -> bool {
         !self.later && self.asks_markers()
     }
 
-    /// Whether it can be judged only when the body was collected.
+    /// True if it can be judged only when the body was collected.
     pub fn needs_body(&self) -> bool {
         self.conditions().any(|condition| condition.field.needs_body())
     }
 
-    /// Whether it asks a fingerprint database.
+    /// True if it asks a fingerprint database.
     pub fn needs_fingerprints(&self) -> bool {
         self.fingerprint
     }

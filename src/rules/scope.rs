@@ -53,12 +53,12 @@ impl Addresses {
         self.0.is_empty()
     }
 
-    /// Whether some address is in both.
+    /// True if some address is in both.
     fn meets(&self, other: &Self) -> bool {
         self.0.iter().any(|(low, high)| other.0.iter().any(|(first, last)| low <= last && first <= high))
     }
 
-    /// Whether every address of `other` is in this set, too.
+    /// True if every address of `other` is in this set, too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|(first, last)| self.0.iter().any(|(low, high)| low <= first && last <= high))
     }
@@ -89,18 +89,18 @@ pub(super) struct AddressRule {
 }
 
 impl AddressRule {
-    /// Whether every address is admitted.
+    /// True if every address is admitted.
     pub(super) fn is_any(&self) -> bool {
         self.within.is_none() && self.without.is_empty()
     }
 
-    /// Whether `address` is admitted; one that is not known never is by a rule that asks for one.
+    /// True if `address` is admitted; one that is not known never is by a rule that asks for one.
     pub(super) fn admits(&self, address: Option<IpAddr>) -> bool {
         let Some(address) = address else { return self.is_any() };
         self.within.as_ref().is_none_or(|within| within.contains(address)) && !self.without.contains(address)
     }
 
-    /// Whether it admits every address that `other` does, as far as that is easily told.
+    /// True if it admits every address that `other` does, as far as that is easily told.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let within = match (&self.within, &other.within) {
             (None, _) => true,
@@ -114,7 +114,7 @@ impl AddressRule {
         within && (self.without.is_empty() || left_out())
     }
 
-    /// Whether some address may be admitted by both.
+    /// True if some address may be admitted by both.
     pub(super) fn meets(&self, other: &Self) -> bool {
         match (&self.within, &other.within) {
             (Some(own), Some(theirs)) => {
@@ -126,7 +126,7 @@ impl AddressRule {
         }
     }
 
-    /// Whether no address can be admitted.
+    /// True if no address can be admitted.
     pub(super) fn is_never(&self) -> bool {
         self.within.as_ref().is_some_and(|within| within.is_empty() || self.without.covers(within))
     }
@@ -142,12 +142,12 @@ pub(super) struct PortRule {
 }
 
 impl PortRule {
-    /// Whether every port is admitted.
+    /// True if every port is admitted.
     pub(super) fn is_any(&self) -> bool {
         self.within.is_empty() && self.without.is_empty()
     }
 
-    /// Whether `port` is admitted; one that is not known never is by a rule that asks for one.
+    /// True if `port` is admitted; one that is not known never is by a rule that asks for one.
     pub(super) fn admits(&self, port: Option<u16>) -> bool {
         let Some(port) = port else { return self.is_any() };
         let inside = |ranges: &[RangeInclusive<u16>]| ranges.iter().any(|range| range.contains(&port));
@@ -166,7 +166,7 @@ impl PortRule {
         ranges
     }
 
-    /// Whether no port can be admitted.
+    /// True if no port can be admitted.
     pub(super) fn is_never(&self) -> bool {
         (0..=u16::MAX).all(|port| !self.admits(Some(port)))
     }
@@ -208,12 +208,12 @@ struct Exemption {
 }
 
 impl Scope {
-    /// Whether every connection is in scope.
+    /// True if every connection is in scope.
     pub(super) fn is_any(&self) -> bool {
         self.source.is_any() && self.destination.is_any() && self.port.is_any() && !self.exempts_some()
     }
 
-    /// Whether all that it asks for is told.
+    /// True if all that it asks for is told.
     pub(super) fn is_settled(&self, ends: Ends) -> bool {
         let asks = |of: fn(&Exemption) -> &Addresses| self.exemptions.iter().any(|one| !of(one).is_empty());
         (ends.source.is_some() || (self.source.is_any() && !asks(|one| &one.source)))

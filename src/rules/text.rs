@@ -28,7 +28,7 @@ impl fmt::Display for Place {
 pub(super) struct SourceFile {
     name: String,
     text: String,
-    /// Whether it may change rules of other files.
+    /// True if it may change rules of other files.
     local: bool,
     /// Where the lists that it names are.
     beside: Texts,
@@ -58,12 +58,12 @@ impl SourceFile {
         Self { local: true, ..self }
     }
 
-    /// Whether it may change rules of other files.
+    /// True if it may change rules of other files.
     pub(super) const fn is_local(&self) -> bool {
         self.local
     }
 
-    /// Whether it is about products or markers, which are no rules: they are for `rules import`.
+    /// True if it is about products or markers, which are no rules: they are for `rules import`.
     pub(super) fn holds_no_rules(&self) -> bool {
         self.text.lines().any(|line| matches!(line.trim_end(), "[[product]]" | "[[marker]]"))
     }

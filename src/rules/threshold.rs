@@ -79,7 +79,7 @@ impl Thresholds {
         reached
     }
 
-    /// Whether [`Self::admit`] would say that the rule takes effect, without noting a match.
+    /// True if [`Self::admit`] would say that the rule takes effect, without noting a match.
     pub fn would_admit(&self, rule: &Rule, source: IpAddr, now: Timestamp) -> bool {
         let Some(count) = rule.count() else { return true };
         let key = Key { rule: rule.identity(), source: source.to_canonical() };

@@ -202,7 +202,7 @@ impl Requirement {
         Ok(Self { text: text.to_owned(), alternatives })
     }
 
-    /// Whether `version` is one of those asked for.
+    /// True if `version` is one of those asked for.
     pub fn admits(&self, version: &[u8]) -> bool {
         self.alternatives.iter().any(|bounds| bounds.iter().all(|bound| bound.admits(version)))
     }
@@ -239,7 +239,7 @@ impl Requirement {
         self.alternatives.iter().map(run).filter(|run| !run.is_empty()).collect()
     }
 
-    /// Whether some version could be admitted: false for `>2, <1`.
+    /// True if some version could be admitted: false for `>2, <1`.
     pub fn is_satisfiable(&self) -> bool {
         self.alternatives.iter().any(|bounds| satisfiable(bounds))
     }
@@ -285,7 +285,7 @@ fn bound(part: &str, at: usize) -> Result<Bound, RequirementFault> {
     Ok(Bound { operator: *operator, version: version.to_owned() })
 }
 
-/// Whether bounds that must all hold leave room for a version. Between two different versions there
+/// True if bounds that must all hold leave room for a version. Between two different versions there
 /// always is another one (`1.0` < `1.0a` < `1.0b`), so that only the extremes decide.
 fn satisfiable(bounds: &[Bound]) -> bool {
     let exact = bounds.iter().find(|bound| bound.operator == Operator::Equal);

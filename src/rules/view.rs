@@ -28,7 +28,7 @@ pub struct Context<'a> {
     pub request: Option<&'a Request<'a>>,
     /// How much of the banner is there.
     pub stage: Stage,
-    /// When it was said.
+    /// Time at which it was said.
     pub now: Timestamp,
 }
 
@@ -103,7 +103,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Whether the server's certificate expires within a time, or has.
+    /// True if the server's certificate expires within a time, or has.
     pub(super) fn expires_within(&self, time: Duration) -> bool {
         let Banner::Tls(banner) = self.banner else { return false };
         let certificate = banner.facts.certificate().filter(|it| !it.not_after.is_empty());

@@ -27,11 +27,11 @@ pub struct Config {
     /// Descriptors that one ring may hold (`RLIMIT_NOFILE`): the window is spread over as many rings
     /// as that takes.
     pub descriptors_per_ring: usize,
-    /// How long a target may take to accept.
+    /// Time for which a target may take to accept.
     pub connect_timeout: Duration,
-    /// How long an open target may be silent.
+    /// Time for which an open target may be silent.
     pub first_byte_timeout: Duration,
-    /// How long a target may take altogether.
+    /// Time for which a target may take altogether.
     pub total_timeout: Duration,
     /// How connections are ended.
     pub close: Close,

@@ -121,13 +121,14 @@ impl Window {
         self.begun += 1;
     }
 
-    /// How long completions may gather before they are looked at: what that adds to a round trip is little.
+    /// Time for which completions may gather before they are looked at: what that adds to a round trip is
+    /// little.
     pub(super) fn gathering(&self) -> Duration {
         let known = if self.shortest == Nanos::MAX { 0 } else { self.shortest / 8 };
         Duration::from_nanos(known.clamp(SHORTEST_GATHERING, LONGEST_GATHERING))
     }
 
-    /// Whether there are signs that connection requests to targets that would answer get lost.
+    /// True if there are signs that connection requests to targets that would answer get lost.
     pub(super) fn sees_loss(&self, now: Nanos) -> bool {
         now < self.lossy
     }
@@ -137,7 +138,7 @@ impl Window {
         self.limit
     }
 
-    /// Whether it is time to bring what was gathered.
+    /// True if it is time to bring what was gathered.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now >= self.due()
     }
@@ -192,7 +193,7 @@ impl Window {
         }
     }
 
-    /// Whether a silence may be for connection requests that got lost, and not for want of anybody there.
+    /// True if a silence may be for connection requests that got lost, and not for want of anybody there.
     fn doubts(&mut self, silent: bool, late: bool, now: Nanos) -> bool {
         let since = self.doubt.take();
         if late && (!silent || since.is_some()) {

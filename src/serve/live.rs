@@ -19,7 +19,7 @@ use super::api::Strict;
 use super::reader::Reader;
 use crate::inventory::{Alert, Change, Database, Filter};
 
-/// How often the inventory is looked into.
+/// Interval at which the inventory is looked into.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Changes that are read at a time.

@@ -58,7 +58,7 @@ pub struct ServeConfig {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// What may be scanned from the page.
     pub scans: ScanConfig,
-    /// Whether what sensors of a fleet have sent is merged beside it.
+    /// True if what sensors of a fleet have sent is merged beside it.
     pub merges: bool,
     /// The flags that say so, as errors name them: where it is listened, and what those of access begin with.
     pub flags: (&'static str, &'static str),

@@ -279,13 +279,13 @@ impl AnomalySet {
         }
     }
 
-    /// Whether it is in the set.
+    /// True if it is in the set.
     pub const fn contains(self, anomaly: Anomaly) -> bool {
         let (word, bit) = place(anomaly);
         self.0[word] & bit != 0
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub const fn is_empty(self) -> bool {
         matches!(self.0, [0, 0, 0])
     }

@@ -20,7 +20,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait before the next repair; `None` when it may be made now.
+    /// Time for which to wait before the next repair; `None` when it may be made now.
     pub fn wait(&mut self, now: Instant) -> Option<Duration> {
         let (count, last) = self.repairs?;
         if now.saturating_duration_since(last) >= QUIET {

@@ -241,7 +241,7 @@ impl Action {
         }
     }
 
-    /// Whether it stops the flow when enforced.
+    /// True if it stops the flow when enforced.
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Drop | Self::Reject | Self::Ban)
     }

@@ -100,7 +100,7 @@ impl TlsVersion {
         Self::NAMES.iter().map(|(_, name)| *name)
     }
 
-    /// Whether nothing behind the server's hello is said in the open.
+    /// True if nothing behind the server's hello is said in the open.
     pub fn encrypts_handshake(self) -> bool {
         self > Self::TLS_1_2
     }
@@ -171,7 +171,7 @@ impl AlertCode {
     }
 }
 
-/// Whether a number is one of those that mean nothing and are there to be overlooked (GREASE), RFC 8701.
+/// True if a number is one of those that mean nothing and are there to be overlooked (GREASE), RFC 8701.
 pub const fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }

@@ -39,7 +39,7 @@ pub struct Carrier {
     /// Octets that one datagram may have. The kernel is told with each send what its pieces were cut by: this
     /// may change meanwhile.
     each: AtomicUsize,
-    /// Whether the kernel cuts what is sent; where not, each datagram is sent by itself.
+    /// True if the kernel cuts what is sent; where not, each datagram is sent by itself.
     cuts: AtomicBool,
 }
 
@@ -174,7 +174,7 @@ impl Carrier {
         }
     }
 
-    /// Whether `packet` is a datagram of ours to the peer, which leads around in a circle.
+    /// True if `packet` is a datagram of ours to the peer, which leads around in a circle.
     pub fn is_own(&self, packet: &[u8]) -> bool {
         super::ip::udp_ends(packet) == Some((self.local, self.peer))
     }
@@ -188,7 +188,7 @@ pub const fn headers(peer: SocketAddr) -> usize {
     }
 }
 
-/// Whether the next call may fare better.
+/// True if the next call may fare better.
 fn is_passing(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(

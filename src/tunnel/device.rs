@@ -79,12 +79,12 @@ impl Device {
         &self.name
     }
 
-    /// Whether it was made for this value.
+    /// True if it was made for this value.
     pub fn is_ours(&self) -> bool {
         self.is_ours
     }
 
-    /// Whether packets come and go before they are segmented, a header before each.
+    /// True if packets come and go before they are segmented, a header before each.
     pub fn has_super_packets(&self) -> bool {
         self.super_packets
     }
@@ -165,17 +165,17 @@ impl Device {
     }
 }
 
-/// Whether a packet's checksum is still to be written, as the header before it says.
+/// True if a packet's checksum is still to be written, as the header before it says.
 pub fn lacks_checksum(octets: &[u8]) -> bool {
     matches!(octets, [flags, ..] if !super::ip::is_ip(octets) && flags & NEEDS_CHECKSUM != 0)
 }
 
-/// Whether a packet is still to be segmented, as the header before it says.
+/// True if a packet is still to be segmented, as the header before it says.
 pub fn is_super_packet(octets: &[u8]) -> bool {
     matches!(octets, [_, kind, ..] if !super::ip::is_ip(octets) && *kind != 0)
 }
 
-/// Whether the header before a packet, where there is one, asks only for what fits the packet: all places
+/// True if the header before a packet, where there is one, asks only for what fits the packet: all places
 /// that it tells are within, and segments have a length and are of its kind. `tun_get_user` and
 /// `virtio_net_hdr_to_skb` look at most of this, too, though not at the same in every kernel.
 pub fn fits(parts: &[IoSlice<'_>]) -> bool {
@@ -240,7 +240,7 @@ pub fn packet(octets: &[u8]) -> &[u8] {
     if super::ip::is_ip(octets) { octets } else { octets.get(HEADER..).unwrap_or_default() }
 }
 
-/// Whether a header says that nothing is left to be done: neither a checksum nor segmentation.
+/// True if a header says that nothing is left to be done: neither a checksum nor segmentation.
 fn asks_nothing(header: &[u8]) -> bool {
     matches!(header, [flags, 0, ..] if flags & NEEDS_CHECKSUM == 0 && header.len() >= HEADER)
 }
@@ -270,7 +270,7 @@ impl Header {
         Some((Self { flags, kind, length, each, start, offset }, packet))
     }
 
-    /// Whether segments can be made whose checksum stands `offset` octets behind the start of each, as far as
+    /// True if segments can be made whose checksum stands `offset` octets behind the start of each, as far as
     /// it is told.
     fn can_be_cut(self, offset: usize) -> bool {
         let lengths = LEAST_SEGMENT..usize::from(GSO_BY_FRAGS);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-/// Whether this begins as a packet of IPv4 or IPv6.
+/// True if this begins as a packet of IPv4 or IPv6.
 pub fn is_ip(packet: &[u8]) -> bool {
     matches!(packet.first().map(|octet| octet >> 4), Some(4 | 6))
 }
@@ -39,7 +39,7 @@ pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
     Some((start.as_ptr().addr().checked_sub(packet.as_ptr().addr())?, offset))
 }
 
-/// Whether the checksum of an IPv4 header is right (RFC 791 section 3.1); IPv6 has none.
+/// True if the checksum of an IPv4 header is right (RFC 791 section 3.1); IPv6 has none.
 pub fn has_right_header(packet: &[u8]) -> bool {
     match packet.first().map(|first| (first >> 4, usize::from(first & 15) * 4)) {
         Some((4, length)) => packet

@@ -23,7 +23,7 @@ pub enum Setting {
     SuperPacket = 41,
 }
 
-/// Whether there is a device of this name.
+/// True if there is a device of this name.
 pub fn exists(name: &str) -> bool {
     socket().is_ok_and(|socket| name_to_index(&socket, name).is_ok())
 }

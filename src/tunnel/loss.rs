@@ -157,7 +157,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Whether there are to be none from now on.
+    /// True if there are to be none from now on.
     fn heard(&mut self, report: Report, now: Instant) -> bool {
         if self.until.is_some() || !report.is_bad() {
             return false;
@@ -168,7 +168,7 @@ impl Pace {
         true
     }
 
-    /// Whether there are to be some from now on.
+    /// True if there are to be some from now on.
     fn tick(&mut self, now: Instant) -> bool {
         let is_over = self.until.take_if(|until| *until <= now).is_some();
         if is_over {

@@ -50,7 +50,7 @@ pub struct TunnelConfig {
     pub mtu: Option<u16>,
     /// Whether it may be.
     pub protection: Protection,
-    /// Whether packets go before they are segmented, many datagrams a call.
+    /// True if packets go before they are segmented, many datagrams a call.
     pub offload: bool,
     /// By what packets are judged, if they are.
     pub guard: Option<InspectionConfig>,
@@ -139,7 +139,7 @@ pub enum TunnelError {
 }
 
 impl TunnelError {
-    /// Whether a permission or a feature of this machine is missing, rather than good input.
+    /// True if a permission or a feature of this machine is missing, rather than good input.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Clone(_) => true,

@@ -72,7 +72,7 @@ pub struct Noise {
 struct Agreement {
     /// Our own initiation that waits for its response.
     pending: Option<(Index, HandshakeState)>,
-    /// When it was sent.
+    /// Time at which it was sent.
     initiated: Option<Instant>,
     /// The time that the peer's latest initiation told.
     latest: u64,
@@ -260,7 +260,7 @@ impl fmt::Debug for Noise {
 }
 
 impl Agreement {
-    /// Whether one more initiation is looked at.
+    /// True if one more initiation is looked at.
     fn admit(&mut self, now: Instant) -> bool {
         let (second, count) = self.counted.get_or_insert((now, 0));
         if now.saturating_duration_since(*second) >= Duration::from_secs(1) {

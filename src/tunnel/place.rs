@@ -25,7 +25,7 @@ pub struct Place {
     pub packet: u64,
     /// The piece, counted from 0.
     pub piece: u8,
-    /// Whether no further piece follows.
+    /// True if no further piece follows.
     pub is_last: bool,
 }
 
@@ -55,7 +55,7 @@ impl Place {
         Self { packet: u64::from_be_bytes(number) >> 8, piece: piece >> 1, is_last: piece & 1 == 1 }
     }
 
-    /// Whether this is the piece right behind `other`.
+    /// True if this is the piece right behind `other`.
     pub fn follows(self, other: Self) -> bool {
         self.packet == other.packet && self.piece == other.piece + 1 && !other.is_last
     }

@@ -28,7 +28,7 @@ use crate::privileges::{self, FILES};
 /// Room for the longest packet with its header, or the longest train.
 const LONGEST: usize = 1 << 17;
 
-/// How often the path to the peer is looked at, which may have become wider, and the age of keys.
+/// Interval at which the path to the peer is looked at, which may have become wider, and the age of keys.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// What the main thread is told.

@@ -39,9 +39,9 @@ pub struct Session {
     transport: StatelessTransportState,
     next: AtomicU64,
     window: Mutex<Window>,
-    /// When its keys were agreed on.
+    /// Time at which its keys were agreed on.
     pub born: Instant,
-    /// Whether the peer has shown that it has the keys, too.
+    /// True if the peer has shown that it has the keys, too.
     pub is_confirmed: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Session {
         Self { ours, theirs, transport, next, window, born, is_confirmed }
     }
 
-    /// Whether this end began.
+    /// True if this end began.
     pub fn is_initiator(&self) -> bool {
         self.transport.is_initiator()
     }

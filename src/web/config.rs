@@ -77,7 +77,7 @@ impl WebConfig {
         (self.tls.clone(), self.users.clone())
     }
 
-    /// Whether passwords are asked for that whoever is on the way can read.
+    /// True if passwords are asked for that whoever is on the way can read.
     pub(crate) const fn shows_passwords(&self) -> bool {
         self.users.is_some() && self.tls.is_none()
     }

@@ -16,7 +16,7 @@ use super::Rates;
 /// Wrong logins of one address: so many at once, and a second.
 const FAILURES: (f64, f64) = (10.0, 1.0 / 6.0);
 
-/// How long a login that was refused untried has to wait, and how often one such is tried.
+/// Time for which a login that was refused untried has to wait, and how often one such is tried.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// How long it is remembered, and how many of them.
@@ -44,7 +44,7 @@ impl Failures {
         Self { rates: Rates::new(FAILURES), refused: Mutex::default() }
     }
 
-    /// Whether a login that has not proved right yet is tried.
+    /// True if a login that has not proved right yet is tried.
     pub(crate) fn may_try(&self, address: IpAddr, login: [u8; 32], now: Instant) -> bool {
         self.rates.has_room(address, now)
             || self.refused.lock().unwrap_or_else(PoisonError::into_inner).comes_again(login, now)
@@ -57,7 +57,7 @@ impl Failures {
 }
 
 impl Refused {
-    /// Whether a login has been refused long enough for it to be its turn; notes it where it is new.
+    /// True if a login has been refused long enough for it to be its turn; notes it where it is new.
     fn comes_again(&mut self, login: [u8; 32], now: Instant) -> bool {
         let passed = |since: Instant| now.saturating_duration_since(since);
         match self.since.get(&login).copied() {

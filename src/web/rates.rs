@@ -46,7 +46,7 @@ impl Rates {
         admitted
     }
 
-    /// Whether an address may once more, without counting it.
+    /// True if an address may once more, without counting it.
     pub(crate) fn has_room(&self, address: IpAddr, now: Instant) -> bool {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         buckets.get(&group(address)).is_none_or(|bucket| self.level(bucket, now) >= 1.0)

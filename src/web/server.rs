@@ -19,7 +19,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::seats::{Seat, Seats};
 
-/// How long a stop waits for answers that are being written.
+/// Time for which a stop waits for answers that are being written.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How long it is waited after a connection could not be accepted.
@@ -30,11 +30,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Limits {
     /// Connections at once, and those of one address.
     pub(crate) connections: (usize, usize),
-    /// How long a client may take for its TLS handshake, and for the head of a request.
+    /// Time for which a client may take for its TLS handshake, and for the head of a request.
     pub(crate) head: Duration,
-    /// How long a connection may take in all.
+    /// Time for which a connection may take in all.
     pub(crate) whole: Duration,
-    /// Whether a connection is used for more than one request.
+    /// True if a connection is used for more than one request.
     pub(crate) keep_alive: bool,
     /// Threads for work that takes its time.
     pub(crate) threads: usize,

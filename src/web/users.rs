@@ -27,7 +27,7 @@ impl Users {
         Self { hashes, right: Mutex::default(), trials: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// Whether this is a hash that passwords can be held against: bcrypt's.
+    /// True if this is a hash that passwords can be held against: bcrypt's.
     pub(crate) fn knows(hash: &str) -> bool {
         hash.parse::<bcrypt::HashParts>().is_ok()
     }
@@ -42,12 +42,12 @@ impl Users {
             .into()
     }
 
-    /// Whether a name and a password of this digest were right before.
+    /// True if a name and a password of this digest were right before.
     pub(crate) fn has_seen(&self, digest: &[u8; 32]) -> bool {
         self.right.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
     }
 
-    /// Whether this is the password of somebody who may log in.
+    /// True if this is the password of somebody who may log in.
     pub(crate) async fn admit(&self, name: String, password: String) -> bool {
         let digest = Self::digest(&name, &password);
         if self.has_seen(&digest) {

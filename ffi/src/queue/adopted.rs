@@ -143,14 +143,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the kernel has said that nobody has bound this queue, or that another socket has: nothing
+    /// True if the kernel has said that nobody has bound this queue, or that another socket has: nothing
     /// comes to it before it is bound again.
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
 }
 
-/// Whether this kernel takes a connection's mark with a verdict, as [`Queue::bind`] finds out, without a word
+/// True if this kernel takes a connection's mark with a verdict, as [`Queue::bind`] finds out, without a word
 /// to the queue itself: the kernel looks at what is asked for before it looks whose queue that is
 /// (`nfqnl_recv_config`), and the socket that asks has none.
 fn finds_connections(number: u16) -> bool {

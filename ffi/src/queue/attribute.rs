@@ -14,7 +14,7 @@ pub(super) fn number(message: &mut [u32], kind: u16, value: u32) -> bool {
     attribute(message, kind, &value.to_be_bytes())
 }
 
-/// Whether a message has room for `octets` more.
+/// True if a message has room for `octets` more.
 pub(super) fn has_room(message: &[u32], octets: usize) -> bool {
     message.first().is_some_and(|length| *length as usize + octets <= message.len() * 4)
 }

@@ -78,7 +78,7 @@ impl<'queue> Batch<'queue> {
         self.count
     }
 
-    /// Whether nothing came.
+    /// True if nothing came.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -80,17 +80,17 @@ pub struct PacketMessage<'a> {
 }
 
 impl PacketMessage<'_> {
-    /// Whether the checksums were filled in, so that verifying them makes sense.
+    /// True if the checksums were filled in, so that verifying them makes sense.
     pub fn checksums_ready(&self) -> bool {
         self.flags & sys::NFQA_SKB_CSUMNOTREADY == 0
     }
 
-    /// Whether it is larger than the device's MTU and will be segmented later.
+    /// True if it is larger than the device's MTU and will be segmented later.
     pub fn is_segmented_later(&self) -> bool {
         self.flags & sys::NFQA_SKB_GSO != 0
     }
 
-    /// Whether the payload is not the whole packet.
+    /// True if the payload is not the whole packet.
     pub fn is_truncated(&self) -> bool {
         self.wire_length > self.payload.len()
     }

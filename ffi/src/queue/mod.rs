@@ -96,15 +96,15 @@ pub struct QueueConfig {
     pub receive_buffer: usize,
     /// Packets a receive call.
     pub batch: usize,
-    /// Whether the kernel accepts (true) or drops what it cannot queue.
+    /// True if the kernel accepts (true) or drops what it cannot queue.
     pub fail_open: bool,
     /// Verdict of a packet that nobody answered.
     pub failure: Verdict,
-    /// How long [`Queue::receive`] waits for the first packet.
+    /// Time for which [`Queue::receive`] waits for the first packet.
     pub receive_timeout: Duration,
-    /// Whether the kernel tells whose socket sent a packet.
+    /// True if the kernel tells whose socket sent a packet.
     pub owners: bool,
-    /// Whether the kernel tells security contexts of packets.
+    /// True if the kernel tells security contexts of packets.
     pub security_contexts: bool,
 }
 
@@ -193,7 +193,7 @@ pub struct Queue {
     /// Absent where packets came before this process had the queue.
     last_packet: Option<u32>,
     sequence: u32,
-    /// Whether the kernel has said that the queue is not bound by this socket.
+    /// True if the kernel has said that the queue is not bound by this socket.
     is_lost: bool,
 }
 
@@ -281,7 +281,7 @@ impl Queue {
         self.receive_buffer
     }
 
-    /// Whether a verdict can mark the packet's connection.
+    /// True if a verdict can mark the packet's connection.
     pub fn marks_connections(&self) -> bool {
         self.marks_connections
     }
@@ -460,7 +460,7 @@ fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut Counters) ->
     }
 }
 
-/// Whether a send failed for a reason that passes by itself.
+/// True if a send failed for a reason that passes by itself.
 fn is_shortage(error: &CallError) -> bool {
     matches!(error.errno(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
 }

@@ -59,7 +59,7 @@ impl Outgoing {
         self.verdicts
     }
 
-    /// Whether there is room for one more verdict.
+    /// True if there is room for one more verdict.
     pub(super) fn has_room(&self) -> bool {
         self.has_room_for(VERDICT) && self.length < FULL
     }

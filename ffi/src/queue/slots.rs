@@ -63,7 +63,7 @@ impl Slots {
         self.headers.len()
     }
 
-    /// Whether a payload of `copy_range` octets fits.
+    /// True if a payload of `copy_range` octets fits.
     pub(super) fn fits(&self, copy_range: usize) -> bool {
         METADATA + copy_range <= self.stride
     }

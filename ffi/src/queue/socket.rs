@@ -93,7 +93,7 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
     Ok(memory.get(MEMORY_DROPS).copied().unwrap_or(0).into())
 }
 
-/// Whether `socket` is a netlink socket to netfilter.
+/// True if `socket` is a netlink socket to netfilter.
 pub(super) fn is_netfilter(socket: BorrowedFd<'_>) -> bool {
     let number = |option, call| {
         let mut value: c_int = -1;

@@ -101,7 +101,7 @@ impl<T> Ring<T> {
         Ok(ring)
     }
 
-    /// Whether [`Unattended::NoDelay`] has an effect.
+    /// True if [`Unattended::NoDelay`] has an effect.
     pub fn has_no_delay(&self) -> bool {
         self.no_delay
     }

@@ -25,7 +25,7 @@ enum State {
 pub struct Advance {
     /// Octets of the slice that belong to this message; what follows is the next message's.
     pub consumed: usize,
-    /// Whether the message has ended.
+    /// True if the message has ended.
     pub done: bool,
     /// A limit that was passed, and that not all readers know; the reader goes on all the same.
     pub odd: Option<Anomaly>,
@@ -43,7 +43,7 @@ impl BodyReader {
         Self { state, content: 0 }
     }
 
-    /// Whether the message has ended.
+    /// True if the message has ended.
     pub const fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
@@ -124,7 +124,7 @@ impl BodyReader {
         skipped
     }
 
-    /// Whether the message is whole when the stream ends here.
+    /// True if the message is whole when the stream ends here.
     pub const fn is_whole_at_end(&self) -> bool {
         matches!(self.state, State::Done | State::Endless)
     }
@@ -160,7 +160,7 @@ impl BodyBuffer {
         &self.octets
     }
 
-    /// Whether no more will be kept.
+    /// True if no more will be kept.
     pub fn is_full(&self) -> bool {
         self.octets.len() >= self.limit
     }

@@ -50,17 +50,17 @@ impl Message {
         self.reader.read(input, |content| body.push(content))
     }
 
-    /// Whether the message has ended.
+    /// True if the message has ended.
     pub const fn is_done(&self) -> bool {
         self.reader.is_done()
     }
 
-    /// Whether it is whole when the stream ends here.
+    /// True if it is whole when the stream ends here.
     pub const fn is_whole_at_end(&self) -> bool {
         self.reader.is_whole_at_end()
     }
 
-    /// Whether all that is wanted of the body was seen.
+    /// True if all that is wanted of the body was seen.
     pub fn is_satisfied(&self) -> bool {
         self.is_done() || self.body.is_full()
     }

@@ -81,18 +81,18 @@ pub fn of_response(response: &Response<'_>, method: Option<&[u8]>) -> Framed {
 }
 
 impl Framing {
-    /// Whether what follows is no message of this connection any more.
+    /// True if what follows is no message of this connection any more.
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::Tunnel | Self::Upgrade)
     }
 }
 
-/// Whether a field of this name has a part in where a message ends.
+/// True if a field of this name has a part in where a message ends.
 pub fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// Whether servers refuse a request for this (RFC 9112 section 6.3 and 7.1), so that one that does not may
+/// True if servers refuse a request for this (RFC 9112 section 6.3 and 7.1), so that one that does not may
 /// read on anywhere. Beside what is merely odd, and read by all in the same way.
 pub const fn is_lost(hostile: Anomaly) -> bool {
     matches!(
@@ -111,7 +111,7 @@ pub const fn is_lost(hostile: Anomaly) -> bool {
     )
 }
 
-/// Whether a head holds a field that frames the message for some readers and is malformed for others, which
+/// True if a head holds a field that frames the message for some readers and is malformed for others, which
 /// have to refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control octet around its name, a
 /// bare CR before it, a value with more than visible ASCII.
 pub fn is_disputed(head: &[u8]) -> bool {
@@ -133,12 +133,12 @@ fn is_disputed_line(line: &[u8]) -> bool {
     })
 }
 
-/// Whether a response only precedes the final one: 1xx but `101`.
+/// True if a response only precedes the final one: 1xx but `101`.
 pub const fn is_interim(status: u16) -> bool {
     status >= 100 && status < 200 && status != 101
 }
 
-/// Whether the sender will keep the connection open behind a message, RFC 9112 section 9.3.
+/// True if the sender will keep the connection open behind a message, RFC 9112 section 9.3.
 pub fn is_persistent(version: &[u8], headers: &Headers<'_>) -> bool {
     let option = |wanted: &[u8]| {
         headers
@@ -224,7 +224,7 @@ fn transfer_encoding(headers: &Headers<'_>) -> Coding {
     coding
 }
 
-/// Whether `chunked` stands somewhere in a coding that is not just that.
+/// True if `chunked` stands somewhere in a coding that is not just that.
 fn looks_chunked(name: &[u8]) -> bool {
     name.windows(b"chunked".len()).any(|part| part.eq_ignore_ascii_case(b"chunked"))
 }

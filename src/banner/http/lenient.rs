@@ -8,7 +8,7 @@ use super::{FIELD_LIMIT, Read, line_ends};
 pub(super) use crate::banner::recognise::{is_space, is_version};
 use crate::banner::{Anomalies, Anomaly, Header, Headers, Request, Response};
 
-/// Whether a request line (without LF) has no version, and the request so no header: HTTP/0.9.
+/// True if a request line (without LF) has no version, and the request so no header: HTTP/0.9.
 pub(super) fn is_simple_request(line: &[u8]) -> bool {
     let line = trim_space(line);
     let last = last_word(line);

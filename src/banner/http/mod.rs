@@ -93,7 +93,7 @@ pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
     finish(read, skipped + extent.length)
 }
 
-/// Whether more than line ends stand among what is overlooked before a message.
+/// True if more than line ends stand among what is overlooked before a message.
 pub fn is_spaced(leading: &[u8]) -> bool {
     leading.iter().any(|octet| !matches!(octet, b'\r' | b'\n'))
 }
@@ -116,12 +116,12 @@ pub(crate) fn take_steps() -> usize {
     search::steps::take()
 }
 
-/// Whether a request line has no version, so that the request has no header for some servers: HTTP/0.9.
+/// True if a request line has no version, so that the request has no header for some servers: HTTP/0.9.
 pub fn is_simple_request(line: &[u8]) -> bool {
     lenient::is_simple_request(line)
 }
 
-/// Whether an octet may stand in a token: `tchar`, RFC 9110 section 5.6.2.
+/// True if an octet may stand in a token: `tchar`, RFC 9110 section 5.6.2.
 pub const fn is_token(octet: u8) -> bool {
     lenient::is_token(octet)
 }

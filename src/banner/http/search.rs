@@ -59,7 +59,7 @@ impl HeadSearch {
     }
 }
 
-/// Whether nothing but CR stands before the line's end.
+/// True if nothing but CR stands before the line's end.
 fn is_empty(line: &[u8]) -> bool {
     line.iter().all(|octet| matches!(octet, b'\r' | b'\n'))
 }

@@ -98,7 +98,7 @@ impl Name {
         self.row().map_or(UNKNOWN, |row| row.name)
     }
 
-    /// Whether it is known what `side` begins with.
+    /// True if it is known what `side` begins with.
     pub fn is_told_by(self, side: Side) -> bool {
         self.row().is_some_and(|row| row.signature(side).is_some())
     }

@@ -43,7 +43,7 @@ impl Piece {
         self.offset + self.octets.len()
     }
 
-    /// Whether `octets` at `offset` are the same where both have some.
+    /// True if `octets` at `offset` are the same where both have some.
     fn agrees(&self, offset: usize, octets: &[u8]) -> bool {
         let start = self.offset.max(offset);
         let end = self.end().min(offset + octets.len());

@@ -131,7 +131,7 @@ pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
 const SPELLED: [&[u8]; 3] =
     [&QuicVersion::V1.0.to_be_bytes(), &QuicVersion::V2.0.to_be_bytes(), &[0xff, 0, 0]];
 
-/// Whether a version that is read stands behind the first octet.
+/// True if a version that is read stands behind the first octet.
 fn is_spelled(octets: &[u8]) -> bool {
     octets.get(1..).and_then(|rest| Reader(rest).word()).is_some_and(|word| is_read(QuicVersion(word)))
 }
@@ -139,7 +139,7 @@ fn is_spelled(octets: &[u8]) -> bool {
 /// Datagrams that a train has at most, `UDP_MAX_SEGMENTS` of Linux.
 pub const TRAIN_LIMIT: usize = 128;
 
-/// Whether packets of a version are read: those of the RFCs, and of the drafts whose keys are known.
+/// True if packets of a version are read: those of the RFCs, and of the drafts whose keys are known.
 const fn is_read(version: QuicVersion) -> bool {
     matches!(version, QuicVersion::V1 | QuicVersion::V2) || matches!(version.draft(), Some(29..=34))
 }

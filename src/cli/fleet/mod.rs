@@ -88,7 +88,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         scans: Vec<i64>,
         #[command(flatten)]
         database: Database,
-        /// How long to wait at most.
+        /// Longest time to wait.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         timeout: Option<Duration>,
     },

@@ -211,7 +211,7 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
     }
 }
 
-/// Whether any hook that is up drops packets while no guard listens.
+/// True if any hook that is up drops packets while no guard listens.
 fn is_closed(places: &[FamilyStatus]) -> bool {
     hook::inspect::hooks(places).any(|(_, config)| !config.bypass)
 }

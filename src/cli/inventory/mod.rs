@@ -133,7 +133,7 @@ Examples:
     Prune {
         #[command(flatten)]
         place: Where,
-        /// How long things are kept since they were last seen.
+        /// Age at which things that were not seen again are removed.
         #[arg(long, value_name = "TIME", value_parser = parse_age)]
         keep: Duration,
     },

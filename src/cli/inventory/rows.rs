@@ -30,7 +30,7 @@ impl Output {
         self.output.as_deref()
     }
 
-    /// Whether results are rows of columns.
+    /// True if results are rows of columns.
     pub(in crate::cli) fn has_columns(&self) -> bool {
         self.format == FormatName::Csv
     }

@@ -205,13 +205,13 @@ struct Common {
     /// Connections at once; by default what the rate and the connect timeout ask for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
-    /// How long a target may take to accept.
+    /// Longest time that a target may take to accept.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     connect_timeout: Duration,
-    /// How long an open target may be silent [default: 2s, 8s for greetings and --starttls].
+    /// Longest silence of an open target [default: 2s, 8s for greetings and --starttls].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     read_timeout: Option<Duration>,
-    /// How long a target may take altogether [default: 10s, 30s for greetings and --starttls].
+    /// Longest time for a target altogether [default: 10s, 30s for greetings and --starttls].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     total_timeout: Option<Duration>,
     /// How often a target that does not accept in time is asked again; by default up to three times, but

@@ -20,7 +20,7 @@ use crate::privileges::{FILES, keep_or_tell};
 use crate::scan::session::{Onlooker, Session, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
-/// How often programs are told of progress.
+/// Interval at which programs are told of progress.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Looks on for a person.

@@ -21,7 +21,7 @@ pub(super) struct Heard {
 /// One flow's account.
 #[derive(Debug, Default)]
 struct Account {
-    /// When the flow began, which tells it from others in its place; zero where there is none.
+    /// Time at which the flow began, which tells it from others in its place; zero where there is none.
     started: Timestamp,
     last: Timestamp,
     volumes: [Volume; 2],
@@ -70,12 +70,12 @@ impl Accounts {
         }
     }
 
-    /// Whether the flow's record was told before its end.
+    /// True if the flow's record was told before its end.
     pub(super) fn is_told<C>(&mut self, id: FlowId, flow: &Flow<C>) -> bool {
         self.of(id, flow).told
     }
 
-    /// Whether the flow's record was told before its end; where records are not kept, none was.
+    /// True if the flow's record was told before its end; where records are not kept, none was.
     pub(super) fn was_told<C>(&self, id: FlowId, flow: &Flow<C>) -> bool {
         let account = self.0.get(id.place());
         account.is_some_and(|account| account.started == flow.started() && account.told)
@@ -147,7 +147,7 @@ pub(super) struct Reopened(Option<(End, Volume)>);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     pub(super) end: FlowEnd,
-    /// Whether decided flows go by without being seen here.
+    /// True if decided flows go by without being seen here.
     pub(super) hands_over: bool,
 }
 

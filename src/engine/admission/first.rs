@@ -93,7 +93,7 @@ impl First {
         Self { client: self.client.recycle(), server: self.server.recycle(), ..Self::default() }
     }
 
-    /// Whether more octets would not change what the flow is called.
+    /// True if more octets would not change what the flow is called.
     pub(super) fn is_settled(&mut self) -> bool {
         let Some(first) = self.from else { return true };
         match self.naming(first) {

@@ -86,12 +86,12 @@ impl Admission {
         }
     }
 
-    /// Whether octets of a side that nobody reads any more are worth a look.
+    /// True if octets of a side that nobody reads any more are worth a look.
     pub(super) fn listens(&self, side: Side) -> bool {
         (self.gate.is_some() || self.nameless) && self.first.of(side).len() < FIRST_OCTETS
     }
 
-    /// Whether nothing speaks against letting the flow pass unseen: no policy, and no name that is not told
+    /// True if nothing speaks against letting the flow pass unseen: no policy, and no name that is not told
     /// yet.
     pub(super) const fn may_pass(&self) -> bool {
         self.gate.is_none() && !self.nameless
@@ -147,7 +147,7 @@ impl Admission {
         }
     }
 
-    /// Whether anybody has said anything.
+    /// True if anybody has said anything.
     pub(super) const fn is_silent(&self) -> bool {
         self.first.from.is_none()
     }
@@ -174,7 +174,7 @@ impl Gate {
         Self { policy, ways, octets: 0, opinions: Vec::new() }
     }
 
-    /// Whether what a side says now belongs to a request that may be answered.
+    /// True if what a side says now belongs to a request that may be answered.
     fn is_request(&self, from: Side) -> bool {
         from == Side::Client && self.ways.iter().any(Way::is_requested)
     }

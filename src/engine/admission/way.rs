@@ -75,12 +75,12 @@ impl Way {
         }
     }
 
-    /// Whether a side is something else.
+    /// True if a side is something else.
     pub(super) fn is_out(&self) -> bool {
         self.client == Fit::No || self.server == Fit::No
     }
 
-    /// Whether the flow is what is allowed, as far as octets tell.
+    /// True if the flow is what is allowed, as far as octets tell.
     pub(super) fn is_sure(&self) -> bool {
         match self.shape {
             None | Some(Allowed::Any) => true,
@@ -90,7 +90,7 @@ impl Way {
         }
     }
 
-    /// Whether the client's request line of HTTP was read.
+    /// True if the client's request line of HTTP was read.
     pub(super) const fn is_requested(&self) -> bool {
         matches!((self.shape, self.client), (Some(Allowed::Http), Fit::Yes))
     }

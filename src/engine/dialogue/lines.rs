@@ -80,7 +80,7 @@ impl Dialogue {
     }
 }
 
-/// Whether `octets` begin an identification, as far as they go.
+/// True if `octets` begin an identification, as far as they go.
 pub(super) fn begins_identification(octets: &[u8]) -> bool {
     octets.starts_with(identification::PREFIX) || identification::PREFIX.starts_with(octets)
 }

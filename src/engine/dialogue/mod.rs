@@ -147,7 +147,7 @@ impl Dialogue {
         at
     }
 
-    /// Whether `unread` has what was waited for.
+    /// True if `unread` has what was waited for.
     fn is_due(&mut self, from: Side, unread: &[u8]) -> bool {
         let direction = self.direction_mut(from);
         let due = direction.awaited.as_mut().is_none_or(|awaited| awaited.is_met(unread));
@@ -203,27 +203,27 @@ impl Dialogue {
         self.settle_http(requested, judge);
     }
 
-    /// Whether nothing more is to be read in either direction.
+    /// True if nothing more is to be read in either direction.
     pub(super) fn is_decided(&self) -> bool {
         self.is_done(Side::Client) && self.is_done(Side::Server)
     }
 
-    /// Whether nothing more is to be read of one side, nor searched.
+    /// True if nothing more is to be read of one side, nor searched.
     pub(super) fn is_done(&self, from: Side) -> bool {
         self.is_read_out(from) && !self.searches(from)
     }
 
-    /// Whether nothing more is to be read of one side; it may be searched.
+    /// True if nothing more is to be read of one side; it may be searched.
     pub(super) const fn is_read_out(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
     }
 
-    /// Whether the client's octets are searched and the server's are let go.
+    /// True if the client's octets are searched and the server's are let go.
     pub(super) fn only_searches(&self) -> bool {
         self.is_read_out(Side::Client) && self.searches(Side::Client) && self.is_done(Side::Server)
     }
 
-    /// Whether both sides speak what is no protocol that is read here, and did from their first octet on: a
+    /// True if both sides speak what is no protocol that is read here, and did from their first octet on: a
     /// request that nobody answered is told yet.
     pub(super) const fn is_foreign(&self) -> bool {
         let [client, server] = &self.directions;
@@ -231,7 +231,7 @@ impl Dialogue {
             && matches!((&client.reading, &server.reading), (Reading::Foreign(_), Reading::Foreign(_)))
     }
 
-    /// Whether one side speaks SSH and the other HTTP.
+    /// True if one side speaks SSH and the other HTTP.
     pub(super) const fn is_mismatched(&self) -> bool {
         self.opening.mismatched
     }
@@ -320,7 +320,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
+    /// True if one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
     /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
     /// and neither do octets that no honest client begins with.
     pub(super) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
@@ -341,7 +341,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether `count` octets of one side may be missing without harm.
+    /// True if `count` octets of one side may be missing without harm.
     pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
         match &self.direction(from).reading {
             Reading::Done | Reading::Foreign(_) => !self.searches(from),
@@ -361,18 +361,18 @@ impl Dialogue {
         }
     }
 
-    /// Whether what one side says is kept by nobody once it was read.
+    /// True if what one side says is kept by nobody once it was read.
     pub(super) const fn is_fleeting(&self, from: Side) -> bool {
         self.is_read_out(from)
             || matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
     }
 
-    /// Whether what one side says is cheap to go over, and what decides comes behind it.
+    /// True if what one side says is cheap to go over, and what decides comes behind it.
     pub(super) const fn is_cheap(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
     }
 
-    /// Whether what one side says is no banner by any rule of its protocol: only judged, never waited for.
+    /// True if what one side says is no banner by any rule of its protocol: only judged, never waited for.
     pub(super) const fn is_free(&self, from: Side) -> bool {
         self.is_read_out(from) || (self.is_reading_http(from) && self.http.is_doubtful())
     }
@@ -381,7 +381,7 @@ impl Dialogue {
         matches!(self.direction(from).reading, Reading::Http(_))
     }
 
-    /// Whether one side began no banner and the other one has said nothing, or a word without an end: a log,
+    /// True if one side began no banner and the other one has said nothing, or a word without an end: a log,
     /// a backup, a film. Nobody can tell where that ends, and what the other one may say next is awaited.
     pub(super) fn is_monologue(&self, from: Side) -> bool {
         let other = self.direction(from.other());
@@ -390,7 +390,7 @@ impl Dialogue {
             && other.first.spoken == Spoken::Nothing
     }
 
-    /// Whether all that one side has sent could be read, and more like it may follow: the budget is for what
+    /// True if all that one side has sent could be read, and more like it may follow: the budget is for what
     /// can't.
     pub(super) const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
         match &self.direction(from).reading {

@@ -44,7 +44,7 @@ impl Awaited {
         Self { seen, need }
     }
 
-    /// Whether `unread` has what was waited for.
+    /// True if `unread` has what was waited for.
     pub(super) fn is_met(&mut self, unread: &[u8]) -> bool {
         let new = unread.get(self.seen..).unwrap_or_default();
         if new.is_empty() {

@@ -174,7 +174,7 @@ impl Dialogue {
         self.foreign(from, Foreign::BesideHttp)
     }
 
-    /// Whether the client has begun a line that can't become a request.
+    /// True if the client has begun a line that can't become a request.
     pub(super) fn client_is_strange(&mut self, unread: &[u8]) -> bool {
         let client = self.direction_mut(Side::Client);
         let new = matches!(client.reading, Reading::New);
@@ -232,7 +232,7 @@ impl Dialogue {
         self.direction(from).first.spoken
     }
 
-    /// Whether what looks like a server's response may be lines before its SSH identification.
+    /// True if what looks like a server's response may be lines before its SSH identification.
     pub(super) fn may_speak_ssh(&self, from: Side) -> bool {
         from == Side::Server && self.heard(Side::Client) == Spoken::Nothing
     }
@@ -249,7 +249,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether the client speaks to a SOCKS server that has not granted its request yet.
+    /// True if the client speaks to a SOCKS server that has not granted its request yet.
     fn awaits_relay(&self, unread: &[u8]) -> bool {
         let client = self.direction(Side::Client);
         let asks = || {

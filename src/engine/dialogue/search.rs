@@ -230,7 +230,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether a side's octets are searched.
+    /// True if a side's octets are searched.
     pub(super) fn searches(&self, from: Side) -> bool {
         let client = &self.direction(Side::Client).reading;
         let agreed = self.direction(Side::Server).first.spoken == Spoken::Http
@@ -307,7 +307,7 @@ impl Dialogue {
     }
 }
 
-/// Whether octets that begin with [`RECORD`] may be a hello, as far as they go.
+/// True if octets that begin with [`RECORD`] may be a hello, as far as they go.
 fn may_be_hello(from: Side, octets: &[u8]) -> bool {
     let kind = if from == Side::Client { CLIENT_HELLO } else { SERVER_HELLO };
     let length = match octets {

@@ -161,7 +161,7 @@ impl Ssh {
         }
     }
 
-    /// Whether a side was identified.
+    /// True if a side was identified.
     pub(super) fn knows(&self, from: Side) -> bool {
         self.side(from).is_some()
     }

@@ -23,8 +23,8 @@ const OVER: usize = 1 << 10;
 /// more.
 const INITIALS: usize = 4;
 
-/// How long a connection is known that gave way to others: longer than its server waits for the rest of a
-/// hello.
+/// Time for which a connection is known that gave way to others: longer than its server waits for the rest of
+/// a hello.
 const OVER_TIME: Duration = Duration::from_secs(120);
 
 /// Octets that a pair of ciphers takes, roughly.
@@ -38,7 +38,7 @@ pub(in crate::engine) struct Association {
     over: Vec<(ConnectionId, Timestamp)>,
     /// Octets of Initials that were opened while a hello was not whole.
     spent: u64,
-    /// Whether the other end has said anything to any client.
+    /// True if the other end has said anything to any client.
     answered: bool,
     /// What was told of the flow.
     pub(super) allowance: Allowance,
@@ -155,7 +155,7 @@ impl Association {
         true
     }
 
-    /// Whether a packet goes to a client; takes note of what it shows.
+    /// True if a packet goes to a client; takes note of what it shows.
     ///
     /// Clients may go by the same ID in many connections: which of them a server answers its keys tell.
     fn is_answer(&mut self, packet: &LongPacket<'_>, from: End, room: &mut Vec<u8>) -> bool {
@@ -230,12 +230,12 @@ impl Association {
         true
     }
 
-    /// Whether nobody has begun a connection.
+    /// True if nobody has begun a connection.
     pub(super) const fn is_empty(&self) -> bool {
         self.attempts.is_empty()
     }
 
-    /// Whether the other end has answered any client.
+    /// True if the other end has answered any client.
     pub(super) const fn is_answered(&self) -> bool {
         self.answered
     }
@@ -245,12 +245,12 @@ impl Association {
         self.attempts.last().map_or(otherwise, |attempt| attempt.client)
     }
 
-    /// Whether a hello is not whole.
+    /// True if a hello is not whole.
     pub(super) fn is_amid(&self) -> bool {
         self.attempts.iter().any(|attempt| attempt.state == State::Undecided)
     }
 
-    /// Whether a hello was not whole in time, or within the octets that are looked at.
+    /// True if a hello was not whole in time, or within the octets that are looked at.
     pub(super) fn is_late(&self, judge: &Judge<'_>) -> bool {
         let config = &judge.law.config;
         let late = |since| judge.packet.now.since(since) > config.time_budget;
@@ -273,7 +273,7 @@ impl Association {
         (class, if passes { Ruling::Passed } else { Ruling::Undecided })
     }
 
-    /// Whether the server has answered a connection whose hello is to be stopped.
+    /// True if the server has answered a connection whose hello is to be stopped.
     pub(super) fn knows_suspect(&self) -> bool {
         self.attempts.iter().any(|attempt| attempt.state == State::Suspect && attempt.server.is_some())
     }

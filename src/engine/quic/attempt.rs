@@ -27,9 +27,9 @@ pub(super) struct Attempt {
     pub(super) server: Option<ConnectionId>,
     /// What a Retry has the client begin again with.
     retry: Option<ConnectionId>,
-    /// Whether the server has gone on to the handshake proper: it has the hello.
+    /// True if the server has gone on to the handshake proper: it has the hello.
     pub(super) handshaken: bool,
-    /// Whether a part of the hello was let through.
+    /// True if a part of the hello was let through.
     pub(super) parted: bool,
     /// CRYPTO frames so far.
     frames: usize,
@@ -40,7 +40,7 @@ pub(super) struct Attempt {
     expected: u64,
     pub(super) hellos: Hellos,
     pub(super) state: State,
-    /// When its first Initial came.
+    /// Time at which its first Initial came.
     pub(super) since: Timestamp,
     pub(super) matched: Matched,
     pub(super) facts: Option<Arc<TlsFacts>>,
@@ -145,7 +145,7 @@ impl Attempt {
         }
     }
 
-    /// Whether a packet goes on with this connection behind a Retry of its server.
+    /// True if a packet goes on with this connection behind a Retry of its server.
     pub(super) fn retries_to(&self, packet: &LongPacket<'_>, from: End) -> bool {
         self.client == from && self.state == State::Judged && self.retry == Some(packet.destination)
     }

@@ -82,7 +82,7 @@ impl Attempt {
     }
 }
 
-/// Whether a policy lets a hello through: as TLS, or by a rule that it names.
+/// True if a policy lets a hello through: as TLS, or by a rule that it names.
 fn is_allowed(policy: &Policy, opinions: &[(usize, Opinion)]) -> bool {
     let tls =
         policy.allow().iter().any(|allowed| matches!(allowed, Allowed::Other(name) if name.name() == "tls"));

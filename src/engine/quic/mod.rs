@@ -96,7 +96,7 @@ impl Engine {
     }
 }
 
-/// Whether a datagram may hold the first packet of a connection.
+/// True if a datagram may hold the first packet of a connection.
 fn may_begin(seen: Seen<'_>) -> bool {
     let payload = seen.datagram.payload();
     let long = payload.first().is_some_and(|first| first & 0x80 != 0);
@@ -105,7 +105,7 @@ fn may_begin(seen: Seen<'_>) -> bool {
     begins || is_train(seen) && (!seen.datagram.is_whole() || quic::trains(payload).next().is_some())
 }
 
-/// Whether what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.
+/// True if what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.
 fn is_train(seen: Seen<'_>) -> bool {
     seen.packet.checksums == Checksums::NotReady
 }

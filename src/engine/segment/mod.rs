@@ -133,14 +133,14 @@ impl Engine {
         self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.bench.sit(sink))
     }
 
-    /// Whether a segment of an undecided flow has an urgent pointer that its receiver must not see: octets
+    /// True if a segment of an undecided flow has an urgent pointer that its receiver must not see: octets
     /// that it would take out of the stream are judged as part of it.
     fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
         let law = &self.bench.law;
         segment.flags().urg() && law.tracking == Tracking::Inline && law.enforces(&FlowKey::of(segment).0)
     }
 
-    /// Whether a segment is the first of a flow that was refused when nobody said anything.
+    /// True if a segment is the first of a flow that was refused when nobody said anything.
     fn is_due_to_reject(&self, seen: Seen<'_>) -> bool {
         let flags = seen.segment.flags();
         self.flows.table.get(seen.id).ruling == Ruling::Refused && !flags.syn() && !flags.rst()
@@ -317,7 +317,7 @@ impl Engine {
     }
 }
 
-/// Whether a segment has nothing to do with what was seen of a flow that nobody has confirmed.
+/// True if a segment has nothing to do with what was seen of a flow that nobody has confirmed.
 fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
     let stream = flow.stream(from);
     tracking == Tracking::Inline
@@ -399,7 +399,7 @@ fn lets_learn(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End) -> bo
     is_mere_reset(segment) || answers && segment.flags().is_plain() && segment.wire_payload_length() == 0
 }
 
-/// Whether a segment says nothing but that its connection is over.
+/// True if a segment says nothing but that its connection is over.
 fn is_mere_reset(segment: &Segment<'_>) -> bool {
     let flags = segment.flags();
     flags.rst() && !flags.syn() && !flags.fin() && segment.wire_payload_length() == 0

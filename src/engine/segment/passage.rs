@@ -36,7 +36,7 @@ pub(super) struct Origin {
     pub(super) before: Ends,
     /// The sequence number that its receiver expects.
     pub(super) receiver_expects: u32,
-    /// Whether it can be shown again with more of its octets.
+    /// True if it can be shown again with more of its octets.
     pub(super) may_ask: bool,
 }
 

@@ -81,7 +81,7 @@ pub(super) fn go_over_missing(
     }
 }
 
-/// Whether octets that were not captured stand where others were let through that the receiver has not
+/// True if octets that were not captured stand where others were let through that the receiver has not
 /// acknowledged: it may not have taken those.
 fn replaces_unseen(segment: &Segment<'_>, stream: &Stream) -> bool {
     let (captured, end) = unseen(segment);

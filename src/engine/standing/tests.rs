@@ -180,7 +180,7 @@ fn what_begins_like_a_request_has_an_end() {
     }
 }
 
-/// Whether octets between messages were told of.
+/// True if octets between messages were told of.
 fn is_odd(talk: &Conversation) -> bool {
     let odd = Anomaly::UnexpectedData.name();
     talk.events.iter().any(|event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == odd))

@@ -27,7 +27,7 @@ pub struct SensorState {
     pub heard: Option<Time>,
     /// When it was last there, by a batch or by saying so.
     pub alive: Option<Time>,
-    /// How long that is ago by the server's clock, in milliseconds.
+    /// Time for which that is ago by the server's clock, in milliseconds.
     pub silent: Option<i64>,
     /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch
     /// included.

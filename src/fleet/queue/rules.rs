@@ -207,7 +207,7 @@ impl Offer {
         (self.serial, self.who.clone())
     }
 
-    /// Whether a sensor is among those that take it.
+    /// True if a sensor is among those that take it.
     pub(in crate::fleet) fn is_meant_for(&self, sensor: &str) -> bool {
         crate::fleet::rules::is_among(sensor, self.serial, self.percent)
     }

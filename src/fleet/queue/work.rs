@@ -9,7 +9,7 @@ use crate::fleet::over::Over;
 use crate::inventory::{DatabaseError, Desk, Row, Time, Value};
 use crate::scan::targets::Counts;
 
-/// How long a worker is remembered that is not heard of any more, in milliseconds.
+/// Time for which a worker is remembered that is not heard of any more, in milliseconds.
 const REMEMBERED: i64 = 3_600_000;
 
 /// A shard that a worker has.

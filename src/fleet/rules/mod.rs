@@ -22,7 +22,7 @@ pub use key::{KeyError, PublicKeys, SecretKey, read_public};
 pub use pack::{LARGEST, Pack, PackError};
 pub use take::{Counts, RulesFrom, Taker, Unenforced};
 
-/// Whether a sensor is among the so many in a hundred that take a version: with a higher share it still is,
+/// True if a sensor is among the so many in a hundred that take a version: with a higher share it still is,
 /// and for each version others come first.
 pub(super) fn is_among(sensor: &str, serial: i64, percent: i64) -> bool {
     use sha2::{Digest as _, Sha256};

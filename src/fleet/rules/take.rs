@@ -14,7 +14,7 @@ use crate::inventory::{Place, StoreError};
 use crate::rules::{Profiles, RuleSet, Selection};
 use crate::terms::cut;
 
-/// How often a guard that has nothing new to say is heard of.
+/// Interval at which a guard that has nothing new to say is heard of.
 const HEARD: Duration = Duration::from_secs(300);
 
 /// Octets of a reason that are told.
@@ -29,7 +29,7 @@ pub struct RulesFrom {
     pub keys: PublicKeys,
     /// The file that they are kept in.
     pub state: PathBuf,
-    /// How often newer ones are asked for.
+    /// Interval at which newer ones are asked for.
     pub poll: Duration,
     /// The uses whose rules are in force.
     pub profiles: Profiles,
@@ -209,7 +209,7 @@ impl Taker {
         &self.from.place
     }
 
-    /// How often newer versions are to be asked for.
+    /// Interval at which newer versions are to be asked for.
     pub const fn poll(&self) -> Duration {
         self.from.poll
     }
@@ -376,7 +376,7 @@ impl Taker {
         }
     }
 
-    /// Whether something is well that was not.
+    /// True if something is well that was not.
     fn is_well(&mut self, about: About) -> bool {
         std::mem::take(&mut self.complaints[about as usize])
     }

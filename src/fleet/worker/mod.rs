@@ -20,10 +20,10 @@ use crate::inventory::{Absence, DatabaseError, Place, StoreError};
 use crate::output::eve::EveOptions;
 use crate::scan::session::Options;
 
-/// How often it is looked for something to take, where there was nothing.
+/// Interval at which it is looked for something to take, where there was nothing.
 const LOOKS: Duration = Duration::from_millis(500);
 
-/// How long a scan is left alone of which this worker cannot do anything now.
+/// Time for which a scan is left alone of which this worker cannot do anything now.
 const REST: Duration = Duration::from_secs(1);
 
 /// What a worker is told.
@@ -120,7 +120,7 @@ struct Worker<'a> {
     queue: Queue,
     /// Its number.
     id: i64,
-    /// When the server heard of it last.
+    /// Time at which the server heard of it last.
     beaten: Option<Instant>,
     /// The server is left alone up to this time.
     next_try: Instant,
@@ -152,7 +152,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Whether there is nothing more to do, where a worker ends by itself then.
+    /// True if there is nothing more to do, where a worker ends by itself then.
     fn is_enough(&mut self) -> bool {
         match self.config.until {
             Until::Told => false,
@@ -195,12 +195,12 @@ impl Worker<'_> {
         self.resting.push((scan, Instant::now() + REST));
     }
 
-    /// Whether the server is to hear of it.
+    /// True if the server is to hear of it.
     fn is_due(&self) -> bool {
         self.beaten.is_none_or(|beaten| beaten.elapsed() >= self.rhythm())
     }
 
-    /// How often the server hears of it.
+    /// Interval at which the server hears of it.
     fn rhythm(&self) -> Duration {
         (self.config.lease / 8).clamp(Duration::from_millis(100), Duration::from_secs(2))
     }

@@ -21,10 +21,10 @@ use crate::output::eve::{Eve, EveOptions};
 /// Answers that are written together without waiting for the clock.
 const BATCH: usize = 4_096;
 
-/// How long an answer waits for others.
+/// Time for which an answer waits for others.
 const HELD: Duration = Duration::from_millis(250);
 
-/// How long a server is left alone at first that took nothing.
+/// Time for which a server is left alone at first that took nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the thread that writes shares with the one that leads.

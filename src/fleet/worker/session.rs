@@ -22,7 +22,7 @@ use crate::scan::session::{asks_each_name, config_of, threads_for};
 use crate::scan::targets::{Builder, SetOptions, TargetSet};
 use crate::scan::{Config, ScanError};
 
-/// How often it is looked how things stand.
+/// Interval at which it is looked how things stand.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Shards of which something is to be asked that a worker has ahead of time.
@@ -31,7 +31,7 @@ const AHEAD: usize = 2;
 /// Shards that a worker has at most, those whose last answers it waits for among them.
 const HELD: usize = 64;
 
-/// How long answers that are under way are waited for when a worker is to end.
+/// Time for which answers that are under way are waited for when a worker is to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why work on a scan ended early.

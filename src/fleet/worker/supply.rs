@@ -42,7 +42,7 @@ pub(super) struct Supply {
     networks: Vec<Network>,
     /// One that found no room aside.
     stuck: Option<(usize, Target)>,
-    /// When it is not known any more how fast it may be.
+    /// Time at which it is not known any more how fast it may be.
     until: Option<Instant>,
     is_paused: bool,
     is_closed: bool,
@@ -109,7 +109,7 @@ impl Supply {
         self.parts.len()
     }
 
-    /// Whether everything was asked that there was.
+    /// True if everything was asked that there was.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.stuck.is_none() && self.networks.iter().all(|it| it.aside.is_empty())
     }

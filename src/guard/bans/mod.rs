@@ -34,7 +34,7 @@ const WAITING: usize = 4096;
 const BATCH: usize = 512;
 /// Bans of one list at most: a reply of the control socket is bounded.
 const SHOWN: usize = 10_000;
-/// How often the table is inspected while anybody is banned.
+/// Interval at which the table is inspected while anybody is banned.
 const INSPECTION: Duration = Duration::from_secs(5);
 /// How long the thread may take to end.
 const LAST: Duration = Duration::from_secs(2);
@@ -194,7 +194,7 @@ struct Keeping {
     failure: Option<String>,
     /// The kernel's count of dropped packets when it was last read.
     dropped: Option<u64>,
-    /// When the table is inspected next.
+    /// Time at which the table is inspected next.
     due: Option<Instant>,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Host {
     pub(super) address: [u8; 6],
     /// The tag of its frames.
     pub(super) tag: Option<Tag>,
-    /// Whether a frame of its own was seen, so that the tag is known.
+    /// True if a frame of its own was seen, so that the tag is known.
     pub(super) witnessed: bool,
 }
 

@@ -26,7 +26,7 @@ use crate::diagnostics::tell;
 
 /// Ports that are watched at most; resets for hosts behind others rest on the queue's word alone.
 const PORT_LIMIT: usize = 256;
-/// How often it is looked after ports that have come or gone.
+/// Interval at which it is looked after ports that have come or gone.
 const PORTS_AGE: Duration = Duration::from_secs(1);
 /// Frames that are read of one port at once.
 const FRAMES: usize = 4096;
@@ -63,7 +63,7 @@ struct State {
     /// Ports that frames with a tag came in by.
     tagged: HashSet<u32>,
     hosts: Hosts,
-    /// Whether frames may carry packets within something that neither they nor the queue show.
+    /// True if frames may carry packets within something that neither they nor the queue show.
     enveloped: bool,
     listed: Option<Instant>,
 }
@@ -177,7 +177,7 @@ impl State {
     }
 }
 
-/// Whether a switch of `br_netfilter` is on.
+/// True if a switch of `br_netfilter` is on.
 fn is_on(setting: &str) -> bool {
     let file = format!("/proc/sys/net/bridge/{setting}");
     std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0")

@@ -30,23 +30,23 @@ use crate::hook::{
 };
 use crate::terms::Backoff;
 
-/// How often the rules are looked at where the kernel tells of changes: a precaution.
+/// Interval at which the rules are looked at where the kernel tells of changes: a precaution.
 const PRECAUTION: Duration = Duration::from_secs(5);
-/// How often they are looked at where nobody tells: the legacy interface.
+/// Interval at which they are looked at where nobody tells: the legacy interface.
 const UNTOLD: Duration = Duration::from_secs(1);
-/// How often accounts are written, and the owner of the queues is looked at.
+/// Interval at which accounts are written, and the owner of the queues is looked at.
 const RECORD: Duration = Duration::from_secs(1);
-/// How long a change may take to be whole: a reload is many.
+/// Time for which a change may take to be whole: a reload is many.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The time between two looks at least, however much is changed.
 const REST: Duration = Duration::from_millis(250);
-/// How long taking the hook down may take: iptables waits five seconds for its lock, a family each.
+/// Time for which taking the hook down may take: iptables waits five seconds for its lock, a family each.
 const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Looks in a row that may fail before the bypass is ended for it.
 const PATIENT_LOOKS: u8 = 2;
 
-/// How long a last look may take while packets wait for another process.
+/// Time for which a last look may take while packets wait for another process.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// What the main thread wants, and what the kernel tells.
@@ -158,7 +158,7 @@ impl Keeper {
         answer.recv_timeout(LAST_LOOK).ok()
     }
 
-    /// How long [`Keeper::take_down`] may take.
+    /// Time for which [`Keeper::take_down`] may take.
     pub(super) const fn patience() -> Duration {
         PATIENCE
     }
@@ -193,9 +193,9 @@ struct Keeping {
     scope: Scope,
     hook: Option<HookConfig>,
     lookout: Lookout,
-    /// Whether what we made is put back.
+    /// True if what we made is put back.
     repairs: bool,
-    /// Whether the kernel tells of changes.
+    /// True if the kernel tells of changes.
     is_told: bool,
     /// When to look next.
     due: Option<Instant>,
@@ -205,15 +205,15 @@ struct Keeping {
     loss: Loss,
     seeing: Seeing,
     queues: Vec<OwnQueue>,
-    /// When the accounts were written last.
+    /// Time at which the accounts were written last.
     recorded: Instant,
     /// What forwards below netfilter; none where it is off.
     bypass: Option<Arc<Bypass>>,
     /// Looks in a row that did not show what the bypass would skip.
     unseen: u8,
-    /// Whether the hook was taken down by order.
+    /// True if the hook was taken down by order.
     is_down: bool,
-    /// Whether it could not be put up and has to be.
+    /// True if it could not be put up and has to be.
     is_owed: bool,
 }
 
@@ -371,7 +371,7 @@ impl Keeping {
     }
 }
 
-/// Whether a family is led to a queue that another program serves: whoever did that meant it.
+/// True if a family is led to a queue that another program serves: whoever did that meant it.
 fn led_to_a_listener(look: &Look) -> bool {
     let mut queues = look.families.iter().filter_map(|(_, standing)| match standing {
         Standing::LedAway(queues) => Some(queues.numbers()),
@@ -380,7 +380,7 @@ fn led_to_a_listener(look: &Look) -> bool {
     queues.any(|mut numbers| numbers.any(may_be_served))
 }
 
-/// Whether somebody listens on a queue, as far as it can be known: who may not read it takes it for served.
+/// True if somebody listens on a queue, as far as it can be known: who may not read it takes it for served.
 fn may_be_served(queue: u16) -> bool {
     !matches!(KernelCounters::of(queue), Ok(None))
 }

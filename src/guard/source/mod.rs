@@ -20,7 +20,7 @@ pub use self::nfq::NfqCrate;
 use crate::event::Timestamp;
 use crate::packet::Patch;
 
-/// How long a call waits for the first packet, so that the loop can tick, reload and stop.
+/// Time for which a call waits for the first packet, so that the loop can tick, reload and stop.
 pub const IDLE: Duration = Duration::from_millis(100);
 
 /// Packets that one call answers at most.
@@ -187,7 +187,7 @@ pub struct Queued<'a> {
     pub wire_length: usize,
     /// Its mark.
     pub mark: u32,
-    /// Whether the checksums were filled in, so that verifying them makes sense.
+    /// True if the checksums were filled in, so that verifying them makes sense.
     pub checksum_ready: bool,
     /// Index of the interface that it came in by, 0 where there is none.
     pub input_interface: u32,
@@ -203,7 +203,7 @@ pub struct Queued<'a> {
     pub hook: u8,
     /// `EtherType`: 0x0800 IPv4, 0x86dd IPv6.
     pub hardware_protocol: u16,
-    /// When the kernel saw it; on hooks up to forward only.
+    /// Time at which the kernel saw it; on hooks up to forward only.
     pub timestamp: Option<Timestamp>,
 }
 
@@ -252,7 +252,7 @@ pub struct Statistics {
     pub overruns: u64,
     /// Receives that a signal interrupted.
     pub interrupted: u64,
-    /// Whether the kernel's counts could be read: those of the next three.
+    /// True if the kernel's counts could be read: those of the next three.
     pub knows_kernel: bool,
     /// Packets that wait for a verdict now, the kernel's count.
     pub waiting: u64,
@@ -286,7 +286,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Whether a permission or a kernel feature is missing, for which the program ends with code 3.
+    /// True if a permission or a kernel feature is missing, for which the program ends with code 3.
     pub fn is_unsupported(&self) -> bool {
         let Self::Queue(error) = self;
         error.is_unsupported()
@@ -361,7 +361,7 @@ pub trait Source: Send {
         Err(CallError { call: "nfqnl_recv_config", source }.into())
     }
 
-    /// Whether the kernel has said that nothing comes to a queue that was adopted: it is not its socket's any
+    /// True if the kernel has said that nothing comes to a queue that was adopted: it is not its socket's any
     /// more.
     fn is_lost(&self) -> bool {
         false
@@ -382,7 +382,7 @@ pub trait Source: Send {
         None
     }
 
-    /// Whether a verdict can mark the packet's connection: not by every backend, nor in every kernel.
+    /// True if a verdict can mark the packet's connection: not by every backend, nor in every kernel.
     fn marks_connections(&self) -> bool {
         false
     }

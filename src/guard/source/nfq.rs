@@ -146,7 +146,7 @@ impl Source for NfqCrate {
     }
 }
 
-/// Whether a send failed for a reason that passes by itself.
+/// True if a send failed for a reason that passes by itself.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
 }

@@ -23,7 +23,7 @@ use crate::privileges::User;
 /// How long the old guard may take for a word: it may be amid a look at the hook.
 const PEER: Duration = Duration::from_secs(15);
 
-/// How long a word is waited for before something else is looked at.
+/// Time for which a word is waited for before something else is looked at.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// What another process has left, or will leave once it is told to.
@@ -201,7 +201,7 @@ impl Estate {
         fits.then_some(listener)
     }
 
-    /// Whether a guard still judges until it is told to stop.
+    /// True if a guard still judges until it is told to stop.
     pub(in crate::guard) const fn is_of_a_guard(&self) -> bool {
         matches!(self.left, Left::Guard(_))
     }
@@ -274,13 +274,13 @@ impl Estate {
     }
 }
 
-/// Whether there is something to hear, which is waited for a little; the end is something.
+/// True if there is something to hear, which is waited for a little; the end is something.
 fn says_something(stream: &UnixStream) -> bool {
     let limit = Timespec { tv_sec: 0, tv_nsec: GLANCE.subsec_nanos().into() };
     poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
-/// Whether the other process has closed the stream, which it does by its end.
+/// True if the other process has closed the stream, which it does by its end.
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -325,7 +325,7 @@ fn refused(why: &str) -> String {
     format!("refused: {why}")
 }
 
-/// Whether nobody listens.
+/// True if nobody listens.
 fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -18,7 +18,7 @@ use crate::guard::Message;
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket, is_trusted};
 use crate::metrics::{GuardMetrics, TakeoverResult};
 
-/// How long a peer may take for a word.
+/// Time for which a peer may take for a word.
 const PEER: Duration = Duration::from_secs(5);
 /// How long it may take from the last socket on until it is ready: it opens its inventory and event files
 /// meanwhile.

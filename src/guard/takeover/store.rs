@@ -122,7 +122,7 @@ impl Kept {
     }
 }
 
-/// Whether a guard has put something of this name in.
+/// True if a guard has put something of this name in.
 fn is_ours(name: &str) -> bool {
     name == METRICS || name.starts_with(QUEUE) || name.starts_with(STATE)
 }

@@ -74,12 +74,12 @@ impl Database {
         self.link.interrupter()
     }
 
-    /// Whether it can be asked again, which costs nothing like opening it does.
+    /// True if it can be asked again, which costs nothing like opening it does.
     pub fn lasts(&self) -> bool {
         matches!(&self.link, Link::Postgres(session) if !session.is_lost())
     }
 
-    /// Whether what is written by it is where others look: the server answers, or the file was not replaced.
+    /// True if what is written by it is where others look: the server answers, or the file was not replaced.
     pub fn is_current(&self) -> bool {
         match &self.link {
             Link::Postgres(_) => self.lasts(),

@@ -14,10 +14,10 @@ use super::link::process::{ConnectionStarter, Setup};
 use super::link::{Access, Certificates, Tls, Verification};
 use crate::privileges::User;
 
-/// How long a server is waited for that is to be connected to, where its URL does not say.
+/// Time for which a server is waited for that is to be connected to, where its URL does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a server may leave what was sent to it without an answer of its kernel.
+/// Time for which a server may leave what was sent to it without an answer of its kernel.
 const DEAD: Duration = Duration::from_secs(15);
 
 /// Where servers listen on the machine itself, where a URL names no host.

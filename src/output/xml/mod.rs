@@ -43,7 +43,7 @@ pub struct NmapXml {
 pub struct XmlRun {
     /// The command line.
     pub arguments: String,
-    /// When it was started.
+    /// Time at which it was started.
     pub start: Timestamp,
     /// The ports as the user wrote them.
     pub services: String,

@@ -19,7 +19,7 @@ const OVERHEAD: usize = 96;
 /// One port of a host, spelled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Port {
-    /// When it was seen.
+    /// Time at which it was seen.
     pub(super) timestamp: Timestamp,
     pub(super) number: u16,
     /// The host answered, if by a refusal.

@@ -85,7 +85,7 @@ impl<'a> Fragment<'a> {
         }
     }
 
-    /// Whether all of the fragment was captured.
+    /// True if all of the fragment was captured.
     pub fn is_whole(&self) -> bool {
         self.body.len() == self.wire_length
     }
@@ -112,7 +112,7 @@ pub struct ReassemblyLimits {
     pub octets: usize,
     /// Separate runs of octets that are kept of one packet; fragments that adjoin make one run.
     pub runs: usize,
-    /// How long after its first fragment a packet is given up; Linux takes 30 s.
+    /// Time for which after its first fragment a packet is given up; Linux takes 30 s.
     pub timeout: Duration,
 }
 
@@ -277,7 +277,7 @@ impl Partial {
         }
     }
 
-    /// Whether an octet of the fragment differs from the one already there.
+    /// True if an octet of the fragment differs from the one already there.
     fn contradicts(&self, fragment: &Fragment<'_>) -> bool {
         self.pieces.iter().any(|piece| {
             let start = piece.offset.max(fragment.offset);

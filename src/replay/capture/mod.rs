@@ -31,7 +31,7 @@ const SECOND: u64 = 1_000_000_000;
 pub struct Frame<'a> {
     /// Counted from 1.
     pub number: u64,
-    /// When it was captured.
+    /// Time at which it was captured.
     pub timestamp: Timestamp,
     /// The `LINKTYPE_` number that says how it begins.
     pub link: u16,

@@ -35,7 +35,7 @@ impl Advisory {
         Requirement::parse(&text).ok()
     }
 
-    /// Whether everything above the versions that are named is known to be mended.
+    /// True if everything above the versions that are named is known to be mended.
     fn is_mended_above(&self) -> bool {
         let settled = |line: &Line| {
             let mended = matches!(line.state, State::Fixed(_) | State::Said(Status::NotAffected));

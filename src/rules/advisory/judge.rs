@@ -120,7 +120,7 @@ impl Finding<'_> {
         self.ground.verdict()
     }
 
-    /// Whether a rule that blocks does so.
+    /// True if a rule that blocks does so.
     pub(in crate::rules) const fn blocks(&self) -> bool {
         match self.verdict() {
             Verdict::Vulnerable => true,
@@ -141,7 +141,7 @@ impl Finding<'_> {
         }
     }
 
-    /// Whether the key exchange may tell what this side's identification leaves open, or deny what it tells.
+    /// True if the key exchange may tell what this side's identification leaves open, or deny what it tells.
     pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
         self.mending().chain(self.betraying()).any(|marker| marker.fits(banner))
     }
@@ -384,7 +384,7 @@ impl Advisory {
 }
 
 impl Line {
-    /// Whether the data name a package of upstream's version that has the weakness, or had it.
+    /// True if the data name a package of upstream's version that has the weakness, or had it.
     fn names(&self, upstream: &[u8]) -> bool {
         let unaffected = matches!(self.state, State::Said(Status::NotAffected | Status::NotListed));
         let newest = self.newest.as_ref().filter(|_| !unaffected);
@@ -393,7 +393,7 @@ impl Line {
     }
 }
 
-/// Whether a package was made of upstream's version, as far as a banner shows that.
+/// True if a package was made of upstream's version, as far as a banner shows that.
 fn has_upstream(version: &PackageVersion, upstream: &[u8]) -> bool {
     let own = released(version.shown().upstream);
     own == upstream || without_patch_level(own) == upstream
@@ -423,7 +423,7 @@ fn by_line(line: &Line, package: Installed<'_>) -> Ground {
     }
 }
 
-/// Whether a release began with this very package.
+/// True if a release began with this very package.
 fn began_with(line: &Line, package: Installed<'_>) -> bool {
     line.began().is_some_and(|began| began.shown() == package)
 }

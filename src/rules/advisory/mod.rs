@@ -47,7 +47,7 @@ pub(super) struct Advisory {
     pub(super) date: String,
     /// What is worth a match.
     pub(super) report: Vec<Verdict>,
-    /// Whether a rule that blocks does so, too, where nobody can tell.
+    /// True if a rule that blocks does so, too, where nobody can tell.
     pub(super) block_unknown: bool,
     /// Upstream versions as banners show them, and as the package spells them.
     pub(super) spelled: Vec<(String, String)>,
@@ -122,7 +122,7 @@ impl Status {
 }
 
 impl Line {
-    /// Whether it is the line in which the next release grows.
+    /// True if it is the line in which the next release grows.
     pub(crate) fn is_development(&self) -> bool {
         self.release == DEVELOPMENT
     }
@@ -149,23 +149,23 @@ impl fmt::Display for Line {
 }
 
 impl Advisory {
-    /// Whether the key exchange may tell what the identification does not.
+    /// True if the key exchange may tell what the identification does not.
     pub(super) fn asks_markers(&self) -> bool {
         !self.mended_by.is_empty() || !self.betrayed_by.is_empty()
     }
 
-    /// Whether the key exchange of a side that identifies itself so may tell anything.
+    /// True if the key exchange of a side that identifies itself so may tell anything.
     pub(super) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
         self.mended_by.iter().chain(&self.betrayed_by).any(|marker| marker.fits(banner))
     }
 
-    /// Whether a side may be stopped for what its key exchange tells, or not until that told nothing else.
+    /// True if a side may be stopped for what its key exchange tells, or not until that told nothing else.
     pub(super) fn may_block_by_markers(&self) -> bool {
         let awaited = |marker: &Marker| self.block_unknown || !marker.is_of_packages();
         !self.betrayed_by.is_empty() || self.mended_by.iter().any(awaited)
     }
 
-    /// Whether `verdict` is worth a match.
+    /// True if `verdict` is worth a match.
     pub(super) fn reports(&self, verdict: Verdict) -> bool {
         self.report.contains(&verdict)
     }

@@ -161,7 +161,7 @@ impl<'a> Installed<'a> {
         self.update().map_or(self, |update| Self { revision: update.start, ..self })
     }
 
-    /// Whether the revision is one that Debian itself gives: anybody else's package may be mended by them.
+    /// True if the revision is one that Debian itself gives: anybody else's package may be mended by them.
     pub(in crate::rules) fn is_plain(self) -> bool {
         let number = |octet: &u8| octet.is_ascii_digit() || *octet == b'.';
         match self.update() {

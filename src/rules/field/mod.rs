@@ -31,7 +31,7 @@ impl Sender {
         }
     }
 
-    /// Whether a banner of `side` is judged.
+    /// True if a banner of `side` is judged.
     pub const fn includes(self, side: Side) -> bool {
         matches!(
             (self, side),
@@ -257,7 +257,7 @@ impl Field {
         names
     }
 
-    /// Whether it is known only once the KEXINIT was seen.
+    /// True if it is known only once the KEXINIT was seen.
     pub(super) const fn needs_kex(&self) -> bool {
         matches!(
             self,
@@ -272,12 +272,12 @@ impl Field {
         )
     }
 
-    /// Whether it is known only once some of the body was seen.
+    /// True if it is known only once some of the body was seen.
     pub(super) const fn needs_body(&self) -> bool {
         matches!(self, Self::Title | Self::Body)
     }
 
-    /// Whether it is known only once the server's certificate was seen.
+    /// True if it is known only once the server's certificate was seen.
     pub(super) const fn needs_certificate(&self) -> bool {
         matches!(
             self,
@@ -296,12 +296,12 @@ impl Field {
         )
     }
 
-    /// Whether it comes behind the head of a banner.
+    /// True if it comes behind the head of a banner.
     pub(super) const fn comes_later(&self) -> bool {
         self.needs_kex() || self.needs_body() || self.needs_certificate()
     }
 
-    /// Whether it comes from a fingerprint database and not from the banner itself.
+    /// True if it comes from a fingerprint database and not from the banner itself.
     pub(super) const fn is_fingerprint(&self) -> bool {
         matches!(self, Self::Product | Self::Vendor | Self::ProductVersion | Self::Cpe | Self::Os)
     }

@@ -174,7 +174,7 @@ impl Fingerprints {
         self.databases.iter().map(Database::len).sum()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

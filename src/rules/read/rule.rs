@@ -399,7 +399,7 @@ impl Parts {
     }
 }
 
-/// Whether a pattern of `match` has the named group.
+/// True if a pattern of `match` has the named group.
 fn captures(conditions: &[Condition], patterns: &Patterns, group: &str) -> bool {
     conditions.iter().any(|condition| match &condition.test {
         Test::Patterns(ids) => {

@@ -74,7 +74,7 @@ impl Reader<'_> {
         self.push(span, diagnostic);
     }
 
-    /// Whether the octets `span` were all understood as TOML.
+    /// True if the octets `span` were all understood as TOML.
     pub(super) fn is_whole(&self, span: &Range<usize>) -> bool {
         let lines = self.source.lines(&(span.start..span.end.saturating_sub(1)));
         !self.broken.iter().any(|broken| broken.start < lines.end && lines.start < broken.end)

@@ -193,7 +193,7 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// Whether a target that did not answer gets another chance: where users say so, or where its
+    /// True if a target that did not answer gets another chance: where users say so, or where its
     /// connection request may have been lost.
     fn asks_again(&self, number: u32) -> bool {
         let most = self.retries.unwrap_or(if self.lossy { Config::RETRIES } else { 0 });

@@ -40,9 +40,9 @@ const LAST_PAUSE: Nanos = 1_000_000_000;
 /// to be asked again.
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
-/// How long a target may be silent before a probe may speak to it.
+/// Time for which a target may be silent before a probe may speak to it.
 const NUDGE: Duration = Duration::from_millis(500);
-/// How often a probe looks at talks that it watches.
+/// Interval at which a probe looks at talks that it watches.
 const WATCH: Duration = Duration::from_millis(10);
 
 /// Names an operation in flight.

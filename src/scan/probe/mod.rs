@@ -29,7 +29,7 @@ pub(super) trait Probe {
     /// False when an accepted connection is all there is to know.
     const TALKS: bool;
 
-    /// Whether small segments may follow one another on a connection without an answer in between, so
+    /// True if small segments may follow one another on a connection without an answer in between, so
     /// that Nagle's algorithm would hold them back for a round trip.
     fn sends_in_parts(&self) -> bool {
         false
@@ -83,12 +83,12 @@ pub(super) trait Probe {
     /// connection is opened.
     fn negotiated(&mut self, _session: &mut Self::Session, _target: &Target, _protocol: Option<&[u8]>) {}
 
-    /// Whether a target was asked and has answered nothing.
+    /// True if a target was asked and has answered nothing.
     fn is_unanswered(&self, _session: &Self::Session) -> bool {
         false
     }
 
-    /// Whether [`Probe::nudge`] is to be asked where a target says nothing.
+    /// True if [`Probe::nudge`] is to be asked where a target says nothing.
     fn is_nudged(&self) -> bool {
         false
     }

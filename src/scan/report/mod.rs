@@ -27,7 +27,7 @@ pub use collected::Collected;
 const SHOWN: usize = 256;
 /// Targets whose results are handed over together at most.
 const BATCH: usize = 256;
-/// How long a result is kept back for others at most.
+/// Time for which a result is kept back for others at most.
 const HELD: Duration = Duration::from_millis(20);
 
 /// Which results are written.
@@ -141,7 +141,7 @@ impl ScanReport {
 }
 
 impl Selection {
-    /// Whether a target matches: `--match` where it is given, else any rule.
+    /// True if a target matches: `--match` where it is given, else any rule.
     pub fn is_matched(&self, outcome: &Outcome<'_>, events: &[Event]) -> bool {
         match self.patterns.is_empty() {
             true => outcome.matches > 0,
@@ -149,7 +149,7 @@ impl Selection {
         }
     }
 
-    /// Whether a target is told of.
+    /// True if a target is told of.
     pub fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
         let hidden = match outcome.state {
             PortState::Open => false,

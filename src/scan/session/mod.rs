@@ -31,10 +31,10 @@ pub use results::Results;
 use resume::Resume;
 pub use store::{ResultFeed, ResultStore, StoreFault};
 
-/// How often the file of a [`Keep`] is replaced.
+/// Interval at which the file of a [`Keep`] is replaced.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the onlooker, the writer and metrics are looked after.
+/// Interval at which the onlooker, the writer and metrics are looked after.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Whoever started a scan: hears what is left out, shows how far it is, and may end it.
@@ -108,7 +108,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Whether this machine lacks something, whatever was asked.
+    /// True if this machine lacks something, whatever was asked.
     pub fn is_of_machine(&self) -> bool {
         matches!(self, Self::Descriptors(_) | Self::Scan(_))
     }
@@ -142,7 +142,7 @@ pub struct Account {
     pub total: u64,
     /// What came of it, in this run and those before it.
     pub counts: Counts,
-    /// How long that took, in this run and those before it.
+    /// Time for which that took, in this run and those before it.
     pub elapsed: Duration,
 }
 
@@ -282,7 +282,7 @@ pub fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<Target
     if set.input() == 0 { Err(SessionError::NoTargets) } else { Ok(set) }
 }
 
-/// Whether an address is asked once for each of its names.
+/// True if an address is asked once for each of its names.
 pub fn asks_each_name(probe: &ProbeOptions) -> bool {
     matches!(probe, ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_))
 }

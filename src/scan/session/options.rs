@@ -37,11 +37,11 @@ pub struct Options {
     pub rate: Rate,
     /// Connections at once; by default what the rate and the connect timeout ask for.
     pub concurrency: Option<u32>,
-    /// How long a target may take to accept.
+    /// Time for which a target may take to accept.
     pub connect_timeout: Duration,
-    /// How long an open target may be silent.
+    /// Time for which an open target may be silent.
     pub read_timeout: Duration,
-    /// How long a target may take altogether.
+    /// Time for which a target may take altogether.
     pub total_timeout: Duration,
     /// See [`Config::retries`].
     pub retries: Option<u32>,

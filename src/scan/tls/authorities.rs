@@ -74,14 +74,14 @@ impl Authorities {
         if roots.is_empty() { Err(AuthorityError::Empty(path.to_owned())) } else { Ok(Self { roots }) }
     }
 
-    /// Whether a certificate is itself that of an authority.
+    /// True if a certificate is itself that of an authority.
     fn has(&self, certificate: &CertificateDer<'_>) -> bool {
         let mut alone = RootCertStore::empty();
         let anchor = alone.add(certificate.clone().into_owned()).ok().and(alone.roots.first());
         anchor.is_some_and(|anchor| self.roots.roots.contains(anchor))
     }
 
-    /// Whether there is nobody whose word counts.
+    /// True if there is nobody whose word counts.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }

@@ -37,7 +37,7 @@ impl With {
     const PORTS: [u16; 15] =
         [443, 981, 1311, 2083, 2087, 2096, 4443, 5986, 6443, 7443, 8006, 8443, 8834, 9443, 10_250];
 
-    /// Whether servers at `port` are asked for TLS first.
+    /// True if servers at `port` are asked for TLS first.
     pub(super) fn includes(self, port: u16) -> bool {
         self == Self::All || Self::PORTS.contains(&port)
     }

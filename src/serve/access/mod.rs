@@ -160,7 +160,7 @@ impl Access {
         }
     }
 
-    /// Whether a login is known to be right, for next to nothing: the token, or a password that was right
+    /// True if a login is known to be right, for next to nothing: the token, or a password that was right
     /// before.
     fn has_proved(&self, name: Option<&str>, secret: &str) -> bool {
         match &self.login {
@@ -192,7 +192,7 @@ fn refuse(status: StatusCode, why: &'static str) -> Response {
     (status, why).into_response()
 }
 
-/// Whether a request comes from a page of this very origin, or from no page at all. A browser says so itself
+/// True if a request comes from a page of this very origin, or from no page at all. A browser says so itself
 /// (`Sec-Fetch-Site`); an older one names the origin.
 fn is_own(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));

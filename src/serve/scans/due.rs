@@ -7,7 +7,8 @@ use crate::inventory::Time;
 /// How much later than it was due a scan may be started: what is due longer was missed, in milliseconds.
 const LATE: i64 = 5 * 60_000;
 
-/// How long after a page has begun it may not know yet whether what is said to run does, in milliseconds.
+/// Time for which after a page has begun it may not know yet whether what is said to run does, in
+/// milliseconds.
 const UNKNOWN: i64 = 60_000;
 
 /// What is seen of a schedule, and of the page that looks.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::diagnostics::tell;
 use crate::inventory::{Database, StoreError};
 
-/// How often a page tells.
+/// Interval at which a page tells.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// How long one is waited for that does not.

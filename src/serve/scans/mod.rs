@@ -26,7 +26,7 @@ use super::answer::Fault;
 use crate::diagnostics::tell;
 use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
 
-/// How often it is looked what has ended and what is due.
+/// Interval at which it is looked what has ended and what is due.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Orders that are shown.

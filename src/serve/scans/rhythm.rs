@@ -40,7 +40,7 @@ impl Rhythm {
         }
     }
 
-    /// Whether a clock was ahead that has found this to be due: nobody waits for longer than from the first
+    /// True if a clock was ahead that has found this to be due: nobody waits for longer than from the first
     /// time behind now to the one behind that. Less is what clocks of several pages differ by, or one that is
     /// put right behind a start: to go by that would be to start again.
     pub(crate) fn is_ahead(&self, due: Time, now: Time) -> bool {

@@ -45,7 +45,7 @@ pub(super) const INTERRUPTED: i32 = 130;
 const LINES: usize = 20;
 const LINE: u64 = 2_048;
 
-/// How long a scan may take to end, once it is told to for the first time and for the second.
+/// Time for which a scan may take to end, once it is told to for the first time and for the second.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What scans are started with.

@@ -73,12 +73,12 @@ impl Hearing {
         }
     }
 
-    /// Whether a greeting has begun and is not whole.
+    /// True if a greeting has begun and is not whole.
     pub(super) const fn is_amid(&self) -> bool {
         matches!(self, Self::Amid(_))
     }
 
-    /// Whether nothing more is to be heard.
+    /// True if nothing more is to be heard.
     pub(super) const fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }

@@ -67,12 +67,12 @@ impl Greeting {
         self.answers = answers;
     }
 
-    /// Whether a greeting has begun and is not whole.
+    /// True if a greeting has begun and is not whole.
     pub(super) const fn is_amid(&self) -> bool {
         self.hearing.is_amid()
     }
 
-    /// Whether nothing more of a greeting is to be heard.
+    /// True if nothing more of a greeting is to be heard.
     pub(super) const fn is_over(&self) -> bool {
         self.hearing.is_over()
     }
@@ -160,7 +160,7 @@ impl Dialogue {
         Step::Wait(need, super::Reading::Greeting(reading))
     }
 
-    /// Whether a side is in the dialogue.
+    /// True if a side is in the dialogue.
     const fn follows(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, super::Reading::Greeting(_))
     }
@@ -192,7 +192,7 @@ fn first_line(input: &[u8]) -> Option<&[u8]> {
     input.get(..=end).filter(|line| begins_as_text(line))
 }
 
-/// Whether the first few octets may be a line's.
+/// True if the first few octets may be a line's.
 fn begins_as_text(input: &[u8]) -> bool {
     let start = input.get(..FEW).unwrap_or(input);
     start.iter().all(|octet| !octet.is_ascii_control() || octet.is_ascii_whitespace())

@@ -131,7 +131,7 @@ impl Http {
         }
     }
 
-    /// Whether what there is of a request is enough to block; then it is judged as it is.
+    /// True if what there is of a request is enough to block; then it is judged as it is.
     fn stops_request(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
         let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
         let Some(request) = http::part_of_request(first, &lines) else { return false };
@@ -146,7 +146,7 @@ impl Http {
         true
     }
 
-    /// Whether what there is of a response is enough to block; then it is judged as it is.
+    /// True if what there is of a response is enough to block; then it is judged as it is.
     fn stops_response(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
         let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
         let Some(response) = http::part_of_response(first, &lines) else { return false };

@@ -96,12 +96,12 @@ impl LateHead {
         self.has_grown |= self.behind_framing;
     }
 
-    /// Whether more was said of it than anybody says.
+    /// True if more was said of it than anybody says.
     const fn is_beyond_belief(&self) -> bool {
         self.octets > HEAD_LIMIT
     }
 
-    /// Whether a request is so old that another one may follow its line.
+    /// True if a request is so old that another one may follow its line.
     fn has_no_version(&self) -> bool {
         http::part_of_request(&self.first, &[]).is_some_and(|request| request.version.is_empty())
     }

@@ -52,17 +52,17 @@ impl Reading {
         matches!(self, Self::Body(_))
     }
 
-    /// Whether another message may follow, and nothing of it is read.
+    /// True if another message may follow, and nothing of it is read.
     pub(super) const fn is_behind_message(&self) -> bool {
         matches!(self, Self::Next)
     }
 
-    /// Whether unread octets may be the beginning of a head.
+    /// True if unread octets may be the beginning of a head.
     pub(super) const fn is_before_end_of_head(&self) -> bool {
         matches!(self, Self::Head(_) | Self::Next)
     }
 
-    /// Whether `count` octets may be missing without harm.
+    /// True if `count` octets may be missing without harm.
     pub(super) fn can_spare(&self, count: u64) -> bool {
         match self {
             Self::Body(message) => message.is_satisfied() && message.skippable() >= count,
@@ -70,7 +70,7 @@ impl Reading {
         }
     }
 
-    /// Whether all that was sent could be read.
+    /// True if all that was sent could be read.
     pub(super) const fn goes_on(&self, unread: &[u8]) -> bool {
         match self {
             Self::Body(_) => true,
@@ -294,17 +294,17 @@ impl Dialogue {
         Behind::DONE
     }
 
-    /// Whether no response is read any more, and every request still is.
+    /// True if no response is read any more, and every request still is.
     pub(in crate::engine) const fn has_left(&self) -> bool {
         self.http.has_left()
     }
 
-    /// Whether the client has ended a request and not begun another one.
+    /// True if the client has ended a request and not begun another one.
     pub(in crate::engine) const fn is_between_requests(&self) -> bool {
         matches!(self.direction(Side::Client).reading, super::Reading::Http(Reading::Next))
     }
 
-    /// Whether the response that is read is the last one that has to be: it answers all that was asked, and
+    /// True if the response that is read is the last one that has to be: it answers all that was asked, and
     /// the client goes on in requests.
     fn may_leave(&self, judge: &Judge<'_>) -> bool {
         let asks = matches!(
@@ -402,7 +402,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
+    /// True if what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
     /// little or so much for as long as it lasts. Random octets hold what begins like a message now and then;
     /// a whole one is judged as any.
     pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {

@@ -34,22 +34,22 @@ pub(in crate::engine::dialogue) struct Http {
     asks_tunnel: bool,
     /// The one whose response is being read.
     pub(super) answering: Option<Transaction>,
-    /// Whether readers could disagree about the end of that response.
+    /// True if readers could disagree about the end of that response.
     disputed: bool,
-    /// Whether no further response is read.
+    /// True if no further response is read.
     left: bool,
-    /// Whether a request asked for a tunnel since, or to send what has no end: whether it may, nobody sees.
+    /// True if a request asked for a tunnel since, or to send what has no end: whether it may, nobody sees.
     perhaps_tunnel: bool,
-    /// Whether both ends mingle messages with octets of another kind, as they may by RTSP.
+    /// True if both ends mingle messages with octets of another kind, as they may by RTSP.
     mingles: bool,
-    /// Whether a response came for which no request was seen.
+    /// True if a response came for which no request was seen.
     unasked: bool,
-    /// Whether no request was one by RFC 9112, and the server has not answered by HTTP: rules are asked about
+    /// True if no request was one by RFC 9112, and the server has not answered by HTTP: rules are asked about
     /// what some server would take for a request, but no event says that it was one.
     doubtful: bool,
-    /// Whether the server has answered by HTTP.
+    /// True if the server has answered by HTTP.
     answered: bool,
-    /// Whether reading ended within the body of a request.
+    /// True if reading ended within the body of a request.
     left_body: bool,
     next: u32,
 }
@@ -162,7 +162,7 @@ impl Http {
         reached
     }
 
-    /// Whether what is read as requests may well be something else.
+    /// True if what is read as requests may well be something else.
     pub(in crate::engine::dialogue) const fn is_doubtful(&self) -> bool {
         self.doubtful
     }
@@ -178,7 +178,7 @@ impl Http {
         self.answered |= from == Side::Server && !line.starts_with(RTSP);
     }
 
-    /// Whether reading ended within the body of a request.
+    /// True if reading ended within the body of a request.
     pub(in crate::engine::dialogue) const fn left_body(&self) -> bool {
         self.left_body
     }
@@ -188,12 +188,12 @@ impl Http {
         self.left_body = goes_on;
     }
 
-    /// Whether there was a request.
+    /// True if there was a request.
     pub(in crate::engine::dialogue) const fn was_asked(&self) -> bool {
         self.next > 0
     }
 
-    /// Whether the last request was a `CONNECT`: the client may send what is to be relayed at once.
+    /// True if the last request was a `CONNECT`: the client may send what is to be relayed at once.
     pub(super) const fn asks_tunnel(&self) -> bool {
         self.asks_tunnel
     }
@@ -297,7 +297,7 @@ impl Http {
         transaction
     }
 
-    /// Whether the response that is being read answers a request that was seen, ends without dispute, and is
+    /// True if the response that is being read answers a request that was seen, ends without dispute, and is
     /// awaited alone.
     pub(super) fn answers_the_only_request(&self) -> bool {
         let asked = self.answering.as_ref().is_some_and(|it| it.facts.request.is_some());
@@ -361,18 +361,18 @@ impl Http {
         self.left = true;
     }
 
-    /// Whether no further response is read.
+    /// True if no further response is read.
     pub(super) const fn has_left(&self) -> bool {
         self.left
     }
 
-    /// Whether what one side says may be no messages: in a tunnel that a response which nobody read has
+    /// True if what one side says may be no messages: in a tunnel that a response which nobody read has
     /// opened, or of a film.
     pub(super) const fn is_perhaps_tunnel(&self, from: Side) -> bool {
         self.mingles || (self.perhaps_tunnel && matches!(from, Side::Client))
     }
 
-    /// Whether a response was read, and no request waits for one.
+    /// True if a response was read, and no request waits for one.
     pub(super) fn has_answered(&self) -> bool {
         self.next > 0 && !self.unasked && self.waiting.is_empty() && self.overdue.is_empty()
     }
@@ -483,7 +483,7 @@ fn open(framing: Framing, is_cut: bool, head: impl FnOnce() -> KeptHead, judge: 
 /// 2326 section 10.12).
 const RTSP: &[u8] = b"RTSP/";
 
-/// Whether a body without an end follows a request that announces none: a source sends its film so to
+/// True if a body without an end follows a request that announces none: a source sends its film so to
 /// Icecast.
 fn streams(request: &Request<'_>) -> bool {
     let unframed = || !request.headers.iter().any(|field| framing::is_framing(field.name));

@@ -59,7 +59,7 @@ impl Hearing {
         *self = Self { over: true, ..Self::default() };
     }
 
-    /// Whether an identification begins within octets that are unread, those that were searched before left
+    /// True if an identification begins within octets that are unread, those that were searched before left
     /// out.
     fn finds_identification(&mut self, unread: &[u8]) -> bool {
         let from = self.searched.saturating_sub(IDENTIFICATION.len() - 1);
@@ -69,7 +69,7 @@ impl Hearing {
 }
 
 impl Dialogue {
-    /// Whether what the client says first, which is this so far, is listened to as a hello.
+    /// True if what the client says first, which is this so far, is listened to as a hello.
     pub(super) fn may_begin_with_hello(&self, input: &[u8]) -> bool {
         let client = self.direction(Side::Client);
         matches!(client.reading, Reading::New)
@@ -262,7 +262,7 @@ impl Tls {
         }
     }
 
-    /// Whether a client's hello was found behind other octets and the server's answer is looked for.
+    /// True if a client's hello was found behind other octets and the server's answer is looked for.
     pub(super) const fn was_found(&self) -> bool {
         self.found
     }
@@ -272,12 +272,12 @@ impl Tls {
         self.found = false;
     }
 
-    /// Whether both ends speak TLS.
+    /// True if both ends speak TLS.
     pub(super) fn is_agreed(&self) -> bool {
         self.both || self.is_answered()
     }
 
-    /// Whether the server's hello was read; a request to try again is none.
+    /// True if the server's hello was read; a request to try again is none.
     fn is_answered(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.server.is_some())
     }

@@ -157,7 +157,7 @@ impl Translator<'_> {
         Err(Untranslatable { construct: "a class".into(), offset, reason: UNENDED })
     }
 
-    /// Whether what follows a dash can't end a range.
+    /// True if what follows a dash can't end a range.
     fn dash_before_set(&mut self) -> bool {
         let rest = self.remaining();
         let mut letters = rest.chars();

@@ -89,7 +89,7 @@ struct Translator<'p> {
     named: bool,
     alternation_at_top: bool,
     lookahead: Option<(usize, String)>,
-    /// Whether this is what a lookahead holds, which holds no other.
+    /// True if this is what a lookahead holds, which holds no other.
     in_lookahead: bool,
     /// Open bracketed classes, each within the one before.
     classes: u32,
@@ -315,7 +315,7 @@ impl<'p> Translator<'p> {
     }
 }
 
-/// Whether a pattern names a group.
+/// True if a pattern names a group.
 fn names_groups(pattern: &str) -> bool {
     pattern.match_indices("(?").filter(|(offset, _)| !pattern[..*offset].ends_with('\\')).any(
         |(offset, _)| {

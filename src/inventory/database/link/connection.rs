@@ -91,7 +91,7 @@ impl Connection {
         })
     }
 
-    /// Whether nothing can be asked any more.
+    /// True if nothing can be asked any more.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.get() || self.client.is_closed()
     }
@@ -224,7 +224,7 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a connection ends with an error.
+/// True if a connection ends with an error.
 fn ends(error: &Error) -> bool {
     let severity = error.as_db_error().and_then(DbError::parsed_severity);
     error.is_closed() || matches!(severity, Some(Severity::Fatal | Severity::Panic))

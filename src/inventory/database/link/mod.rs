@@ -60,13 +60,13 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// Whether a server has refused a value that it was sent: one that a type cannot hold, or too large for
+    /// True if a server has refused a value that it was sent: one that a type cannot hold, or too large for
     /// an index.
     pub(in crate::inventory) fn is_of_content(&self) -> bool {
         self.is_of_class(&["22", "54"])
     }
 
-    /// Whether a server does not have what it was asked for, or not for who asks.
+    /// True if a server does not have what it was asked for, or not for who asks.
     pub(in crate::inventory) fn is_of_rights(&self) -> bool {
         self.is_of_class(&["42"])
     }
@@ -77,12 +77,12 @@ impl DatabaseError {
         error.code.as_ref().is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
     }
 
-    /// Whether a server has refused a row as it is, and would each time.
+    /// True if a server has refused a row as it is, and would each time.
     pub(in crate::inventory) fn is_of_row(&self) -> bool {
         self.is_of_content() || self.is_of_class(&["23"])
     }
 
-    /// Whether the server is away, or takes nobody for now.
+    /// True if the server is away, or takes nobody for now.
     pub(crate) fn is_of_absence(&self) -> bool {
         match self {
             Self::Silent | Self::Ended(_) => true,
@@ -119,7 +119,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
     }
 }
 
-/// Whether nobody was met. Else somebody was, who has not said what was to come: a certificate that does not
+/// True if nobody was met. Else somebody was, who has not said what was to come: a certificate that does not
 /// verify, no TLS, no PostgreSQL.
 fn is_of_way(error: &std::io::Error) -> bool {
     !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput)

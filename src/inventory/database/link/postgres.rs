@@ -123,7 +123,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Whether nothing can be asked any more.
+    /// True if nothing can be asked any more.
     pub(in crate::inventory::database) fn is_lost(&self) -> bool {
         match &self.client {
             Client::Direct(connection) => connection.is_lost(),

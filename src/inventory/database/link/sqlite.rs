@@ -8,7 +8,7 @@ use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, p
 
 use super::{DatabaseError, Result, Row, Value};
 
-/// How long another process that writes is waited for.
+/// Time for which another process that writes is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Statements that are kept compiled.

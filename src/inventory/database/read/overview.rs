@@ -25,7 +25,7 @@ pub struct Overview {
     pub changes: Vec<(String, i64)>,
     /// Changes of each of the last 24 hours, the latest last.
     pub hours: Vec<i64>,
-    /// Whether there were more changes than are counted.
+    /// True if there were more changes than are counted.
     pub more: bool,
     /// What was stopped, the latest first.
     pub stopped: Vec<Stopped>,

@@ -326,7 +326,7 @@ impl Database {
 }
 
 impl Found {
-    /// Whether the rule tells of it now.
+    /// True if the rule tells of it now.
     pub fn is_open(&self) -> bool {
         self.state == "open"
     }

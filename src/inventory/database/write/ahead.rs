@@ -22,7 +22,7 @@ pub(super) type Text = (&'static str, &'static str, Banner);
 /// What is known of a batch before it is written, and of what it has written itself.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// Whether anything was looked up, so that it is worth while to remember what is written.
+    /// True if anything was looked up, so that it is worth while to remember what is written.
     is_known: bool,
     /// Hosts and services that are not in the tables.
     hosts: AHashSet<IpAddr>,
@@ -52,7 +52,7 @@ impl Ahead {
         self.texts.get(text).copied()
     }
 
-    /// Whether a service was entered by this batch.
+    /// True if a service was entered by this batch.
     pub(super) fn is_new(&self, service: i64) -> bool {
         self.entered.contains(&service)
     }

@@ -79,7 +79,7 @@ impl Keeper {
         outcome.map_err(|error| writer.database.fault(error))
     }
 
-    /// Whether what was to be written is at fault, and would be each time.
+    /// True if what was to be written is at fault, and would be each time.
     pub fn refuses(error: &StoreError) -> bool {
         error.is_of_content()
     }

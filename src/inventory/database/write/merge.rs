@@ -81,7 +81,7 @@ impl Merger {
         outcome.map_err(|error| self.database.fault(error))
     }
 
-    /// Whether what was to be written is at fault, and would be each time.
+    /// True if what was to be written is at fault, and would be each time.
     pub fn refuses(error: &StoreError) -> bool {
         error.is_of_row()
     }

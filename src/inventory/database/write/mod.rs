@@ -37,13 +37,13 @@ pub(in crate::inventory) struct Writer {
     database: Database,
     run: i64,
     sensor: i64,
-    /// Whether changes are wanted.
+    /// True if changes are wanted.
     tells: bool,
     /// How often anything was written that makes changes.
     batches: i64,
     /// What may have been written: its answer was lost.
     unanswered: Option<Unanswered>,
-    /// Whether others see by a lock of the connection that the run goes on.
+    /// True if others see by a lock of the connection that the run goes on.
     is_held: bool,
     bound: Option<Bound>,
     memory: Memory,
@@ -250,7 +250,7 @@ impl Writer {
         outcome.map_err(|error| self.database.fault(error))
     }
 
-    /// Whether the connection was ended. A server that does not answer was waited for long enough.
+    /// True if the connection was ended. A server that does not answer was waited for long enough.
     fn is_cut_off(&self, error: &DatabaseError) -> bool {
         matches!(&self.database.link, Link::Postgres(session) if session.is_lost())
             && !matches!(error, DatabaseError::Silent)

@@ -35,9 +35,9 @@ pub(super) struct Entry {
     /// As far as that is known without its file.
     pub(super) sightings: Option<u64>,
     pub(super) written: SystemTime,
-    /// When this process came to know of it.
+    /// Time at which this process came to know of it.
     pub(super) since: Instant,
-    /// Whether it outlasts a power cut.
+    /// True if it outlasts a power cut.
     pub(super) lasts: bool,
 }
 

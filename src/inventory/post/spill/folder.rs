@@ -210,7 +210,7 @@ impl Folder {
         aside.iter().skip(KEPT_ASIDE).try_for_each(|file| self.remove(&file.file))
     }
 
-    /// When something was last put there or removed.
+    /// Time at which something was last put there or removed.
     pub(super) fn changed(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.path).and_then(|it| it.modified()).ok()
     }

@@ -39,13 +39,13 @@ use super::{Found, Writer, find};
 use crate::diagnostics::tell;
 use crate::privileges::{FILES, User, keep_or_tell};
 
-/// How long records gather while the server is away: a file, and a wait for the disk, a second.
+/// Time for which records gather while the server is away: a file, and a wait for the disk, a second.
 const GATHERS: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether all is sent at the end.
+/// Interval at which it is looked whether all is sent at the end.
 const LOOKS: Duration = Duration::from_millis(5);
 
-/// How long a server may take to say who comes to it, where the folder knows.
+/// Time for which a server may take to say who comes to it, where the folder knows.
 const SOON: Duration = Duration::from_secs(3);
 
 /// Where batches wait.
@@ -55,7 +55,7 @@ pub struct SpillConfig {
     pub folder: PathBuf,
     /// The octets of the disk that they may take.
     pub size: u64,
-    /// Whether the folder is had from a process that is to end.
+    /// True if the folder is had from a process that is to end.
     pub succeeds: bool,
 }
 

@@ -146,7 +146,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server is away, as far as is known.
+    /// True if the server is away, as far as is known.
     pub(super) fn is_away(&self) -> bool {
         self.is_away.load(Relaxed)
     }

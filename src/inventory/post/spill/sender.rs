@@ -14,10 +14,10 @@ use crate::inventory::batch::{Lines, sightings};
 use crate::inventory::database::{Inbox, Parcel, Place, Standing};
 use crate::inventory::store::StoreError;
 
-/// How long a server that is away is left alone, at first and at last.
+/// Time for which a server that is away is left alone, at first and at last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
-/// How often it is looked whether the process before has ended.
+/// Interval at which it is looked whether the process before has ended.
 const LOOKS: Duration = Duration::from_millis(50);
 
 /// Sends.

@@ -49,7 +49,7 @@ const SLOWEST_BODY: u64 = 1024;
 /// A server that never let wait longer than this is not asked over several connections when it answers
 /// but one request on each: they would gain nothing, and fill a small backlog.
 const PROMPT: Duration = Duration::from_millis(5);
-/// How long a connection without requests waits for some that another one could not get answered.
+/// Time for which a connection without requests waits for some that another one could not get answered.
 /// Not long: a server with one thread has no time for others until it is closed.
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -61,7 +61,7 @@ pub(in super::super) struct Http {
     pipeline: bool,
     connections: usize,
     body_limit: usize,
-    /// How long a target may be silent.
+    /// Time for which a target may be silent.
     silence: Duration,
 }
 
@@ -88,7 +88,7 @@ pub(in super::super) struct Host {
 pub(in super::super) struct Talk {
     line: Line,
     reader: Option<Reader>,
-    /// When something came last, or was first sent.
+    /// Time at which something came last, or was first sent.
     progress: Timestamp,
     /// The request whose answer's body is being read, and since when.
     body: Option<(u16, Timestamp)>,
@@ -206,7 +206,7 @@ impl Http {
         };
     }
 
-    /// Whether a body comes too slowly to be read to its end.
+    /// True if a body comes too slowly to be read to its end.
     fn is_dripping(&self, talk: &Talk, now: Timestamp) -> bool {
         let octets = talk.reader.as_ref().and_then(Reader::body_octets);
         let (Some((_, since)), Some(octets)) = (talk.body, octets) else { return false };

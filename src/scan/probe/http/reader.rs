@@ -220,7 +220,7 @@ impl Reader {
     }
 }
 
-/// Whether a body is beyond `longest` octets, or says that it will be and everything that is kept
+/// True if a body is beyond `longest` octets, or says that it will be and everything that is kept
 /// of it is there.
 fn is_too_long(message: &Message, longest: u64) -> bool {
     match message.framing() {
@@ -237,7 +237,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether no more of the answer is read.
+    /// True if no more of the answer is read.
     const fn is_over(self, message: &Message) -> bool {
         self.hostile.is_some() || self.too_long || message.is_done()
     }

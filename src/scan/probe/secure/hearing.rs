@@ -70,7 +70,7 @@ impl Hearing {
         self.is_foreign
     }
 
-    /// Whether anything was heard that is worth telling.
+    /// True if anything was heard that is worth telling.
     pub(super) fn has_facts(&self) -> bool {
         self.facts.server.is_some() || self.facts.alert.is_some()
     }

@@ -142,7 +142,7 @@ impl<P: Probe> Secure<P> {
     }
 }
 
-/// Whether a talk ended as one with a server that does not expect TLS would.
+/// True if a talk ended as one with a server that does not expect TLS would.
 fn may_be_plain(ended: Conversation) -> bool {
     matches!(ended, Conversation::Foreign | Conversation::Ended | Conversation::Reset | Conversation::Silent)
 }

@@ -26,7 +26,7 @@ impl<P: Probe> Secure<P> {
         }
     }
 
-    /// Whether a server may be offered other protocols: what it took of those at first was nothing.
+    /// True if a server may be offered other protocols: what it took of those at first was nothing.
     pub(super) fn has_second(&self, session: &Secured<P::Session>) -> bool {
         session.hello == Hello::Preferred && !self.second.is_empty() && !session.has_chosen
     }
@@ -181,7 +181,7 @@ impl<P: Probe> Secure<P> {
         session.facts = Some(facts);
     }
 
-    /// Whether the server refused the library's hello, and may answer the one for old servers.
+    /// True if the server refused the library's hello, and may answer the one for old servers.
     pub(super) fn wants_legacy(
         &self,
         session: &Secured<P::Session>,

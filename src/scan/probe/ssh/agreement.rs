@@ -151,7 +151,7 @@ pub(super) fn without_zeros(octets: &[u8]) -> &[u8] {
     octets.get(first..).unwrap_or_default()
 }
 
-/// Whether a list of names between commas has a name.
+/// True if a list of names between commas has a name.
 pub(super) fn is_among(name: &str, list: &[u8]) -> bool {
     list.split(|octet| *octet == b',').any(|other| other == name.as_bytes())
 }

@@ -239,7 +239,7 @@ impl Probe for Ssh {
     }
 }
 
-/// Whether octets are the beginning of an identification, behind whole lines or not.
+/// True if octets are the beginning of an identification, behind whole lines or not.
 fn is_beginning(collected: &[u8]) -> bool {
     let line = collected.get(ssh::settled(collected)..).unwrap_or_default();
     line.starts_with(ssh::PREFIX) || (!line.is_empty() && ssh::PREFIX.starts_with(line))

@@ -42,7 +42,7 @@ const MEMORY: u64 = 192 << 20;
 /// Octets of the first word: a URL and a password.
 const SETUP: usize = 64 << 10;
 
-/// How long a server is asked to leave a question that nobody waits for.
+/// Time for which a server is asked to leave a question that nobody waits for.
 const CANCELLING: Duration = Duration::from_secs(2);
 
 /// What connections are made with.

@@ -88,7 +88,7 @@ impl Asker {
         hopeless || !plan.is_idempotent(front)
     }
 
-    /// Whether the whole host is given up behind a connection that was asked `asked` requests.
+    /// True if the whole host is given up behind a connection that was asked `asked` requests.
     ///
     /// One that never answered gets another chance only if it may have been the pipeline that it did
     /// not like, and, where it closes (which costs little), if it may have been the path.

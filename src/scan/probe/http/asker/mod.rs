@@ -211,12 +211,12 @@ impl Asker {
         self.again.len() + usize::from(self.total - self.next)
     }
 
-    /// Whether an error may still be taken for no answer to a request.
+    /// True if an error may still be taken for no answer to a request.
     pub(super) fn is_excusable(&self, number: u16) -> bool {
         self.records.get(number).troubles == 0
     }
 
-    /// Whether a request is waited for as long as users want: it was not answered once.
+    /// True if a request is waited for as long as users want: it was not answered once.
     pub(super) fn is_waited_for(&self, number: u16) -> bool {
         self.records.get(number).is_marked()
     }
@@ -247,7 +247,7 @@ impl Asker {
         }
     }
 
-    /// Whether a request may be sent behind what is on a connection.
+    /// True if a request may be sent behind what is on a connection.
     ///
     /// One that must not be asked twice goes alone: nobody could tell otherwise whether the server
     /// had seen it when the connection broke. One that may be what breaks connections gets its own.
