@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use bannerwall_ffi::error::QueueError;
+use bannerwall_ffi::error::{CallError, QueueError};
 use bannerwall_ffi::stamps::PacketStamps;
 use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -90,6 +90,8 @@ pub(super) fn start(
     let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
+    // A confined process cannot open its socket.
+    let stamps = ask_for_stamps(config);
     // No thread runs yet: what is given up here none of them has.
     let unbound = UnboundSockets::open(config)?;
     let programs = hold::give_up(config, &loaded.rules, attached(&readers, source.as_deref()))?;
@@ -131,7 +133,7 @@ pub(super) fn start(
         blocks: Arc::default(),
         publisher,
         _listener: signals,
-        _stamps: ask_for_stamps(config),
+        _stamps: stamps,
     };
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
@@ -153,7 +155,12 @@ fn attached(readers: &[Box<dyn EventReader>], source: Option<&dyn RuleSource>) -
 /// Has the kernel stamp packets, where the time that they wait in the queue is of use.
 fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
     let is_wanted = config.metrics.is_some() || config.max_wait.is_some();
-    is_wanted.then(PacketStamps::ask_for).and_then(Result::ok)
+    let tell_missing = |error: &CallError| {
+        tell(format_args!(
+            "bannerwall: the time that packets wait in the queue is unknown, and --max-wait has no effect: {error}"
+        ));
+    };
+    is_wanted.then(PacketStamps::ask_for)?.inspect_err(tell_missing).ok()
 }
 
 /// Has decided flows go by below netfilter, where nobody's rules are skipped by that. Each queue's way into

@@ -151,7 +151,8 @@ fn a_long_body_costs_few_packets_and_all_of_them_without_offload() {
             let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &format!("{flags} --no-offload"));
             let count = queued_a_download(&line, addresses()[0], LONG, 5);
             println!("{count} packets a MiB without offload, GSO {gso}, {flags}");
-            assert!(count >= 25, "{count} packets");
+            // 16 packets of 64 KiB are the fewest that carry a MiB.
+            assert!(count >= 16, "{count} packets");
             drop(guard);
         }
     });
