@@ -35,8 +35,10 @@ pub trait EventReader {
         Ok(())
     }
 
-    /// Adds the files and system calls that it needs once the process is confined.
-    fn confine(&self, confinement: Confinement) -> Confinement;
+    /// Adds the files and system calls that it needs once the process is confined, beside files that it writes.
+    fn confine(&self, confinement: Confinement) -> Confinement {
+        confinement
+    }
 
     /// Starts the reader.
     ///

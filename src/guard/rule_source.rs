@@ -10,7 +10,6 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use super::config::GuardConfig;
 use super::reader::AttachedError;
 use super::{GuardError, Message};
-use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::metrics::GuardMetrics;
 use crate::privileges::{FILES, User, keep_or_tell};
@@ -31,9 +30,6 @@ pub trait RuleSource: Send {
     fn prepare(&self, _user: Option<&User>) -> Result<(), AttachedError> {
         Ok(())
     }
-
-    /// Adds the files and system calls that it needs once the process is confined.
-    fn confine(&self, confinement: Confinement) -> Confinement;
 
     /// Returns the version in force.
     fn version(&self) -> Option<i64>;
@@ -143,10 +139,6 @@ mod tests {
     impl RuleSource for OneVersion {
         fn first(&mut self) -> Result<Selection, AttachedError> {
             Err("no rules".into())
-        }
-
-        fn confine(&self, confinement: Confinement) -> Confinement {
-            confinement
         }
 
         fn version(&self) -> Option<i64> {

@@ -34,7 +34,6 @@ use super::worker::{Judge, Shared, Worker};
 use super::{GuardError, Message, signals};
 use crate::bypass::neighbours::{self, Interface};
 use crate::bypass::{Bypass, BypassError, Entries};
-use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::hook::{MarkState, Programs, Queues};
@@ -94,7 +93,7 @@ pub(super) fn start(
     let stamps = ask_for_stamps(config);
     // No thread runs yet: what is given up here none of them has.
     let unbound = UnboundSockets::open(config)?;
-    let programs = hold::give_up(config, &loaded.rules, attached(&readers, source.as_deref()))?;
+    let programs = hold::give_up(config, &loaded.rules, reader::confinement(&readers))?;
     let (sender, messages) = unbounded::<Message>();
     let signals = signals::Listener::start(sender.clone())?;
     let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
@@ -141,15 +140,6 @@ pub(super) fn start(
     let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
     Ok((run, queues))
-}
-
-/// What readers of events and the source of rules need once the process is confined.
-fn attached(readers: &[Box<dyn EventReader>], source: Option<&dyn RuleSource>) -> Confinement {
-    let attached = reader::confinement(readers);
-    match source {
-        Some(source) => source.confine(attached),
-        None => attached,
-    }
 }
 
 /// Has the kernel stamp packets, where the time that they wait in the queue is of use.

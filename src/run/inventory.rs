@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::event::Source;
 use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
@@ -25,11 +24,6 @@ impl EventReader for InventoryReader {
         self.0.prepare(user).map_err(InventoryError)?;
         let started = self.0.place.separate(user);
         Ok(started.map_err(|error| format!("--inventory {}: {error}", self.0.place))?)
-    }
-
-    /// Its file is among those that the guard writes; a process of its own speaks to a server.
-    fn confine(&self, confinement: Confinement) -> Confinement {
-        confinement
     }
 
     fn start(

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::confinement::Confinement;
 use crate::fleet::rules::{Counts, Taker, Unenforced};
 use crate::guard::{AttachedError, Enforce, PollCounts, RuleSource};
 use crate::privileges::User;
@@ -19,12 +18,6 @@ impl RuleSource for PublishedRules {
     fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {
         let started = self.0.place().separate(user);
         Ok(started.map_err(|error| format!("--rules-from {}: {error}", self.0.place()))?)
-    }
-
-    /// The file of the version in force is among those that the guard writes; a process of its own speaks to
-    /// the server.
-    fn confine(&self, confinement: Confinement) -> Confinement {
-        confinement
     }
 
     fn version(&self) -> Option<i64> {
