@@ -12,7 +12,6 @@ use super::config::{InspectionConfig, Output};
 use super::control::RulesInForce;
 use super::reader::{EventReader, ReaderStart, RunningReader};
 use super::readers::{ReadersShown, finish_readers};
-use super::reload::{exchange_rules, load_rules};
 use super::resets::Allowance;
 use super::sinks::Sinks;
 use super::tally::{Answers, Publisher, Tally};
@@ -110,9 +109,25 @@ impl Host {
         }
     }
 
-    /// Puts new rules in force; bad ones change nothing.
+    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
     pub(super) fn exchange(&self, selection: &Selection) -> Result<RulesInForce, String> {
-        exchange_rules(selection, &self.rules, &self.metrics)
+        let selection = Selection { complete: self.rule_count() > 0, ..selection.clone() };
+        let (result, answer) = match load_rules(&selection) {
+            Ok(rules) => {
+                let count = rules.rules().len();
+                self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
+                self.rules.store(Arc::new(rules));
+                tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
+                (ReloadResult::Success, Ok(RulesInForce { rules: count }))
+            }
+            Err(error) => {
+                tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
+                (ReloadResult::Failure, Err(error.to_string()))
+            }
+        };
+        self.metrics.reloads(result).inc();
+        self.metrics.note_rules(result);
+        answer
     }
 
     /// Opens the files of events anew: somebody may have moved them away.
@@ -180,6 +195,15 @@ impl Inspection {
     pub(super) fn finish(&mut self) {
         self.inspector.finish(self.now(), &mut self.sink);
     }
+}
+
+/// Reads the rules; warnings go to stderr.
+fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
+    let loaded = RuleSet::load(selection)?;
+    for warning in &loaded.warnings {
+        tell(warning);
+    }
+    Ok(loaded.rules)
 }
 
 /// Returns the time of day.

@@ -30,7 +30,6 @@ mod queue;
 mod reader;
 mod readers;
 mod recent;
-mod reload;
 mod requests;
 mod resets;
 mod rule_source;
