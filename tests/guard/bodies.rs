@@ -21,13 +21,6 @@ const HASTE: Duration = Duration::from_secs(2);
 
 const MIB: usize = 1 << 20;
 
-/// Packets that were queued in a network so far.
-fn queued(namespace: &Namespace) -> u64 {
-    let path = "/proc/thread-self/net/netfilter/nfnetlink_queue";
-    let table = namespace.inside(|| std::fs::read_to_string(path)).expect("this kernel has NFQUEUE");
-    table.lines().filter_map(|line| line.split_whitespace().nth(7)?.parse::<u64>().ok()).sum()
-}
-
 fn get(path: &str, agent: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: a.example\r\nUser-Agent: {agent}\r\n\r\n").into_bytes()
 }
@@ -116,9 +109,9 @@ fn queued_a_download(line: &Line, address: SocketAddr, (page, length): (&str, us
     };
     // The first ones open the congestion window.
     (0..3).for_each(|_| ask());
-    let before = queued(&line.router);
+    let before = line.router.queued_packets();
     (0..times).for_each(|_| ask());
-    (queued(&line.router) - before).div_ceil(times)
+    (line.router.queued_packets() - before).div_ceil(times)
 }
 
 /// What the server sends before the first acknowledgement of the head has come back is queued, which between
@@ -328,9 +321,9 @@ fn every_request_is_judged_while_responses_go_by() {
                     }
                 };
                 ask(10);
-                let before = queued(namespace);
+                let before = namespace.queued_packets();
                 ask(REQUESTS);
-                let count = queued(namespace) - before;
+                let count = namespace.queued_packets() - before;
                 println!("{count} packets for {REQUESTS} requests, {what}");
                 // With their responses they would be 200 at least.
                 assert!(count <= REQUESTS + REQUESTS / 2, "{count} packets, {what}");

@@ -132,7 +132,7 @@ impl Namespace {
     /// # Panics
     /// When the kernel's table cannot be read.
     pub fn waiting_packets(&self) -> u64 {
-        self.queue_column(2).sum()
+        self.queue_column(2).iter().sum()
     }
 
     /// Numbers of the queues that a socket has bound in this network.
@@ -140,16 +140,24 @@ impl Namespace {
     /// # Panics
     /// When the kernel's table cannot be read.
     pub fn queues(&self) -> Vec<u64> {
-        self.queue_column(0).collect()
+        self.queue_column(0)
+    }
+
+    /// Packets that were queued in this network so far, over all queues.
+    ///
+    /// # Panics
+    /// When the kernel's table cannot be read.
+    pub fn queued_packets(&self) -> u64 {
+        self.queue_column(7).iter().sum()
     }
 
     /// A column of the kernel's table of queues.
-    fn queue_column(&self, column: usize) -> impl Iterator<Item = u64> {
+    fn queue_column(&self, column: usize) -> Vec<u64> {
         // /proc/self/net would be the process's network, not the thread's.
         let path = "/proc/thread-self/net/netfilter/nfnetlink_queue";
         let table = self.inside(|| std::fs::read_to_string(path)).expect("this kernel has NFQUEUE");
         let number = |line: &str| line.split_whitespace().nth(column)?.parse().ok();
-        table.lines().filter_map(number).collect::<Vec<u64>>().into_iter()
+        table.lines().filter_map(number).collect()
     }
 }
 
