@@ -85,7 +85,7 @@ pub(super) struct GuardArgs {
     hook: Vec<Chain>,
     /// With --hook: what to do when something changes the hook or takes it away (a firewall's reload,
     /// another `hook down`): put it back, or only tell.
-    #[arg(long, value_name = "MODE", default_value = "on", requires = "hook", help_heading = "Advanced")]
+    #[arg(long, value_name = "MODE", default_value = "on", requires = "hook")]
     hook_repair: Switch,
     /// With --hook: leave the hook up at the end of the run. Until the next one packets pass
     /// (--on-failure open) or are dropped (closed): with closed nothing goes by during a restart.
@@ -103,17 +103,17 @@ pub(super) struct GuardArgs {
     #[command(flatten)]
     variant: VariantFlag,
     /// Octets of each packet to copy at first; grown by itself where a flow needs more.
-    #[arg(long, value_name = "BYTES", default_value_t = 512, help_heading = "Advanced",
+    #[arg(long, value_name = "BYTES", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(128..=i64::from(MAXIMUM_COPY_RANGE)))]
     copy_range: u32,
     /// Packets that may wait in each queue.
     #[arg(long, value_name = "N", default_value_t = SourceConfig::new(0).maximum_length,
-          help_heading = "Advanced", value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..))]
     queue_length: u32,
     /// Packets that have waited longer in the queue get the verdict of --on-failure and are not judged
     /// (`off`: all are): after a pause of the guard they are old, and sent again. Needs stamps, which packets
     /// that come in have, and not with --backend nfq [default: 2s].
-    #[arg(long, value_name = "TIME|off", help_heading = "Advanced", value_parser = max_wait)]
+    #[arg(long, value_name = "TIME|off", value_parser = max_wait)]
     max_wait: Option<MaxWait>,
 
     /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
@@ -125,7 +125,7 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
     bypass: Option<BypassConfig>,
     /// With --bypass: flows that are known to it at once; what is displaced goes by the hook.
-    #[arg(long, value_name = "N", requires = "bypass", help_heading = "Advanced",
+    #[arg(long, value_name = "N", requires = "bypass",
           default_value_t = bypass::FLOWS, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     bypass_flows: u32,
     /// Never ban clients of these networks (192.0.2.0/24), nor addresses of this machine and its default
@@ -133,7 +133,7 @@ pub(super) struct GuardArgs {
     #[arg(long, value_name = "NETS", value_delimiter = ',', help_heading = "Verdicts", value_parser = super::flags::network)]
     ban_exempt: Vec<IpNet>,
     /// Lowest of the two neighbouring mark bits that are ours.
-    #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT, help_heading = "Advanced",
+    #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT,
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
 
@@ -146,11 +146,11 @@ pub(super) struct GuardArgs {
     #[arg(long, help_heading = "General")]
     check: bool,
     /// Do not confine the guard to the files and calls that it needs, for debugging.
-    #[arg(long, help_heading = "Advanced")]
+    #[arg(long)]
     no_sandbox: bool,
     /// Control socket for `bannerwall reload`, `status` and `why` [default:
     /// /run/bannerwall/guard-QUEUE-NETNS.sock].
-    #[arg(long, value_name = "PATH", help_heading = "Advanced")]
+    #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and
     /// listen there for the next one: an upgrade is the same command again. The other one ends once this one
