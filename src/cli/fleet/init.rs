@@ -115,13 +115,14 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
         follows: arguments.follow,
         tries_again: arguments.again,
     };
+    let signals = Signals::new([SIGINT, SIGTERM])?;
     if arguments.no_sandbox {
         tell_unheld("a batch");
     } else {
         leave_root_or_tell(CapabilitySet::empty());
         Confinement::default().finding_servers().apply_or_tell(quiet);
     }
-    let Merged { batches, refused } = crate::fleet::merge(&config, &until_told()?)?;
+    let Merged { batches, refused } = crate::fleet::merge(&config, &until_told(signals)?)?;
     if !quiet {
         let aside = if refused > 0 { format!(", {refused} set aside") } else { String::new() };
         tell(format_args!("{batches} batches{aside}"));
@@ -129,10 +130,9 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
     Ok(Exit::Done)
 }
 
-/// What comes to its end by SIGINT or SIGTERM.
-fn until_told() -> Result<Receiver<()>, Failure> {
+/// Returns a channel that closes when one of these signals comes. Its thread is confined if the caller is.
+fn until_told(mut signals: Signals) -> Result<Receiver<()>, Failure> {
     let (stop, stopped) = bounded(0);
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.forever().next();
         drop(stop);
