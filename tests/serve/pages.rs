@@ -447,7 +447,7 @@ fn no_stdin() -> ChildStdin {
     stdin
 }
 
-/// `BANNERWALL_SHOTS=docs cargo test --test serve pictures` makes the README's pictures anew.
+/// `BANNERWALL_SHOTS=docs/src/images cargo test --test serve pictures` makes the README's pictures anew.
 #[test]
 fn pictures_of_overview_and_host_can_be_taken() {
     let place = Place::new();
